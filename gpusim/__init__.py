@@ -1,0 +1,1 @@
+"""gpusim: a discrete-event simulator of GPU and host memory hierarchies."""

@@ -1,0 +1,32 @@
+"""The event log: what one run did, record by record, enough for the referee to recompute everything.
+
+Two orders are interleaved in the one array.  *Host* records stand in program order and carry host time; *device* records
+(START, END) carry device time.  Records are appended in the order in which the engine processed them, time never falls.
+
+    kind        a         b           addr       bytes
+    CREATE      unit      -           -          requested size       the tensor begins (an alloc of the trace)
+    PLACE       unit      memory      address    block size           a block of this memory holds the unit from here on
+    UNPLACE     unit      memory      address    block size           ... and no longer
+    DESTROY     unit      -           -          requested size       the tensor ends (a free of the trace)
+    ISSUE       op        stream      activity   -                    a kernel is submitted
+    COPY        unit      src<<8|dst  activity   moved bytes          a copy is submitted
+    RESERVE     -         memory      address    bytes                the allocator takes memory from the device
+    RELEASE     -         memory      address    bytes                ... and gives it back
+    DROP        unit      memory      address    block size           a valid copy is given up without moving (clean or dead)
+    OOM         unit      memory      largest    requested size       no room, nothing left to evict
+    START, END  activity  queue       -          -                    a kernel or copy runs
+
+Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Activities are numbered from 0 in the order of
+their submission.  A kernel reads and writes the units the trace names, from START to END.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END = range(1, 13)
+KINDS = ("", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end")
+
+LOG = np.dtype(
+    [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)]
+)

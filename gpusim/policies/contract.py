@@ -1,0 +1,85 @@
+"""What a policy is to the engine: compiled verbs of fixed signatures over flat state tables.
+
+One signature per verb lets numba find both the engine loop and every policy in its on-disk cache: the loop takes the verbs
+as first-class functions and is never compiled again for a new policy.  A policy *decides*; it never moves bytes, never
+counts, and never sees another policy's table.
+
+Common arguments
+    S       int64[::1]    the policy's own integer table, made by its `state(...)` function and changed only by its verbs
+    X       float64[::1]  the policy's own float table (keys of a heap, weights, ...)
+    unit    int64         dense id of what moves (a tensor, a page), 0 <= unit < n_units
+    size    int64         bytes of the unit
+    key     float64       the value of the policy's score for the unit, 0.0 for a policy without a score
+
+Evict (ordered policies; score policies are a heap over the same verbs)
+    insert(S, X, unit, size, key)        the unit became resident
+    touch(S, X, unit, size, key)         a resident unit was accessed
+    remove(S, X, unit, size, key)        the unit left: key is 1.0 when evicted, 0.0 when its tensor was freed
+    victim(S, X, incoming, size, locked) a resident unit that may leave so that `incoming` (size bytes) fits, or -1;
+                                         locked[unit] != 0 may not be chosen.  Does not remove: the engine calls remove.
+
+Place (allocators)
+    alloc(S, unit, size, stream)         the address (>= 0) of a block for the unit, or -1 when there is no room
+    free(S, unit, stream)                gives the unit's block back
+    release(S, bytes)                    gives cached memory back to the device, at least `bytes` if it can; returns the bytes
+    largest(S)                           the largest request (bytes) that would be served now without asking the device
+    The first words of S are the header below, which the engine reads after every call.
+
+Prefetch
+    propose(S, k, acc_start, acc_unit, where, out)
+                                         called when kernel k has been issued: writes units to bring in to out[0:n], most
+                                         urgent first, returns n.  acc_unit[acc_start[k]:acc_start[k+1]] are the units that
+                                         kernel k accesses; where[unit] is ABSENT, HOST, DEVICE or ARRIVING.
+    note(S, unit, k, missed)             kernel k accesses the unit; missed is 1 when it had to be brought in on demand
+
+Score (facts)
+    score(facts, params) -> float64      the lowest score leaves first; facts are indexed by FACTS, params by the order of
+                                         the policy's own parameters
+"""
+
+from __future__ import annotations
+
+from numba import types
+
+S = types.Array(types.int64, 1, "C")
+X = types.Array(types.float64, 1, "C")
+FLAGS = types.Array(types.uint8, 1, "C")
+
+INSERT = TOUCH = REMOVE = types.int64(S, X, types.int64, types.int64, types.float64)
+VICTIM = types.int64(S, X, types.int64, types.int64, FLAGS)
+ALLOC = types.int64(S, types.int64, types.int64, types.int64)
+FREE = types.int64(S, types.int64, types.int64)
+RELEASE = types.int64(S, types.int64)
+LARGEST = types.int64(S)
+PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
+NOTE = types.int64(S, types.int64, types.int64, types.int64)
+SCORE = types.float64(X, X)
+
+# Where a unit's bytes are, as prefetch policies see it.
+ABSENT, HOST, DEVICE, ARRIVING = 0, 1, 2, 3
+
+# Facts a score may name, in the order of the facts vector.  Times are nanoseconds of *program time*: the clock of the same
+# run without any stall, so that decisions do not depend on the machine's noise and the future is known exactly.
+FACTS = {
+    "size": "bytes of the unit",
+    "last_use": "program time of its latest access, ns",
+    "next_use": "program time of its next access, ns; infinite when there is none (reading it makes the policy an oracle)",
+    "uses": "accesses so far",
+    "reload_ns": "time to bring it back over the unloaded link, ns",
+    "evict_ns": "time its eviction would take over the unloaded link, ns: 0 when a valid copy is below",
+    "dirty": "1 when the copy here is the only valid one, else 0",
+    "arrived": "program time at which it became resident, ns",
+    "born": "program time at which its tensor was created, ns",
+    "now": "program time of the decision, ns (a score that reads it is evaluated over all candidates at each eviction)",
+}
+FUTURE_FACTS = ("next_use",)
+
+# Header of a place policy's table: word -> meaning.
+HELD = 0        # bytes held from the device now
+ROUNDED = 1     # bytes of all blocks given to live units (their block sizes)
+BLOCK = 2       # size in bytes of the block that the latest successful alloc gave
+CAPACITY = 3    # bytes the device has for this allocator; the engine may change it between calls
+CALLS = 4       # number of device calls that the latest verb made, listed from S[CALL_LIST]: (address, bytes) pairs,
+CALL_LIST = 5   # bytes > 0 for memory taken from the device, < 0 for memory given back; S[CALL_LIST] is the index of the list
+MAX_CALLS = 6   # room in the list, in pairs; calls beyond it are merged into the last pair's bytes
+HEADER = 8      # first word that is the policy's own
