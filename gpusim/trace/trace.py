@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,17 +14,19 @@ import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
 
-# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind.
+# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind; -1 elsewhere.
 ALLOC, FREE, OP, PHASE, SYNC, RECORD, WAIT, SEGMENT_ALLOC, SEGMENT_FREE, OOM, SNAPSHOT = range(11)
 EVENT_KINDS = ("alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One recorded program.  All arrays are read-only; T tensors, E events, O operators, ids are dense and never reused.
 
     Events are in the order in which the host issued them.  A tensor lives from its ALLOC to its FREE (or to the end); one
-    that existed before the recording is allocated before the first operator.
+    that existed before the recording is allocated before the first operator.  Operators are numbered in the order of their
+    OP events.  Two traces are equal when their content hashes are.  Make one with `gpusim.trace.build.make_trace`, which
+    checks all of this.
     """
 
     name: str
@@ -54,3 +60,71 @@ class Trace:
     dtypes: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, recorder, what is missing and how it was filled
+
+    @property
+    def tensors(self) -> int:
+        """Number of tensors, T."""
+        return len(self.size)
+
+    @property
+    def events(self) -> int:
+        """Number of events, E."""
+        return len(self.kind)
+
+    @property
+    def ops(self) -> int:
+        """Number of operators, O."""
+        return len(self.op)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over every column, name table, the meta and the name, in hex: the identity of this trace as an input."""
+        digest = hashlib.sha256()
+        for name, array in columns(self):
+            digest.update(f"{name}:{array.dtype.str}:{len(array)};".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        tables = {name: list(getattr(self, name)) for name in NAME_TABLES}
+        digest.update(json.dumps([self.name, tables, self.meta], sort_keys=True).encode())
+        return digest.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trace) and self.content_hash == other.content_hash
+
+    def __hash__(self) -> int:
+        return hash(self.content_hash)
+
+    def __repr__(self) -> str:
+        return f"Trace({self.name!r}: {self.tensors} tensors, {self.events} events, {self.ops} operators)"
+
+
+# Column name -> dtype in memory, in the order of the class; everything that is an array.
+COLUMNS: dict[str, np.dtype[Any]] = {
+    "size": np.dtype(np.int64),
+    "category": np.dtype(np.int16),
+    "kind": np.dtype(np.uint8),
+    "arg": np.dtype(np.int64),
+    "stream": np.dtype(np.int16),
+    "time": np.dtype(np.int64),
+    "addr": np.dtype(np.int64),
+    "bytes": np.dtype(np.int64),
+    "op": np.dtype(np.int32),
+    "module": np.dtype(np.int32),
+    "dtype": np.dtype(np.int16),
+    "flops": np.dtype(np.float64),
+    "read_bytes": np.dtype(np.int64),
+    "written_bytes": np.dtype(np.int64),
+    "duration": np.dtype(np.int64),
+    "phase": np.dtype(np.int32),
+    "read_start": np.dtype(np.int64),
+    "read_id": np.dtype(np.int64),
+    "write_start": np.dtype(np.int64),
+    "write_id": np.dtype(np.int64),
+}
+NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases")
+assert [f.name for f in fields(Trace)] == ["name", *COLUMNS, *NAME_TABLES, "meta"]
+
+
+def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Every array of the trace with its name, in the order of the class."""
+    for name in COLUMNS:
+        yield name, getattr(trace, name)

@@ -1,0 +1,212 @@
+"""The trace file: a zip of plain numpy arrays (`.npz`), small on disk, the same bytes for the same trace, read without pickle.
+
+Columns are stored in the smallest integer type that holds them; `read_start`, `write_start` and `time` as differences; a
+column that repeats one value as that value.  `header.json` carries the format version, names and meta.  Member dates are
+fixed, so that equal traces give equal files.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.errors import TraceError
+from gpusim.trace.build import make_trace
+from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace, columns
+
+FORMAT = "gpusim-trace"
+VERSION = 1
+MAX_BYTES = 8 * 2**30  # decompressed; a trace of 10^8 events
+_HEADER = "header.json"
+_MAX_HEADER = 64 * 2**20
+_DIFFERENCES = ("read_start", "write_start", "time")
+_NOT_A_TRACE = "import it with `gpusim import` if it is another program's recording"
+
+
+def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Writes the trace; the file appears whole or not at all.  Raises TraceError when it cannot be written."""
+    path = Path(path)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            with part.open("wb") as out:
+                _write(trace, out)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise TraceError(f"cannot write the trace: {error.strerror or error}", str(path)) from None
+
+
+def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Trace:
+    """Reads and checks a trace file.  Raises TraceError: not a trace, damaged, or larger than `max_bytes` unpacked."""
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as file:
+            return _read(file, str(path), max_bytes)
+    except FileNotFoundError:
+        raise TraceError("there is no such trace file", str(path)) from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise TraceError("this is not a trace file, or it is cut short or damaged", str(path), _NOT_A_TRACE) from None
+    except OSError as error:
+        raise TraceError(f"cannot read the trace: {error.strerror or error}", str(path)) from None
+    except MemoryError:
+        raise TraceError("the trace does not fit this machine's memory", str(path)) from None
+
+
+def _write(trace: Trace, out: BinaryIO) -> None:
+    # Level 6 halves small files; for columns of hundreds of megabytes level 1 is four times as fast and nearly as small.
+    level = 6 if trace.events < 2_000_000 else 1
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
+        constant, rows = {}, {"size": trace.tensors, "kind": trace.events, "op": trace.ops}
+        packed = []
+        for name, values in columns(trace):
+            if name not in rows and len(values) and not name.endswith(("_id", "_start")) and (values == values[0]).all():
+                constant[name] = values[0].item()
+            else:
+                packed.append((name, values))
+        header = {
+            "format": FORMAT, "version": VERSION, "name": trace.name, "rows": rows, "constant": constant,
+            **{t: list(getattr(trace, t)) for t in NAME_TABLES}, "meta": trace.meta,
+        }
+        # A ZipInfo of its own has no date, no owner: equal traces give equal files.
+        text = json.dumps(header, sort_keys=True, allow_nan=False).encode()
+        file.writestr(zipfile.ZipInfo(_HEADER), text, zipfile.ZIP_DEFLATED, level)
+        for name, values in packed:
+            member = io.BytesIO()
+            np.lib.format.write_array(member, _narrow(_encode(name, values)), (1, 0), allow_pickle=False)
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getbuffer(), zipfile.ZIP_DEFLATED, level)
+
+
+def _encode(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.diff(values, prepend=values.dtype.type(0)) if name in _DIFFERENCES else values
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The same numbers in the smallest signed integer type; whole-numbered floats become integers."""
+    if not len(values):
+        return values.astype(np.int8)
+    low, high = values.min(), values.max()
+    if values.dtype.kind == "f":
+        if not (-(2.0**53) <= low and high <= 2.0**53 and (values == np.floor(values)).all()):
+            return values
+        values = values.astype(np.int64)
+    for small in (np.int8, np.int16, np.int32):
+        if np.iinfo(small).min <= low and high <= np.iinfo(small).max:
+            return values.astype(small)
+    return values
+
+
+def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
+    members = {info.filename: info for info in file.infolist()}
+    if _HEADER not in members:
+        raise TraceError("this file is not a trace: it has no header", path, _NOT_A_TRACE)
+    if members[_HEADER].file_size > _MAX_HEADER:
+        raise TraceError("the trace's header is larger than 64 MiB", path)
+    header = _header(file.read(_HEADER), path)
+    rows, constant = header["rows"], header["constant"]
+    unpacked = 8 * (2 * rows["size"] + 6 * rows["kind"] + 10 * rows["op"])
+    unpacked += sum(8 * (members[f"{c}.npy"].file_size) for c in ("read_id", "write_id") if f"{c}.npy" in members)
+    if unpacked > max_bytes:
+        raise TraceError(f"unpacked, the trace could need {unpacked / 2**30:.1f} GiB, more than the limit", path, "is it damaged?")
+    made: dict[str, npt.NDArray[Any]] = {}
+    for name, dtype in COLUMNS.items():
+        length = _length(name, rows)
+        if name in constant:
+            made[name] = _repeated(constant[name], length, dtype, path)
+        elif f"{name}.npy" in members:
+            made[name] = _array(file, members[f"{name}.npy"], name, length, path)
+        else:
+            raise TraceError(f"the trace lacks its column '{name}'", path, "was it written by another version?")
+        made[name].flags.writeable = False
+    tables = {t: header[t] for t in NAME_TABLES}
+    try:
+        return make_trace(header["name"], made, tables, header["meta"])
+    except TraceError as error:
+        raise TraceError(error.message, path, error.hint) from None
+
+
+def _length(name: str, rows: dict[str, int]) -> int | None:
+    """Rows that the column must have; None when the column itself says."""
+    if name.endswith("_id"):
+        return None
+    if name.endswith("_start"):
+        return rows["op"] + 1
+    return rows["size"] if name in ("size", "category") else rows["kind"] if name in _EVENT_COLUMNS else rows["op"]
+
+
+_EVENT_COLUMNS = ("kind", "arg", "stream", "time", "addr", "bytes")
+
+
+def _repeated(value: Any, length: int | None, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]:
+    try:
+        if length is None:
+            raise ValueError
+        return np.full(length, value, dtype)
+    except (ValueError, OverflowError):
+        raise TraceError("the trace's header is damaged", path) from None
+
+
+def _header(raw: bytes, path: str) -> dict[str, Any]:
+    try:
+        header = json.loads(raw)
+        if header["format"] != FORMAT:
+            raise KeyError
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise TraceError("this file is not a trace: its header is not ours", path, _NOT_A_TRACE) from None
+    if header.get("version") != VERSION:
+        raise TraceError(f"the trace has format version {header.get('version')}, this program reads {VERSION}", path)
+    try:
+        rows, constant = header["rows"], header["constant"]
+        whole = all(type(rows[c]) is int and rows[c] >= 0 for c in ("size", "kind", "op"))
+        plain = all(c in COLUMNS and type(v) in (int, float) for c, v in constant.items())
+        named = all(isinstance(n, str) for t in NAME_TABLES for n in header[t]) and isinstance(header["name"], str)
+        if not (whole and plain and named and isinstance(header["meta"], dict)):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise TraceError("the trace's header is damaged", path) from None
+    return dict(header)
+
+
+def _array(file: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, length: int | None, path: str) -> npt.NDArray[Any]:
+    """One column, widened to its type in memory; what the array claims must be what the member holds."""
+    damaged = TraceError(f"the trace's column '{name}' is damaged", path)
+    with file.open(info) as member:
+        try:
+            if np.lib.format.read_magic(member) != (1, 0):
+                raise ValueError
+            shape, fortran, stored = np.lib.format.read_array_header_1_0(member, max_header_size=1000)
+        except (ValueError, SyntaxError):
+            raise damaged from None
+        held = info.file_size - member.tell()
+        if len(shape) != 1 or fortran or stored.kind not in "if" or stored.hasobject or shape[0] * stored.itemsize != held:
+            raise damaged
+        if length is not None and shape[0] != length:
+            raise damaged
+        values = np.empty(shape[0], stored)
+        if _fill(member, values) != held:
+            raise damaged
+    if name in _DIFFERENCES:
+        return np.cumsum(values, dtype=COLUMNS[name])
+    return values.astype(COLUMNS[name])
+
+
+def _fill(member: Any, values: npt.NDArray[Any]) -> int:
+    """Decompresses straight into the array; returns the bytes read."""
+    if not values.nbytes:
+        return 0
+    view, done = memoryview(values).cast("B"), 0
+    while done < len(view):
+        count = member.readinto(view[done : done + io.DEFAULT_BUFFER_SIZE * 128])
+        if not count:
+            break
+        done += count
+    return done
