@@ -1,0 +1,186 @@
+"""The command line: each verb is one call into gpusim.commands, imported when it is asked for.
+
+Exit codes: 0 done; 1 a bug, or a run of a grid that failed by one; 2 something the user can act on; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpusim.commands.ending import Verbs
+
+app = typer.Typer(
+    cls=Verbs,
+    name="gpusim",
+    help="Replay recorded GPU programs under competing swap, allocator and prefetch policies.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one key; a list (a,b) is an axis of the grid. Repeatable."),
+]
+Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")]
+
+
+@app.command()
+def run(
+    experiment: Annotated[str, typer.Argument(help="An experiment's YAML file, or the name of a shipped one.")],
+    overrides: Set = None,
+    out: Out = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
+    allow_large: Annotated[bool, typer.Option("--allow-large", help="Allow a grid of very many runs.")] = False,
+    json: Json = False,
+) -> None:
+    """Run an experiment: all runs of its grid, a table, and figures."""
+    from gpusim.commands.run import run as verb
+
+    raise typer.Exit(
+        verb(
+            experiment,
+            overrides or [],
+            out,
+            jobs=jobs,
+            log=log,
+            figures=figures,
+            force=force,
+            allow_large=allow_large,
+            json=json,
+        )
+    )
+
+
+@app.command()
+def validate(
+    file: Annotated[str, typer.Argument(help="An experiment or a hardware profile.")],
+    overrides: Set = None,
+    json: Json = False,
+) -> None:
+    """Say all that is wrong with an experiment or profile."""
+    from gpusim.commands.validate import validate as verb
+
+    verb(file, overrides or [], json=json)
+
+
+@app.command()
+def plot(
+    folder: Annotated[Path, typer.Argument(help="A results folder.")],
+    figure: Annotated[list[str] | None, typer.Option("--figure", help="Only this one. Repeatable.")] = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Draw the figures of a results folder again."""
+    from gpusim.commands.look import plot as verb
+
+    verb(folder, figure or [], out, json=json)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="A results folder.")],
+    b: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another one, of the same experiment.")] = None,
+    json: Json = False,
+) -> None:
+    """Show one table of results, or what changed from A to B."""
+    from gpusim.commands.look import compare as verb
+
+    verb(a, b, json=json)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="A results folder, or the folder of one run.")],
+    json: Json = False,
+) -> None:
+    """Recompute every result independently, from its event log."""
+    from gpusim.commands.check import check as verb
+
+    raise typer.Exit(verb(folder, json=json))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A recording: PyTorch snapshot, RMM log, minimalloc or plain CSV, recorder JSONL.")
+    ],
+    out: Out = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="The recording's format, when it cannot be told.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Turn a foreign recording into a trace (.npz)."""
+    from gpusim.commands.traces import import_file as verb
+
+    verb(file, out, format, json=json)
+
+
+@app.command()
+def trace(
+    file: Annotated[str, typer.Argument(help="A trace's .npz file, or the name of a shipped one.")] = "",
+    json: Json = False,
+) -> None:
+    """Describe a trace: tensors, peak, lifetimes, reuse, phases."""
+    from gpusim.commands.traces import describe as verb
+
+    verb(file, json=json)
+
+
+@app.command()
+def profiles(name: Annotated[str, typer.Argument(help="Explain this one.")] = "", json: Json = False) -> None:
+    """List the hardware profiles, or explain one with its sources."""
+    from gpusim.commands.catalogue import profiles as verb
+
+    verb(name, json=json)
+
+
+@app.command()
+def policies(
+    name: Annotated[str, typer.Argument(help="Explain this one.")] = "",
+    use: Annotated[list[str] | None, typer.Option("--use", help="Also load this Python file. Repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """List the policies by kind, or explain one and its parameters."""
+    from gpusim.commands.catalogue import policies as verb
+
+    verb(name, use or [], json=json)
+
+
+@app.command()
+def metrics(json: Json = False) -> None:
+    """List what a run records, with units and definitions."""
+    from gpusim.commands.catalogue import metrics as verb
+
+    verb(json=json)
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="experiment or profile")] = "experiment",
+    out: Out = None,
+) -> None:
+    """Print the JSON Schema of experiments or profiles."""
+    from gpusim.commands.catalogue import schema as verb
+
+    verb(kind, out)
+
+
+def main() -> None:
+    """The `gpusim` script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

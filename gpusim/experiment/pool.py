@@ -1,0 +1,125 @@
+"""Worker processes that do independent tasks; a task that fails, or kills its worker, costs only itself.
+
+Results do not come back through the pool: a task leaves what it made on disk.  The pool only says how each task ended,
+so that any number of workers gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from gpusim.errors import GpusimError
+
+Task = TypeVar("Task")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task did not end well."""
+
+    message: str  # one sentence
+    trace: str = ""  # the traceback when it is a bug; "" when the user can act on the message
+
+    @property
+    def is_bug(self) -> bool:
+        return bool(self.trace)
+
+
+def run_tasks(
+    tasks: Sequence[Task], work: Callable[[Task], object], jobs: int = 1, preload: Sequence[str] = ()
+) -> Iterator[tuple[int, Failure | None]]:
+    """Call work(task) for every task and yield (index of the task, failure or None) as they end.
+
+    jobs     1 runs in this process, in order; more use that many worker processes, and tasks end in any order.
+    preload  modules that the workers' common ancestor imports once.
+    work and the tasks must be picklable for jobs > 1.  Closing the iterator (or Ctrl-C) ends the workers at once.
+    """
+    if jobs <= 1:
+        for index, task in enumerate(tasks):
+            yield index, _attempt(work, task)
+        return
+    # Never a plain fork: a forked copy of a process with threads may hang, and numba's caches differ.
+    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(list(preload))
+    waiting = iter(range(len(tasks)))
+    busy: dict[Connection, tuple[BaseProcess, int]] = {}
+
+    def start() -> None:
+        """A new worker with its first task, when one waits."""
+        index = next(waiting, None)
+        if index is None:
+            return
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(work, theirs), daemon=True)
+        process.start()
+        theirs.close()  # so that a dead worker reads as an end of file
+        ours.send(tasks[index])
+        busy[ours] = (process, index)
+
+    try:
+        for _ in range(min(jobs, len(tasks))):
+            start()
+        while busy:
+            for pipe in wait(list(busy)):
+                assert isinstance(pipe, Connection)
+                process, index = busy.pop(pipe)
+                try:
+                    failure = pipe.recv()
+                except (EOFError, OSError):
+                    pipe.close()
+                    process.join()
+                    yield index, Failure(_obituary(process.exitcode))
+                    start()
+                    continue
+                following = next(waiting, None)
+                if following is None:
+                    pipe.close()  # the worker reads the end of file and leaves
+                else:
+                    pipe.send(tasks[following])
+                    busy[pipe] = (process, following)
+                yield index, failure
+    finally:
+        for pipe, (process, _) in busy.items():
+            process.terminate()
+            pipe.close()
+
+
+def _attempt(work: Callable[[Task], object], task: Task) -> Failure | None:
+    try:
+        work(task)
+    except GpusimError as error:
+        return Failure(str(error))
+    except MemoryError:
+        return Failure("this machine ran out of memory")
+    except OSError as error:
+        return Failure(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except Exception as error:
+        return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
+    return None
+
+
+def _serve(work: Callable[[Any], object], pipe: Connection) -> None:
+    """A worker's life: tasks from the pipe until the other end is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
+    try:
+        while True:
+            pipe.send(_attempt(work, pipe.recv()))
+    except (EOFError, OSError):
+        return
+
+
+def _obituary(exitcode: int | None) -> str:
+    if exitcode is not None and exitcode < 0:
+        name = signal.Signals(-exitcode).name
+        reason = " (out of memory?)" if name == "SIGKILL" else ""
+        return f"the worker process was ended by {name}{reason}"
+    return f"the worker process ended with exit code {exitcode}"
