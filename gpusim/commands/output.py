@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 def emit(rows: Iterable[Row], as_json: bool = False, columns: Sequence[str] | None = None) -> None:
     """Print rows as an aligned table, or as a JSON list.
 
-    columns  which keys of a row, in which order, the table shows; all keys of the first row by default.  JSON shows all.
+    columns  the keys that the table shows, in this order; those of the first row by default.  JSON shows all.
     """
     rows = list(rows)
     if as_json:
@@ -36,7 +36,8 @@ def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
     widths = [max(len(c), *(len(line[i]) for line in cells)) for i, c in enumerate(columns)]
 
     def line(values: Sequence[str]) -> str:
-        return "  ".join(v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True)).rstrip()
+        padded = (v.rjust(w) if r else v.ljust(w) for v, w, r in zip(values, widths, right, strict=True))
+        return "  ".join(padded).rstrip()
 
     return "\n".join([line(columns), "  ".join("-" * w for w in widths), *map(line, cells)])
 
