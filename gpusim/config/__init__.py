@@ -1,0 +1,1 @@
+"""Strict YAML → frozen models: every mistake of a file at once, each with its line, and a suggestion."""
