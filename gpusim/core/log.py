@@ -28,5 +28,6 @@ CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START
 KINDS = ("", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end")
 
 LOG = np.dtype(
-    [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)]
+    [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)],
+    align=True,
 )

@@ -1,0 +1,79 @@
+"""How the island is compiled: ahead of the first call, for one declared signature, found again by the next process.
+
+Numba's disk cache looks only at the file of the function itself.  An entry point of the island inlines functions of several
+files, so its cache entry is stamped with the contents of all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numba import config, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+def _stamp() -> str:
+    here = Path(__file__).parent
+    files = [*sorted(here.glob("*.py")), here.parent / "policies" / "contract.py"]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate an entry point of the island: compiled for `signature`, cached on disk, plain Python without numba's compiler."""
+
+    def compile_now(function: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:
+            return function
+        dispatcher = njit(function)
+        dispatcher.enable_caching()
+        # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
+        dispatcher._cache._cache_file._source_stamp = _stamp()
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+        return dispatcher
+
+    return compile_now
+
+
+# Verbs travel as addresses: numba needs 40 us to turn one function argument into an address, at every call.
+_interpreted: dict[int, Callable[..., Any]] = {}
+
+
+def address(function: Any, signature: Any) -> tuple[int, int]:
+    """Where the compiled `function` begins, as the pair that `verb(signature)` turns into a first-class function again."""
+    if config.DISABLE_JIT:
+        _interpreted[id(function)] = function
+        return id(function), 0
+    compiled = function.get_compile_result(signature)
+    library, names = compiled.library, compiled.fndesc
+    return (
+        library.get_pointer_to_function(names.llvm_cfunc_wrapper_name),
+        library.get_pointer_to_function(names.llvm_func_name),
+    )
+
+
+def verb(signature: Any) -> Any:
+    """The kernel-side inverse of `address`: (c_addr, jit_addr) -> first-class function of this signature."""
+    if config.DISABLE_JIT:
+        return lambda c_addr, jit_addr: _interpreted[int(c_addr)]
+    function_type = types.FunctionType(signature)
+
+    @intrinsic
+    def from_address(typing: Any, c_addr: Any, jit_addr: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            function = cgutils.create_struct_proxy(function_type)(context, builder)
+            pointer = context.get_value_type(types.voidptr)
+            function.c_addr = builder.inttoptr(args[0], pointer)
+            function.jit_addr = builder.inttoptr(args[1], pointer)
+            return function._getvalue()
+
+        return function_type(types.int64, types.int64), build
+
+    return from_address

@@ -1,0 +1,131 @@
+"""Links as fluids: flows in service share the links of their routes max-min fairly, each bound by its own rate as well.
+
+Fluid time is continuous: the rates change at the exact moment at which a flow ends; only the tick at which the end is *seen*
+is rounded, up ("not at t - 1, yes at t").  A flow is one copy that is past its start-up latency.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from gpusim.core import heap
+from gpusim.core.state import E_FLUID, Island, Program
+
+# Differences below this many nanoseconds are float noise: two flows that end so close together end together.
+SAME_INSTANT = 1e-4
+
+
+@njit
+def share(isl: Island, prog: Program) -> None:
+    """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
+    n = isl.control[0].flows
+    flow, link, queues, route = isl.flow, isl.link, isl.queues, prog.route
+    for l in range(link.size):
+        link[l].left = link[l].rate
+        link[l].users = 0
+    for f in range(n):
+        flow[f].fixed = 0
+        q = queues[flow[f].queue]
+        for r in range(q.route, q.route_end):
+            link[route[r]].users += 1
+    open_flows = n
+    while open_flows > 0:
+        level = math.inf
+        for l in range(link.size):
+            if link[l].users > 0:
+                level = min(level, link[l].left / link[l].users)
+        for f in range(n):
+            if flow[f].fixed == 0:
+                level = min(level, flow[f].cap)
+        tight = level * (1.0 + 1e-12)
+        # Decide on this level for all flows before any share is taken, or the order of flows would matter.
+        for f in range(n):
+            x = flow[f]
+            if x.fixed == 0:
+                bound = x.cap <= tight
+                q = queues[x.queue]
+                for r in range(q.route, q.route_end):
+                    l = route[r]
+                    bound = bound or link[l].left <= tight * link[l].users
+                if bound:
+                    x.fixed = 2
+        for f in range(n):
+            x = flow[f]
+            if x.fixed == 2:
+                x.fixed = 1
+                x.rate = level
+                open_flows -= 1
+                q = queues[x.queue]
+                for r in range(q.route, q.route_end):
+                    k = link[route[r]]
+                    k.left = max(0.0, k.left - level)
+                    k.users -= 1
+
+
+@njit
+def first_end(isl: Island) -> float:
+    """The exact time at which the next flow ends, ns; infinite without flows."""
+    c = isl.control[0]
+    end = math.inf
+    for f in range(c.flows):
+        end = min(end, c.fluid_time + isl.flow[f].remaining / isl.flow[f].rate)
+    return end
+
+
+@njit
+def advance(isl: Island, time: float) -> None:
+    """Let all flows run up to `time`, ns."""
+    c = isl.control[0]
+    step = time - c.fluid_time
+    if step > 0.0:
+        for f in range(c.flows):
+            x = isl.flow[f]
+            x.remaining = max(0.0, x.remaining - x.rate * step)
+        c.fluid_time = time
+
+
+@njit
+def reschedule(isl: Island, prog: Program) -> None:
+    """Share the links anew and schedule the tick that sees the next end; earlier such events lapse by their version."""
+    c = isl.control[0]
+    c.fluid_version += 1
+    if c.flows > 0:
+        share(isl, prog)
+        end = first_end(isl)
+        tick = int(math.ceil(end - SAME_INSTANT))
+        heap.push(isl, max(tick, c.now), E_FLUID, c.fluid_version)
+
+
+@njit
+def begin(isl: Island, prog: Program, activity: int, queue: int, size: float, cap: float) -> None:
+    """A copy starts to move `size` bytes now."""
+    c = isl.control[0]
+    advance(isl, float(c.now))
+    if c.flows == 0:
+        c.fluid_time = float(c.now)
+    x = isl.flow[c.flows]
+    c.flows += 1
+    x.activity, x.queue, x.remaining, x.cap = activity, queue, size, cap
+    reschedule(isl, prog)
+
+
+@njit
+def take_ended(isl: Island, prog: Program) -> int:
+    """Remove one flow that has ended by now, at its exact time; returns its activity, or -1 when none has."""
+    c = isl.control[0]
+    end = first_end(isl)
+    if end > c.now + SAME_INSTANT:
+        return -1
+    advance(isl, end)
+    for f in range(c.flows):
+        x = isl.flow[f]
+        if x.remaining <= x.rate * SAME_INSTANT:
+            activity = x.activity
+            c.flows -= 1
+            isl.flow[f] = isl.flow[c.flows]
+            if c.flows > 0:
+                share(isl, prog)
+            return activity
+    return -1

@@ -1,0 +1,227 @@
+"""Activities and their queues: what starts when, and what the device waited for.
+
+An activity may start when it is first in its queue, the queue has a free slot, and for every queue k the first `need[k]`
+activities are done.  Queues complete in order as far as waiting is concerned, so one count per queue says everything.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from gpusim.core import heap, links, log
+from gpusim.core.state import (
+    COPY,
+    DRAIN,
+    E_KERNEL,
+    E_MOVE,
+    KERNEL,
+    NEVER,
+    RUNNING,
+    SPACE,
+    Island,
+    Policies,
+    Program,
+)
+
+
+@njit
+def record(isl: Island, pol: Policies, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
+    """Append to the event log, if there is one; the loop makes sure that there is room."""
+    c = isl.control[0]
+    if c.log_on:
+        e = pol.log[c.logged]
+        c.logged += 1
+        e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
+
+
+@njit
+def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, time: int) -> int:
+    """Append an activity to queue q with no needs yet; returns its row."""
+    c = isl.control[0]
+    queue = isl.queues[q]
+    row = queue.base + (queue.submitted & queue.mask)
+    queue.submitted += 1
+    a = isl.activities[row]
+    a.kind, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, q, arg, size, c.number, time, duration
+    a.start, a.end, a.done = NEVER, NEVER, 0
+    c.number += 1
+    for k in range(c.queues):
+        isl.need[row, k] = 0
+    return row
+
+
+@njit
+def wait_for(isl: Island, row: int, needs: object) -> None:
+    """The activity needs these as well; needs: int64[Q]."""
+    for k in range(isl.control[0].queues):
+        isl.need[row, k] = max(isl.need[row, k], needs[k])
+
+
+@njit
+def done_time(isl: Island, k: int, count: int) -> int:
+    """When the count-th activity of queue k ended, ns; -1 when that is so long ago that its row is in use again."""
+    queue = isl.queues[k]
+    if count == 0 or queue.submitted - count >= queue.mask:
+        return -1
+    return isl.activities[queue.base + ((count - 1) & queue.mask)].end
+
+
+@njit
+def account_stall(isl: Island, row: int) -> None:
+    """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
+
+    The last part belongs to whatever came last; the parts add up to the gap.
+    """
+    c, n = isl.control[0], isl.counts[0]
+    a = isl.activities[row]
+    at = isl.queues[a.queue].free_at
+    host, room, data, event = a.submit, -1, -1, -1
+    for k in range(c.queues):
+        count = isl.need[row, k]
+        if k != a.queue and count > 0:
+            end = done_time(isl, k, count)
+            if k == c.q_out:
+                room = max(room, end)
+            elif k == c.q_in:
+                data = max(data, end)
+            else:
+                event = max(event, end)
+    while at < c.now:
+        # The earliest of the causes that lie after `at` owns the time up to itself.
+        until = c.now
+        if at < host < until:
+            until = host
+        if at < room < until:
+            until = room
+        if at < data < until:
+            until = data
+        if at < event < until:
+            until = event
+        span = until - at
+        if until == host:
+            alloc = min(span, a.alloc_ns)
+            sync = min(span - alloc, a.sync_ns)
+            n.stall_alloc += alloc
+            n.stall_sync += sync
+            n.stall_launch += span - alloc - sync
+        elif until == data:
+            n.stall_swap_in += span
+        elif until == room:
+            n.stall_swap_out += span
+        else:
+            n.stall_event += span
+        at = until
+
+
+@njit
+def own_rate(prog: Program, queue: object, size: int) -> float:
+    """The rate that a copy of this size reaches alone once it moves, bytes/ns: the engine's, or less by its size curve."""
+    if queue.curve < 0:
+        return queue.rate
+    points = prog.curve[queue.curve, 0]
+    rates = prog.curve[queue.curve, 1]
+    x = math.log2(max(1, size))
+    n = points.size
+    if x >= points[n - 1]:
+        rate = rates[n - 1]
+    elif x <= points[0]:
+        rate = rates[0] * 2.0 ** (x - points[0])
+    else:
+        i = 1
+        while points[i] < x:
+            i += 1
+        w = (x - points[i - 1]) / (points[i] - points[i - 1])
+        rate = rates[i - 1] + w * (rates[i] - rates[i - 1])
+    # The measured rate counts the start-up too, which the engine has spent already.
+    moving = max(size / rate - queue.latency, size / queue.rate)
+    return size / moving
+
+
+@njit
+def start_ready(isl: Island, pol: Policies, q: int) -> None:
+    """Start what can be started in queue q now."""
+    c, n = isl.control[0], isl.counts[0]
+    queue = isl.queues[q]
+    while queue.started < queue.submitted and queue.running < queue.slots:
+        row = queue.base + (queue.started & queue.mask)
+        for k in range(c.queues):
+            if isl.need[row, k] > isl.queues[k].done:
+                return
+        a = isl.activities[row]
+        queue.started += 1
+        queue.running += 1
+        a.start = c.now
+        if a.kind == KERNEL:
+            account_stall(isl, row)
+            n.busy += a.duration
+            record(isl, pol, c.now, log.START, a.number, q, 0, 0)
+            heap.push(isl, c.now + a.duration, E_KERNEL, row)
+        else:
+            record(isl, pol, c.now, log.START, a.number, -1 if q == c.q_in else -2, 0, 0)
+            heap.push(isl, c.now + queue.latency, E_MOVE, row)
+
+
+@njit
+def move(isl: Island, prog: Program, row: int) -> None:
+    """The latency of a copy is over: its bytes flow."""
+    a = isl.activities[row]
+    links.begin(isl, prog, row, a.queue, float(a.bytes), own_rate(prog, isl.queues[a.queue], a.bytes))
+
+
+@njit
+def finish(isl: Island, pol: Policies, row: int) -> None:
+    """An activity ends now; whatever waited for it may start."""
+    c, n = isl.control[0], isl.counts[0]
+    a = isl.activities[row]
+    q = a.queue
+    queue = isl.queues[q]
+    a.end = c.now
+    a.done = 1
+    queue.running -= 1
+    queue.free_at = c.now
+    n.makespan = max(n.makespan, c.now)
+    shown = q
+    if a.kind == COPY:
+        shown = -1 if q == c.q_in else -2
+    record(isl, pol, c.now, log.END, a.number, shown, 0, 0)
+    while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
+        queue.done += 1
+    for k in range(c.queues):
+        start_ready(isl, pol, k)
+    wake_hosts(isl)
+
+
+@njit
+def idle(isl: Island) -> bool:
+    """True when every submitted activity is done."""
+    for k in range(isl.control[0].queues):
+        if isl.queues[k].done < isl.queues[k].submitted:
+            return False
+    return True
+
+
+@njit
+def full(isl: Island, q: int) -> bool:
+    """True when a host must not submit to queue q: half of the ring is for what one operator may add."""
+    queue = isl.queues[q]
+    return queue.submitted - queue.done > queue.mask >> 1
+
+
+@njit
+def wake_hosts(isl: Island) -> None:
+    """Hosts that wait for the device go on when what they wait for is done."""
+    c = isl.control[0]
+    for i in range(isl.hosts.size):
+        h = isl.hosts[i]
+        if (h.state == DRAIN and idle(isl)) or (h.state == SPACE and not full(isl, h.queue)):
+            waited = max(0, c.now - h.time)
+            if h.state == DRAIN:
+                if c.drain:
+                    h.alloc_ns += waited
+                else:
+                    h.sync_ns += waited
+                c.drain = 0
+            h.time += waited
+            h.state = RUNNING

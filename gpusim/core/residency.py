@@ -1,0 +1,386 @@
+"""Where units are: blocks taken and given back, room made, copies submitted.  The one place where a swap happens.
+
+All of it is done by the host in program order; the waiting is left to the activities through `after` and `use`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from numba import njit
+
+from gpusim.core import log, queues
+from gpusim.core.jit import verb
+from gpusim.core.state import (
+    ASK,
+    ASKED,
+    COPY,
+    HOST_OUT_OF_MEMORY,
+    N_EVICT,
+    N_FREE,
+    N_INSERT,
+    N_TOUCH,
+    NO_EVICTION,
+    OUT_OF_MEMORY,
+    RECENTLY_FREED,
+    SCORE,
+    SCORE_NOW,
+    Island,
+    Policies,
+    Program,
+)
+from gpusim.policies import contract
+from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, ROUNDED
+
+as_alloc, as_free, as_largest = verb(contract.ALLOC), verb(contract.FREE), verb(contract.LARGEST)
+as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), verb(contract.REMOVE)
+as_victim, as_score = verb(contract.VICTIM), verb(contract.SCORE)
+V_ALLOC, V_FREE, V_LARGEST, V_INSERT, V_TOUCH, V_REMOVE, V_VICTIM, V_SCORE, V_PROPOSE, V_NOTE = range(10)
+
+WHERE, LOCKED = 0, 1                                # rows of Island.flags
+RESIDENTS, VICTIMS, PROPOSED, IN_USE = 0, 1, 2, 3   # rows of Island.lists
+
+
+# --- what the evict policy hears and says -----------------------------------------------------------------------------
+
+
+@njit
+def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
+    """The policy's score of a unit at program time `now`; the facts stand in the order of contract.FACTS."""
+    unit = isl.units[u]
+    c = isl.control[0]
+    facts = pol.facts
+    facts[0] = unit.size
+    facts[1] = unit.last
+    facts[2] = unit.next
+    facts[3] = unit.uses
+    facts[4] = isl.queues[c.q_in].latency + unit.size / isl.queues[c.q_in].rate
+    facts[5] = 0.0 if unit.host_copy else isl.queues[c.q_out].latency + unit.size / isl.queues[c.q_out].rate
+    facts[6] = 0.0 if unit.host_copy else 1.0
+    facts[7] = unit.arrived
+    facts[8] = unit.born
+    facts[9] = now
+    return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(facts, pol.params)
+
+
+@njit
+def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
+    """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
+    c = isl.control[0]
+    size = isl.units[u].size
+    if c.form == NO_EVICTION or size == 0:
+        return
+    if c.form == ASKED:
+        if c.asks:
+            note = pol.notes[c.notes]
+            c.notes += 1
+            note.kind, note.unit, note.size = kind, u, size
+        return
+    if c.form == SCORE_NOW:
+        return
+    if kind == N_TOUCH:
+        if c.touches:
+            key = score_of(isl, pol, u, c.program) if c.form == SCORE else 0.0
+            as_touch(pol.verbs[V_TOUCH, 0], pol.verbs[V_TOUCH, 1])(pol.evict, pol.evict_keys, u, size, key)
+    elif kind == N_INSERT:
+        key = score_of(isl, pol, u, c.program) if c.form == SCORE else 0.0
+        as_insert(pol.verbs[V_INSERT, 0], pol.verbs[V_INSERT, 1])(pol.evict, pol.evict_keys, u, size, key)
+    else:
+        key = 1.0 if kind == N_EVICT else 0.0
+        as_remove(pol.verbs[V_REMOVE, 0], pol.verbs[V_REMOVE, 1])(pol.evict, pol.evict_keys, u, size, key)
+
+
+@njit
+def lowest_score(isl: Island, pol: Policies) -> int:
+    """The resident unit with the lowest score now (ties: lowest id), among all or among `sample` drawn ones; -1 if none."""
+    c = isl.control[0]
+    best, lowest = -1, math.inf
+    n = c.residents
+    draws = n if c.sample == 0 else min(n, c.sample)
+    for i in range(draws):
+        at = i
+        if c.sample:
+            x = c.random  # xorshift64 (Marsaglia 2003), kept below 2^62 so that plain Python integers agree
+            x ^= (x << 13) & 0x3FFFFFFFFFFFFFFF
+            x ^= x >> 7
+            x ^= (x << 17) & 0x3FFFFFFFFFFFFFFF
+            c.random = x
+            at = x % n
+        u = isl.lists[RESIDENTS, at]
+        if isl.flags[LOCKED, u] == 0:
+            key = score_of(isl, pol, u, c.program)
+            if key < lowest or (key == lowest and u < best) or best < 0:
+                best, lowest = u, key
+    return best
+
+
+@njit
+def choose(isl: Island, pol: Policies, incoming: int) -> int:
+    """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
+    c = isl.control[0]
+    if c.form == NO_EVICTION:
+        return -1
+    if c.form == ASKED:
+        while c.asked_at < c.asked:
+            u = isl.lists[VICTIMS, c.asked_at]
+            c.asked_at += 1
+            if isl.flags[WHERE, u] == DEVICE and isl.flags[LOCKED, u] == 0 and isl.units[u].size > 0:
+                return u
+        return -2
+    if c.form == SCORE_NOW:
+        u = lowest_score(isl, pol)
+        if u < 0 and c.sample:  # the draw hit only locked units
+            sample, c.sample = c.sample, 0
+            u = lowest_score(isl, pol)
+            c.sample = sample
+        return u
+    size = isl.units[incoming].size
+    return as_victim(pol.verbs[V_VICTIM, 0], pol.verbs[V_VICTIM, 1])(
+        pol.evict, pol.evict_keys, incoming, size, isl.flags[LOCKED]
+    )
+
+
+# --- blocks -------------------------------------------------------------------------------------------------------------
+
+
+@njit
+def remember_freed(isl: Island, u: int) -> None:
+    """Whoever gets the unit's addresses next must wait for the activities that still use them."""
+    c = isl.control[0]
+    slot = c.freed % RECENTLY_FREED
+    unit, range_ = isl.units[u], isl.freed[slot]
+    for k in range(c.queues):
+        older = isl.freed_use[slot, k]
+        isl.freed_use[RECENTLY_FREED, k] = max(isl.freed_use[RECENTLY_FREED, k], older)
+        isl.freed_use[slot, k] = isl.use[u, k]
+    range_.start, range_.end = unit.addr, unit.addr + unit.block
+    c.freed += 1
+
+
+@njit
+def inherit_waits(isl: Island, u: int) -> None:
+    """The unit's new block waits for its former users: recent ones by address, older ones as if they all had been here."""
+    c = isl.control[0]
+    unit = isl.units[u]
+    start, end = unit.addr, unit.addr + unit.block
+    for k in range(c.queues):
+        isl.after[u, k] = max(isl.after[u, k], isl.freed_use[RECENTLY_FREED, k])
+    for slot in range(RECENTLY_FREED):
+        if isl.freed[slot].start < end and start < isl.freed[slot].end:
+            for k in range(c.queues):
+                isl.after[u, k] = max(isl.after[u, k], isl.freed_use[slot, k])
+
+
+@njit
+def pay_device_calls(isl: Island, pol: Policies, h: object) -> None:
+    """The host pays for the device calls of the latest allocator verb; giving memory back waits for the device."""
+    c, n = isl.control[0], isl.counts[0]
+    calls = pol.place[CALLS]
+    if calls == 0:
+        return
+    at = pol.place[CALL_LIST]
+    spent = 0.0
+    for i in range(calls):
+        addr, size = pol.place[at + 2 * i], pol.place[at + 2 * i + 1]
+        if size > 0:
+            n.device_allocs += 1
+            spent += c.malloc_ns + c.malloc_per_byte * size
+            queues.record(isl, pol, c.now, log.RESERVE, 0, 0, addr, size)
+        elif size < 0:
+            n.device_frees += 1
+            spent += c.free_ns - c.free_per_byte * size
+            c.drain = 1
+            queues.record(isl, pol, c.now, log.RELEASE, 0, 0, addr, -size)
+    h.time += int(spent)
+    h.alloc_ns += int(spent)
+    pol.place[CALLS] = 0
+
+
+@njit
+def update_peaks(isl: Island, pol: Policies) -> None:
+    """Keep the maxima, and the fragmentation at them (definitions: fragmentation.py)."""
+    n = isl.counts[0]
+    rounded, held = pol.place[ROUNDED], pol.place[HELD]
+    n.requested_peak = max(n.requested_peak, n.requested)
+    if rounded > n.allocated_peak:
+        n.allocated_peak = rounded
+        n.internal_at_peak = 1.0 - n.requested / rounded
+    if held > n.reserved_peak:
+        n.reserved_peak = held
+        n.external_at_peak = external(isl, pol)
+
+
+@njit
+def external(isl: Island, pol: Policies) -> float:
+    """1 - largest free block / free bytes, of what is held; 0 when nothing is free."""
+    free = pol.place[HELD] - pol.place[ROUNDED]
+    if free <= 0:
+        return 0.0
+    largest = as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
+    return max(0.0, 1.0 - largest / free)
+
+
+@njit
+def take_block(isl: Island, prog: Program, pol: Policies, h: object, u: int, stream: int) -> int:
+    """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
+
+    May be called again for the same unit after a stop; what was evicted stays so.
+    """
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    while True:
+        addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
+        pay_device_calls(isl, pol, h)
+        if addr >= 0:
+            break
+        if c.failing == 0:
+            c.failing = 1
+            if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
+                n.failures += 1  # enough bytes are free, but not in one piece
+        v = choose(isl, pol, u)
+        if v < 0:
+            c.request, c.request_bytes = u, unit.size
+            return ASK if v == -2 else OUT_OF_MEMORY
+        reason = evict(isl, pol, v)
+        if reason:
+            c.request, c.request_bytes = v, isl.units[v].size
+            return reason
+    c.failing = 0
+    unit.addr, unit.block, unit.stream = addr, pol.place[BLOCK], stream
+    inherit_waits(isl, u)
+    isl.flags[WHERE, u] = DEVICE
+    unit.slot = c.residents
+    isl.lists[RESIDENTS, c.residents] = u
+    c.residents += 1
+    n.requested += unit.size
+    n.requested_total += unit.size
+    n.allocated_total += unit.block
+    unit.arrived = c.program
+    queues.record(isl, pol, c.now, log.PLACE, u, 0, addr, unit.block)
+    update_peaks(isl, pol)
+    return 0
+
+
+@njit
+def give_block_back(isl: Island, pol: Policies, u: int) -> None:
+    """The unit's block is free for the next in program order."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    remember_freed(isl, u)
+    queues.record(isl, pol, c.now, log.UNPLACE, u, 0, unit.addr, unit.block)
+    as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, unit.stream)
+    n.requested -= unit.size
+    last = isl.lists[RESIDENTS, c.residents - 1]
+    isl.lists[RESIDENTS, unit.slot] = last
+    isl.units[last].slot = unit.slot
+    unit.slot = -1
+    c.residents -= 1
+
+
+# --- moves --------------------------------------------------------------------------------------------------------------
+
+
+@njit
+def drop_host_copy(isl: Island, pol: Policies, u: int) -> None:
+    """The host gives up its copy of a unit."""
+    unit, c = isl.units[u], isl.control[0]
+    unit.host_copy = 0
+    c.host_used -= unit.size
+    queues.record(isl, pol, c.now, log.UNPLACE, u, 1, -1, unit.size)
+
+
+@njit
+def host_room(isl: Island, pol: Policies, size: int) -> bool:
+    """Make room in host memory by dropping copies of units that are on the device too; clock order, amortised O(1)."""
+    c = isl.control[0]
+    looked = 0
+    while c.host_used + size > c.host_capacity and looked < isl.units.size:
+        u = c.hand
+        c.hand = (c.hand + 1) % isl.units.size
+        looked += 1
+        if isl.units[u].host_copy and isl.flags[WHERE, u] == DEVICE:
+            drop_host_copy(isl, pol, u)
+    return c.host_used + size <= c.host_capacity
+
+
+@njit
+def evict(isl: Island, pol: Policies, u: int) -> int:
+    """Swap a unit out: copy it to the host unless a valid copy is there.  Returns 0 or HOST_OUT_OF_MEMORY."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    copied = 0
+    if unit.host_copy or not unit.data:
+        n.clean_drops += 1
+        queues.record(isl, pol, c.now, log.DROP, u, 0, unit.addr, unit.block)
+    else:
+        if not host_room(isl, pol, unit.size):
+            return HOST_OUT_OF_MEMORY
+        row = queues.submit(isl, c.q_out, COPY, u, unit.size, 0, c.now)
+        queues.wait_for(isl, row, isl.use[u])
+        queues.wait_for(isl, row, isl.after[u])
+        copied = isl.queues[c.q_out].submitted
+        isl.use[u, c.q_out] = copied
+        unit.host_copy = 1
+        c.host_used += unit.size
+        n.host_peak = max(n.host_peak, c.host_used)
+        n.swap_outs += 1
+        n.d2h_bytes += unit.size
+        queues.record(isl, pol, c.now, log.PLACE, u, 1, -1, unit.size)
+        queues.record(isl, pol, c.now, log.COPY, u, 0 << 8 | 1, isl.activities[row].number, unit.size)
+    if unit.brought:
+        unit.brought = 0
+        n.prefetch_wasted += 1
+    tell(isl, pol, N_EVICT, u)
+    give_block_back(isl, pol, u)
+    isl.flags[WHERE, u] = HOST
+    out = max(copied, isl.after[u, c.q_out])
+    for k in range(c.queues):
+        isl.use[u, k] = 0
+        isl.after[u, k] = 0
+    isl.after[u, c.q_out] = out  # it can come back only when it has arrived there
+    if copied:
+        queues.start_ready(isl, pol, c.q_out)
+    return 0
+
+
+@njit
+def bring_in(isl: Island, prog: Program, pol: Policies, h: object, u: int, stream: int, prefetched: bool) -> int:
+    """Swap a unit in.  Returns 0 or the reason to stop."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    reason = take_block(isl, prog, pol, h, u, stream)
+    if reason:
+        return reason
+    if unit.data:
+        row = queues.submit(isl, c.q_in, COPY, u, unit.size, 0, c.now)
+        queues.wait_for(isl, row, isl.after[u])
+        count = isl.queues[c.q_in].submitted
+        isl.after[u, c.q_in] = count
+        isl.use[u, c.q_in] = count
+        n.swap_ins += 1
+        n.h2d_bytes += unit.size
+        if prefetched:
+            n.prefetches += 1
+            unit.brought = count
+        queues.record(isl, pol, c.now, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.size)
+        queues.start_ready(isl, pol, c.q_in)
+    tell(isl, pol, N_INSERT, u)
+    return 0
+
+
+@njit
+def destroy(isl: Island, pol: Policies, u: int) -> None:
+    """The tensor ends: its block and its host copy are free."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    if isl.flags[WHERE, u] == DEVICE:
+        tell(isl, pol, N_FREE, u)
+        give_block_back(isl, pol, u)
+    if unit.host_copy:
+        drop_host_copy(isl, pol, u)
+    if unit.brought:
+        unit.brought = 0
+        n.prefetch_wasted += 1
+    isl.flags[WHERE, u] = ABSENT
+    unit.live = 0
+    queues.record(isl, pol, c.now, log.DESTROY, u, 0, -1, unit.size)

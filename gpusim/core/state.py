@@ -1,0 +1,200 @@
+"""The tables of the compiled island: the whole state of a simulation as flat arrays that can be copied and restored.
+
+      hosts ──issue──▶ queues of activities ──start──▶ flows on links
+        │                (streams, copy engines)            │
+        ▼                                                   ▼
+      units (where each tensor's bytes are)  ◀──finish── event heap
+
+One island holds everything that is coupled: the columns `device` and `host` say whose a row is, one GPU is the case of one.
+Times are int64 nanoseconds, sizes int64 bytes, rates float64 bytes per nanosecond (= GB/s).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import typeof
+
+from gpusim.core.log import LOG
+from gpusim.core.tables import table
+from gpusim.policies import contract
+
+i8, f8 = np.int64, np.float64
+NEVER = 2**62
+
+
+def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
+    return np.dtype(fields, align=True)
+
+
+# Why `run_until` came back.
+REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK = range(8)
+
+# Instructions of a host, one per event of the workload.
+I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
+INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
+
+# What a host waits for.
+RUNNING, DRAIN, SPACE, ENDED = range(4)
+HOST = record(
+    [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8)]
+)
+
+# A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
+# Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
+QUEUE = record(
+    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("submitted", i8), ("started", i8), ("done", i8),
+     ("running", i8), ("free_at", i8), ("latency", i8), ("rate", f8), ("curve", i8), ("route", i8), ("route_end", i8)]
+)  # fmt: skip
+KERNEL, COPY = 0, 1
+ACTIVITY = record(
+    [("kind", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("done", i8),
+     ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8)]
+)  # fmt: skip
+
+UNIT = record(
+    [("size", i8), ("device", i8), ("addr", i8), ("block", i8), ("stream", i8),
+     ("live", i8),         # created and not destroyed
+     ("data", i8),         # holds something worth copying
+     ("host_copy", i8),    # the host holds a valid copy
+     ("brought", i8),      # count of the copy that prefetched it, 0 when it was used since
+     ("slot", i8),         # position in the list of residents, -1 when not resident
+     ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8)]
+)  # fmt: skip
+
+LINK = record([("rate", f8), ("left", f8), ("users", i8)])
+FLOW = record([("activity", i8), ("queue", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
+
+# Events of the heap, in order of priority at equal times.
+E_FLUID, E_MOVE, E_KERNEL = range(3)
+EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
+
+CONTROL = record(
+    [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
+     ("fluid_time", f8), ("fluid_version", i8), ("flows", i8),
+     ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
+     ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("asks", i8),
+     ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8), ("request", i8), ("request_bytes", i8),
+     ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("more", i8),
+     ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
+     ("free_per_byte", f8),
+     ("host_capacity", i8), ("host_used", i8), ("hand", i8),
+     ("log_on", i8), ("logged", i8), ("log_room", i8),
+     ("bucket", i8), ("rows", i8), ("program", f8), ("instructions", i8)]
+)  # fmt: skip
+
+COUNTS = record(
+    [("makespan", i8), ("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
+     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
+     ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
+     ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
+     ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8), ("external_at_peak", f8),
+     ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("host_peak", i8),
+     ("external_sum", f8), ("external_samples", i8), ("op", i8)]
+)  # fmt: skip
+
+SAMPLE = record([("time", i8), ("op", i8), ("allocated", i8), ("reserved", i8), ("requested", i8), ("host", i8)])
+FREED = record([("start", i8), ("end", i8)])
+NOTE = record([("kind", i8), ("unit", i8), ("size", i8)])
+N_INSERT, N_TOUCH, N_EVICT, N_FREE = range(4)
+
+# How an evict policy is asked: see policies.registry.
+NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
+
+RECENTLY_FREED = 32  # freed ranges that are compared with a new block one by one; older ones count as touching every block
+
+
+class Island(NamedTuple):
+    """All tables of one simulation.  Everything but `program` (the workload, read only) changes as time passes."""
+
+    control: Any    # CONTROL[1]
+    counts: Any     # COUNTS[1]
+    hosts: Any      # HOST[hosts]
+    queues: Any     # QUEUE[Q]: streams first, then copy engines
+    activities: Any  # ACTIVITY[sum of the rings]
+    need: Any       # int64[sum of the rings, Q]: how many of each queue must be done before an activity may start
+    units: Any      # UNIT[U]
+    after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
+    use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
+    lists: Any      # int64[5, U]: residents | asked victims | prefetch proposals | locked units | spare
+    flags: Any      # uint8[2, U]: where the unit is | locked against eviction
+    link: Any       # LINK[L]
+    flow: Any       # FLOW[sum of slots]
+    heap: Any       # EVENT[...]
+    freed: Any      # FREED[RECENTLY_FREED]
+    freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
+    marks: Any      # int64[streams + E, Q]: what each stream, then each recorded stream event, has to wait for
+
+
+class Program(NamedTuple):
+    """A chunk of work for the island: instructions of one host, operators and their accesses; read only."""
+
+    instructions: Any  # INSTRUCTION[I]
+    duration: Any   # int64[O] ns
+    clock: Any      # float64[O] program time at which each operator starts, ns
+    acc_start: Any  # int64[O + 1]
+    acc_unit: Any   # int64[A]
+    acc_write: Any  # uint8[A]
+    acc_next: Any   # float64[A] program time of the unit's next access, inf when there is none
+    first: Any      # float64[U] program time of the first access, inf when there is none
+    route: Any      # int64[...] links of each queue's route, QUEUE.route .. route_end
+    curve: Any      # float64[curves, 2, points]: log2 of the size, rate
+
+
+class Policies(NamedTuple):
+    """State tables of the policies, and the buffers through which the island talks."""
+
+    place: Any      # int64
+    evict: Any      # int64
+    evict_keys: Any  # float64
+    params: Any     # float64 parameters of the score
+    facts: Any      # float64[len(FACTS)]
+    prefetch: Any   # int64
+    log: Any        # LOG[...]
+    samples: Any    # SAMPLE[...]
+    notes: Any      # NOTE[...] events for policies in plain Python
+    verbs: Any      # int64[len(Verbs), 2] addresses of the compiled verbs, see jit.address
+
+
+ISLAND = typeof(
+    Island(
+        *(table(1, dtype) for dtype in (CONTROL, COUNTS, HOST, QUEUE, ACTIVITY)),
+        np.zeros((1, 1), i8), table(1, UNIT), np.zeros((1, 1), i8), np.zeros((1, 1), i8), np.zeros((1, 1), i8),
+        np.zeros((1, 1), np.uint8), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), np.zeros((1, 1), i8),
+        np.zeros((1, 1), i8),
+    )
+)  # fmt: skip
+PROGRAM = typeof(
+    Program(
+        table(1, INSTRUCTION), np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8), np.zeros(1, np.uint8),
+        np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)),
+    )
+)  # fmt: skip
+POLICIES = typeof(
+    Policies(
+        np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8),
+        table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros((1, 2), i8),
+    )
+)  # fmt: skip
+
+
+class Verbs(NamedTuple):
+    """The compiled verbs of the policies a run names, in the order in which `run_until` takes them."""
+
+    alloc: Any
+    free: Any
+    largest: Any
+    insert: Any
+    touch: Any
+    remove: Any
+    victim: Any
+    score: Any
+    propose: Any
+    note: Any
+
+
+VERB_SIGNATURES = Verbs(
+    contract.ALLOC, contract.FREE, contract.LARGEST, contract.INSERT, contract.TOUCH, contract.REMOVE,
+    contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE,
+)  # fmt: skip
