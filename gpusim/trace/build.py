@@ -14,8 +14,18 @@ from gpusim.trace.check import Where, check_trace
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, NAME_TABLES, OP, PHASE, Trace
 
 # What a column holds where its maker says nothing; the columns not named here must be given or follow from the others.
-_FILL = {"category": 0, "stream": 0, "time": -1, "addr": -1, "module": -1, "dtype": -1, "flops": 0, "read_bytes": 0,
-         "written_bytes": 0, "duration": -1}
+_FILL = {
+    "category": 0,
+    "stream": 0,
+    "time": -1,
+    "addr": -1,
+    "module": -1,
+    "dtype": -1,
+    "flops": 0,
+    "read_bytes": 0,
+    "written_bytes": 0,
+    "duration": -1,
+}
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
 
 
@@ -30,9 +40,9 @@ def make_trace(
 ) -> Trace:
     """A trace from its columns (names and shapes as in `Trace`), read-only and checked.
 
-    Only `size`, `kind` and `arg` are required, and `op` when there are operators; others are filled as not recorded, and
-    `bytes` and `phase` are derived from the events.  Arrays are copied unless they already are read-only and of the right
-    type.  `where` turns an event's index into "file:line" for messages.  Raises TraceError.
+    Only `size`, `kind` and `arg` are required, and `op` when there are operators; others are filled as not recorded,
+    and `bytes` and `phase` are derived from the events.  Arrays are copied unless they already are read-only and of
+    the right type.  `where` turns an event's index into "file:line" for messages.  Raises TraceError.
     """
     unknown = [c for c in columns if c not in COLUMNS] + [t for t in tables or () if t not in NAME_TABLES]
     if unknown:
@@ -54,9 +64,9 @@ def make_trace(
         made["phase"] = _phase_of_ops(made)
     for values in made.values():
         values.flags.writeable = False
-    named = {t: tuple((tables or {}).get(t, ())) for t in NAME_TABLES}
+    named: dict[str, Any] = {t: tuple((tables or {}).get(t, ())) for t in NAME_TABLES}
     named["categories"] = named["categories"] or ("unknown",)
-    trace = Trace(name=name, **{c: made[c] for c in COLUMNS}, **named, meta=dict(meta or {}))
+    trace = Trace(name=name, **{**made, **named}, meta=dict(meta or {}))
     if check:
         check_trace(trace, where)
     return trace
@@ -75,7 +85,9 @@ def _cast(column: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         if dtype.kind != "f" and not np.array_equal(made, given):
             raise ValueError
     except (ValueError, TypeError, OverflowError):
-        raise TraceError(f"column '{column}' has values that do not fit {dtype}", hint="sizes are bytes, times are ns") from None
+        raise TraceError(
+            f"column '{column}' has values that do not fit {dtype}", hint="sizes are bytes, times are ns"
+        ) from None
     return made
 
 
@@ -121,27 +133,33 @@ class TraceBuilder:
         self.meta: dict[str, Any] = {}
         self.categories, self.op_names, self.modules, self.dtypes, self.phases = (Names() for _ in range(5))
         self._phase = -1
-        self._col: dict[str, Any] = {
-            c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()
-        }
+        self._col: dict[str, Any] = {c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()}
         self._col["read_start"].append(0)
         self._col["write_start"].append(0)
         self._lines = array("q")
 
     @property
     def where(self) -> str:
-        """"file:line" of what is being read."""
+        """ "file:line" of what is being read."""
         return f"{self.path}:{self.line}" if self.path and self.line else self.path
 
     @property
     def tensors(self) -> int:
         return len(self._col["size"])
 
-    def event(self, kind: int, arg: int = -1, *, stream: int = 0, time: int = -1, addr: int = -1, nbytes: int = 0) -> None:
+    def event(
+        self, kind: int, arg: int = -1, *, stream: int = 0, time: int = -1, addr: int = -1, nbytes: int = 0
+    ) -> None:
         c = self._col
         try:
-            for column, value in (("kind", kind), ("arg", arg), ("stream", stream), ("time", time), ("addr", addr),
-                                  ("bytes", nbytes)):
+            for column, value in (
+                ("kind", kind),
+                ("arg", arg),
+                ("stream", stream),
+                ("time", time),
+                ("addr", addr),
+                ("bytes", nbytes),
+            ):
                 c[column].append(value)
         except (OverflowError, TypeError):
             raise TraceError("a number does not fit 64 bits", self.where, "sizes are bytes, times are ns") from None
@@ -166,8 +184,18 @@ class TraceBuilder:
         self.event(PHASE, self._phase, time=time)
 
     def op(
-        self, name: str, reads: Iterable[int], writes: Iterable[int], *, read_bytes: int = 0, written_bytes: int = 0,
-        flops: float = 0.0, dtype: str | None = None, module: str | None = None, duration: int = -1, stream: int = 0,
+        self,
+        name: str,
+        reads: Iterable[int],
+        writes: Iterable[int],
+        *,
+        read_bytes: int = 0,
+        written_bytes: int = 0,
+        flops: float = 0.0,
+        dtype: str | None = None,
+        module: str | None = None,
+        duration: int = -1,
+        stream: int = 0,
         time: int = -1,
     ) -> None:
         """One operator (kernel) with the tensors it reads and writes, and the bytes it moves for them."""

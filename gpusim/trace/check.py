@@ -1,4 +1,4 @@
-"""What a trace must satisfy before anything simulates it; each breach is one sentence that names the event and the tensor."""
+"""What a trace must satisfy before anything simulates it; a breach is one sentence naming event and tensor."""
 
 from __future__ import annotations
 
@@ -49,19 +49,28 @@ def _lengths(trace: Trace) -> None:
         if len(start) != trace.ops + 1 or start[0] != 0 or start[-1] != len(ids) or (np.diff(start) < 0).any():
             raise TraceError(
                 f"'{side}_start' does not partition the {len(ids)} entries of '{side}_id' over {trace.ops} operators",
-                hint="it has one entry more than there are operators, starts at 0, never falls and ends at the number of ids",
+                hint="one entry more than operators, from 0, never falling, to the number of ids",
             )
 
 
 def _values(trace: Trace) -> None:
-    for column, what in (("size", "tensor"), ("bytes", "event"), ("read_bytes", "operator"), ("written_bytes", "operator")):
+    for column, what in (
+        ("size", "tensor"),
+        ("bytes", "event"),
+        ("read_bytes", "operator"),
+        ("written_bytes", "operator"),
+    ):
         array = getattr(trace, column)
         bad = _first((array < 0) | (array > MAX_BYTES))
         if bad >= 0:
             fault = "negative" if array[bad] < 0 else "more than 64 PiB"
-            raise TraceError(f"{what} {bad}: '{column}' is {array[bad]} bytes, which is {fault}", hint="sizes are bytes")
+            raise TraceError(
+                f"{what} {bad}: '{column}' is {array[bad]} bytes, which is {fault}", hint="sizes are bytes"
+            )
     if float(trace.size.sum(dtype=np.float64)) >= 2.0**62:
-        raise TraceError("the tensors' sizes sum to more than 4 EiB, which overflows 64-bit byte counts", hint="sizes are bytes")
+        raise TraceError(
+            "the tensors' sizes sum to more than 4 EiB, which overflows 64-bit byte counts", hint="sizes are bytes"
+        )
     for column, table in _NAMED.items():
         array, names = getattr(trace, column), getattr(trace, table)
         lowest = 0 if column in ("category", "op") else -1
@@ -97,7 +106,7 @@ def _lifetimes(trace: Trace, where: Where | None) -> tuple[I64, I64]:
         bad = _first((ids < 0) | (ids >= trace.tensors))
         if bad >= 0:
             raise TraceError(
-                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]}, but there are only {trace.tensors} tensors",
+                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]}, but there are {trace.tensors} tensors",
                 _at(where, events[bad]),
                 "tensor ids count from 0",
             )
@@ -105,8 +114,7 @@ def _lifetimes(trace: Trace, where: Where | None) -> tuple[I64, I64]:
         bad = _first(table[ids] != events)
         if bad >= 0:
             raise TraceError(
-                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]} again, "
-                f"after event {table[ids[bad]]} did",
+                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]} again, after event {table[ids[bad]]} did",
                 _at(where, events[bad]),
                 "ids are never reused: give the second tensor an id of its own"
                 if kind == ALLOC
@@ -116,14 +124,17 @@ def _lifetimes(trace: Trace, where: Where | None) -> tuple[I64, I64]:
     if bad >= 0:
         at = died[bad]
         raise TraceError(
-            f"event {at} frees tensor {bad}, which is never allocated" if at < trace.events else f"tensor {bad} is never allocated",
+            f"event {at} frees tensor {bad}, which is never allocated"
+            if at < trace.events
+            else f"tensor {bad} is never allocated",
             _at(where, at) if at < trace.events else "",
             "a tensor that existed before the recording is allocated at the start",
         )
     bad = _first(died < born)
     if bad >= 0:
         raise TraceError(
-            f"event {died[bad]} frees tensor {bad} before event {born[bad]} allocates it", _at(where, died[bad]),
+            f"event {died[bad]} frees tensor {bad} before event {born[bad]} allocates it",
+            _at(where, died[bad]),
             "events stand in the order of issue",
         )
     return born, died
@@ -134,11 +145,14 @@ def _operators(trace: Trace, where: Where | None) -> I64:
     events = np.flatnonzero(trace.kind == OP)
     ids = trace.arg[events]
     if len(events) != trace.ops:
-        raise TraceError(f"there are {trace.ops} operators but {len(events)} op events", hint="each is issued exactly once")
+        raise TraceError(
+            f"there are {trace.ops} operators but {len(events)} op events", hint="each is issued exactly once"
+        )
     bad = _first(ids != np.arange(trace.ops))
     if bad >= 0:
         raise TraceError(
-            f"event {events[bad]} issues operator {ids[bad]}, but operator {bad} is due", _at(where, events[bad]),
+            f"event {events[bad]} issues operator {ids[bad]}, but operator {bad} is due",
+            _at(where, events[bad]),
             "operators are numbered in the order of their events",
         )
     marks = np.flatnonzero(trace.kind == PHASE)

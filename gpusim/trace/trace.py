@@ -14,25 +14,27 @@ import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
 
-# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind; -1 elsewhere.
+# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind, else -1.
 ALLOC, FREE, OP, PHASE, SYNC, RECORD, WAIT, SEGMENT_ALLOC, SEGMENT_FREE, OOM, SNAPSHOT = range(11)
-EVENT_KINDS = ("alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot")
+EVENT_KINDS = (
+    "alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One recorded program.  All arrays are read-only; T tensors, E events, O operators, ids are dense and never reused.
+    """One recorded program.  All arrays are read-only; T tensors, E events, O operators; ids are dense, never reused.
 
-    Events are in the order in which the host issued them.  A tensor lives from its ALLOC to its FREE (or to the end); one
-    that existed before the recording is allocated before the first operator.  Operators are numbered in the order of their
-    OP events.  Two traces are equal when their content hashes are.  Make one with `gpusim.trace.build.make_trace`, which
-    checks all of this.
+    Events are in the order in which the host issued them.  A tensor lives from its ALLOC to its FREE (or to the end);
+    one that existed before the recording is allocated before the first operator.  Operators are numbered in the order
+    of their OP events.  Two traces are equal when their content hashes are.  Make one with
+    `gpusim.trace.build.make_trace`, which checks all of this.
     """
 
     name: str
     # tensors, shape (T,)
     size: I64                    # bytes as requested by the program; 0 is allowed
-    category: npt.NDArray[np.int16]   # index into categories: "param", "buffer", "input", "opt", "fwd", "bwd", ... , "unknown"
+    category: npt.NDArray[np.int16]   # index into categories: "param", "buffer", "input", "opt", "fwd", ..., "unknown"
     # events, shape (E,)
     kind: npt.NDArray[np.uint8]
     arg: I64
@@ -59,7 +61,7 @@ class Trace:
     modules: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
-    meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, recorder, what is missing and how it was filled
+    meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, what is missing and how it was filled
 
     @property
     def tensors(self) -> int:
@@ -78,7 +80,7 @@ class Trace:
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 over every column, name table, the meta and the name, in hex: the identity of this trace as an input."""
+        """SHA-256 over every column, name table, meta and the name, in hex: the identity of this trace as an input."""
         digest = hashlib.sha256()
         for name, array in columns(self):
             digest.update(f"{name}:{array.dtype.str}:{len(array)};".encode())

@@ -42,30 +42,42 @@ def _columns(head: bytes) -> set[str]:
 # In the order of trial: a stricter sign before a looser one.
 FORMATS: dict[str, Format] = {
     "pytorch": Format(
-        "pytorch_pickle", "PyTorch memory snapshot, the pickle of torch.cuda.memory._dump_snapshot",
+        "pytorch_pickle",
+        "PyTorch memory snapshot, the pickle of torch.cuda.memory._dump_snapshot",
         lambda head: head[:1] == b"\x80" or head[:2] == b"(d",
     ),
     "recorder": Format(
-        "recorder", "operator recorder: JSON lines with storages, operators and their accesses",
+        "recorder",
+        "operator recorder: JSON lines with storages, operators and their accesses",
         lambda head: head.lstrip()[:1] == b"{" and b'"ops"' in head,
     ),
     "pytorch-csv": Format(
-        "pytorch_csv", "PyTorch memory snapshot turned into CSV: kind,addr,size,stream,extra",
+        "pytorch_csv",
+        "PyTorch memory snapshot turned into CSV: kind,addr,size,stream,extra",
         lambda head: _first_line(head) == "kind,addr,size,stream,extra",
     ),
-    "rmm": Format("rmm", "log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream",
-                  lambda head: {"action", "pointer", "size"} <= _columns(head)),
-    "minimalloc": Format("minimalloc", "minimalloc problem: id,lower,upper,size[,offset]",
-                         lambda head: {"lower", "upper", "size"} <= _columns(head)),
-    "csv": Format("plain_csv", "plain CSV with named columns, at least event,tensor,size",
-                  lambda head: {"event", "tensor"} <= _columns(head)),
+    "rmm": Format(
+        "rmm",
+        "log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream",
+        lambda head: {"action", "pointer", "size"} <= _columns(head),
+    ),
+    "minimalloc": Format(
+        "minimalloc",
+        "minimalloc problem: id,lower,upper,size[,offset]",
+        lambda head: {"lower", "upper", "size"} <= _columns(head),
+    ),
+    "csv": Format(
+        "plain_csv",
+        "plain CSV with named columns, at least event,tensor,size",
+        lambda head: {"event", "tensor"} <= _columns(head),
+    ),
 }
 
 
 def import_trace(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Trace:
     """Reads a recording in any of FORMATS, recognised by its content unless `format` names it.
 
-    Options are those of the format's own `read` (see `docs/traces.md`), and `name` for the trace's name.  Raises TraceError.
+    Options are those of the format's own `read` (see `docs/traces.md`); all know `name`.  Raises TraceError.
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
@@ -100,7 +112,9 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     except OSError as error:
         raise TraceError(f"cannot read the file: {error.strerror or error}", str(path)) from None
     if len(data) > max_bytes:
-        raise TraceError(f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps")
+        raise TraceError(
+            f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps"
+        )
     if not data.strip():
         raise TraceError("the file is empty", str(path))
     return data
@@ -114,6 +128,7 @@ def _recognise(data: bytes, path: Path) -> str:
     if head[:4] == b"PK\x03\x04":
         raise TraceError("this is a zip file, not a recording", str(path), "a gpusim trace (.npz) needs no import")
     raise TraceError(
-        "cannot tell which format this recording is in", str(path),
+        "cannot tell which format this recording is in",
+        str(path),
         "name it with format=, one of: " + ", ".join(FORMATS),
     )

@@ -62,8 +62,11 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
                     ops[_whole(op)],
                     [_live(i, tensor, category, build, "reads") for i in reads],
                     [_live(i, tensor, category, build, "writes") for i in writes],
-                    read_bytes=_whole(read_bytes), written_bytes=_whole(written_bytes), flops=float(flops),
-                    dtype=dtype, module=None if module is None else modules[_whole(module)],
+                    read_bytes=_whole(read_bytes),
+                    written_bytes=_whole(written_bytes),
+                    flops=float(flops),
+                    dtype=dtype,
+                    module=None if module is None else modules[_whole(module)],
                 )
         except TraceError:
             raise
@@ -107,5 +110,7 @@ def _live(key: Any, tensor: dict[int, int], category: dict[int, str], build: Tra
     found = tensor.get(key)
     if found is None:
         state = "was already freed" if key in category else "never appeared"
-        raise TraceError(f"this line {verb} storage {key}, which {state}", build.where, "every storage needs an 'a' line first")
+        raise TraceError(
+            f"this line {verb} storage {key}, which {state}", build.where, "every storage needs an 'a' line first"
+        )
     return found

@@ -1,0 +1,112 @@
+"""PyTorch memory snapshots: the pickle that `torch.cuda.memory._dump_snapshot` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.errors import TraceError
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.importers.pickle_scan import load_plain
+from gpusim.trace.importers.pytorch_state import ACTIONS, LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
+from gpusim.trace.trace import Trace
+
+_MAX_FRAMES = 200
+
+
+def read(data: bytes, path: str, *, name: str | None = None, device: int | None = None, frames: bool = True) -> Trace:
+    """The trace of one device.
+
+    device  which one, when several were recorded
+    frames  name a tensor's category by the innermost Python frame of its allocation, "file.py:function", if recorded
+    """
+    root = load_plain(data, path)
+    if not isinstance(root, dict) or not isinstance(root.get("segments"), list):
+        raise TraceError("this pickle is not a PyTorch memory snapshot: it has no list of segments", path)
+    traces = root.get("device_traces") or []
+    if not isinstance(traces, list) or not all(isinstance(t, list) for t in traces):
+        raise TraceError("the snapshot's device_traces are damaged", path)
+    chosen = _device(root["segments"], traces, device, path)
+    snapshot, names = Snapshot(), _FrameNames(frames)
+    build = TraceBuilder(name or "snapshot", path)
+    for segment in root["segments"]:
+        if _get(segment, "device", int, path, 0) == chosen:
+            _add_segment(segment, snapshot, names, path)
+    for number, entry in enumerate(traces[chosen] if chosen < len(traces) else []):
+        action = _get(entry, "action", str, path)
+        if action in ACTIONS:
+            snapshot.events.append(
+                Event(
+                    action,
+                    _get(entry, "addr", int, path, 0),
+                    _get(entry, "size", int, path),
+                    _get(entry, "stream", int, path, 0),
+                    _get(entry, "time_us", int, path, -1),
+                    names.of(entry) if action == "alloc" else "unknown",
+                    number + 1,
+                )
+            )
+    settings = root.get("allocator_settings")
+    conf = settings.get("PYTORCH_CUDA_ALLOC_CONF") if isinstance(settings, dict) else None
+    meta: dict[str, object] = {
+        "format": "pytorch",
+        "device": chosen,
+        "alloc_conf": conf if isinstance(conf, str) else None,
+    }
+    return to_trace(snapshot, build, meta)
+
+
+def _device(segments: list[Any], traces: list[Any], wanted: int | None, path: str) -> int:
+    """The device to read: the wanted one, or the only one with segments or events."""
+    present = {_get(segment, "device", int, path, 0) for segment in segments}
+    present |= {number for number, events in enumerate(traces) if events}
+    listed = ", ".join(map(str, sorted(present)))
+    if wanted is not None:
+        if wanted not in present:
+            raise TraceError(f"the snapshot holds nothing of device {wanted}", path, f"it holds: {listed or 'nothing'}")
+        return wanted
+    if len(present) > 1:
+        raise TraceError(f"the snapshot holds {len(present)} devices: {listed}", path, "choose one: device=0")
+    return present.pop() if present else 0
+
+
+def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str) -> None:
+    addr, stream = _get(segment, "address", int, path), _get(segment, "stream", int, path, 0)
+    snapshot.segments[addr] = Segment(_get(segment, "total_size", int, path), stream)
+    for block in _get(segment, "blocks", list, path):
+        size = _get(block, "size", int, path)
+        at = _get(block, "address", int, path, addr)
+        if _get(block, "state", str, path) in LIVE_STATES:
+            requested = _get(block, "requested_size", int, path, size)
+            snapshot.blocks[at] = Block(requested, stream, names.of(block))
+        addr = at + size  # old files give no block addresses: add up the sizes
+
+
+def _get(entry: Any, key: str, kind: type, path: str, default: Any = None) -> Any:
+    """A field of the expected type; a damaged snapshot is refused, a field that old releases lack has a default."""
+    value = entry.get(key, default) if isinstance(entry, dict) else None
+    if type(value) is not kind:
+        raise TraceError(f"the snapshot is damaged: '{key}' is not {kind.__name__}", path)
+    return value
+
+
+class _FrameNames:
+    """Names an allocation by the innermost Python frame of its stack; stacks are shared, so each is read once."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.known, self.keep = wanted, dict[int, str](), list[Any]()
+
+    def of(self, entry: dict[str, Any]) -> str:
+        frames = entry.get("frames")
+        if not self.wanted or not isinstance(frames, list):
+            return "unknown"
+        if id(frames) not in self.known:
+            self.known[id(frames)] = self._name(frames[:_MAX_FRAMES])
+            self.keep.append(frames)  # so that no other list gets its id
+        return self.known[id(frames)]
+
+    def _name(self, frames: list[Any]) -> str:
+        for frame in frames:
+            file = frame.get("filename") if isinstance(frame, dict) else None
+            if isinstance(file, str) and file.endswith(".py") and "/torch/" not in file:
+                return f"{file.rsplit('/', 1)[-1]}:{str(frame.get('name'))[:80]}"
+        return "unknown"
