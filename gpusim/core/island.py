@@ -11,8 +11,8 @@ from gpusim.core.jit import entry, verb
 from gpusim.core.residency import IN_USE, LOCKED, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
     DRAIN,
-    E_FLUID,
     E_MOVE,
+    E_READY,
     ENDED,
     FINISHED,
     I_ALLOC,
@@ -60,7 +60,7 @@ def issue_alloc(isl: Island, prog: Program, pol: Policies, h: object, u: int, st
         queues.record(isl, pol, c.now, log.CREATE, u, 0, -1, unit.size)
     if unit.size == 0:
         return 0
-    reason = residency.take_block(isl, prog, pol, h, u, stream)
+    reason = residency.take_block(isl, pol, h, u, stream, True)
     if reason == 0:
         residency.tell(isl, pol, N_INSERT, u)
         h.time += c.cached_ns
@@ -104,7 +104,7 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
     for i in range(first, last):
         u = prog.acc_unit[i]
         if isl.flags[WHERE, u] == HOST:
-            reason = residency.bring_in(isl, prog, pol, h, u, stream, False)
+            reason = residency.bring_in(isl, pol, h, u, stream, False)
             if reason:
                 unlock(isl)
                 return reason
@@ -174,7 +174,7 @@ def prefetch(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
         if isl.flags[WHERE, u] == HOST:
             if queues.full(isl, c.q_in) or queues.full(isl, c.q_out):
                 break
-            if residency.bring_in(isl, prog, pol, h, u, stream, True):
+            if residency.bring_in(isl, pol, h, u, stream, True):
                 c.failing = 0
                 break
 
@@ -240,20 +240,24 @@ def issue(isl: Island, prog: Program, pol: Policies, h: object) -> int:
 
 
 @njit
+def end_flows(isl: Island, prog: Program, pol: Policies) -> None:
+    """Every flow that has ended by now ends, in the order of the exact times."""
+    row = links.take_ended(isl, prog)
+    while row >= 0:
+        queues.finish(isl, pol, row)
+        row = -1 if isl.control[0].flows == 0 else links.take_ended(isl, prog)
+    links.reschedule(isl, prog)
+
+
+@njit
 def dispatch(isl: Island, prog: Program, pol: Policies) -> None:
     """The next event of the heap happens."""
     c = isl.control[0]
-    time, kind, arg = heap.pop(isl)
-    c.now = time
-    if kind == E_FLUID:
-        if arg == c.fluid_version:
-            row = links.take_ended(isl, prog)
-            while row >= 0:
-                queues.finish(isl, pol, row)
-                row = -1 if c.flows == 0 else links.take_ended(isl, prog)
-            links.reschedule(isl, prog)
-    elif kind == E_MOVE:
+    c.now, kind, arg = heap.pop(isl)
+    if kind == E_MOVE:
         queues.move(isl, prog, arg)
+    elif kind == E_READY:
+        queues.start_ready(isl, pol, arg)
     else:
         queues.finish(isl, pol, arg)
 
@@ -265,7 +269,7 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
     while True:
         if c.logged > c.log_room or c.notes > c.log_room:
             return LOG_FULL
-        device = isl.heap[0].time if c.events > 0 else NEVER
+        device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
         next_host, at = -1, NEVER
         for i in range(isl.hosts.size):
             h = isl.hosts[i]
@@ -280,7 +284,11 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
                     return STUCK
             return FINISHED if queues.idle(isl) else STUCK
         if device <= at:
-            dispatch(isl, prog, pol)
+            if c.fluid_tick == device:
+                c.now = device
+                end_flows(isl, prog, pol)
+            else:
+                dispatch(isl, prog, pol)
         else:
             c.now = max(c.now, at)
             reason = issue(isl, prog, pol, isl.hosts[next_host])

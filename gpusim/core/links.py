@@ -10,8 +10,7 @@ import math
 
 from numba import njit
 
-from gpusim.core import heap
-from gpusim.core.state import E_FLUID, Island, Program
+from gpusim.core.state import NEVER, Island, Program
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
@@ -88,14 +87,12 @@ def advance(isl: Island, time: float) -> None:
 
 @njit
 def reschedule(isl: Island, prog: Program) -> None:
-    """Share the links anew and schedule the tick that sees the next end; earlier such events lapse by their version."""
+    """Share the links anew and note the tick that will see the next end."""
     c = isl.control[0]
-    c.fluid_version += 1
+    c.fluid_tick = NEVER
     if c.flows > 0:
         share(isl, prog)
-        end = first_end(isl)
-        tick = int(math.ceil(end - SAME_INSTANT))
-        heap.push(isl, max(tick, c.now), E_FLUID, c.fluid_version)
+        c.fluid_tick = max(int(math.ceil(first_end(isl) - SAME_INSTANT)), c.now)
 
 
 @njit

@@ -16,6 +16,7 @@ from gpusim.core.state import (
     DRAIN,
     E_KERNEL,
     E_MOVE,
+    E_READY,
     KERNEL,
     NEVER,
     RUNNING,
@@ -110,8 +111,10 @@ def account_stall(isl: Island, row: int) -> None:
             n.stall_swap_in += span
         elif until == room:
             n.stall_swap_out += span
-        else:
+        elif until == event:
             n.stall_event += span
+        else:
+            n.stall_launch += span
         at = until
 
 
@@ -150,6 +153,11 @@ def start_ready(isl: Island, pol: Policies, q: int) -> None:
             if isl.need[row, k] > isl.queues[k].done:
                 return
         a = isl.activities[row]
+        if c.now < queue.free_at + queue.gap and queue.started > 0:
+            if queue.ready_at < queue.free_at + queue.gap:
+                queue.ready_at = queue.free_at + queue.gap
+                heap.push(isl, queue.ready_at, E_READY, q)
+            return
         queue.started += 1
         queue.running += 1
         a.start = c.now
@@ -204,9 +212,9 @@ def idle(isl: Island) -> bool:
 
 @njit
 def full(isl: Island, q: int) -> bool:
-    """True when a host must not submit to queue q: half of the ring is for what one operator may add."""
+    """True when the host is as far ahead of queue q as it may be."""
     queue = isl.queues[q]
-    return queue.submitted - queue.done > queue.mask >> 1
+    return queue.submitted - queue.done >= queue.limit
 
 
 @njit

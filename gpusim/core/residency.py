@@ -27,7 +27,6 @@ from gpusim.core.state import (
     SCORE_NOW,
     Island,
     Policies,
-    Program,
 )
 from gpusim.policies import contract
 from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, ROUNDED
@@ -221,7 +220,7 @@ def external(isl: Island, pol: Policies) -> float:
 
 
 @njit
-def take_block(isl: Island, prog: Program, pol: Policies, h: object, u: int, stream: int) -> int:
+def take_block(isl: Island, pol: Policies, h: object, u: int, stream: int, may_evict: bool) -> int:
     """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
 
     May be called again for the same unit after a stop; what was evicted stays so.
@@ -237,7 +236,7 @@ def take_block(isl: Island, prog: Program, pol: Policies, h: object, u: int, str
             c.failing = 1
             if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
                 n.failures += 1  # enough bytes are free, but not in one piece
-        v = choose(isl, pol, u)
+        v = choose(isl, pol, u) if may_evict else -1
         if v < 0:
             c.request, c.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
@@ -344,11 +343,11 @@ def evict(isl: Island, pol: Policies, u: int) -> int:
 
 
 @njit
-def bring_in(isl: Island, prog: Program, pol: Policies, h: object, u: int, stream: int, prefetched: bool) -> int:
+def bring_in(isl: Island, pol: Policies, h: object, u: int, stream: int, prefetched: bool) -> int:
     """Swap a unit in.  Returns 0 or the reason to stop."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
-    reason = take_block(isl, prog, pol, h, u, stream)
+    reason = take_block(isl, pol, h, u, stream, not prefetched or c.may_evict != 0)
     if reason:
         return reason
     if unit.data:

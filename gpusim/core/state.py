@@ -44,8 +44,9 @@ HOST = record(
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
-    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("submitted", i8), ("started", i8), ("done", i8),
-     ("running", i8), ("free_at", i8), ("latency", i8), ("rate", f8), ("curve", i8), ("route", i8), ("route_end", i8)]
+    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8), ("started", i8), ("done", i8),
+     ("running", i8), ("free_at", i8), ("ready_at", i8), ("latency", i8),
+     ("rate", f8), ("curve", i8), ("route", i8), ("route_end", i8)]
 )  # fmt: skip
 KERNEL, COPY = 0, 1
 ACTIVITY = record(
@@ -66,15 +67,16 @@ UNIT = record(
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("queue", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
 
-# Events of the heap, in order of priority at equal times.
-E_FLUID, E_MOVE, E_KERNEL = range(3)
+# Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
+E_MOVE, E_KERNEL, E_READY = range(3)
 EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 
 CONTROL = record(
     [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
-     ("fluid_time", f8), ("fluid_version", i8), ("flows", i8),
+     ("fluid_time", f8), ("fluid_tick", i8), ("flows", i8),
      ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
-     ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("asks", i8),
+     ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
+     ("asks", i8),
      ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8), ("request", i8), ("request_bytes", i8),
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
