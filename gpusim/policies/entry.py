@@ -1,0 +1,99 @@
+"""One line of `gpusim policies`: what there is to say about a policy before it is compiled.
+
+A built-in is one file `policies/<kind>/<name>.py`, found by being there.  It is read, not imported, until a run names it.
+The file is either
+
+* a function of facts, decorated as a user would (see `gpusim.policies.user`), or
+* a module with the verbs of the contract and a function `state`, in which
+
+      docstring           the help; a line "Source: ..." names the paper
+      PARAMS = {"k": 4}   the parameters and their defaults, in the order of the `params` vector (may be missing)
+      KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpusim.errors import PolicyError
+from gpusim.policies import facts
+
+KINDS = ("place", "evict", "prefetch", "plan")
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """name, kind, help; the parameters and their defaults; what the policy knows; where it comes from."""
+
+    name: str
+    kind: str
+    help: str
+    parameters: Mapping[str, Number] = field(default_factory=dict)
+    knows: str = "past"  # "past" | "window" | "future"
+    source: str = ""     # paper
+    facts: tuple[str, ...] = ()  # what a score reads, empty for other forms
+    where: str = ""      # file:line
+    builtin: bool = True
+    target: Any = None   # the user's function or class; None: a module that is still to be imported
+
+    @property
+    def oracle(self) -> bool:
+        return self.knows == "future"
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the help, on one line."""
+        first = " ".join(self.help.strip().split("\n\n")[0].split())
+        return re.split(r"(?<=[.!?])\s", first, maxsplit=1)[0]
+
+
+def read(path: Path, kind: str) -> Entry:
+    """The entry of the built-in in `path`, without importing it."""
+    tree = ast.parse(path.read_text("utf-8"), str(path))
+    name = path.stem
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return _from_function(node, path, kind)
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past"}
+    for node in tree.body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
+            values[target.id] = ast.literal_eval(node.value)  # type: ignore[arg-type]
+    text, source = split_help(ast.get_docstring(tree) or "")
+    return Entry(name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path))
+
+
+def _from_function(node: ast.FunctionDef, path: Path, kind: str) -> Entry:
+    arguments, defaults = node.args.args, node.args.defaults
+    split = len(arguments) - len(defaults)
+    names = tuple(a.arg for a in arguments[:split])
+    where = f"{path}:{node.lineno}"
+    parameters = {a.arg: ast.literal_eval(d) for a, d in zip(arguments[split:], defaults, strict=True)}
+    text, source = split_help(ast.get_docstring(node) or "")
+    facts.check(names, node.name, where)
+    return Entry(node.name, kind, text, parameters, facts.knows(names), source, names, where)
+
+
+def split_help(docstring: str) -> tuple[str, str]:
+    """(help, source): the paragraph that begins with "Source:" is taken out."""
+    paragraphs = docstring.strip().split("\n\n")
+    source = [p for p in paragraphs if p.startswith("Source:")]
+    text = "\n\n".join(p for p in paragraphs if not p.startswith("Source:"))
+    return text, " ".join(source[0].removeprefix("Source:").split()) if source else ""
+
+
+def check_number(value: object, name: str, policy: str, default: Number, where: str = "") -> Number:
+    """The value of a parameter as its default's type; PolicyError when it is no such number."""
+    wanted = "a whole number" if isinstance(default, int) else "a number"
+    good = isinstance(value, int | float) and not isinstance(value, bool) and value == value
+    if good and isinstance(default, int) and int(value) != value:  # type: ignore[call-overload]
+        good = False
+    if not good:
+        raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where)
+    return type(default)(value)  # type: ignore[arg-type]

@@ -1,0 +1,53 @@
+"""What a score may read about a candidate, and what follows from reading it.
+
+The list itself belongs to the contract, which needs numba; this module reads the names without importing it, so that
+listing policies and checking an experiment stay quick.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from gpusim.errors import PolicyError, suggest
+
+_CONTRACT = Path(__file__).with_name("contract.py")
+
+
+@cache
+def facts() -> dict[str, str]:
+    """Fact -> meaning, in the order of the facts vector."""
+    return dict(_literal("FACTS"))
+
+
+@cache
+def future_facts() -> frozenset[str]:
+    """The facts that only an oracle can know."""
+    return frozenset(_literal("FUTURE_FACTS"))
+
+
+def _literal(name: str) -> dict[str, str] | tuple[str, ...]:
+    for node in ast.parse(_CONTRACT.read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            value: dict[str, str] | tuple[str, ...] = ast.literal_eval(node.value)
+            return value
+    raise AssertionError(f"contract.py has no {name}")
+
+
+def check(names: Iterable[str], policy: str, where: str) -> tuple[str, ...]:
+    """The names if each of them is a fact; PolicyError otherwise, with the fact that was probably meant."""
+    names = tuple(names)
+    for name in names:
+        if name not in facts():
+            raise PolicyError(
+                f"policy '{policy}' reads '{name}', which is not a fact", where,
+                suggest(name, facts()) or "facts: " + ", ".join(facts()) + "; give it a default to make it a parameter",
+            )  # fmt: skip
+    return names
+
+
+def knows(names: Iterable[str]) -> str:
+    """'future' when one of the facts tells it, else 'past'."""
+    return "future" if future_facts() & set(names) else "past"

@@ -1,0 +1,183 @@
+"""A policy that can run: an entry, its parameters, and its compiled verbs, ready for the engine."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.errors import PolicyError
+from gpusim.policies import contract
+from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk
+from gpusim.policies.compiled import verb
+from gpusim.policies.entry import Entry, Number
+from gpusim.policies.scores import compile_score, no_score
+
+I64, F64 = npt.NDArray[np.int64], npt.NDArray[np.float64]
+
+VERBS: dict[str, dict[str, Any]] = {
+    "evict": {"insert": contract.INSERT, "touch": contract.TOUCH, "remove": contract.REMOVE, "victim": contract.VICTIM},
+    "place": {"alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST},
+    "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What all kinds have in common.
+
+    params  float64 values of the parameters, in the order of `entry.parameters`
+    state   the function that makes the policy's empty tables; its arguments depend on the kind
+    """
+
+    entry: Entry
+    values: Mapping[str, Number]
+    params: F64
+    state: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def kind(self) -> str:
+        return self.entry.kind
+
+    @property
+    def oracle(self) -> bool:
+        return self.entry.oracle
+
+    @property
+    def spec(self) -> str:
+        """The shortest text that names this policy: parameters at their default are left out."""
+        given = [f"{k}={v:g}" for k, v in self.values.items() if v != self.entry.parameters.get(k, 0)]
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+    def error(self, message: str) -> PolicyError:
+        """For the engine, when the policy breaks its contract: the message, with the place of the policy's code."""
+        return PolicyError(f"policy '{self.name}' {message}", self.entry.where)
+
+
+@dataclass(frozen=True, eq=False)
+class EvictPolicy(Policy):
+    """How the engine finds its victims, by `form`:
+
+    none       nothing leaves
+    ordered    state, insert, touch, remove, victim: the policy's own tables
+    score      the same verbs, of a heap; the engine passes key = score(facts, params) to insert and touch
+    score_now  the score reads `now`: the engine evaluates it over all candidates (or `sample` of them) at each decision
+    ask        plain Python: see `gpusim.policies.ask`; `new_ask()` makes one for one simulation
+
+    touches  False when `touch` does nothing
+    facts    the names a score reads; uncompiled says why a function runs on columns, "" otherwise
+    """
+
+    form: str
+    insert: Any
+    touch: Any
+    remove: Any
+    victim: Any
+    score: Any = no_score
+    touches: bool = True
+    facts: tuple[str, ...] = ()
+    sample: int = 0
+    new_ask: Callable[[], Ask] | None = None
+    uncompiled: str = ""
+    module: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacePolicy(Policy):
+    alloc: Any
+    free: Any
+    release: Any
+    largest: Any
+    module: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class PrefetchPolicy(Policy):
+    propose: Any
+    note: Any
+    module: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class PlanPolicy(Policy):
+    """`state` is the plan function itself: (trace, profile, **values) -> schedule."""
+
+
+def build(entry: Entry, values: Mapping[str, Number]) -> Policy:
+    """The policy of this entry with these parameters (all of them, in order); compiles, or finds numba's cache."""
+    target, module = entry.target, None
+    if entry.builtin and target is None:
+        module = importlib.import_module(f"gpusim.policies.{entry.kind}.{entry.name}")
+        target = getattr(module, entry.name, module)
+    params = np.array([float(values[name]) for name in entry.parameters], np.float64)
+    common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
+    if entry.kind == "plan":
+        return PlanPolicy(**common, state=target)
+    if entry.kind == "evict" and inspect.isfunction(target):
+        return _scored(common, target)
+    if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
+        return _asked(common, lambda: ObjectAsk(entry, target, values))
+    verbs = _verbs(entry, target)
+    if entry.kind == "place":
+        return PlacePolicy(**common, **verbs, module=module)
+    if entry.kind == "prefetch":
+        return PrefetchPolicy(**common, **verbs, module=module)
+    form = getattr(target, "FORM", "ordered")
+    return EvictPolicy(**common, **verbs, form=form, touches=getattr(target, "TOUCHES", True), module=module)
+
+
+def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
+    entry, values = common["entry"], common["values"]
+    score, why = None, "it asked for columns"
+    if not getattr(function, "__gpusim_columns__", False):
+        score, why = compile_score(entry, function)
+    if score is None:
+        return _asked(common, lambda: ColumnAsk(entry, function, values), uncompiled=why)
+    from gpusim.policies import heap
+
+    form = "score_now" if "now" in entry.facts else "score"
+    # Without a fact that changes when a unit is used, its place in the heap does not change either.
+    touches = not set(entry.facts) <= {"size", "reload_ns", "arrived", "born"}
+    return EvictPolicy(
+        **common, form=form, state=heap.state, insert=heap.insert, touch=heap.touch, remove=heap.remove,
+        victim=heap.victim, score=score, touches=touches, facts=entry.facts, sample=int(values.get("sample", 0)),
+    )  # fmt: skip
+
+
+def _asked(common: dict[str, Any], new_ask: Callable[[], Ask], uncompiled: str = "") -> EvictPolicy:
+    from gpusim.policies.evict import none
+
+    return EvictPolicy(
+        **common, form="ask", state=none.state, insert=none.insert, touch=none.touch, remove=none.remove,
+        victim=none.victim, facts=common["entry"].facts, new_ask=new_ask, uncompiled=uncompiled,
+    )  # fmt: skip
+
+
+def _has_self(cls: Any) -> bool:
+    first = next(iter(inspect.signature(cls.victim).parameters), "") if hasattr(cls, "victim") else "self"
+    return first == "self"
+
+
+def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
+    """The contract's functions of a module or class; those of a user's class are compiled here."""
+    wanted = VERBS[entry.kind]
+    missing = [name for name in ("state", *wanted) if not hasattr(target, name)]
+    if missing:
+        raise PolicyError(
+            f"{entry.kind} policy '{entry.name}' has no '{missing[0]}'", entry.where,
+            "it needs state, " + ", ".join(wanted),
+        )  # fmt: skip
+    verbs = {name: getattr(target, name) for name in wanted}
+    if inspect.isclass(target):
+        verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
+    return {"state": target.state, **verbs}
+
