@@ -1,0 +1,240 @@
+"""How figures look: one colour and marker per policy everywhere, sizes for screen and print, the same bytes every time.
+
+Figures are matplotlib objects (`Figure` on an Agg canvas); pyplot is never imported, so nothing is global and no
+display is needed.  Colours are those of Okabe and Ito ("Color Universal Design", 2008) and of Paul Tol ("Colour
+schemes", 2021), which people with any common colour blindness tell apart; a marker tells them apart in grey print too.
+"""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# 8 in at 150 dpi are 1200 px; text of 9 pt stays above 8 pt when the figure fills the text width of an A4 page.
+WIDTH, HEIGHT, DPI = 8.0, 14 / 3, 150
+
+INK, SOFT, FAINT, PAPER = "#1F2430", "#5B6270", "#D5D9E0", "#FFFFFF"
+HOLE, ALARM, LIMIT = "#E6E8EC", "#B3261E", "#B3261E"
+
+BLUE, SKY, GREEN, ORANGE, VERMILION, PINK = "#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7"
+INDIGO, WINE, OLIVE, GREY, BLACK = "#332288", "#882255", "#7F7A1C", "#8A8F99", "#000000"
+
+RC: dict[str, object] = {
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same on every machine
+    "font.size": 9,
+    "text.parse_math": False,  # a name may hold a dollar sign
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "legend.fontsize": 8.5,
+    "legend.title_fontsize": 8.5,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 5,
+    "hatch.linewidth": 0.6,
+    "hatch.color": ALARM,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "gpusim",  # ids in an SVG would otherwise be random
+    "pdf.fonttype": 42,
+}
+_KEEP = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx", "datapath")  # not a matter of style
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one policy is drawn in every figure."""
+
+    colour: str
+    marker: str
+    dashed: bool = False
+
+    @property
+    def line(self) -> str:
+        return "--" if self.dashed else "-"
+
+
+# Policies of different kinds may share a look: a figure compares policies of one kind, or says both.
+_KNOWN = {
+    # evict
+    "lru": Look(BLUE, "o"),
+    "fifo": Look(ORANGE, "s"),
+    "lfu": Look(GREEN, "D"),
+    "clock": Look(SKY, "^"),
+    "sieve": Look(PINK, "v"),
+    "s3fifo": Look(VERMILION, "P"),
+    "arc": Look(OLIVE, "<"),
+    "random": Look(GREY, ">"),
+    "largest": Look(INDIGO, "h"),
+    "cost_aware": Look(WINE, "p"),
+    "belady": Look(BLACK, "*"),
+    "none": Look(SOFT, "X"),
+    # prefetch
+    "next_k": Look(BLUE, "o"),
+    "stride": Look(ORANGE, "s"),
+    "oracle": Look(BLACK, "*"),
+    # place
+    "first": Look(SKY, "^"),
+    "next": Look(PINK, "v"),
+    "best": Look(BLUE, "o"),
+    "worst": Look(VERMILION, "P"),
+    "buddy": Look(GREEN, "D"),
+    "tlsf": Look(WINE, "p"),
+    "size_classes": Look(OLIVE, "<"),
+    "pytorch": Look(ORANGE, "s"),
+}
+_COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)
+_MARKERS = ("o", "s", "D", "v", "P", "^", "h", "p", "<", ">", "d", "8")
+_SPARE = [Look(c, _MARKERS[(i + k) % len(_MARKERS)]) for k in range(1, len(_MARKERS)) for i, c in enumerate(_COLOURS)]
+
+
+def looks(names: Iterable[str], oracles: Iterable[str] = ()) -> dict[str, Look]:
+    """A look for each name: the built-in policy's own, else one that follows from the name; no two alike.
+
+    A name "lru + next_k" joins two policies: the colour of the first, the marker of the second.  Names in `oracles`
+    are dashed.
+    """
+    future = set(oracles)
+    given: dict[str, Look] = {}
+    taken: set[tuple[str, str]] = set()
+    # Built-in names first, then in alphabetical order: the look does not depend on the order of the runs.
+    for name in sorted(set(names), key=lambda n: (n not in _KNOWN, n)):
+        look = _preferred(name)
+        start = zlib.crc32(name.encode()) % len(_SPARE)
+        for k in range(len(_SPARE)):
+            if (look.colour, look.marker) not in taken:
+                break
+            look = _SPARE[(start + k) % len(_SPARE)]
+        taken.add((look.colour, look.marker))
+        given[name] = Look(look.colour, look.marker, name in future)
+    return given
+
+
+def _preferred(name: str) -> Look:
+    if name in _KNOWN:
+        return _KNOWN[name]
+    first, *others = (part.strip() for part in name.split("+"))
+    if others and first in _KNOWN:
+        second = _KNOWN.get(others[0])
+        if second:
+            return Look(_KNOWN[first].colour, second.marker)
+    return _SPARE[zlib.crc32(name.encode()) % len(_SPARE)]
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Runs `draw` under this style alone, whatever the user's own matplotlib settings are."""
+
+    @functools.wraps(draw)
+    def under_style(*args: P.args, **kwargs: P.kwargs) -> R:
+        with matplotlib.rc_context(_settings()):
+            return draw(*args, **kwargs)
+
+    return under_style
+
+
+def canvas(rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> Figure:
+    """An empty figure; `height` in inches is for one row of panels, a further row adds 60 % of it."""
+    figure = Figure(figsize=(width, height * (1 + 0.6 * (rows - 1))), dpi=DPI, facecolor=PAPER)
+    FigureCanvasAgg(figure)
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)  # type: ignore[call-arg]
+    return figure
+
+
+def headline(figure: Figure, question: str, answer: str = "", note: str = "") -> None:
+    """The title asks the experiment's question, the line below it says what the figure answers, the foot is a note.
+
+    Room is taken from the panels, so that text never lies over data.
+    """
+    height = figure.get_figheight()
+    top = 0.10  # inches
+    for text, gid, width, size, weight, colour, step in (
+        (question, "question", 84, 11.5, "bold", INK, 0.205),
+        (answer, "answer", 118, 9, "normal", SOFT, 0.165),
+    ):
+        for line in wrapped(text, width) if text else ():
+            y = 1 - (top + step * 0.78) / height
+            figure.text(0.012, y, line, fontsize=size, fontweight=weight, color=colour, gid=gid, va="baseline")
+            top += step
+    foot = 0.0
+    for line in reversed(wrapped(note, 132)) if note else ():
+        figure.text(0.012, (foot + 0.06) / height, line, fontsize=8, color=SOFT, gid="note", va="baseline")
+        foot += 0.15
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        bottom = (foot + 0.02) / height
+        engine.set(rect=(0, bottom, 1, 1 - (top + 0.02) / height - bottom))  # type: ignore[call-arg]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters, broken between words."""
+    return textwrap.wrap(" ".join(text.split()), width) or [""]
+
+
+def empty(figure: Figure, text: str) -> Axes:
+    """A panel that says why there is nothing to draw."""
+    panel = figure.add_subplot()
+    panel.set_axis_off()
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "transform": panel.transAxes}
+    panel.text(0.5, 0.5, text, fontsize=10, color=SOFT, gid="empty", **middle)
+    return panel
+
+
+@styled
+def save(figure: Figure, stem: str | Path, formats: Iterable[str] = ("png", "svg", "pdf")) -> list[Path]:
+    """Writes STEM.png, STEM.svg, ... and returns the paths; equal figures give equal bytes on equal versions.
+
+    Dates and versions are left out of the files.  Raises OSError when the folder cannot be written.
+    """
+    stem = Path(stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    undated: dict[str, dict[str, str | None]] = {
+        "png": {"Software": None},
+        "svg": {"Date": None, "Creator": None},
+        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    }
+    paths = []
+    for form in formats:
+        path = stem.with_name(f"{stem.name}.{form}")
+        figure.savefig(path, format=form, metadata=undated.get(form, {}))
+        paths.append(path)
+    return paths
+
+
+def _settings() -> dict[Any, Any]:
+    plain = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_KEEP)}
+    return plain | RC

@@ -1,0 +1,71 @@
+"""Does the map of the heap show the blocks, segments and holes that the event log tells of?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.show.heap import blocks, holes, segments
+
+
+def log_of(*rows):
+    log = np.zeros(len(rows), LOG)
+    for i, (t, kind, a, addr, size) in enumerate(rows):
+        log[i] = (t, kind, a, 0, addr, size)
+    return log
+
+
+def test_blocks_span_place_to_unplace_and_unclosed_ones_last_to_the_end():
+    log = log_of(
+        (0, PLACE, 0, 0, 100),
+        (1, PLACE, 1, 100, 50),
+        (5, UNPLACE, 0, 0, 100),
+        (7, PLACE, 2, 0, 30),
+        (9, UNPLACE, 1, 100, 50),
+    )
+    b = blocks(log, 20)
+    spans = sorted(
+        zip(b.unit.tolist(), b.start.tolist(), b.end.tolist(), b.addr.tolist(), b.bytes.tolist(), strict=True)
+    )
+    assert spans == [(0, 0, 5, 0, 100), (1, 1, 9, 100, 50), (2, 7, 20, 0, 30)]
+
+
+def test_blocks_of_the_host_are_not_on_the_map_of_the_device():
+    log = log_of((0, PLACE, 0, -1, 100))
+    log["b"] = 1
+    assert len(blocks(log, 10)) == 0
+
+
+def test_a_segment_released_in_part_keeps_its_rest():
+    s = segments(log_of((0, RESERVE, -1, 0, 100), (4, RELEASE, -1, 20, 30)), 10)
+    spans = list(zip(s.start.tolist(), s.end.tolist(), s.addr.tolist(), s.bytes.tolist(), strict=True))
+    assert spans == [(0, 4, 0, 100), (4, 10, 0, 20), (4, 10, 50, 50)]
+
+
+def test_holes_are_the_gaps_between_live_blocks_of_a_segment():
+    log = log_of(
+        (0, RESERVE, -1, 0, 100),
+        (0, PLACE, 0, 0, 20),
+        (0, PLACE, 1, 20, 30),
+        (0, PLACE, 2, 50, 10),
+        (5, UNPLACE, 1, 20, 30),
+    )
+    h = holes(blocks(log, 10), segments(log, 10), 10, samples=2)  # at 2.5 and 7.5 ns
+    assert h.free.tolist() == [40, 70]
+    assert h.largest.tolist() == [40, 40]
+    assert h.largest_addr.tolist() == [60, 60]
+    assert h.external.tolist() == pytest.approx([0, 1 - 40 / 70])
+    assert h.worst == 1
+
+
+def test_a_hole_does_not_reach_across_two_segments_and_an_empty_block_does_not_cut_one():
+    log = log_of((0, RESERVE, -1, 0, 100), (0, RESERVE, -1, 100, 100), (0, PLACE, 0, 40, 0))
+    h = holes(blocks(log, 10), segments(log, 10), 10, samples=1)
+    assert (h.free.tolist(), h.largest.tolist()) == ([200], [100])
+
+
+def test_an_empty_log_has_neither_blocks_nor_holes():
+    log = log_of()
+    assert len(blocks(log, 0)) == len(segments(log, 0)) == 0
+    assert holes(blocks(log, 10), segments(log, 10), 10, samples=3).free.tolist() == [0, 0, 0]
