@@ -1,0 +1,144 @@
+"""What a run records: every metric's unit and meaning, declared here once.
+
+The engine fills the names, `summary.csv` takes its headers from here, `gpusim metrics` prints the table, plots take
+their axis labels, and `gpusim compare` learns which direction is better.  A name that is not declared here is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpusim.errors import ResultError, suggest
+
+LOWER, HIGHER, NEITHER = "lower", "higher", ""
+
+# A unit at the end of a name is not repeated in front of the unit of a header.
+_SUFFIXES = ("_ns", "_bytes", "_per_s")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a result.
+
+    unit     "ns", "B", "1/s", "1" (a share or ratio; not in percent), or "" (a count)
+    meaning  one sentence
+    better   "lower", "higher", or "" when neither is
+    group    the heading under which `gpusim metrics` lists it
+    """
+
+    name: str
+    unit: str
+    meaning: str
+    better: str
+    group: str
+
+    @property
+    def label(self) -> str:
+        """The name for people, without its unit: "stall swap in"."""
+        name = self.name
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix)
+        return name.replace("_", " ")
+
+    @property
+    def header(self) -> str:
+        """The label with its unit: "stall swap in [ns]"; a count has none."""
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+
+def _declare(group: str, *rows: tuple[str, str, str, str]) -> dict[str, Metric]:
+    return {name: Metric(name, unit, meaning, better, group) for name, unit, better, meaning in rows}
+
+
+def _levels(name: str, what: str) -> tuple[tuple[str, str, str, str], ...]:
+    """current, peak and total, as PyTorch and RMM use the words."""
+    return (
+        (f"{name}_current_bytes", "B", NEITHER, f"{what}, when the run ended."),
+        (f"{name}_peak_bytes", "B", LOWER, f"{what}, at most at any moment."),
+        (f"{name}_total_bytes", "B", NEITHER, f"{what}, summed over every time that some were taken."),
+    )
+
+
+METRICS: dict[str, Metric] = {
+    **_declare(
+        "time",
+        ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel or copy."),
+        ("compute_busy_ns", "ns", NEITHER, "Kernel time, summed over streams."),
+        ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream ran no kernel."),
+        ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
+        ("over_oracle", "1", LOWER, "Makespan over the makespan of the same run with oracle eviction (belady)."),
+        ("kernels", "", NEITHER, "Kernels that were submitted."),
+        ("events", "", NEITHER, "Events of the trace that were carried out."),
+        ("duration_error", "1", LOWER,
+         "Mean relative difference between modelled and recorded kernel times, for a trace that carries times."),
+    ),
+    **_declare(
+        "stalls",
+        ("stall_ns", "ns", LOWER, "Time that streams stood still between kernels: the sum of the causes below."),
+        ("stall_swap_in_ns", "ns", LOWER, "Streams waited for bytes to come in."),
+        ("stall_swap_out_ns", "ns", LOWER, "Streams waited for bytes to leave so that others had room."),
+        ("stall_alloc_ns", "ns", LOWER, "Streams waited for the host, which was busy in the allocator."),
+        ("stall_launch_ns", "ns", LOWER, "Streams waited for the host to submit the kernel."),
+        ("stall_sync_ns", "ns", LOWER, "Streams waited for the host, which waited for the device."),
+        ("stall_event_ns", "ns", LOWER, "Streams waited for other streams."),
+    ),
+    **_declare(
+        "transfers",
+        ("h2d_bytes", "B", LOWER, "Moved from host to device memory."),
+        ("d2h_bytes", "B", LOWER, "Moved from device to host memory."),
+        ("h2d_busy_share", "1", NEITHER, "Link utilisation to the device: bytes over (rate x makespan)."),
+        ("d2h_busy_share", "1", NEITHER, "Link utilisation to the host: bytes over (rate x makespan)."),
+        ("swap_ins", "", LOWER, "Copies from host to device memory."),
+        ("swap_outs", "", LOWER, "Copies from device to host memory."),
+        ("clean_drops", "", NEITHER, "Evictions without a copy: a valid copy was below, or there was no data yet."),
+        ("swaps_per_s", "1/s", LOWER, "Copies in both directions per second of makespan."),
+        ("prefetches", "", NEITHER, "Swap-ins that a prefetch policy asked for."),
+        ("prefetch_hits", "", HIGHER, "Prefetched tensors that a kernel used while they were there."),
+        ("prefetch_late", "", LOWER, "Prefetch hits that had not arrived when the kernel was submitted."),
+        ("prefetch_wasted", "", LOWER, "Prefetched tensors that were evicted or freed before any use."),
+    ),
+    **_declare(
+        "memory",
+        *_levels("requested", "Bytes of the tensors in device memory, as the program asked for them"),
+        *_levels("allocated", "Bytes of the blocks in device memory that hold tensors"),
+        *_levels("reserved", "Bytes that the allocator held from the device"),
+        ("host_peak_bytes", "B", LOWER, "Host memory that held swapped-out tensors, at most at any moment."),
+        ("device_allocs", "", LOWER, "Calls that took memory from the device."),
+        ("device_frees", "", LOWER, "Calls that gave memory back to the device."),
+        ("ooms", "", LOWER, "Requests for which there was no room, with nothing left to evict."),
+    ),
+    **_declare(
+        "fragmentation",
+        ("frag_internal", "1", LOWER, "1 - requested / allocated, at the allocated peak: what rounding loses."),
+        ("frag_utilisation", "1", HIGHER, "Allocated peak over reserved peak; papers call 1 - this fragmentation."),
+        ("frag_external", "1", LOWER, "1 - largest free block / free bytes, at the reserved peak."),
+        ("frag_failures", "", LOWER, "Requests that found enough free bytes, but not in one piece."),
+    ),
+    **_declare(
+        "bounds",
+        ("bound_no_limit_ns", "ns", NEITHER, "Makespan of the same run without a memory limit."),
+        ("bound_oracle_ns", "ns", NEITHER, "Makespan of the same run with oracle eviction (belady)."),
+        ("bound_swap_in_bytes", "B", NEITHER, "The least that any eviction policy must bring in at this memory size."),
+    ),
+}  # fmt: skip
+
+
+def metric(name: str) -> Metric:
+    """The declaration of a metric; ResultError with a suggestion when there is none."""
+    if name not in METRICS:
+        raise ResultError(f"there is no metric '{name}'", hint=suggest(name, METRICS) or "see gpusim metrics")
+    return METRICS[name]
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise ResultError for the first name that is not declared."""
+    for name in names:
+        metric(name)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Known names in the order of their declaration, which is the order of every table."""
+    wanted = set(names)
+    refuse_unknown(sorted(wanted))
+    return [name for name in METRICS if name in wanted]

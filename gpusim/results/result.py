@@ -1,0 +1,85 @@
+"""What one run left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.core.log import LOG
+from gpusim.errors import ResultError, suggest
+from gpusim.results.metrics import refuse_unknown
+
+FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One run: what went in, how it ended, what was measured.
+
+    spec      plain values (JSON).  What the run was: trace (name) and trace_hash, profile, place, evict, prefetch (as
+              written in the experiment), memory (bytes), seed, oracle (names of the policies that read the future).
+              What the referee needs: capacity and host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
+              the two directions together, None when they do not share), durations_hash where there is one.
+    outcome   "finished", "oom", "host_oom" or "failed"
+    failure   None when finished; else memory, request (bytes), free (bytes), largest (bytes), op, event, advice (a
+              sentence), as far as known
+    metrics   name -> number, names as declared in results.metrics
+    timeline  column -> array, all of one length, a row per moment: time_ns, op, and in bytes allocated, reserved,
+              requested, host
+    log       the event log (dtype core.log.LOG), None when it was not recorded
+    bounds    what no policy can beat, by name as in results.metrics
+    checked   the referee's verdict; None while it has not looked
+    """
+
+    spec: dict[str, Any]
+    outcome: str
+    metrics: dict[str, int | float]
+    failure: dict[str, Any] | None = None
+    timeline: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    log: npt.NDArray[Any] | None = None
+    bounds: dict[str, int | float] = field(default_factory=dict)
+    checked: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no reader of results would understand; ResultError."""
+        if self.outcome not in OUTCOMES:
+            raise ResultError(f"there is no outcome '{self.outcome}'", hint=suggest(self.outcome, OUTCOMES))
+        for table in (self.metrics, self.bounds):
+            refuse_unknown(table)
+            for name, value in table.items():
+                if not isinstance(value, int | float | np.number):
+                    raise ResultError(f"metric '{name}' is {value!r}, not a number")
+        lengths = {name: len(column) for name, column in self.timeline.items()}
+        if len(set(lengths.values())) > 1:
+            raise ResultError(f"the columns of a timeline differ in length: {lengths}")
+        if self.log is not None and self.log.dtype != LOG:
+            raise ResultError("the event log has another format than gpusim.core.log.LOG")
+
+    @property
+    def finished(self) -> bool:
+        """True when every event of the trace was carried out."""
+        return self.outcome == FINISHED
+
+    @property
+    def oracle(self) -> bool:
+        """True when a policy of this run reads the future."""
+        return bool(self.spec.get("oracle"))
+
+
+def axes(results: list[Result], within: Mapping[str, Any] | None = None) -> list[str]:
+    """The keys of `spec` in which these results differ, in the order of the first; numbers and words only.
+
+    within  restrict to these keys
+    """
+    keys = dict.fromkeys(key for result in results for key in result.spec)
+    return [
+        key
+        for key in keys
+        if (within is None or key in within)
+        and len({repr(result.spec.get(key)) for result in results}) > 1
+        and all(isinstance(result.spec.get(key), str | int | float | None) for result in results)
+    ]
