@@ -1,0 +1,35 @@
+"""The name of a run: a hash of everything that its result depends on, and of nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+# What a result depends on; drawing, printing and reading files do not change it.
+_PARTS = ("config", "core", "engine", "hardware", "policies", "results", "trace")
+
+
+def run_key(inputs: Mapping[str, Any]) -> str:
+    """16 hex digits for the inputs of a run: plain values (JSON), with content hashes in place of files."""
+    text = json.dumps(inputs, sort_keys=True, allow_nan=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_hash(path: str | Path) -> str:
+    """sha256 of a file's content."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def code_hash() -> str:
+    """sha256 over the simulator's own source: a result of other code is never taken for a result of this one."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(p for part in _PARTS for p in (root / part).rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
