@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +32,7 @@ class Result:
     log       the event log (dtype core.log.LOG), None when it was not recorded
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
+    key       the run's name in its folder, a hash of its inputs; "" before it is kept
     """
 
     spec: dict[str, Any]
@@ -43,6 +43,7 @@ class Result:
     log: npt.NDArray[Any] | None = None
     bounds: dict[str, int | float] = field(default_factory=dict)
     checked: bool | None = None
+    key: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what no reader of results would understand; ResultError."""
@@ -68,18 +69,3 @@ class Result:
     def oracle(self) -> bool:
         """True when a policy of this run reads the future."""
         return bool(self.spec.get("oracle"))
-
-
-def axes(results: list[Result], within: Mapping[str, Any] | None = None) -> list[str]:
-    """The keys of `spec` in which these results differ, in the order of the first; numbers and words only.
-
-    within  restrict to these keys
-    """
-    keys = dict.fromkeys(key for result in results for key in result.spec)
-    return [
-        key
-        for key in keys
-        if (within is None or key in within)
-        and len({repr(result.spec.get(key)) for result in results}) > 1
-        and all(isinstance(result.spec.get(key), str | int | float | None) for result in results)
-    ]

@@ -1,0 +1,240 @@
+"""The run folder: what an experiment leaves on disk, readable without gpusim.
+
+    OUT/experiment.yaml      the experiment with every default and override in place
+        manifest.json        which runs, in which order, from which inputs (hashes), with which versions
+        machine.json         where it ran; the only file that may differ between two equal experiments
+        summary.csv          a row per run, axes first, units in the headers
+        runs/KEY/            one run; KEY is a hash of all that its result depends on
+            result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
+            timeline.npz     memory over time
+            log.npz          the event log, when it was kept
+        figures/
+
+A run is finished when its result.json is there, so an interrupted experiment continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.core.log import LOG
+from gpusim.errors import ResultError
+from gpusim.results.files import (
+    digest,
+    make_folder,
+    read_arrays,
+    read_json,
+    remove,
+    write_arrays,
+    write_json,
+    write_text,
+)
+from gpusim.results.metrics import METRICS, in_order
+from gpusim.results.result import Result
+
+FORMAT, VERSION = "gpusim-result", 1
+EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
+    "experiment.yaml", "manifest.json", "machine.json", "summary.csv", "runs", "figures",
+)  # fmt: skip
+RESULT, TIMELINE, EVENT_LOG = "result.json", "timeline.npz", "log.npz"
+
+# The columns of every summary, before those in which the runs happen to differ.
+AXES = {
+    "trace": "trace", "profile": "profile", "memory": "memory [B]", "place": "place", "evict": "evict",
+    "prefetch": "prefetch", "seed": "seed",
+}  # fmt: skip
+
+
+def open_folder(out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str]) -> None:
+    """Start (or continue) a run folder, before the first run: a folder that cannot be written fails here, in a second.
+
+    experiment  YAML text with everything resolved
+    inputs      content hashes of what was read, by name, and the version of the simulator's own code
+    runs        the keys of all runs, in the order of the grid
+    """
+    make_folder(out / RUNS)
+    write_text(out / EXPERIMENT, experiment)
+    write_json(
+        out / MANIFEST,
+        {"format": FORMAT, "version": VERSION, "inputs": dict(inputs), "runs": list(runs), "versions": versions()},
+    )
+    write_json(out / MACHINE, {"platform": platform.platform(), "processor": platform.machine()})
+
+
+def versions() -> dict[str, str]:
+    """What the numbers depend on, by distribution name; "" for one that runs from its source without installation."""
+
+    def version(name: str) -> str:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return ""
+
+    return {"python": platform.python_version(), **{n: version(n) for n in ("gpusim", "numpy", "numba", "simpy")}}
+
+
+def has_result(out: Path, key: str) -> bool:
+    """True when this run is finished and need not run again."""
+    return (out / RUNS / key / RESULT).is_file()
+
+
+def save_result(out: Path, key: str, result: Result) -> Path:
+    """Keep one run; returns its folder.  ResultError (disk full, not writable): then the run counts as not run."""
+    folder = out / RUNS / key
+    make_folder(folder)
+    remove(folder / RESULT)  # from here on, until the new one stands, the run is unfinished
+    files = {}
+    write_arrays(folder / TIMELINE, {name: _narrow(column) for name, column in result.timeline.items()})
+    files[TIMELINE] = digest(folder / TIMELINE)
+    if result.log is not None:
+        write_arrays(folder / EVENT_LOG, _pack_log(result.log))
+        files[EVENT_LOG] = digest(folder / EVENT_LOG)
+    else:
+        remove(folder / EVENT_LOG)
+    _write_result(folder, result, files)
+    return folder
+
+
+def mark_checked(folder: Path, verdict: bool) -> None:
+    """Write the referee's verdict into a run's result.json."""
+    files = read_json(folder / RESULT).get("files", {})
+    _write_result(folder, replace(load_result(folder, log=False), checked=verdict), files)
+
+
+def _write_result(folder: Path, result: Result, files: Mapping[str, str]) -> None:
+    write_json(
+        folder / RESULT,
+        {
+            "format": FORMAT, "version": VERSION, "files": dict(files),
+            **{name: getattr(result, name) for name in ("spec", "outcome", "failure", "metrics", "bounds", "checked")},
+        },
+    )  # fmt: skip
+
+
+def load_result(folder: Path, *, log: bool = True) -> Result:
+    """Read one run's folder, with or without its event log.  ResultError: not there, damaged, of another version."""
+    path = folder / RESULT
+    if not path.is_file():
+        raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
+    text = read_json(path)
+    if text.get("format") != FORMAT or text.get("version") != VERSION:
+        raise ResultError(
+            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path), "run again"
+        )
+    files = text.get("files", {})
+    # The log is large and only the referee reads it, so only then is it compared with its hash.
+    for name in (n for n in files if log or n != EVENT_LOG):
+        if digest(folder / name) != files[name]:
+            raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again")
+    try:
+        return Result(
+            spec=text["spec"],
+            outcome=text["outcome"],
+            metrics=text["metrics"],
+            failure=text["failure"],
+            bounds=text["bounds"],
+            checked=text["checked"],
+            key=folder.name,
+            timeline={n: _widen(v) for n, v in read_arrays(folder / TIMELINE).items()} if TIMELINE in files else {},
+            log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise ResultError("this result lacks something", str(path), "run again") from None
+
+
+def run_folders(out: Path) -> list[Path]:
+    """The folders of the finished runs of OUT, in the order of the grid; OUT may itself be the folder of one run.
+
+    ResultError when there is none.
+    """
+    if (out / RESULT).is_file():
+        return [out]
+    if not (out / RUNS).is_dir():
+        raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
+    if (out / MANIFEST).is_file():
+        keys = [str(key) for key in read_json(out / MANIFEST).get("runs", [])]
+    else:
+        keys = sorted(path.name for path in (out / RUNS).iterdir())
+    found = [out / RUNS / key for key in dict.fromkeys(keys) if has_result(out, key)]
+    if not found:
+        raise ResultError("no run of this folder is finished", str(out))
+    return found
+
+
+def load_folder(out: Path, *, log: bool = False) -> list[Result]:
+    """All finished runs of a results folder, in the order of the grid; without their logs unless asked."""
+    return [load_result(folder, log=log) for folder in run_folders(out)]
+
+
+def write_summary(out: Path, results: Iterable[Result]) -> Path:
+    """`summary.csv`: axes, outcome, oracle, every metric that a run has, the run's key.  Returns its path."""
+    write_text(out / SUMMARY, summary(list(results)))
+    return out / SUMMARY
+
+
+def summary(results: Sequence[Result]) -> str:
+    """The text of summary.csv; numbers in full precision, an empty cell where a run has no such number."""
+    extra = [axis for axis in axes(results) if axis not in AXES]
+    names = in_order({name for result in results for name in result.metrics})
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [*AXES.values(), *extra, "outcome", "oracle", "checked", *(METRICS[n].header for n in names), "run"]
+    )
+    for result in results:
+        verdict = {True: "yes", False: "no", None: "unchecked"}[result.checked]
+        cells = [result.spec.get(axis) for axis in (*AXES, *extra)]
+        cells += [result.outcome, "yes" if result.oracle else "no", verdict]
+        writer.writerow([*cells, *(result.metrics.get(name) for name in names), result.key])
+    return text.getvalue()
+
+
+def axes(results: Sequence[Result]) -> list[str]:
+    """The keys of `spec` in which these results differ, numbers and words only: those of AXES first."""
+    keys = dict.fromkeys([*AXES, *(key for result in results for key in result.spec)])
+    values = {key: [result.spec.get(key) for result in results] for key in keys}
+    return [
+        key
+        for key, column in values.items()
+        if len(set(map(repr, column))) > 1 and all(isinstance(v, str | int | float | None) for v in column)
+    ]
+
+
+# --- arrays on disk ---------------------------------------------------------------------------------------------------
+
+
+def _narrow(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Integers in the smallest signed type that holds them; floats as they are."""
+    if values.dtype.kind in "iu" and len(values):
+        low, high = values.min(), values.max()
+        for small in (np.int8, np.int16, np.int32):
+            if np.iinfo(small).min <= low and high <= np.iinfo(small).max:
+                return values.astype(small)
+    return values
+
+
+def _widen(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values.astype(np.int64) if values.dtype.kind in "iu" else values
+
+
+def _pack_log(log: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    columns = {name: log[name] for name in LOG.names or ()}
+    columns["t"] = np.diff(columns["t"], prepend=np.int64(0))  # time only grows: differences are small
+    return {name: _narrow(column) for name, column in columns.items()}
+
+
+def _unpack_log(columns: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    log = np.zeros(len(columns["t"]), LOG)
+    for name in LOG.names or ():
+        log[name] = np.cumsum(columns[name], dtype=np.int64) if name == "t" else columns[name]
+    return log

@@ -1,0 +1,187 @@
+"""Does a run folder hold what the run left, byte for byte the same each time, and nothing half-written?"""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpusim.core.log import LOG
+from gpusim.errors import ResultError
+from gpusim.results import files
+from gpusim.results.folder import (
+    has_result,
+    load_folder,
+    load_result,
+    mark_checked,
+    open_folder,
+    run_folders,
+    save_result,
+    write_summary,
+)
+from gpusim.results.metrics import METRICS
+from gpusim.results.result import Result
+
+
+def a_result(evict: str = "lru", makespan: int = 1_234_567_890_123, log: bool = True) -> Result:
+    records = np.zeros(3, LOG)
+    records["t"] = [0, 5, 2**40]
+    records["kind"] = [1, 2, 12]
+    records["addr"] = [-1, 2**35, -1]
+    return Result(
+        spec={"trace": "tiny", "evict": evict, "memory": 32 * 2**30, "oracle": []},
+        outcome="finished",
+        metrics={"makespan_ns": makespan, "slowdown": 1 / 3, "swap_ins": 7},
+        timeline={"time_ns": np.array([0, 2**40]), "allocated": np.array([0, 2**33])},
+        log=records if log else None,
+        bounds={"bound_swap_in_bytes": 10},
+    )
+
+
+def keep(out: Path, *results: Result) -> None:
+    keys = [f"{i:016x}" for i in range(len(results))]
+    open_folder(out, "trace: tiny\n", {"trace": "ab" * 32}, keys)
+    for key, result in zip(keys, results, strict=True):
+        save_result(out, key, result)
+    write_summary(out, load_folder(out))
+
+
+def tree(out: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    keep(tmp_path, a_result())
+    before, after = a_result(), load_folder(tmp_path, log=True)[0]
+    for name in ("spec", "outcome", "metrics", "failure", "bounds", "checked"):
+        assert getattr(before, name) == getattr(after, name)
+    assert before.log is not None and after.log is not None
+    assert after.log.dtype == LOG and np.array_equal(before.log, after.log)
+    assert {n: c.tolist() for n, c in after.timeline.items()} == {n: c.tolist() for n, c in before.timeline.items()}
+    assert all(column.dtype == np.int64 for column in after.timeline.values())
+    assert after.key == "0" * 16
+
+
+def test_equal_runs_give_equal_bytes(tmp_path: Path) -> None:
+    keep(tmp_path / "a", a_result())
+    keep(tmp_path / "b", a_result())
+    assert tree(tmp_path / "a") == tree(tmp_path / "b")
+    assert "runs/0000000000000000/log.npz" in tree(tmp_path / "a")
+
+
+def test_saving_again_changes_nothing_and_drops_a_log_that_is_not_kept(tmp_path: Path) -> None:
+    keep(tmp_path, a_result())
+    before = tree(tmp_path)
+    keep(tmp_path, a_result())
+    assert tree(tmp_path) == before
+    keep(tmp_path, a_result(log=False))
+    assert "runs/0000000000000000/log.npz" not in tree(tmp_path)
+    assert load_folder(tmp_path, log=True)[0].log is None
+
+
+def test_the_summary_has_axes_first_units_in_headers_and_full_precision(tmp_path: Path) -> None:
+    keep(tmp_path, a_result("lru"), a_result("belady", makespan=5))
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
+    header = list(rows[0])
+    assert header[:5] == ["trace", "profile", "memory [B]", "place", "evict"] and header[-1] == "run"
+    assert header.index("makespan [ns]") < header.index("swap ins")
+    assert [row["evict"] for row in rows] == ["lru", "belady"]
+    assert rows[0]["makespan [ns]"] == "1234567890123" and float(rows[0]["slowdown [1]"]) == 1 / 3
+    assert rows[0]["checked"] == "unchecked"
+
+
+def test_headers_of_metrics_differ() -> None:
+    headers = [metric.header for metric in METRICS.values()]
+    assert len(set(headers)) == len(headers)
+
+
+def test_an_unknown_metric_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ResultError, match=r"no metric 'makespan_s'.*makespan_ns"):
+        Result({}, "finished", {"makespan_s": 1})
+
+
+def test_runs_stand_in_the_order_of_the_grid_and_only_those_of_the_manifest_count(tmp_path: Path) -> None:
+    keep(tmp_path, a_result("lru"))
+    save_result(tmp_path, "f" * 16, a_result("fifo"))
+    open_folder(tmp_path, "", {}, ["f" * 16, "e" * 16, "0" * 16])
+    assert [folder.name for folder in run_folders(tmp_path)] == ["f" * 16, "0" * 16]
+
+
+def test_the_verdict_is_kept_and_the_rest_is_not_touched(tmp_path: Path) -> None:
+    keep(tmp_path, a_result())
+    folder = run_folders(tmp_path)[0]
+    mark_checked(folder, True)
+    result = load_result(folder)
+    assert result.checked is True and result.metrics == a_result().metrics and result.log is not None
+
+
+@pytest.mark.parametrize("name", ["timeline.npz", "log.npz"])
+def test_a_changed_or_cut_file_is_noticed(tmp_path: Path, name: str) -> None:
+    keep(tmp_path, a_result())
+    folder = run_folders(tmp_path)[0]
+    (folder / name).write_bytes((folder / name).read_bytes()[:-9])
+    with pytest.raises(ResultError, match="not the one that the run wrote"):
+        load_result(folder)
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"format": "gpusim-result", "version": 1}', "{" * 100_000])
+def test_a_damaged_result_is_one_sentence(tmp_path: Path, text: str) -> None:
+    keep(tmp_path, a_result())
+    (run_folders(tmp_path)[0] / "result.json").write_text(text)
+    with pytest.raises(ResultError) as error:
+        load_folder(tmp_path)
+    assert "result.json" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_an_archive_with_objects_is_refused_without_unpickling(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", a=np.array([print], dtype=object))
+    with pytest.raises(ResultError, match="damaged"):
+        files.read_arrays(tmp_path / "evil.npz")
+
+
+def test_folders_that_hold_no_results_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="not a results folder"):
+        load_folder(tmp_path)
+    open_folder(tmp_path, "", {}, ["0" * 16])
+    with pytest.raises(ResultError, match="no run of this folder is finished"):
+        load_folder(tmp_path)
+
+
+def test_a_full_disk_leaves_the_run_unfinished_and_no_part_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(tmp_path, a_result())
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(np.lib.format, "write_array", full)
+    with pytest.raises(ResultError, match=r"No space left on device.*free some space"):
+        save_result(tmp_path, "0" * 16, a_result(makespan=1))
+    assert not has_result(tmp_path, "0" * 16)
+    assert not [name for name in tree(tmp_path) if name.endswith(".part")]
+
+
+def test_a_folder_that_cannot_be_made_says_so_first(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ResultError, match=r"file.*cannot make the folder.*-o"):
+        open_folder(tmp_path / "file", "", {}, [])
+
+
+def test_numbers_that_json_does_not_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="JSON"):
+        save_result(tmp_path, "0" * 16, Result({}, "finished", {"slowdown": float("nan")}))
+    with pytest.raises(ResultError, match="not a plain value"):
+        save_result(tmp_path, "0" * 16, Result({"trace": object()}, "finished", {}))
+    assert not has_result(tmp_path, "0" * 16)
+
+
+def test_numpy_numbers_are_written_as_numbers(tmp_path: Path) -> None:
+    result = Result({"memory": np.int64(5)}, "finished", {"makespan_ns": np.int64(7), "slowdown": np.float64(1.5)})
+    folder = save_result(tmp_path, "0" * 16, result)
+    text = json.loads((folder / "result.json").read_text())
+    assert text["metrics"] == {"makespan_ns": 7, "slowdown": 1.5} and text["spec"] == {"memory": 5}
