@@ -8,7 +8,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from numba import config, njit
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+from numba.core import config
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+U8 = npt.NDArray[np.uint8]
 
 
 @cache

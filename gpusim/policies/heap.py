@@ -2,25 +2,22 @@
 
     S   [COUNT, CLOCK, N, -, | place_of[n] | stamp[n] | heap[n]]     X   key[n]
 
-place_of[unit] is 1 + the unit's index in the heap, 0 when absent.  Equal keys leave in the order in which they were set, so
-that a run is the same run every time.
+place_of[unit] is 1 + the unit's index in the heap, 0 when absent.  Equal keys leave in the order in which they were set,
+so that a run is the same run every time.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpusim.policies.compiled import helper, verb
+from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
 COUNT, CLOCK, N = range(3)
 PLACE = 4  # first word of place_of
 
 
-def state(
-    n_units: int, capacity: int, params: npt.NDArray[np.float64], seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64]:
     """Empty tables for n_units; capacity (bytes), params and seed do not matter."""
     S = np.zeros(PLACE + 3 * n_units, np.int64)
     S[N] = n_units
@@ -28,7 +25,7 @@ def state(
 
 
 @helper
-def _before(S, X, a, b):  # type: ignore[no-untyped-def]
+def _before(S: I64, X: F64, a: int, b: int) -> bool:
     if X[a] != X[b]:
         return X[a] < X[b]
     stamps = PLACE + S[N]
@@ -36,13 +33,13 @@ def _before(S, X, a, b):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _put(S, i, unit):  # type: ignore[no-untyped-def]
+def _put(S: I64, i: int, unit: int) -> None:
     S[PLACE + 2 * S[N] + i] = unit
     S[PLACE + unit] = i + 1
 
 
 @helper
-def _up(S, X, i, unit):  # type: ignore[no-untyped-def]
+def _up(S: I64, X: F64, i: int, unit: int) -> None:
     """Let `unit` rise from index i, which is free, to where it belongs."""
     heap = PLACE + 2 * S[N]
     while i > 0:
@@ -56,7 +53,7 @@ def _up(S, X, i, unit):  # type: ignore[no-untyped-def]
 
 
 @helper
-def _down(S, X, i, unit):  # type: ignore[no-untyped-def]
+def _down(S: I64, X: F64, i: int, unit: int) -> None:
     """Let `unit` sink from index i, which is free, to where it belongs."""
     heap = PLACE + 2 * S[N]
     count = S[COUNT]
@@ -73,7 +70,7 @@ def _down(S, X, i, unit):  # type: ignore[no-untyped-def]
 
 
 @helper
-def set_key(S, X, unit, key):  # type: ignore[no-untyped-def]
+def set_key(S: I64, X: F64, unit: int, key: float) -> None:
     """The unit joins with this key, or changes to it."""
     i = S[PLACE + unit] - 1
     if i >= 0 and X[unit] == key:
@@ -92,7 +89,7 @@ def set_key(S, X, unit, key):  # type: ignore[no-untyped-def]
 
 
 @helper
-def take_out(S, X, unit):  # type: ignore[no-untyped-def]
+def take_out(S: I64, X: F64, unit: int) -> None:
     """The unit leaves the heap; nothing happens when it is not there."""
     i = S[PLACE + unit] - 1
     if i < 0:
@@ -109,7 +106,7 @@ def take_out(S, X, unit):  # type: ignore[no-untyped-def]
 
 
 @helper
-def lowest(S, X, locked):  # type: ignore[no-untyped-def]
+def lowest(S: I64, X: F64, locked: U8) -> int:
     """The unit with the lowest key that is not locked, or -1."""
     heap = PLACE + 2 * S[N]
     count = S[COUNT]
@@ -133,23 +130,23 @@ def lowest(S, X, locked):  # type: ignore[no-untyped-def]
 
 
 @verb(INSERT)
-def insert(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     set_key(S, X, unit, key)
     return 0
 
 
 @verb(TOUCH)
-def touch(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     set_key(S, X, unit, key)
     return 0
 
 
 @verb(REMOVE)
-def remove(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     take_out(S, X, unit)
     return 0
 
 
 @verb(VICTIM)
-def victim(S, X, incoming, size, locked):  # type: ignore[no-untyped-def]
+def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     return lowest(S, X, locked)

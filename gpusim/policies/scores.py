@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import config, njit
+from numba import njit
+from numba.core import config
 from numba.core.errors import NumbaError
 
 from gpusim.policies.compiled import verb

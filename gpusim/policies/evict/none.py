@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from gpusim.policies.compiled import verb
+from gpusim.policies.compiled import F64, I64, U8, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
 FORM = "none"
 TOUCHES = False
 
 
-def state(
-    n_units: int, capacity: int, params: npt.NDArray[np.float64], seed: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64]:
     return np.zeros(1, np.int64), np.zeros(1)
 
 
 @verb(INSERT)
-def insert(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     return 0
 
 
 @verb(TOUCH)
-def touch(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     return 0
 
 
 @verb(REMOVE)
-def remove(S, X, unit, size, key):  # type: ignore[no-untyped-def]
+def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     return 0
 
 
 @verb(VICTIM)
-def victim(S, X, incoming, size, locked):  # type: ignore[no-untyped-def]
+def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     return -1

@@ -1,0 +1,131 @@
+"""ARC: balances recency (units seen once lately) against frequency (seen twice), guided by the ghosts of what it evicted.
+
+Source: N. Megiddo, D. S. Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003.  As libCacheSim's ARC:
+the target p is a real number, and lists are measured in bytes.  One difference: p moves by sizes, where libCacheSim moves
+it by single bytes, so that pages of 1 B and of 2 MiB behave alike.  Locked units are passed over; when all units of the
+list that should give way are locked, the other list does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.policies import queue
+from gpusim.policies.compiled import F64, I64, U8, helper, verb
+from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
+
+# L1 holds B1 (ghosts) and then T1, L2 holds B2 and then T2, each from the least to the most recently used.
+L1, L2 = 0, queue.WORDS
+CAPACITY, RETURNS, GHOST_OF, NO_GHOST, SIZES = range(L2 + queue.WORDS, L2 + queue.WORDS + 5)
+W = L2 + queue.WORDS + 5  # place_of, then sizes, the log of L1, the log of L2
+P = 0  # X[P]: target bytes of T1
+
+
+def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64]:
+    length = queue.slots(n_units)
+    log = W + 2 * n_units
+    S = np.zeros(log + 2 * length, np.int64)
+    queue.open_queue(S, L1, log, length)
+    queue.open_queue(S, L2, log + length, length)
+    S[CAPACITY] = capacity
+    S[RETURNS] = -1   # the unit about to be inserted, when it was a ghost of the list S[GHOST_OF]
+    S[NO_GHOST] = -1  # the unit about to be evicted, when it shall not be remembered
+    S[SIZES] = W + n_units
+    return S, np.zeros(1)
+
+
+@helper
+def _list_of(S: I64, unit: int) -> int:
+    return L1 if abs(S[W + unit]) < S[L2 + queue.START] else L2
+
+
+@helper
+def _forget(S: I64, q: int, ghost: int) -> None:
+    S[W + ghost] = 0
+    S[q + queue.GHOST_BYTES] -= S[S[SIZES] + ghost]
+
+
+@helper
+def _returns(S: I64, X: F64, unit: int) -> None:
+    """A miss on a ghost: move the target towards the list that should have kept it (cases II and III of the paper)."""
+    b1, b2 = max(S[L1 + queue.GHOST_BYTES], 1), max(S[L2 + queue.GHOST_BYTES], 1)
+    size = S[S[SIZES] + unit]
+    q = _list_of(S, unit)
+    if q == L1:
+        X[P] = min(X[P] + max(b2 / b1, 1.0) * size, float(S[CAPACITY]))
+    else:
+        X[P] = max(X[P] - max(b1 / b2, 1.0) * size, 0.0)
+    _forget(S, q, unit)
+    S[RETURNS] = unit
+    S[GHOST_OF] = q
+
+
+@verb(INSERT)
+def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
+    if S[W + unit] < 0:
+        _returns(S, X, unit)
+    q = L2 if S[RETURNS] == unit else L1
+    S[RETURNS] = -1
+    S[S[SIZES] + unit] = size
+    queue.join(S, q, W, unit)
+    S[q + queue.BYTES] += size
+    return 0
+
+
+@verb(TOUCH)
+def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
+    if _list_of(S, unit) == L1:
+        S[L1 + queue.BYTES] -= size
+        S[L2 + queue.BYTES] += size
+    queue.join(S, L2, W, unit)
+    return 0
+
+
+@verb(REMOVE)
+def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
+    slot = S[W + unit]
+    if slot == 0:
+        return 0
+    q = _list_of(S, unit)
+    if slot < 0:
+        _forget(S, q, unit)
+        return 0
+    S[q + queue.BYTES] -= size
+    if key != 0.0 and S[NO_GHOST] != unit:
+        S[W + unit] = -slot
+        S[q + queue.GHOST_BYTES] += size
+    else:
+        S[W + unit] = 0
+    S[NO_GHOST] = -1
+    return 0
+
+
+@helper
+def _replace(S: I64, X: F64, ghost_of: int, locked: U8) -> int:
+    """REPLACE of the paper."""
+    t1, t2 = S[L1 + queue.BYTES], S[L2 + queue.BYTES]
+    first = L1 if (t1 > 0 and (t1 > X[P] or (t1 == X[P] and ghost_of == L2))) or t2 == 0 else L2
+    unit = queue.oldest(S, first, W, locked)
+    return unit if unit >= 0 else queue.oldest(S, L2 if first == L1 else L1, W, locked)
+
+
+@verb(VICTIM)
+def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
+    if S[W + incoming] < 0:
+        _returns(S, X, incoming)
+    if S[RETURNS] == incoming:
+        return _replace(S, X, S[GHOST_OF], locked)
+    # Case IV: a unit that no list remembers.
+    t1, b1 = S[L1 + queue.BYTES], S[L1 + queue.GHOST_BYTES]
+    t2, b2 = S[L2 + queue.BYTES], S[L2 + queue.GHOST_BYTES]
+    if t1 + b1 + size > S[CAPACITY]:
+        if b1 == 0:
+            unit = queue.oldest(S, L1, W, locked)
+            if unit >= 0:
+                S[NO_GHOST] = unit
+                return unit
+        else:
+            _forget(S, L1, queue.oldest_ghost(S, L1, W))
+    elif t1 + b1 + t2 + b2 >= 2 * S[CAPACITY] and b2 > 0:
+        _forget(S, L2, queue.oldest_ghost(S, L2, W))
+    return _replace(S, X, -1, locked)
