@@ -118,7 +118,7 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
     row = queues.submit(isl, stream, KERNEL, o, 0, prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
-    late = 0
+    a = isl.activities[row]
     for i in range(first, last):
         u = prog.acc_unit[i]
         unit = isl.units[u]
@@ -126,8 +126,7 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
             continue
         if unit.brought:
             n.prefetch_hits += 1
-            if isl.queues[c.q_in].done < unit.brought:
-                late += 1
+            a.brought = max(a.brought, unit.brought)
             unit.brought = 0
         queues.wait_for(isl, row, isl.after[u])
         if prog.acc_write[i]:
@@ -144,7 +143,6 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
         if c.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
     isl.need[row, stream] = 0  # its own queue is first in, first out
-    a = isl.activities[row]
     a.alloc_ns, a.sync_ns = h.alloc_ns, h.sync_ns
     h.alloc_ns = 0
     h.sync_ns = 0

@@ -46,7 +46,7 @@ def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, t
     queue.submitted += 1
     a = isl.activities[row]
     a.kind, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done = NEVER, NEVER, 0
+    a.start, a.end, a.done, a.brought = NEVER, NEVER, 0, 0
     c.number += 1
     for k in range(c.queues):
         isl.need[row, k] = 0
@@ -89,6 +89,8 @@ def account_stall(isl: Island, row: int) -> None:
                 data = max(data, end)
             else:
                 event = max(event, end)
+    if a.brought > 0 and done_time(isl, c.q_in, a.brought) > at:
+        n.prefetch_late += 1
     while at < c.now:
         # The earliest of the causes that lie after `at` owns the time up to itself.
         until = c.now

@@ -51,7 +51,8 @@ QUEUE = record(
 KERNEL, COPY = 0, 1
 ACTIVITY = record(
     [("kind", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("done", i8),
-     ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8)]
+     ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+     ("brought", i8)]      # a kernel: the latest prefetched copy it needs, as a count of its queue
 )  # fmt: skip
 
 UNIT = record(

@@ -1,0 +1,129 @@
+"""From the tables of a finished run to its result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpusim.core import state
+from gpusim.hardware.profile import Profile
+from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
+from gpusim.results.result import Result
+from gpusim.units import show_bytes
+
+if TYPE_CHECKING:
+    from gpusim.engine.simulate import Simulation
+
+OUTCOMES = {state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_OUT_OF_MEMORY: "host_oom"}
+
+
+def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
+    """The result of a run that has stopped for good."""
+    trace, machine = simulation.work.trace, simulation.machine
+    policies = (("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch))
+    spec: dict[str, Any] = {
+        "trace": trace.name,
+        "trace_hash": trace.content_hash,
+        "profile": profile.name,
+        **{kind: policy.spec for kind, policy in policies},
+        "oracles": [kind for kind, policy in policies if policy.entry.oracle],
+        "capacity": machine.capacity,
+        "host_capacity": machine.host_capacity,
+        "footprint": simulation.work.live_peak,
+        "seed": seed,
+        "rates": {"h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9},
+        "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
+    }
+    rows = int(simulation.island.control[0]["rows"])
+    samples = simulation.policies.samples[:rows]
+    timeline = {name: samples[column].copy() for name, column in (("time_ns", "time"), *((n, n) for n in samples.dtype.names[1:]))}
+    return Result(
+        spec=spec,
+        outcome=OUTCOMES[simulation.reason],
+        failure=failure(simulation, profile),
+        metrics=metrics(simulation),
+        timeline=timeline,
+        log=simulation.log(),
+        bounds={},
+        checked=None,
+    )
+
+
+def metrics(simulation: Simulation) -> dict[str, int | float]:
+    """What the island counted, under the names of results.metrics."""
+    n, c, m = simulation.island.counts[0], simulation.island.control[0], simulation.machine
+    header = simulation.policies.place
+    makespan = max(int(n["makespan"]), int(simulation.island.hosts[0]["time"]))
+    busy = int(n["busy"])
+    stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in ("swap_in", "swap_out", "alloc", "launch", "sync", "event")}
+    swaps = int(n["swap_ins"]) + int(n["swap_outs"])
+    seconds = makespan / 1e9
+    reserved_peak = int(n["reserved_peak"])
+    streams = int(c["streams"])
+    out: dict[str, int | float] = {
+        "makespan_ns": makespan,
+        "compute_busy_ns": busy,
+        "compute_idle_share": 1.0 - busy / (makespan * streams) if makespan else 0.0,
+        "stall_ns": sum(stalls.values()),
+        **stalls,
+        **{name: int(n[name]) for name in (
+            "h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs", "clean_drops", "prefetches", "prefetch_hits", "prefetch_late",
+            "prefetch_wasted", "device_allocs", "device_frees",
+        )},
+        "h2d_busy_share": int(n["h2d_bytes"]) / (m.h2d * makespan) if makespan else 0.0,
+        "d2h_busy_share": int(n["d2h_bytes"]) / (m.d2h * makespan) if makespan else 0.0,
+        "swaps_per_s": swaps / seconds if makespan else 0.0,
+        "allocated_current_bytes": int(header[ROUNDED]),
+        "allocated_peak_bytes": int(n["allocated_peak"]),
+        "allocated_total_bytes": int(n["allocated_total"]),
+        "reserved_current_bytes": int(header[HELD]),
+        "reserved_peak_bytes": reserved_peak,
+        "requested_current_bytes": int(n["requested"]),
+        "requested_peak_bytes": int(n["requested_peak"]),
+        "requested_total_bytes": int(n["requested_total"]),
+        "frag_internal": float(n["internal_at_peak"]),
+        "frag_utilisation": 1.0 - int(n["requested_peak"]) / reserved_peak if reserved_peak else 0.0,
+        "frag_external": float(n["external_sum"]) / max(1, int(n["external_samples"])),
+        "frag_failures": int(n["failures"]),
+        "ooms": int(simulation.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY)),
+        "host_peak_bytes": int(n["host_peak"]),
+        "kernels": int(c["kernels"]),
+        "events": int(c["instructions"]),
+    }  # fmt: skip
+    return out
+
+
+def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
+    """What did not fit, where, and what would help; None for a finished run."""
+    if simulation.reason == state.FINISHED:
+        return None
+    c, header, work = simulation.island.control[0], simulation.policies.place, simulation.work
+    request, capacity = int(c["request_bytes"]), int(header[CAPACITY])
+    free = capacity - int(header[ROUNDED])
+    on_host = simulation.reason == state.HOST_OUT_OF_MEMORY
+    out: dict[str, Any] = {
+        "memory": "host" if on_host else "device",
+        "tensor": int(c["request"]),
+        "request": request,
+        "op": int(simulation.island.counts[0]["op"]),
+        "time_ns": simulation.now,
+    }
+    if on_host:
+        out["free"] = simulation.machine.host_capacity - int(c["host_used"])
+        if profile.memory.unified:
+            out["advice"] = "GPU and CPU share this machine's memory: there is nowhere to swap to"
+        else:
+            out["advice"] = f"swapped-out tensors need more than the {show_bytes(simulation.machine.host_capacity)} of host memory"
+        return out
+    widest, op = work.widest_operator
+    out["free"], out["largest_free"] = free, int(simulation.place.largest(header))
+    if widest > capacity:
+        out["advice"] = f"operator {op} alone touches {show_bytes(widest)}, more than the memory; no eviction policy can help"
+    elif free >= request:
+        out["advice"] = "enough bytes are free but not in one piece: try another place policy"
+    elif simulation.evict.form == "none":
+        out["advice"] = "nothing may leave: choose an evict policy"
+    else:
+        out["advice"] = "everything that is left is in use by the operator that asks"
+    return out

@@ -1,0 +1,150 @@
+"""The control plane: a SimPy process that owns the island and acts on the reasons for which it stops.
+
+    SimPy process ──run_until(next SimPy event)──▶ island
+         ▲  finished, out of memory, time reached, ask, log full, next chunk ◀──┘
+
+What is rare and concurrent is a SimPy process beside it: samplers, controllers, arrivals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+
+from gpusim.core import state
+from gpusim.core.island import run_until
+from gpusim.core.log import LOG
+from gpusim.engine import outcome, tables
+from gpusim.engine.ask import Asking
+from gpusim.errors import GpusimError
+from gpusim.hardware.profile import Profile
+from gpusim.policies import registry
+from gpusim.results.result import Result
+from gpusim.trace import workload
+from gpusim.trace.trace import Trace
+
+Control = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
+
+
+class Simulation:
+    """One run in progress: the island, its program and its policies, and what has been collected from it."""
+
+    def __init__(
+        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, seed: int, log: bool
+    ) -> None:
+        self.work, self.machine = work, machine
+        self.place, self.evict, self.prefetch = place, evict, prefetch
+        self.island, self.program, self.policies = tables.build(work, machine, place, evict, prefetch, seed, log)
+        self.asking = Asking(self, seed) if evict.form == "ask" else None
+        self.reason = state.REACHED
+        self._log: list[Any] = []
+        self._done = 0  # events in chunks before the current one
+
+    @property
+    def now(self) -> int:
+        """Simulated time, ns."""
+        return int(self.island.control[0]["now"])
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, allocated, requested on the device and used on the host now."""
+        header = self.policies.place
+        return {
+            "reserved": int(header[0]),
+            "allocated": int(header[1]),
+            "requested": int(self.island.counts[0]["requested"]),
+            "host": int(self.island.control[0]["host_used"]),
+        }
+
+    def advance(self, until: int) -> int:
+        """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
+        while True:
+            self.reason = run_until(self.island, self.program, self.policies, until)
+            if self.reason == state.LOG_FULL:
+                self._drain()
+            elif self.reason == state.ASK and self.asking is not None:
+                if not self.asking.answer():
+                    self.reason = state.OUT_OF_MEMORY
+                    return self.reason
+            elif self.reason == state.NEXT_CHUNK:
+                self._done += tables.CHUNK
+                self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
+                tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
+            else:
+                return self.reason
+
+    def _drain(self) -> None:
+        c = self.island.control[0]
+        if c["logged"]:
+            self._log.append(self.policies.log[: int(c["logged"])].copy())
+            c["logged"] = 0
+        if self.asking is not None:
+            self.asking.tell()
+
+    def log(self) -> Any:
+        """The event log so far (LOG records), None when it was not asked for."""
+        if not self.island.control[0]["log_on"]:
+            return None
+        self._drain()
+        return np.concatenate(self._log) if self._log else np.zeros(0, LOG)
+
+    def process(self, env: simpy.Environment) -> Generator[Any, Any, int]:
+        """The SimPy process: the island runs while SimPy has nothing to do before."""
+        while True:
+            until = env.peek()
+            reason = self.advance(state.NEVER if until == float("inf") else max(int(until), self.now))
+            if reason != state.REACHED:
+                # Other processes see the end at the time at which it happened.
+                yield env.timeout(max(0, self.now - env.now))
+                return reason
+            yield env.timeout(max(0, int(until) - env.now))
+
+
+def simulate(
+    trace: Trace,
+    profile: Profile,
+    *,
+    place: Any = "pytorch",
+    evict: Any = "lru",
+    prefetch: Any = "none",
+    capacity_bytes: int | None = None,
+    durations: Any = None,
+    seed: int = 0,
+    log: bool = False,
+    use: Sequence[str] = (),
+    control: Sequence[Control] = (),
+    work: workload.Workload | None = None,
+) -> Result:
+    """Replay a trace on a machine under three policies.
+
+    place, evict, prefetch  "name", "name(parameter=value)" or what `policy` decorated
+    capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
+    durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
+    log                     keep the event log, which `gpusim check` recomputes everything from
+    use                     files with policies of your own
+    control                 SimPy processes beside the island: functions of (env, simulation)
+    work                    the workload, when the caller has built it before
+
+    Out of memory is a result, not an error.  Raises PolicyError, TraceError, ProfileError.
+    """
+    for file in use:
+        registry.load_user_file(file)
+    policies = [registry.get(kind, spec) for kind, spec in (("place", place), ("evict", evict), ("prefetch", prefetch))]
+    if work is None:
+        if durations is None:
+            from gpusim.hardware.roofline import durations as roofline
+
+            durations = roofline(trace, profile)[0]
+        work = workload.build(trace, durations)
+    machine = tables.machine(profile, capacity_bytes)
+    simulation = Simulation(work, machine, *policies, seed=seed, log=log)
+    env = simpy.Environment()
+    for function in control:
+        env.process(function(env, simulation))
+    island = env.process(simulation.process(env))
+    env.run(until=island)
+    if simulation.reason == state.STUCK:
+        raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: this is a bug, please report it")
+    return outcome.result(simulation, profile, seed)

@@ -1,0 +1,195 @@
+"""From a workload, a profile and policies to the tables of the island, all empty and ready to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.core import jit, state
+from gpusim.core.log import LOG
+from gpusim.core.state import CONTROL, COUNTS, HOST, INSTRUCTION, NEVER, Island, Policies, Program
+from gpusim.core.tables import table
+from gpusim.hardware.profile import Profile
+from gpusim.policies import contract
+from gpusim.policies.forms import EvictPolicy, PlacePolicy, PrefetchPolicy
+from gpusim.trace import trace as tr
+from gpusim.trace.workload import Workload
+
+SAMPLES = 4096          # rows of the memory timeline, at most
+LOG_ROOM = 1 << 16      # log records between two visits to Python
+CHUNK = 1 << 20         # instructions in memory at once
+
+FORMS = {"none": state.NO_EVICTION, "ordered": state.ORDERED, "score": state.SCORE, "score_now": state.SCORE_NOW, "ask": state.ASKED}
+EVENTS = {
+    tr.ALLOC: state.I_ALLOC, tr.FREE: state.I_FREE, tr.OP: state.I_OP, tr.SYNC: state.I_SYNC, tr.RECORD: state.I_RECORD,
+    tr.WAIT: state.I_WAIT,
+}  # fmt: skip
+INSTRUCTION_OF = np.full(len(tr.EVENT_KINDS), state.I_PHASE, np.int64)
+for _event, _instruction in EVENTS.items():
+    INSTRUCTION_OF[_event] = _instruction
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The numbers of a profile that the island uses.  Rates in bytes/ns, times in ns, sizes in bytes."""
+
+    capacity: int
+    host_capacity: int
+    h2d: float
+    d2h: float
+    both: float
+    latency: int
+    slots_in: int
+    slots_out: int
+    curve: tuple[tuple[float, float], ...]
+    submit: int
+    gap: int
+    queue: int
+    cached: int
+    malloc: int
+    malloc_per_byte: float
+    free: int
+    free_per_byte: float
+
+
+def machine(profile: Profile, capacity: int | None) -> Machine:
+    """`capacity`: bytes that the allocator may hold; None: what the CUDA context leaves of the device's memory.
+
+    On a machine whose GPU shares the CPU's memory there is no host memory to swap to.
+    """
+    p, gib = profile, float(2**30)
+    return Machine(
+        capacity=int(p.memory.capacity.value - p.context.value) if capacity is None else int(capacity),
+        host_capacity=0 if p.memory.unified else int(p.host.capacity.value),
+        h2d=p.link.h2d.value / 1e9,
+        d2h=p.link.d2h.value / 1e9,
+        both=p.link.both.value / 1e9,
+        latency=round(p.link.latency_queued.value),
+        slots_in=int(p.copy_engines.h2d.value),
+        slots_out=int(p.copy_engines.d2h.value),
+        curve=tuple((float(size), rate / 1e9) for size, rate in p.link.size_curve),
+        submit=round(p.launch.submit.value),
+        gap=round(p.launch.gap.value),
+        queue=int(p.launch.queue.value),
+        cached=round(p.allocation.cached_alloc.value),
+        malloc=round(p.allocation.malloc.value),
+        malloc_per_byte=p.allocation.malloc_per_gib.value / gib,
+        free=round(p.allocation.free.value),
+        free_per_byte=p.allocation.free_per_gib.value / gib,
+    )
+
+
+def power_of_two(n: int) -> int:
+    return 1 << max(0, (int(n) - 1).bit_length())
+
+
+def build(
+    work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, seed: int, log: bool
+) -> tuple[Island, Program, Policies]:
+    """All tables of one run; the program holds its first chunk of instructions."""
+    trace = work.trace
+    units = len(trace.size)
+    streams = int(trace.stream.max(initial=0)) + 1
+    n_queues = streams + 2
+    widest = int(np.diff(work.acc_start).max(initial=0))
+    copies = power_of_two(2 * (work.max_live + widest) + 1024)
+    launches = power_of_two(m.queue + 1)
+
+    control, counts, hosts = table(1, CONTROL), table(1, COUNTS), table(1, HOST)
+    queues = table(n_queues, state.QUEUE)
+    base = 0
+    for q in range(n_queues):
+        x, copying = queues[q], q >= streams
+        ring = copies if copying else launches
+        x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
+        x["slots"], x["gap"], x["curve"] = 1, 0 if copying else m.gap, -1
+        base += ring
+    copy_in, copy_out = queues[streams], queues[streams + 1]
+    for x, rate, slots, at in ((copy_in, m.h2d, m.slots_in, 0), (copy_out, m.d2h, m.slots_out, 2)):
+        x["rate"], x["latency"], x["slots"], x["route"], x["route_end"] = rate, m.latency, slots, at, at + 2
+        x["curve"] = 0 if m.curve else -1
+    link = table(3, state.LINK)
+    link["rate"] = m.h2d, m.d2h, m.both
+
+    c = control[0]
+    c["fluid_tick"] = NEVER
+    c["queues"], c["streams"], c["q_in"], c["q_out"] = n_queues, streams, streams, streams + 1
+    c["form"], c["touches"], c["sample"] = FORMS[evict.form], evict.touches, evict.sample
+    c["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
+    c["propose"] = getattr(prefetch.module, "FORM", "") != "none"
+    c["may_evict"] = getattr(prefetch.module, "EVICTS", True)
+    c["asks"] = evict.form == "ask"
+    c["submit_ns"], c["cached_ns"] = m.submit, m.cached
+    c["malloc_ns"], c["malloc_per_byte"], c["free_ns"], c["free_per_byte"] = (
+        m.malloc, m.malloc_per_byte, m.free, m.free_per_byte,
+    )  # fmt: skip
+    c["host_capacity"] = m.host_capacity
+    c["log_on"], c["log_room"] = log, LOG_ROOM
+    c["bucket"] = max(1, -(-len(trace.kind) // SAMPLES))
+
+    unit = table(units, state.UNIT)
+    unit["size"], unit["data"], unit["slot"], unit["next"] = trace.size, work.has_data, -1, np.inf
+    events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
+    flows = m.slots_in + m.slots_out
+    island = Island(
+        control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
+        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), np.zeros((4, max(1, units)), np.int64),
+        np.zeros((2, units), np.uint8), link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
+        table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
+        np.zeros((streams + events, n_queues), np.int64),
+    )  # fmt: skip
+    sizes, rates = (np.array(m.curve).T if m.curve else np.ones((2, 1)))
+    program = Program(
+        chunk(work, 0), work.duration, work.clock, work.acc_start, work.acc_unit, work.acc_write, work.acc_next, work.first,
+        np.array([0, 2, 1, 2], np.int64), np.stack([np.log2(sizes), rates])[None].copy(),
+    )  # fmt: skip
+    restart(island, program, len(trace.kind))
+
+    margin = 4 * (units if log or evict.form == "ask" else 0) + 64
+    evict_table, keys = evict.state(max(1, units), m.capacity, evict.params, seed)
+    policies = Policies(
+        place.state(m.capacity, max(1, units), work.max_live + 1, place.params),
+        evict_table,
+        keys,
+        evict.params if len(evict.params) else np.zeros(1),
+        np.zeros(len(contract.FACTS)),
+        prefetch.state(units, len(work.duration), prefetch.params),
+        table((LOG_ROOM + margin) if log else 1, LOG),
+        table(SAMPLES + 1, state.SAMPLE),
+        table((LOG_ROOM + margin) if evict.form == "ask" else 1, state.NOTE),
+        verbs(place, evict, prefetch),
+    )
+    return island, program, policies
+
+
+def verbs(place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy) -> Any:
+    """int64[verbs, 2]: where the island finds the compiled verbs."""
+    functions = (
+        place.alloc, place.free, place.largest, evict.insert, evict.touch, evict.remove, evict.victim, evict.score,
+        prefetch.propose, prefetch.note,
+    )  # fmt: skip
+    return np.array([jit.address(f, s) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64)
+
+
+def chunk(work: Workload, start: int) -> Any:
+    """INSTRUCTION[...]: the next events from `start` on, as instructions."""
+    trace = work.trace
+    part = slice(start, start + CHUNK)
+    kind, time = INSTRUCTION_OF[trace.kind[part]], trace.time[part]
+    timed = time >= 0
+    # A recorded time is a step of its own before its event: the host does nothing until then.
+    at = np.arange(len(kind)) + np.cumsum(timed)
+    out = table(len(kind) + int(timed.sum()), INSTRUCTION)
+    out["kind"][at], out["arg"][at], out["stream"][at] = kind, trace.arg[part], trace.stream[part]
+    before = at[timed] - 1
+    out["kind"][before], out["arg"][before] = state.I_UNTIL, time[timed]
+    return out
+
+
+def restart(island: Island, program: Program, events: int, done: int = 0) -> None:
+    """The host begins a new chunk; `done` events lie before it."""
+    h, c = island.hosts[0], island.control[0]
+    h["pc"], h["end"] = 0, len(program.instructions)
+    c["more"] = done + CHUNK < events

@@ -1,0 +1,92 @@
+"""Do flows share links as an independent simulator says, to 1 ns?
+
+tests/data/maxmin_flows.json: completion times computed with SimGrid 3.32 (its header says how), checked there by exact
+rational arithmetic and by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpusim.core import heap, state
+from gpusim.core.island import run_until
+from gpusim.core.log import LOG
+from gpusim.core.state import COPY, ENDED, NEVER, Island, Policies, Program
+from gpusim.core.tables import table
+
+SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
+
+
+def play(scenario: dict[str, Any]) -> dict[str, int]:
+    """Completion time in ns of every flow: one copy queue per flow, no host, the loop that runs every simulation."""
+    names = [link["name"] for link in scenario["links"]]
+    flows = scenario["flows"]
+    n = len(flows)
+    queues, routes = table(n, state.QUEUE), []
+    activities = table(n, state.ACTIVITY)
+    control, hosts, link = table(1, state.CONTROL), table(1, state.HOST), table(len(names), state.LINK)
+    link["rate"] = [x["bandwidth"] / 1e9 for x in scenario["links"]]
+    hosts["state"] = ENDED
+    control["queues"], control["q_in"], control["q_out"] = n, 0, 0
+    control["fluid_tick"] = NEVER
+    island = Island(
+        control, table(1, state.COUNTS), hosts, queues, activities, np.zeros((n, n), np.int64), table(1, state.UNIT),
+        np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), np.zeros((4, 1), np.int64), np.zeros((2, 1), np.uint8),
+        link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT), table(state.RECENTLY_FREED, state.FREED),
+        np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
+    )  # fmt: skip
+    for f, flow in enumerate(flows):
+        latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
+        queues["base"][f], queues["slots"][f], queues["curve"][f], queues["rate"][f] = f, 1, -1, math.inf
+        queues["route"][f], queues["route_end"][f] = len(routes), len(routes) + len(flow["route"])
+        queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1
+        routes += [names.index(name) for name in flow["route"]]
+        activities["kind"][f], activities["queue"][f], activities["bytes"][f] = COPY, f, flow["size"]
+        heap.push(island, round((flow["start"] + latency) * 1e9), state.E_MOVE, f)
+    program = Program(
+        table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64),
+        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.array(routes, np.int64), np.zeros((1, 2, 1)),
+    )  # fmt: skip
+    policies = Policies(
+        np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
+        table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE), np.zeros((10, 2), np.int64),
+    )  # fmt: skip
+    assert run_until(island, program, policies, NEVER) == state.FINISHED
+    return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[s["name"] for s in SCENARIOS])
+def test_completion_times_agree_with_simgrid(scenario: dict[str, Any]) -> None:
+    ends = play(scenario)
+    for flow in scenario["flows"]:
+        exact = flow["finish"] * 1e9
+        assert exact - 1e-3 <= ends[flow["name"]] < exact + 1.0 + 1e-3, flow["name"]
+
+
+@pytest.mark.parametrize("scenario", [s for s in SCENARIOS if "by_hand" in s], ids=lambda s: s["name"])
+def test_completion_times_agree_with_the_hand(scenario: dict[str, Any]) -> None:
+    ends = play(scenario)
+    for name, seconds in scenario["by_hand"].items():
+        assert ends[name] == math.ceil(seconds * 1e9 - 1e-3)
+
+
+def test_an_end_is_seen_at_the_first_tick_at_which_it_is_true() -> None:
+    """1000 bytes at 3 bytes/ns take 333.33 ns: not done at 333, done at 334."""
+    scenario = {
+        "links": [{"name": "l", "bandwidth": 3e9, "latency": 0.0}],
+        "flows": [{"name": "f", "start": 0.0, "size": 1000, "route": ["l"]}],
+    }
+    assert play(scenario) == {"f": 334}
+
+
+def test_a_chain_of_ends_does_not_gather_rounding() -> None:
+    """A hundred flows of 100 bytes that end one after the other on one link: the last ends when all bytes are through."""
+    flows = [{"name": str(i), "start": 0.0, "size": 100 * (i + 1), "route": ["l"]} for i in range(100)]
+    ends = play({"links": [{"name": "l", "bandwidth": 3e9, "latency": 0.0}], "flows": flows})
+    assert ends["99"] == math.ceil(100 * 5050 / 3)
