@@ -14,10 +14,10 @@ from dataclasses import dataclass
 def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     """The candidates that resemble `word` most, best first; spelling, case and -/_ do not matter."""
     plain = {_plain(c): c for c in candidates}
-    near = difflib.get_close_matches(_plain(word), list(plain), n=count, cutoff=0.6)
     # 'a100' is far from 'a100-sxm4-80gb' by edit distance, yet it is what was meant.
-    near += [p for p in sorted(plain) if p not in near and len(word) > 1 and p.startswith(_plain(word))]
-    return [plain[p] for p in near[:count]]
+    begun = [p for p in sorted(plain) if len(word) > 1 and p.startswith(_plain(word))]
+    close = difflib.get_close_matches(_plain(word), list(plain), n=count, cutoff=0.6)
+    return [plain[p] for p in dict.fromkeys(begun[:count] + close)][:count]
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:

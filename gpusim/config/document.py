@@ -60,13 +60,19 @@ class Document:
     data: Any = None
     keys: dict[Path_, Mark] = field(default_factory=dict)
     values: dict[Path_, Mark] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)  # mistakes of form after which reading could go on
+    overridden: dict[Path_, str] = field(default_factory=dict)  # path -> the --set that gave its value
 
     def problem(self, path: Path_, message: str, hint: str = "", at_key: bool = False) -> Problem:
         """A Problem at the value (or key) of `path`, or at the nearest thing above it that has a place."""
-        mark = self.keys.get(path) if at_key else self.values.get(path)
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.overridden:
+                return Problem(message, f"--set {self.overridden[path[:end]]}", hint=hint)
+        first, second = (self.keys, self.values) if at_key else (self.values, self.keys)
+        mark = first.get(path)
         while mark is None and path:
             path = path[:-1]
-            mark = self.keys.get(path) or self.values.get(path)
+            mark = first.get(path) or second.get(path)
         return self._at(mark or Mark(0, 0, 1), message, hint)
 
     def _at(self, mark: Mark, message: str, hint: str = "") -> Problem:
@@ -96,19 +102,20 @@ def read(path: Path) -> Document:
 
 
 def loads(text: str, file: str = "<text>") -> Document:
-    """The document in `text`; `file` is the name that errors show.  Raises ConfigError with all mistakes of form."""
+    """The document in `text`; `file` is the name that errors show.
+
+    Equal keys, tags and the like are noted in its `problems` (the first value counts), so that the rest can be judged.
+    Raises ConfigError for what cannot be read at all.
+    """
     document = Document(file, text)
-    builder = _Builder(document)
     try:
-        builder.build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        _Builder(document).build(yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
-        builder.problems.append(_syntax(document, error))
+        raise ConfigError([*document.problems, _syntax(document, error)]) from None
     except yaml.YAMLError as error:
-        builder.problems.append(Problem(f"is not YAML: {str(error).splitlines()[0]}", file))
-    if not builder.problems and document.data is None:
-        builder.problems.append(Problem("is empty", file))
-    if builder.problems:
-        raise ConfigError(builder.problems)
+        raise ConfigError([Problem(f"is not YAML: {str(error).splitlines()[0]}", file)]) from None
+    if not document.problems and document.data is None:
+        raise ConfigError([Problem("is empty", file)])
     return document
 
 
@@ -117,7 +124,6 @@ class _Builder:
 
     def __init__(self, document: Document) -> None:
         self.document = document
-        self.problems: list[Problem] = []
         self.anchors: dict[str, tuple[Any, int]] = {}  # name -> (value, how many values it stands for)
         self.count = 0
 
@@ -165,7 +171,7 @@ class _Builder:
             if key in mapping:
                 first = self.document.keys[place]
                 self._complain(event, f"key '{key}' is given twice", f"its first value is on line {first.line}")
-                self._value(next(events), events, place)
+                self._value(next(events), events, (*place, "given again"))  # read past it, leaving the first's marks
                 continue
             self.document.keys[place] = _mark(event)
             mapping[key] = self._value(next(events), events, place)
@@ -185,7 +191,7 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"holds more than {MAX_VALUES:,} values", problem_mark=event.start_mark)
 
     def _complain(self, event: Any, message: str, hint: str = "") -> None:
-        self.problems.append(self.document._at(_mark(event), message, hint))
+        self.document.problems.append(self.document._at(_mark(event), message, hint))
 
 
 def _mark(event: Any) -> Mark:

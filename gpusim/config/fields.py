@@ -32,10 +32,15 @@ def checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return validate
 
 
+def quantity_pattern(kind: Kind) -> str:
+    """A regular expression (no anchors, JavaScript's and Python's dialect) for quantities of this kind."""
+    units = "|".join(u for u in kind.units if u)
+    return rf"\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*({units})\s*"
+
+
 def quantity(kind: Kind) -> tuple[BeforeValidator, WithJsonSchema]:
     """What a field of this kind carries: its reader, and its JSON Schema (text of number and unit)."""
-    units = "|".join(u for u in kind.units if u)
-    pattern = rf"^\s*\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*({units})\s*$"
+    pattern = f"^{quantity_pattern(kind)}$"
     schema = {"type": "string", "pattern": pattern, "description": f"{kind.noun}, for example '{kind.example}'"}
     return BeforeValidator(checked(lambda value: parse(value, kind))), WithJsonSchema(schema)
 

@@ -16,34 +16,35 @@ T = TypeVar("T")
 
 def build(model: type[T], document: Document, context: Any = None) -> T:
     """The model of the document.  Raises ConfigError with all its mistakes, in the order of the file."""
-    problems: list[Problem] = []
+    problems = list(document.problems)
     if not isinstance(document.data, dict):
-        raise ConfigError([document.problem((), "the file must be a mapping of keys to values")])
+        problems.append(document.problem((), "the file must be a mapping of keys to values"))
+        raise ConfigError(problems)
     try:
-        return TypeAdapter(model).validate_python(document.data, context=context)
+        value = TypeAdapter(model).validate_python(document.data, context=context)
+        if not problems:
+            return value
     except ValidationError as error:
-        problems = [_problem(document, model, e) for e in error.errors(include_url=False)]
-    raise ConfigError(sorted(set(problems), key=lambda p: (p.line, p.col)))
+        problems += [_problem(document, model, e) for e in error.errors(include_url=False)]
+    raise ConfigError(sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.col)))
 
 
 def _problem(document: Document, model: type, error: Any) -> Problem:
     """One pydantic error in our words, at its place."""
     path, at_key = _place(document.data, error["loc"])
     kind, context = error["type"], error.get("ctx", {})
-    name = path[-1] if path else ""
+    name = _name(path)
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        known = _keys(_type_at(model, path[:-1]))
-        given = _get(document.data, path[:-1])
-        hint = suggest(str(name), [k for k in known if not isinstance(given, dict) or k not in given] or known)
-        return document.problem(path, f"unknown key '{name}'{_inside(path)}", hint, at_key=True)
+        hint = suggest(str(path[-1]), keys_of(type_at(model, path[:-1])))
+        return document.problem(path, f"unknown key '{path[-1]}'{_inside(path)}", hint, at_key=True)
     if kind in ("missing", "missing_argument"):
-        return document.problem(path[:-1], f"key '{name}' is missing{_inside(path)}", at_key=True)
+        return document.problem(path[:-1], f"key '{path[-1]}' is missing{_inside(path)}", at_key=True)
     if kind == "gpusim":
         return document.problem(path, f"{_name(path)}: {context['message']}", context["hint"], at_key=at_key)
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", context["expected"])
         message = f"'{name}' cannot be {_short(error['input'])}"
-        return document.problem(path, message, suggest(str(error["input"]), known) or "one of " + ", ".join(known))
+        return document.problem(path, message, suggest(str(error["input"]), known))
     wanted = {
         "dataclass_type": "a mapping of keys to values",
         "dict_type": "a mapping of keys to values",
@@ -62,12 +63,18 @@ def _problem(document: Document, model: type, error: Any) -> Problem:
 
 
 def _place(data: Any, loc: tuple[str | int, ...]) -> tuple[Path_, bool]:
-    """The path in the data that a pydantic location means, and whether it means the key."""
+    """The path in the data that a pydantic location means, and whether it means the key.
+
+    One value in place of a list has no index in the file, though it has one in the model.
+    """
     path: list[str | int] = []
     for step in loc:
         if step == "[key]":
             return tuple(path), True
+        if isinstance(step, int) and not isinstance(data, list):
+            continue
         path.append(step)
+        data = _get(data, (step,))
     return tuple(path), False
 
 
@@ -76,7 +83,8 @@ def _inside(path: Path_) -> str:
 
 
 def _name(path: Path_) -> str:
-    return ".".join(str(p) for p in path)
+    """('policies', 'evict', 2) -> "policies.evict[2]"."""
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).removeprefix(".")
 
 
 def _get(data: Any, path: Path_) -> Any:
@@ -93,7 +101,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _type_at(model: Any, path: Path_) -> Any:
+def type_at(model: Any, path: Path_) -> Any:
     """The type that the model wants at `path`; None where it does not say."""
     for step in path:
         if dataclasses.is_dataclass(model):
@@ -105,5 +113,5 @@ def _type_at(model: Any, path: Path_) -> Any:
     return model
 
 
-def _keys(model: Any) -> list[str]:
+def keys_of(model: Any) -> list[str]:
     return [f.name for f in dataclasses.fields(model)] if dataclasses.is_dataclass(model) else []

@@ -1,0 +1,65 @@
+"""Names → files: as a path, beside the YAML that names it, in this source checkout, or shipped with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpusim.errors import GpusimError, ProfileError, TraceError, nearest
+
+# kind -> (folder, suffixes a name may omit, what its absence raises)
+KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
+    "profile": ("hardware_profiles", (".yaml", ".yml"), ProfileError),
+    "trace": ("traces", (".npz",), TraceError),
+    "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
+}
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def folders(kind: str) -> list[Path]:
+    """Where things of this kind are kept: the checkout when this is one, and what the wheel brought."""
+    folder = KINDS[kind][0]
+    checkout = _PACKAGE.parent
+    places = [checkout / folder] if (checkout / "pyproject.toml").is_file() else []
+    return [place for place in (*places, _PACKAGE / "_shipped" / folder) if place.is_dir()]
+
+
+def names(kind: str) -> list[str]:
+    """All names of this kind that `find` knows without a path, sorted."""
+    return sorted({_name(path, kind, folder) for folder in folders(kind) for path in _files(folder, kind)})
+
+
+def find(kind: str, name: str, base: Path | None = None) -> Path:
+    """The file that `name` means, as an absolute path; `base` is the folder of the YAML that names it.
+
+    Raises ProfileError, TraceError or GpusimError with the nearest names.
+    """
+    _, suffixes, error = KINDS[kind]
+    if not name or "\0" in name:
+        raise error(f"'{name}' names no {kind}")
+    given = Path(name).expanduser()
+    for root in (Path.cwd(), *((base,) if base else ()), *folders(kind)):
+        for candidate in (root / given, *(root / f"{given}{suffix}" for suffix in suffixes)):
+            if candidate.is_file():
+                return Path(candidate).resolve()
+    known = names(kind)
+    near = nearest(given.stem if given.suffix in suffixes else name, known)
+    hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else _listing(kind, known)
+    raise error(f"there is no {kind} '{name}'", hint=hint)
+
+
+def _listing(kind: str, known: list[str]) -> str:
+    if not known:
+        return "give the path of a file"
+    shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
+    return f"{'gpusim profiles lists them' if kind == 'profile' else 'there are'}: {shown}"
+
+
+def _files(folder: Path, kind: str) -> Iterator[Path]:
+    suffixes = KINDS[kind][1]
+    return (path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file())
+
+
+def _name(path: Path, kind: str, folder: Path) -> str:
+    return path.relative_to(folder).with_suffix("").as_posix()

@@ -1,0 +1,64 @@
+"""An experiment's YAML → an Experiment, with all that is wrong told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpusim.config import document, find, overrides, validate
+from gpusim.config.document import Document
+from gpusim.config.experiment import Experiment, PolicySpec
+from gpusim.errors import GpusimError
+
+UseFile = Callable[[Path], object]
+CheckPolicy = Callable[[str, PolicySpec], object]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An experiment and the files it names."""
+
+    experiment: Experiment
+    document: Document
+    path: Path
+    traces: dict[str, Path]  # name -> file
+    profiles: dict[str, Path]
+    use: tuple[Path, ...]
+
+
+def load_experiment(
+    path: Path, sets: Sequence[str] = (), use: UseFile | None = None, check_policy: CheckPolicy | None = None
+) -> Loaded:
+    """The experiment in a file, with `--set` overrides; its traces, profiles and policy files are found.
+
+    The registry of policies lives above this package, so the caller lends it:
+    use(file)                 loads a file of the user's policies
+    check_policy(kind, spec)  raises GpusimError for a policy that does not exist, or a parameter that it does not have
+
+    Raises ConfigError with all mistakes.
+    """
+    doc = document.read(path)
+    if sets and isinstance(doc.data, dict):
+        doc = overrides.apply_overrides(doc, sets, Experiment)
+    base = path.resolve().parent
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}}
+
+    def known(kind: str, value: Any) -> None:
+        if kind in files:
+            files[kind][value] = _beside(base, value) if kind == "use" else find.find(kind, value, base)
+            if kind == "use" and use:
+                use(files[kind][value])
+        elif check_policy:
+            check_policy(kind, value)
+
+    experiment = validate.build(Experiment, doc, context=known)
+    return Loaded(experiment, doc, path.resolve(), files["trace"], files["profile"], tuple(files["use"].values()))
+
+
+def _beside(base: Path, name: str) -> Path:
+    path = (base / Path(name).expanduser()).resolve()
+    if not path.is_file():
+        raise GpusimError(f"there is no file '{name}' beside the experiment")
+    return path
