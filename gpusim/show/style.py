@@ -86,6 +86,11 @@ class Look:
     def line(self) -> str:
         return "--" if self.dashed else "-"
 
+    @property
+    def grow(self) -> float:
+        """Factor by which the marker must grow to look as large as a circle."""
+        return 1.6 if self.marker == "*" else 1.0
+
 
 # Policies of different kinds may share a look: a figure compares policies of one kind, or says both.
 _KNOWN = {
@@ -183,15 +188,15 @@ def headline(figure: Figure, question: str, answer: str = "", note: str = "") ->
     height = figure.get_figheight()
     top = 0.10  # inches
     for text, gid, width, size, weight, colour, step in (
-        (question, "question", 84, 11.5, "bold", INK, 0.205),
-        (answer, "answer", 118, 9, "normal", SOFT, 0.165),
+        (question, "question", 76, 11.5, "bold", INK, 0.205),
+        (answer, "answer", 108, 9, "normal", SOFT, 0.165),
     ):
         for line in wrapped(text, width) if text else ():
             y = 1 - (top + step * 0.78) / height
             figure.text(0.012, y, line, fontsize=size, fontweight=weight, color=colour, gid=gid, va="baseline")
             top += step
     foot = 0.0
-    for line in reversed(wrapped(note, 132)) if note else ():
+    for line in reversed(wrapped(note, 122)) if note else ():
         figure.text(0.012, (foot + 0.06) / height, line, fontsize=8, color=SOFT, gid="note", va="baseline")
         foot += 0.15
     engine = figure.get_layout_engine()

@@ -1,0 +1,72 @@
+"""A metric as sorted horizontal bars, one per policy; a run that failed says so in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
+
+from gpusim.results.metrics import metric as declared
+from gpusim.results.result import Result
+from gpusim.show.panels import by_line, grid, mean, oracles, shape, starred
+from gpusim.show.style import ALARM, HEIGHT, SOFT, Look, canvas, looks
+from gpusim.show.view import Layout, ending, human, main_unit, value
+
+LEAST_ROWS = 5  # a panel with fewer bars leaves room instead of fattening them
+
+
+def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
+    """One panel per entry, best bar on top; a ratio has one scale in all panels."""
+    everything = [r for runs in panels.values() for r in runs]
+    future = oracles(everything, plan.lines)
+    look = looks(by_line(everything, plan.lines), future)
+    rows, columns = shape(len(panels))
+    most = max(LEAST_ROWS, *(len(by_line(runs, plan.lines)) for runs in panels.values()))
+    figure = canvas(height=max(HEIGHT, rows * (0.24 * most + 0.6) + 0.9))
+    shared = declared(metric).unit == "1"
+    axes = grid(figure, len(panels), sharex=shared)
+    found = [v for r in everything if (v := value(r, metric)) is not None]
+    divisor, label = main_unit(metric, max(found, default=0.0))
+    for i, (panel, (title, runs)) in enumerate(zip(axes, panels.items(), strict=True)):
+        lines = by_line(runs, plan.lines)
+        means = {name: mean(there, metric) for name, there in lines.items()}
+        sign = -1.0 if declared(metric).better == "higher" else 1.0
+        order = sorted((m is None, sign * (m or 0.0), name) for name, m in means.items())
+        for y, (_, _, name) in enumerate(order):
+            how = next((e for r in lines[name] if (e := ending(r))), "")
+            _bar(panel, y, name, means[name], divisor, metric, look[name], how)
+        if metric == "slowdown":
+            panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
+        panel.set_title(title)
+        panel.set_yticks(range(len(order)), [starred(n, n in future) for _, _, n in order])
+        panel.set_ylim(max(len(order), LEAST_ROWS) - 0.4, -0.6)
+        panel.grid(axis="y", visible=False)
+        panel.grid(axis="x", visible=True)
+        panel.tick_params(axis="y", length=0)
+        here = found if shared else [v for r in runs if (v := value(r, metric)) is not None]
+        panel.set_xlim(0, (max(here, default=0.0) / divisor or 1.0) * (1.06 + 0.09 * columns))
+        if not here:
+            panel.set_xticks([])
+        if i + columns >= len(axes):
+            panel.set_xlabel(label if columns == 1 else label.split("  ")[0])
+    return figure
+
+
+def _bar(panel: Axes, y: int, name: str, mean: float | None, divisor: float, metric: str, look: Look, how: str) -> None:
+    beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
+    if mean is None:
+        figure = panel.get_figure(root=True)
+        assert figure is not None
+        shift = ScaledTranslation(8 / 72, 0, figure.dpi_scale_trans)
+        panel.plot([0], [y], "x", color=ALARM, ms=6, mew=1.8, gid=f"failed:{name}", transform=panel.transData + shift)
+        panel.annotate(how or "not measured", (0, y), (17, 0), color=ALARM, **beside)
+        return
+    if look.dashed:
+        panel.barh(y, mean / divisor, 0.66, gid=f"bar:{name}", facecolor="white", edgecolor=look.colour, lw=1.1,
+                   hatch="////", hatchcolor=look.colour, ls="--")  # fmt: skip
+    else:
+        panel.barh(y, mean / divisor, 0.66, gid=f"bar:{name}", color=look.colour)
+    note = f" ({how} in part)" if how else ""
+    panel.annotate(human(metric, mean) + note, (mean / divisor, y), (4, 0), **beside)

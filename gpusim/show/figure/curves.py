@@ -1,0 +1,181 @@
+"""A metric over a number, one line per policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from gpusim.results.metrics import metric as declared
+from gpusim.results.result import Result
+from gpusim.show.panels import by_line, failed_band, grid, legend, mean, oracles, shape, starred
+from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
+from gpusim.show.view import Layout, ending, kind_of, main_unit, number, scale, value
+
+LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
+_POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "top"}
+
+
+def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
+    """One panel per entry; a ratio has one scale in all panels, a time or size its own in each."""
+    everything = [r for runs in panels.values() for r in runs]
+    future = oracles(everything, plan.lines)
+    names = _from_the_top(everything, plan, metric)
+    look = looks(names, future)
+    figure = canvas(shape(len(panels))[0])
+    shared = declared(metric).unit == "1" or len(panels) == 1
+    axes = grid(figure, len(panels), sharey=shared, sharex=_one_axis(panels, plan))
+    found = [v for r in everything if (v := value(r, metric)) is not None]
+    divisor, label = main_unit(metric, max(found, default=0.0))
+    logarithmic = bool(found) and min(found) > 0 and max(found) / min(found) > LOG_FROM
+    handles: dict[str, Line2D] = {}
+    marks: list[list[tuple[float, str, Look]]] = []
+    for panel, (title, runs) in zip(axes, panels.items(), strict=True):
+        panel.set_title(title)
+        x_of = {id(r): number(r.spec.get(plan.across)) or 0.0 for r in runs}
+        lines = by_line(runs, plan.lines)
+        marks.append([])
+        for rank, name in enumerate(names):
+            at: dict[float, list[Result]] = {}
+            for r in sorted(lines.get(name, ()), key=lambda r: x_of[id(r)]):
+                at.setdefault(x_of[id(r)], []).append(r)
+            points = [(x, m / divisor) for x in at if (m := mean(at[x], metric)) is not None]
+            marks[-1] += [(x, name, look[name]) for x in at if any(ending(r) for r in at[x])]
+            line = _line(panel, name, points, look[name], rank / max(1, len(names) - 1))
+            handles.setdefault(name, line)
+            _spread(panel, at, metric, divisor, look[name])
+            line.set_label(starred(name, name in future))
+        _bounds(panel, runs, x_of, metric, divisor, bool(future))
+        _across(panel, plan.across, sorted(set(x_of.values())))
+    for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
+        _limits(group, metric, logarithmic)
+        if any(there):
+            failed_band(group, there, "out of\nmemory" if _all_oom(everything) else "failed")
+    _outer_labels(axes, label)
+    legend(axes, list(handles.values()), kind_of(plan.lines), bool(future))
+    return figure
+
+
+def _from_the_top(results: list[Result], plan: Layout, metric: str) -> list[str]:
+    """Line names in the order in which the lines leave the hard end, from the top: those that fail there first."""
+    worst: dict[str, tuple[int, float]] = {}
+    for name, runs in by_line(results, plan.lines).items():
+        hardest = min((number(r.spec.get(plan.across)) or 0.0 for r in runs if r.finished), default=0.0)
+        there = [r for r in runs if (number(r.spec.get(plan.across)) or 0.0) == hardest]
+        worst[name] = (sum(1 for r in runs if not r.finished), mean(there, metric) or 0.0)
+    return sorted(worst, key=lambda n: (-worst[n][0], -worst[n][1], n))
+
+
+def _line(panel: Axes, name: str, points: list[tuple[float, float]], look: Look, rank: float) -> Line2D:
+    # Later lines are thinner with smaller markers, so that lines in a tie remain visible below each other.
+    (line,) = panel.plot(
+        [x for x, _ in points], [y for _, y in points], look.line, color=look.colour, marker=look.marker,
+        lw=2.4 - 1.1 * rank, ms=(8.5 - 3.5 * rank) * look.grow, mec="white", mew=0.5, gid=f"line:{name}",
+        clip_on=False, zorder=3,
+    )  # fmt: skip
+    return line
+
+
+def _spread(panel: Axes, at: dict[float, list[Result]], metric: str, divisor: float, look: Look) -> None:
+    """Smallest to largest of the repetitions as a band."""
+    rows = []
+    for x, runs in at.items():
+        found = [v / divisor for r in runs if (v := value(r, metric)) is not None]
+        if found:
+            rows.append((x, min(found), max(found)))
+    if any(row[2] > row[1] for row in rows):
+        columns = [[row[i] for row in rows] for i in range(3)]
+        panel.fill_between(columns[0], columns[1], columns[2], color=look.colour, alpha=0.18, lw=0)
+
+
+def _bounds(
+    panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float, has_oracle: bool
+) -> None:
+    """The run without limit, and oracle eviction where no line of the figure is an oracle already."""
+    if metric not in ("slowdown", "makespan_ns"):
+        return
+    free = min((b for r in runs if (b := value(r, "bound_no_limit_ns")) is not None), default=None)
+    floor = 1.0 if metric == "slowdown" else free / divisor if free else None
+    if floor is not None:
+        panel.axhline(floor, color=SOFT, lw=0.9, zorder=1, gid="bound:no limit")
+        edge: Any = panel.get_yaxis_transform()
+        panel.annotate("no memory limit", (1, floor), (-2, -3), ha="right", color=SOFT, xycoords=edge, **_POINTS)
+    if has_oracle:
+        return
+    least: dict[float, float] = {}
+    for r in runs:
+        bound = value(r, "over_oracle")
+        mine = value(r, metric)
+        if bound and mine is not None:  # the run's own metric over its distance from the oracle is the oracle's metric
+            y = mine / divisor / bound
+            least[x_of[id(r)]] = min(y, least.get(x_of[id(r)], y))
+    if least:
+        x = sorted(least)
+        panel.plot(x, [least[v] for v in x], "--", color=BLACK, lw=1.1, gid="bound:oracle", zorder=2)
+        panel.annotate("oracle eviction *", (x[0], least[x[0]]), (4, -3), color=INK, **_POINTS)
+
+
+def _across(panel: Axes, key: str, positions: list[float]) -> None:
+    """The horizontal axis, with a tick at each value while they are few."""
+    if key == "memory":
+        divisor, unit = scale("B", max(positions))
+        panel.set_xlabel(f"device memory [{unit}]")
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v / divisor:.3g}"))
+    elif key == "memory_share":
+        panel.set_xlabel("device memory, share of what the program needs at its peak")
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.3g} %"))
+    else:
+        panel.set_xlabel(key)
+    if len(positions) <= 8:
+        panel.xaxis.set_major_locator(FixedLocator(positions))
+    low, high = positions[0], positions[-1]
+    pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+    panel.set_xlim(low - pad, high + pad)
+
+
+def _limits(panels: Sequence[Axes], metric: str, logarithmic: bool) -> None:
+    """Limits of panels that share them; leaves room below the line of no limit for its name."""
+    if not any(len(line.get_xdata()) for p in panels for line in p.lines if str(line.get_gid()).startswith("line:")):  # type: ignore[arg-type]
+        for panel in panels:
+            panel.set_ylim(0, 1)
+            panel.set_yticks([])
+        return
+    for panel in panels:
+        if logarithmic:
+            panel.set_yscale("log")
+            panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            panel.yaxis.set_minor_locator(NullLocator())
+        else:
+            panel.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.6g}"))
+    low, high = panels[0].get_ylim()
+    if metric == "slowdown":
+        low = min(low, 0.86 if logarithmic else 1 - 0.09 * ((high - 1) or 1))
+    elif not logarithmic:
+        low = 0.0
+    for panel in panels:
+        panel.set_ylim(low, high)
+
+
+def _one_axis(panels: dict[str, list[Result]], plan: Layout) -> bool:
+    return len({frozenset(str(r.spec.get(plan.across)) for r in runs) for runs in panels.values()}) == 1
+
+
+def _all_oom(results: Sequence[Result]) -> bool:
+    return all("memory" in ending(r) for r in results if not r.finished)
+
+
+def _outer_labels(axes: list[Axes], label: str) -> None:
+    """Axis labels once: y at the left column, x at the bottom row."""
+    _, columns = shape(len(axes))
+    for i, panel in enumerate(axes):
+        if i % columns == 0:
+            panel.set_ylabel(label if len(axes) == 1 else label.split("  ")[0])
+        if i + columns < len(axes):
+            panel.set_xlabel("")
+        elif columns > 1:
+            panel.set_xlabel(panel.get_xlabel().split(",")[0])

@@ -1,0 +1,131 @@
+"""Small multiples: which runs share a panel, how panels are laid out, and the parts that several figures draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+from gpusim.results.result import Result
+from gpusim.show.style import ALARM, INK, Look
+from gpusim.show.view import ORACLE, line_name, place_name, value
+
+MOST_PANELS = 9
+
+
+def grouped(results: Iterable[Result], keys: Sequence[str]) -> dict[str, list[Result]]:
+    """The results by panel name, panels in order of appearance."""
+    panels: dict[str, list[Result]] = {}
+    for result in results:
+        panels.setdefault(place_name(result, keys), []).append(result)
+    return panels
+
+
+def by_line(results: Iterable[Result], lines: Sequence[str]) -> dict[str, list[Result]]:
+    """The results by line name, in order of appearance."""
+    found: dict[str, list[Result]] = {}
+    for result in results:
+        found.setdefault(line_name(result, lines), []).append(result)
+    return found
+
+
+def oracles(results: Iterable[Result], lines: Sequence[str]) -> set[str]:
+    """Names of the lines whose runs read the future."""
+    return {line_name(r, lines) for r in results if r.oracle}
+
+
+def mean(results: Iterable[Result], metric: str) -> float | None:
+    """The mean over repetitions of those that finished."""
+    found = [v for v in (value(r, metric) for r in results) if v is not None]
+    return math.fsum(found) / len(found) if found else None
+
+
+def shape(count: int) -> tuple[int, int]:
+    """Rows and columns for so many panels."""
+    columns = {1: 1, 2: 2, 3: 3, 4: 2}.get(count, 3)
+    return math.ceil(count / columns), columns
+
+
+def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
+    """`count` panels in reading order; the places left over are empty."""
+    rows, columns = shape(count)
+    axes: list[Axes] = list(np.ravel(figure.subplots(rows, columns, squeeze=False, **options)))
+    for panel in axes[count:]:
+        panel.set_axis_off()
+    for index, panel in enumerate(axes[:count]):
+        if index + columns >= count:  # nothing below it: it shows the labels of its column
+            panel.xaxis.set_tick_params(labelbottom=True)
+    return axes[:count]
+
+
+def starred(name: str, oracle: bool) -> str:
+    return f"{name} {ORACLE}" if oracle else name
+
+
+def legend(axes: Sequence[Axes], handles: Sequence[Artist], title: str = "", oracle: bool = False) -> None:
+    """The legend beside the top right panel, where it covers no data."""
+    corner = axes[min(len(axes), shape(len(axes))[1]) - 1]
+    note = f"{ORACLE} reads the future" if oracle else ""
+    made = corner.legend(
+        handles=list(handles), loc="upper left", bbox_to_anchor=(1.02, 1.02), borderaxespad=0, alignment="left",
+        title="\n".join(t for t in (title, note) if t), labelspacing=0.55, borderpad=0.2,
+    )  # fmt: skip
+    made.get_title().set_color(INK)
+    made.get_title().set_linespacing(1.35)
+
+
+BAND = 0.12  # share of a panel's height that the band of failed runs takes
+
+
+def failed_band(panels: Sequence[Axes], marks: Sequence[Sequence[tuple[float, str, Look]]], label: str) -> None:
+    """A band along the top of panels that share limits, with a mark for each failed run: (x, name, look) per panel.
+
+    Marks of one position stand side by side.  Call it when the limits are final; it makes room for itself.
+    """
+    low, high = panels[0].get_ylim()
+    if panels[0].get_yscale() == "log":
+        top = low * (high / low) ** (1 / (1 - BAND))
+        middle = low * (top / low) ** (1 - BAND * 0.45)
+    else:
+        top = low + (high - low) / (1 - BAND)
+        middle = low + (top - low) * (1 - BAND * 0.45)
+    ticks = [float(t) for t in panels[0].get_yticks() if low <= t <= high]
+    labels = panels[0].yaxis.get_major_formatter().format_ticks(ticks)
+    for panel, there in zip(panels, marks, strict=True):
+        panel.set_ylim(low, top)
+        panel.set_yticks([*ticks, middle], [*labels, label])
+        panel.minorticks_off()
+        failed = panel.yaxis.get_major_ticks()[-1]
+        failed.label1.set(color=ALARM, fontsize=8, linespacing=1.1)
+        failed.tick1line.set_visible(False)
+        failed.gridline.set_visible(False)
+        band = Rectangle((0, 1 - BAND * 0.9), 1, BAND * 0.9, transform=panel.transAxes, facecolor=ALARM, alpha=0.09)
+        panel.add_patch(band)
+        _failed_marks(panel, there, len(panels))
+
+
+def _failed_marks(panel: Axes, marks: Sequence[tuple[float, str, Look]], panels: int) -> None:
+    figure = panel.get_figure(root=True)
+    if not marks or figure is None:
+        return
+    positions: dict[float, list[tuple[str, Look]]] = {}
+    for x, name, look in marks:
+        positions.setdefault(x, []).append((name, look))
+    width = 72 * figure.get_figwidth() * 0.75 / shape(panels)[1]  # of the panel in points, about
+    ticks = max(len(panel.get_xticks()), len(positions))
+    step = min(8.0, 0.9 * width / (ticks * max(map(len, positions.values()))))
+    across = blended_transform_factory(panel.transData, panel.transAxes)
+    for x, there in positions.items():
+        for i, (name, look) in enumerate(there):
+            beside = ScaledTranslation((i - (len(there) - 1) / 2) * step / 72, 0, figure.dpi_scale_trans)
+            panel.plot(
+                [x], [1 - BAND * 0.45], look.marker, color=look.colour, ms=5.5 * look.grow, mec="white", mew=0.4,
+                transform=across + beside, gid=f"failed:{name}", clip_on=False, zorder=5,
+            )  # fmt: skip

@@ -1,0 +1,204 @@
+"""What figures and tables ask of results: which axes vary, what a run is called, what a number reads like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.errors import UnitError
+from gpusim.results.metrics import METRICS
+from gpusim.results.result import HOST_OOM, OOM, Result
+from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
+
+POLICIES = ("place", "evict", "prefetch", "plan")
+# Keys that follow from others, or that only the referee needs.
+_DERIVED = {"trace_hash", "capacity", "host_capacity", "rates", "durations_hash", "oracle", "profile_hash"}
+_REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
+ORACLE = "*"
+TIE = 0.01  # two numbers within 1 % are a tie
+
+
+def varying(results: Sequence[Result]) -> list[str]:
+    """The keys of `spec` in which the results differ, in order of appearance; neither derived keys nor the seed.
+
+    Memory written as a share hides the bytes that follow from it.
+    """
+    keys = [key for key in dict.fromkeys(key for r in results for key in r.spec) if key not in _DERIVED | {_REPEAT}]
+    differ = [key for key in keys if len({text(key, r.spec.get(key)) for r in results}) > 1]
+    return [key for key in differ if not (key == "memory" and "memory_share" in keys)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The part that each varying key plays in a comparison."""
+
+    across: str  # the numeric key of the horizontal axis, "" when there is none
+    lines: tuple[str, ...]  # policy keys that tell lines (or bars) apart
+    panels: tuple[str, ...]  # the other keys: one panel per combination
+
+
+def layout(results: Sequence[Result]) -> Layout:
+    """Memory goes along the axis, then any other number; policies become lines; what is left becomes panels."""
+    keys = varying(results)
+    lines = tuple(key for key in POLICIES if key in keys)
+    others = [key for key in keys if key not in POLICIES]
+    numbers = [key for key in others if all(number(r.spec.get(key)) is not None for r in results)]
+    # A share outranks bytes, memory outranks the rest.
+    numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
+    across = numbers[0] if numbers else ""
+    if not lines and others:  # nothing but machines or programs differ: they are what is compared
+        words = [key for key in others if key != across]
+        lines = tuple(words[-1:])
+    return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
+
+
+def number(value: Any) -> float | None:
+    """A plain number, or a size, share or rate as written in an experiment, as a number; None when it is neither."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return float(value)
+    for kind in (FRACTION, BYTES, RATE):
+        try:
+            return float(parse(value, kind))
+        except UnitError:
+            continue
+    return None
+
+
+def text(key: str, value: Any) -> str:
+    """The value of a spec key for people: "60 %", "16 GiB", "lru", "cost_aware(staleness=2)"."""
+    if value is None:
+        return "none" if key in POLICIES else "-"
+    if isinstance(value, Mapping):
+        name = str(value.get("name", next(iter(value), "")))
+        inner = value.get(name, {k: v for k, v in value.items() if k != "name"})
+        values = ", ".join(f"{k}={v}" for k, v in inner.items()) if isinstance(inner, Mapping) else str(inner)
+        return f"{name}({values})" if values else name
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if key == "memory_share":
+            return show_fraction(value)
+        if key in ("memory", "capacity", "host_memory", "host_capacity"):
+            return show_bytes(value)
+        return f"{value:,.6g}"
+    return str(value)
+
+
+def name(result: Result, keys: Iterable[str]) -> str:
+    """What these keys are in this run, joined: "lru + next_k"; what all results share when there are no keys."""
+    parts = [text(key, result.spec.get(key)) for key in keys]
+    return " + ".join(parts)
+
+
+def line_name(result: Result, lines: Sequence[str]) -> str:
+    """The name of the run's line: its varying policies, or its eviction policy when none varies."""
+    return name(result, lines or [key for key in ("evict",) if key in result.spec]) or "run"
+
+
+def place_name(result: Result, keys: Sequence[str]) -> str:
+    """The run's panel: "A100 · gpt2 · 60 % memory"."""
+    parts = []
+    for key in keys:
+        words = text(key, result.spec.get(key))
+        if key in ("memory", "memory_share"):
+            words += " memory"
+        elif number(result.spec.get(key)) is not None:
+            words = f"{key} {words}"
+        parts.append(words)
+    return " · ".join(parts)
+
+
+def kind_of(keys: Sequence[str]) -> str:
+    """What the values of these keys are, in words: "eviction policy and prefetch policy"."""
+    words = {
+        "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "plan": "plan",
+        "profile": "machine", "trace": "program",
+    }  # fmt: skip
+    return join([words.get(key, key) for key in keys]) or "eviction policy"
+
+
+def value(result: Result, metric: str) -> float | None:
+    """A metric or bound of a run; slowdown follows from its parts; None when it was not measured or did not finish.
+
+    A run out of memory has no makespan that could be compared, whatever its clock showed when it stopped.
+    """
+    compared = METRICS[metric].unit == "ns" or metric in ("slowdown", "over_oracle")
+    if compared and not result.finished and not metric.startswith("bound_"):
+        return None
+    found = result.metrics.get(metric, result.bounds.get(metric))
+    if found is None and metric == "slowdown":
+        return ratio(result.metrics.get("makespan_ns"), result.bounds.get("bound_no_limit_ns"))
+    if found is None and metric == "over_oracle":
+        return ratio(result.metrics.get("makespan_ns"), result.bounds.get("bound_oracle_ns"))
+    return None if found is None or not math.isfinite(found) else float(found)
+
+
+def ratio(above: float | None, below: float | None) -> float | None:
+    return above / below if above is not None and below else None
+
+
+def main_metric(results: Sequence[Result]) -> str:
+    """Slowdown where a run without memory limit is known for each finished run, else makespan."""
+    finished = [r for r in results if r.finished]
+    known = finished and all(value(r, "slowdown") is not None for r in finished)
+    return "slowdown" if known else "makespan_ns"
+
+
+def ending(result: Result) -> str:
+    """How the run ended, in words: "" when it finished."""
+    if result.finished:
+        return ""
+    return {OOM: "out of memory", HOST_OOM: "host out of memory"}.get(result.outcome, result.outcome)
+
+
+def human(metric: str, number: float | None) -> str:
+    """A metric's value with its unit: "1.23 s", "3.4 GiB", "1.52x", "12 %"."""
+    if number is None:
+        return "-"
+    declared = METRICS[metric]
+    if metric in ("slowdown", "over_oracle"):
+        return f"{number:.3g}×" if number >= 10 else f"{number:.2f}×"
+    if declared.unit == "ns":
+        return show_time(number)
+    if declared.unit == "B":
+        return show_bytes(number)
+    if declared.unit == "1":
+        return show_fraction(number)
+    if declared.unit == "1/s":
+        return show_rate(number).replace("B/s", "/s")
+    return f"{number:,.0f}"
+
+
+def scale(kind: str, largest: float) -> tuple[float, str]:
+    """(divisor, unit) in which an axis that reaches `largest` reads well; kind is "ns" or "B"."""
+    steps = (
+        ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
+        if kind == "B"
+        else ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+    )
+    return next(((d, u) for d, u in steps if abs(largest) >= d), steps[-1])
+
+
+def main_unit(metric: str, largest: float) -> tuple[float, str]:
+    """Divisor and axis label of a metric whose axis reaches `largest`; a remark stands after two spaces."""
+    if metric == "slowdown":
+        return 1.0, "slowdown [×]  (1 = no memory limit)"
+    if metric == "over_oracle":
+        return 1.0, "makespan over oracle eviction [×]"
+    declared = METRICS[metric]
+    if declared.unit in ("ns", "B"):
+        divisor, word = scale(declared.unit, largest)
+        return divisor, f"{declared.label} [{word}]"
+    return (0.01, f"{declared.label} [%]") if declared.unit == "1" else (1.0, declared.header)
+
+
+def same(a: float, b: float) -> bool:
+    """True when two numbers are a tie."""
+    return abs(a - b) <= TIE * max(abs(a), abs(b))
+
+
+def join(words: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
