@@ -1,0 +1,41 @@
+"""The index of an arena's free blocks in exact order of (size, address): what best fit and buddy look in."""
+
+from __future__ import annotations
+
+from gpusim.policies import bins
+from gpusim.policies.arena import INDEX, SIZE
+from gpusim.policies.bins import ADDR, ORDER
+from gpusim.policies.compiled import I64, helper
+
+WORDS = bins.WORDS
+
+
+@helper
+def add(S: I64, p: int) -> None:
+    S[p + ORDER] = S[p + ADDR]
+    bins.add(S, INDEX, p, S[p + SIZE])
+
+
+@helper
+def drop(S: I64, p: int) -> None:
+    bins.drop(S, INDEX, p, S[p + SIZE])
+
+
+@helper
+def moved(S: I64, p: int, addr: int, size: int) -> None:
+    drop(S, p)
+    S[p + ADDR], S[p + SIZE] = addr, size
+    add(S, p)
+
+
+@helper
+def smallest(S: I64, size: int) -> int:
+    """The smallest free block of at least this size, the lowest address among equals; 0 when there is none."""
+    return bins.smallest(S, INDEX, size)
+
+
+@helper
+def largest(S: I64) -> int:
+    """Size of the largest free block, 0 when there is none."""
+    p = bins.largest(S, INDEX)
+    return S[p + SIZE] if p != 0 else 0
