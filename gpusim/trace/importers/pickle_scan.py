@@ -43,7 +43,8 @@ _OK, _BAD_OPCODE, _CUT, _TOO_LARGE, _TOO_DEEP, _BAD_MEMO = range(6)
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C")
-_VERDICT: Any = types.UniTuple(types.int64, 2)
+_TYPES: Any = types  # numba types its own types only in part
+_VERDICT = _TYPES.UniTuple(types.int64, 2)
 
 
 @njit(_VERDICT(_BYTES, _INTS, _INTS), cache=True)
