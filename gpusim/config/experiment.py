@@ -185,7 +185,8 @@ class Policies:
 class Options:
     """What every run of the experiment keeps beside its result."""
 
-    log: StrictBool = False  # the event log, from which `gpusim check` recomputes everything
+    log: StrictBool = False
+    """The event log, from which `gpusim check` recomputes everything."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -196,14 +197,18 @@ class Experiment:
     trace: Traces
     profile: Profiles
     memory: Memory = (Capacity(),)
-    use: tuple[UserFile, ...] = ()  # files with policies of your own, relative to the experiment; before their use
+    use: tuple[UserFile, ...] = ()
+    """Files with policies of your own, relative to the experiment; before their use."""
     policies: Policies = Policies()
     seed: Seeds = (0,)
-    jobs: Annotated[StrictInt, Field(ge=1)] | None = None  # worker processes; absent: as many as help
+    jobs: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Worker processes; absent: as many as help."""
     options: Options = Options()
-    bounds: StrictBool = True  # also run: no memory limit, oracle eviction; and compute the traffic bound
+    bounds: StrictBool = True
+    """Also run: no memory limit, oracle eviction; and compute the traffic bound."""
     figures: tuple[Figure, ...] = ("comparison", "memory", "time")
-    max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS  # a larger grid is refused as a mistake
+    max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS
+    """A larger grid is refused as a mistake."""
 
 
 # ------------------------------------------------------------------ the grid

@@ -12,7 +12,8 @@ from gpusim.errors import GpusimError
 from gpusim.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind, parse
 
 # Unknown keys are refused.  Models are frozen pydantic dataclasses: plain values that may call a field `copy`.
-STRICT = ConfigDict(extra="forbid")
+# The text under a field is its description, in JSON Schema and in `gpusim profiles`.
+STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 def refuse(message: str, hint: str = "") -> PydanticCustomError:

@@ -28,7 +28,8 @@ def schema(which: str) -> dict[str, Any]:
         raise GpusimError(f"there is no schema '{which}'", hint=suggest(which, MODELS))
     module, name = MODELS[which]
     made = TypeAdapter(getattr(import_module(module), name)).json_schema(mode="validation")
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"gpusim {which}"} | _bare(made)
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"gpusim {which}"}
+    return head | {key: _bare(value) for key, value in made.items()}
 
 
 def text(which: str) -> str:

@@ -1,8 +1,4 @@
-"""The hardware profile: one machine, every number with its unit, its basis and its source.
-
-    basis       measured   somebody ran it; the source says who, on what, and how
-                published  the vendor's figure
-                estimated  neither is known; the source states the rule it follows from
+"""The hardware profile: one machine, every number with its unit, its basis and its source (see `quantity`).
 
 Values are held in base units: bytes (int), bytes/s, ns, flop/s, Hz, W (float).
 """
@@ -10,146 +6,60 @@ Values are held in base units: bytes (int), bytes/s, ns, flop/s, Hz, W (float).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import Field, StrictBool, model_validator
 from pydantic.dataclasses import dataclass
 
 from gpusim.config import document, fields, validate
 from gpusim.config.fields import STRICT, refuse
-from gpusim.errors import suggest
-from gpusim.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind
+from gpusim.hardware.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
 
-Basis = Literal["measured", "published", "estimated"]
-
-
-def _known_source(key: str, info: ValidationInfo) -> str:
-    known = (info.context or {}).get("sources", ())
-    if info.context is not None and key not in known:
-        raise refuse(f"'{key}' is not in the table 'sources'", suggest(key, known))
-    return key
-
-
-SourceKey = Annotated[str, AfterValidator(_known_source)]
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Quantity:
-    """A number of the machine: `{value: 450 GB/s, basis: measured, source: key}`, with error bars where known."""
-
-    kind: ClassVar[Kind | None] = None
-    value: float
-    basis: Basis
-    source: SourceKey
-    low: float | None = None
-    high: float | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Size(Quantity):
-    """Bytes."""
-
-    kind: ClassVar[Kind | None] = BYTES
-    value: fields.Bytes
-    low: fields.Bytes | None = None
-    high: fields.Bytes | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Rate(Quantity):
-    """Bytes per second."""
-
-    kind: ClassVar[Kind | None] = RATE
-    value: fields.BytesPerSecond
-    low: fields.BytesPerSecond | None = None
-    high: fields.BytesPerSecond | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Time(Quantity):
-    """Nanoseconds."""
-
-    kind: ClassVar[Kind | None] = TIME
-    value: fields.Nanoseconds
-    low: fields.Nanoseconds | None = None
-    high: fields.Nanoseconds | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Compute(Quantity):
-    """Floating point operations per second."""
-
-    kind: ClassVar[Kind | None] = FLOPS
-    value: fields.FlopPerSecond
-    low: fields.FlopPerSecond | None = None
-    high: fields.FlopPerSecond | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Frequency(Quantity):
-    """Hz."""
-
-    kind: ClassVar[Kind | None] = FREQUENCY
-    value: fields.Hertz
-    low: fields.Hertz | None = None
-    high: fields.Hertz | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Power(Quantity):
-    """W."""
-
-    kind: ClassVar[Kind | None] = POWER
-    value: fields.Watts
-    low: fields.Watts | None = None
-    high: fields.Watts | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Share(Quantity):
-    """A fraction of 1."""
-
-    kind: ClassVar[Kind | None] = FRACTION
-    value: fields.Fraction
-    low: fields.Fraction | None = None
-    high: fields.Fraction | None = None
-
-
-@dataclass(frozen=True, config=STRICT, kw_only=True)
-class Count(Quantity):
-    """A number of things, without a unit."""
-
-    value: fields.Natural
-    low: fields.Natural | None = None
-    high: fields.Natural | None = None
+Word = Annotated[str, Field(min_length=1)]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Gpu:
     """The processor."""
 
-    architecture: str
-    compute_capability: str
+    architecture: Word
+    compute_capability: Word
+    """CUDA's version of the processor, in quotes: "8.0"."""
     sm_count: Count
     boost_clock: Frequency
     l2: Size
+    """Second-level cache."""
     tdp: Power
-    peak: dict[str, Compute]  # dense, by element type: fp32, tf32, fp16, bf16, fp8
+    peak: dict[str, Compute]
+    """The vendor's dense peak by element type: fp32, tf32, fp16, bf16, fp8."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class DeviceMemory:
-    """The GPU's memory.  Rates count the bytes that cross the memory's pins: a copy of n bytes moves 2 n."""
+    """The GPU's memory.  Rates count the bytes that cross its pins: a copy of n bytes within it moves 2 n."""
 
-    kind: str  # HBM3, GDDR6, LPDDR5, ...
+    kind: Word
+    """HBM3, GDDR6, LPDDR5 and so on."""
     capacity: Size
-    bandwidth: Rate  # nominal: pins times clock
-    read: Rate  # reached by kernels that only read
-    write: Rate  # ... only write
-    copy: Rate  # ... read as much as they write (read + written bytes)
-    copy_engine: Rate  # device-to-device by a copy engine (read + written bytes)
-    unified: bool = False  # it is the CPU's memory as well: host copies are copies within it
+    """As the driver reports it where that is known, else the vendor's figure; vendors print GiB as GB."""
+    bandwidth: Rate
+    """Nominal: pins times clock."""
+    read: Rate
+    """Reached by kernels that only read."""
+    write: Rate
+    """Reached by kernels that only write."""
+    copy: Rate
+    """Reached by kernels that read as much as they write (read and written bytes together)."""
+    copy_engine: Rate
+    """Reached by copies within the memory that a copy engine or the driver makes (read and written bytes together)."""
+    unified: StrictBool = False
+    """The memory is the CPU's as well: a copy between host and device is a copy within it."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> DeviceMemory:
+        for name in ("read", "write", "copy", "copy_engine"):
+            _no_faster(name, getattr(self, name), "bandwidth", self.bandwidth)
+        return self
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -157,10 +67,14 @@ class Host:
     """The CPU's memory, as the GPU meets it."""
 
     capacity: Size
-    bandwidth: Rate  # of the socket next to the GPU
-    pageable_h2d: Rate  # copies from memory that is not pinned: the CPU stages them
+    bandwidth: Rate
+    """Reached by the CPU on the memory of the socket next to the GPU."""
+    pageable_h2d: Rate
+    """Copies to the device from memory that is not pinned: the CPU stages them."""
     pageable_d2h: Rate
-    numa_remote: Share  # of the link's rate, when the pinned memory is on the other socket
+    """Copies from the device to memory that is not pinned."""
+    numa_remote: Share
+    """Share of the link's rate that is left when the pinned memory is on another socket."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -171,20 +85,37 @@ class Nvme:
     read: Rate
     write: Rate
     latency: Time
+    """Of one read of an idle disk."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Link:
-    """Between GPU and host memory; rates are those of large copies of pinned memory."""
+    """Between GPU and host memory.  Rates are those of large copies of pinned memory by a copy engine."""
 
-    kind: str  # PCIe 4.0 x16, NVLink-C2C, ...
-    nominal: Rate  # per direction
+    kind: Word
+    """PCIe 4.0 x16, NVLink-C2C and so on."""
+    nominal: Rate
+    """Per direction."""
     h2d: Rate
+    """Host to device, alone."""
     d2h: Rate
-    both: Rate  # both directions together, at once
-    latency_queued: Time  # from the end of one copy in a queue to the first byte of the next
-    latency_synchronised: Time  # of a small copy that the host waits for, call to return
-    size_curve: tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...] = ()  # measured rate (H2D) of a copy by its size
+    """Device to host, alone."""
+    both: Rate
+    """Both directions together when both are busy."""
+    latency_queued: Time
+    """What a copy costs beside its bytes when it waits in a queue with others."""
+    latency_synchronised: Time
+    """What a copy costs beside its bytes when the host waits for it, from call to return."""
+    size_curve: tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...] = ()
+    """Measured rate of queued copies to the device by their size, latency included: [[1 MB, 11.7 GB/s], ...]."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Link:
+        _no_faster("h2d", self.h2d, "nominal", self.nominal)
+        _no_faster("d2h", self.d2h, "nominal", self.nominal)
+        if self.both.value > self.h2d.value + self.d2h.value:
+            raise refuse(f"'both' ({self.both.text()}) is above the sum of 'h2d' and 'd2h'")
+        return self
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -199,56 +130,87 @@ class CopyEngines:
 class Launch:
     """What a kernel costs beside its work."""
 
-    submit: Time  # host time of one launch
-    gap: Time  # device time between two kernels that follow each other in a stream
-    queue: Count  # launches that the host may be ahead
+    submit: Time
+    """Host time of one launch."""
+    gap: Time
+    """Device time between the work of two kernels that follow each other in a stream."""
+    queue: Count
+    """Launches by which the host may be ahead of the device."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Allocation:
     """Host time of memory calls."""
 
-    malloc: Time  # cudaMalloc
+    malloc: Time
+    """cudaMalloc, beside what grows with the size."""
     malloc_per_gib: Time
-    free: Time  # cudaFree, beside its wait for the device
+    free: Time
+    """cudaFree, beside its wait for the device and what grows with the size."""
     free_per_gib: Time
-    host_alloc_per_gib: Time  # pinning host memory
-    map: Time  # one 2 MiB physical block: create, map, set access
+    host_alloc_per_gib: Time
+    """Allocating and pinning host memory."""
+    map: Time
+    """One physical block of 2 MiB: create, map, set access."""
     unmap: Time
-    cached_alloc: Time  # a request that a caching allocator serves from what it holds
+    """One physical block of 2 MiB: unmap, release."""
+    cached_alloc: Time
+    """A request that a caching allocator serves from what it holds."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Peer:
-    """NVLink to GPUs of the same node."""
+    """The way to other GPUs of the same node."""
 
-    kind: str
-    nominal: Rate  # per direction, all links of one GPU
-    rate: Rate  # reached in one direction to one peer
+    kind: Word
+    nominal: Rate
+    """Per direction, all links of one GPU."""
+    rate: Rate
+    """Reached in one direction to one peer."""
     latency: Time
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Peer:
+        _no_faster("rate", self.rate, "nominal", self.nominal)
+        return self
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Profile:
-    """One machine."""
+    """One machine: a GPU, the host that it sits in, and a disk."""
 
-    name: str
-    summary: str
-    sources: dict[str, str]  # key -> who, where, how
+    name: Word
+    summary: Word
+    """One line."""
+    sources: dict[str, Word]
+    """Key -> who, on what, how, where to read it; or the rule of an estimate."""
     gpu: Gpu
     memory: DeviceMemory
-    context: Size  # what the CUDA context and its modules take from the capacity
+    context: Size
+    """What the CUDA context and its modules take from the memory's capacity."""
     host: Host
     nvme: Nvme
     link: Link
     copy_engines: CopyEngines
     launch: Launch
     allocation: Allocation
-    peer: Annotated[Peer | None, Field(description="absent where GPUs meet only over the link")] = None
+    peer: Peer | None = None
+    """Absent where GPUs meet only over the link."""
+
+    @model_validator(mode="after")
+    def _room(self) -> Profile:
+        if self.context.value >= self.memory.capacity.value:
+            raise refuse(f"'context' ({self.context.text()}) leaves nothing of the memory's capacity")
+        return self
 
 
 def load_file(path: Path) -> Profile:
     """The profile in a YAML file.  Raises ConfigError with all its mistakes."""
     doc = document.read(path)
-    sources = doc.data.get("sources") if isinstance(doc.data, dict) else None
-    return validate.build(Profile, doc, context={"sources": tuple(sources) if isinstance(sources, dict) else ()})
+    sources: Any = doc.data.get("sources") if isinstance(doc.data, dict) else None
+    return validate.build(Profile, doc, context=sources if isinstance(sources, dict) else {})
+
+
+def _no_faster(name: str, quantity: Quantity, limit: str, most: Quantity) -> None:
+    if quantity.value > most.value:
+        raise refuse(f"'{name}' ({quantity.text()}) is above '{limit}' ({most.text()})")
