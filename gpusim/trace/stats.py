@@ -166,7 +166,7 @@ def _reuse(trace: Trace) -> dict[str, Any]:
 
 
 def reuse_distance(tensor: I64, size: I64) -> I64:
-    """(A,) bytes of the distinct tensors touched since the previous access of the same one, itself included; -1 the first.
+    """(A,) bytes of the distinct tensors touched since a tensor's previous access, itself included; -1 at its first.
 
     An LRU memory of at least that many bytes hits.  O(A log A) by a Fenwick tree over the latest accesses (Bennett and
     Kruskal, IBM J. R&D 19, 1975).
