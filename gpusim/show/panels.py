@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from gpusim.results.result import Result
 from gpusim.show.style import ALARM, INK, Look
-from gpusim.show.view import ORACLE, line_name, place_name, value
+from gpusim.show.view import ORACLE, is_oracle, line_name, place_name, value
 
 MOST_PANELS = 9
 
@@ -38,7 +38,7 @@ def by_line(results: Iterable[Result], lines: Sequence[str]) -> dict[str, list[R
 
 def oracles(results: Iterable[Result], lines: Sequence[str]) -> set[str]:
     """Names of the lines whose runs read the future."""
-    return {line_name(r, lines) for r in results if r.oracle}
+    return {line_name(r, lines) for r in results if is_oracle(r)}
 
 
 def mean(results: Iterable[Result], metric: str) -> float | None:

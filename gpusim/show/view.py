@@ -14,7 +14,10 @@ from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction
 
 POLICIES = ("place", "evict", "prefetch", "plan")
 # Keys that follow from others, or that only the referee needs.
-_DERIVED = {"trace_hash", "capacity", "host_capacity", "rates", "durations_hash", "oracle", "profile_hash"}
+_DERIVED = {
+    "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash", "oracle",
+    "oracles", "log", "use",
+}  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
 TIE = 0.01  # two numbers within 1 % are a tie
@@ -23,11 +26,18 @@ TIE = 0.01  # two numbers within 1 % are a tie
 def varying(results: Sequence[Result]) -> list[str]:
     """The keys of `spec` in which the results differ, in order of appearance; neither derived keys nor the seed.
 
-    Memory written as a share hides the bytes that follow from it.
+    Memory written as a share hides the bytes that follow from it; a machine hides the host memory that it comes with.
     """
     keys = [key for key in dict.fromkeys(key for r in results for key in r.spec) if key not in _DERIVED | {_REPEAT}]
     differ = [key for key in keys if len({text(key, r.spec.get(key)) for r in results}) > 1]
-    return [key for key in differ if not (key == "memory" and "memory_share" in keys)]
+    hidden = set()
+    if results and all(r.spec.get("memory_share") is not None for r in results):
+        hidden.add("memory")
+    elif "memory" in keys:
+        hidden.add("memory_share")
+    if "profile" in differ or "host_memory" in differ:
+        hidden.add("host_capacity")
+    return [key for key in differ if key not in hidden]
 
 
 @dataclass(frozen=True)
@@ -48,9 +58,8 @@ def layout(results: Sequence[Result]) -> Layout:
     # A share outranks bytes, memory outranks the rest.
     numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
     across = numbers[0] if numbers else ""
-    if not lines and others:  # nothing but machines or programs differ: they are what is compared
-        words = [key for key in others if key != across]
-        lines = tuple(words[-1:])
+    if not lines:  # nothing but programs or machines differ: they are what is compared
+        lines = tuple([key for key in others if key != across][:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
 
 
@@ -80,7 +89,7 @@ def text(key: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if key == "memory_share":
             return show_fraction(value)
-        if key in ("memory", "capacity", "host_memory", "host_capacity"):
+        if key in ("memory", "host_memory", "host_capacity"):
             return show_bytes(value)
         return f"{value:,.6g}"
     return str(value)
@@ -104,6 +113,8 @@ def place_name(result: Result, keys: Sequence[str]) -> str:
         words = text(key, result.spec.get(key))
         if key in ("memory", "memory_share"):
             words += " memory"
+        elif key in ("host_memory", "host_capacity"):
+            words += " host memory"
         elif number(result.spec.get(key)) is not None:
             words = f"{key} {words}"
         parts.append(words)
@@ -140,10 +151,66 @@ def ratio(above: float | None, below: float | None) -> float | None:
 
 
 def main_metric(results: Sequence[Result]) -> str:
-    """Slowdown where a run without memory limit is known for each finished run, else makespan."""
+    """What a comparison is about, by what varies.
+
+    Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
+    fast: the memory that they hold.  Machines or programs: makespan.
+    """
     finished = [r for r in results if r.finished]
-    known = finished and all(value(r, "slowdown") is not None for r in finished)
-    return "slowdown" if known else "makespan_ns"
+    competing = [key for key in POLICIES if key in varying(results)]
+    slow = [value(r, "slowdown") for r in finished]
+    known = [v for v in slow if v is not None]
+    if competing == ["place"] and finished:
+        times = (
+            known if len(known) == len(slow) else [v for r in finished if (v := value(r, "makespan_ns")) is not None]
+        )
+        if times and same(min(times), max(times)):
+            return "reserved_peak_bytes"
+    if not known or len(known) < len(slow) or (not competing and len(results) > 1 and _compares_places(results)):
+        return "makespan_ns"
+    return "slowdown"
+
+
+def _compares_places(results: Sequence[Result]) -> bool:
+    return bool({"profile", "trace"} & set(varying(results)))
+
+
+def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:
+    """At most `most` runs for a figure that shows them one by one, and a note of what was left out.
+
+    Held fast first is what the policies compete over: the smallest memory in which some run finishes, then the first
+    machine and program.
+    """
+    chosen = list(results)
+    plan = layout(chosen)
+    for key in (plan.across, *plan.panels):
+        if len(chosen) <= most or not key:
+            continue
+        ordered = chosen
+        if key == plan.across:
+            ordered = sorted(chosen, key=lambda r: number(r.spec.get(key)) or 0.0)
+        held = next((r for r in ordered if r.finished), ordered[0]).spec.get(key)
+        chosen = [r for r in chosen if r.spec.get(key) == held]
+    chosen = chosen[:most]
+    if len(chosen) == len(results):
+        return chosen, ""
+    left = varying(chosen)
+    held_keys = [key for key in varying(results) if key not in left]
+    where = place_name(chosen[0], held_keys)
+    return chosen, f"{len(chosen)} of {len(results)} runs are shown" + (f": {where}." if where else ".")
+
+
+def run_name(result: Result, keys: Sequence[str]) -> str:
+    """One run among others: its policies, then its place; what it is when nothing varies."""
+    policies = name(result, [key for key in keys if key in POLICIES])
+    place = place_name(result, [key for key in keys if key not in POLICIES])
+    words = " · ".join(part for part in (policies, place) if part)
+    return words or name(result, [key for key in ("evict",) if key in result.spec]) or "run"
+
+
+def is_oracle(result: Result) -> bool:
+    """True when a policy of the run reads the future."""
+    return result.oracle or bool(result.spec.get("oracles"))
 
 
 def ending(result: Result) -> str:

@@ -1,0 +1,127 @@
+"""Does it fit, and what fills the memory?  Requested, allocated and reserved bytes over time, against the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from gpusim.results.result import Result
+from gpusim.show.panels import grid, legend, shape, starred
+from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas, empty, headline, styled
+from gpusim.show.view import ending, is_oracle, join, pick, run_name, scale, varying
+from gpusim.units import show_bytes, show_time
+
+MOST = 6
+Phases = Sequence[tuple[float, float, str]]  # start ns, end ns, name
+
+
+@styled
+def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Phases] | None = None) -> Figure:
+    """One panel per run.  `phases` shades spans of time by the index of the result in `results`."""
+    known = [r for r in results if len(r.timeline.get("time_ns", ()))]
+    if not known:
+        figure = canvas()
+        empty(figure, "No run recorded its memory over time.")
+        return figure
+    shown, note = pick(known, MOST)
+    keys = varying(shown)
+    figure = canvas(shape(len(shown))[0])
+    axes = grid(figure, len(shown), sharex=True, sharey=True)
+    last = max(_end(r) for r in shown)
+    top = max(max(_capacity(r) or 0, _highest(r)) for r in shown)
+    (per_time, time_unit), (per_byte, byte_unit) = scale("ns", last), scale("B", top)
+    index = {id(r): i for i, r in enumerate(results)}
+    for panel, run in zip(axes, shown, strict=True):
+        _panel(panel, run, per_time, per_byte)
+        _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
+        panel.set_title(starred(run_name(run, keys), is_oracle(run)) if len(shown) > 1 else "")
+    axes[0].set_xlim(0, last / per_time * 1.02)
+    axes[0].set_ylim(0, top / per_byte * 1.10)
+    _, columns = shape(len(axes))
+    for i, panel in enumerate(axes):
+        panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
+        panel.set_xlabel(f"time [{time_unit}]" if i + columns >= len(axes) else "")
+    handles: list[Any] = [
+        Line2D([], [], color=ALARM, lw=1.2, ls="--", label="capacity"),
+        Line2D([], [], color=ORANGE, lw=1.5, label="reserved from the device"),
+        Line2D([], [], color=BLUE, lw=1.5, label="allocated in blocks"),
+        Patch(facecolor=SKY, alpha=0.45, label="requested by the program"),
+    ]
+    if any(_column(r, "host").any() for r in shown):
+        handles.append(Line2D([], [], color=PINK, lw=1.5, ls="-.", label="swapped out to the host"))
+    if any(not r.finished for r in shown):
+        handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
+    legend(axes, handles)
+    headline(figure, question or "Does it fit, and what fills the memory?", _answer(shown, keys), note)
+    return figure
+
+
+def _column(run: Result, name: str) -> npt.NDArray[np.float64]:
+    length = len(run.timeline.get("time_ns", ()))
+    return np.asarray(run.timeline.get(name, np.zeros(length)), np.float64)
+
+
+def _capacity(run: Result) -> float | None:
+    found = run.spec.get("capacity", run.spec.get("memory"))
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _highest(run: Result) -> float:
+    return max(float(_column(run, name).max(initial=0)) for name in ("reserved", "allocated", "requested", "host"))
+
+
+def _end(run: Result) -> float:
+    return max(float(_column(run, "time_ns")[-1]), float(run.metrics.get("makespan_ns", 0)))
+
+
+def _panel(panel: Axes, run: Result, per_time: float, per_byte: float) -> None:
+    time = _column(run, "time_ns") / per_time
+    requested, allocated, reserved, host = (
+        _column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")
+    )
+    panel.fill_between(time, 0, requested, step="post", color=SKY, alpha=0.45, lw=0, gid="requested")
+    panel.step(time, reserved, where="post", color=ORANGE, lw=1.4, gid="reserved")
+    panel.step(time, allocated, where="post", color=BLUE, lw=1.2, gid="allocated")
+    if host.any():
+        panel.step(time, host, where="post", color=PINK, lw=1.4, ls="-.", gid="host")
+    capacity = _capacity(run)
+    if capacity is not None:
+        panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
+    if not run.finished:
+        height = min(reserved[-1], allocated[-1]) if len(time) else 0.0
+        panel.plot([time[-1]], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5)
+        panel.annotate(ending(run), (time[-1], height), (8, 0), textcoords="offset points", color=ALARM, fontsize=8.5,
+                       va="center")  # fmt: skip
+
+
+def _shade(panel: Axes, phases: Phases, per_time: float) -> None:
+    for i, (start, end, name) in enumerate(phases):
+        panel.axvspan(start / per_time, end / per_time, color=INK, alpha=0.045 * (i % 2), lw=0, gid=f"phase:{name}")
+        panel.annotate(name, ((start + end) / 2 / per_time, 1), (0, -2), xycoords=panel.get_xaxis_transform(),
+                       textcoords="offset points", ha="center", va="top", fontsize=8, color=SOFT)  # fmt: skip
+
+
+def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
+    """For one run its peaks; for several, which fit."""
+    if len(shown) == 1:
+        run = shown[0]
+        parts = [
+            f"{word} {show_bytes(_column(run, name).max(initial=0))}"
+            for word, name in (("requested", "requested"), ("allocated", "allocated"), ("reserved", "reserved"))
+        ]
+        capacity = _capacity(run)
+        limit = f" of {show_bytes(capacity)}" if capacity is not None else ""
+        peak = f"At its peak the program has {join(parts)}{limit}"
+        return peak + (f", then the run stops: {ending(run)}." if not run.finished else ".")
+    failed = [f"{run_name(r, keys)} ({ending(r)} at {show_time(_end(r))})" for r in shown if not r.finished]
+    most = max(shown, key=lambda r: float(_column(r, "host").max(initial=0)))
+    host = float(_column(most, "host").max(initial=0))
+    swapped = f"{run_name(most, keys)} has most on the host, {show_bytes(host)}." if host else "Nothing is swapped out."
+    return (f"These do not fit: {join(failed)}. " if failed else "All runs fit. ") + swapped
