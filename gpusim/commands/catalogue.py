@@ -64,3 +64,34 @@ def metrics(*, json: bool) -> None:
         for m in METRICS.values()
     ]
     emit(rows, json, ["metric", "unit", "better", "meaning"])
+
+
+def profiles(name: str, *, json: bool) -> None:
+    """All machines in a line each, or every number of one with its basis and source."""
+    from dataclasses import asdict
+
+    from gpusim.hardware import catalogue
+
+    if not name:
+        emit([catalogue.overview(catalogue.load(each)) for each in catalogue.names()], json)
+        return
+    profile = catalogue.load(name)
+    rows = [asdict(row) for row in catalogue.describe(profile)]
+    if json:
+        emit_json({"name": profile.name, "summary": profile.summary, "sources": profile.sources, "numbers": rows})
+        return
+    typer.echo(f"{profile.name}: {profile.summary}\n")
+    emit(rows, columns=["path", "value", "basis", "source", "meaning"])
+    typer.echo("")
+    emit([{"source": key, "what it is": text} for key, text in profile.sources.items()])
+
+
+def schema(kind: str, out: Path | None) -> None:
+    """The JSON Schema on stdout, or in a file."""
+    from gpusim.config.schema import text
+    from gpusim.results.files import write_text
+
+    if out is None:
+        typer.echo(text(kind), nl=False)
+    else:
+        write_text(out, text(kind))

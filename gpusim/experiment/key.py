@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 # What a result depends on; drawing, printing and reading files do not change it.
-_PARTS = ("config", "core", "engine", "hardware", "policies", "results", "trace")
+_PARTS = ("config", "core", "engine", "experiment", "hardware", "policies", "results", "trace")
 
 
 def run_key(inputs: Mapping[str, Any]) -> str:

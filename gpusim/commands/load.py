@@ -1,0 +1,28 @@
+"""From what stands on the command line to an experiment: the one place that lends the registry to the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpusim.config.experiment import PolicySpec
+    from gpusim.config.load import Loaded
+
+
+def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
+    """The experiment in the file `name`, or the shipped one of this name, with overrides.  Raises ConfigError."""
+    from gpusim.config.find import find
+    from gpusim.config.load import load_experiment
+    from gpusim.policies import registry
+
+    def check(kind: str, spec: PolicySpec) -> None:
+        registry.bind(registry.find(kind, spec.name), dict(spec.params))
+
+    return load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)
+
+
+def default_folder(loaded: Loaded) -> Path:
+    """Where results go when nothing is said."""
+    return Path("results") / loaded.path.stem

@@ -1,0 +1,61 @@
+"""`gpusim run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from gpusim.commands import load
+from gpusim.commands.progress import bar, warn_of_compilation
+
+
+def run(
+    name: str,
+    sets: Sequence[str],
+    out: Path | None,
+    *,
+    jobs: int | None,
+    log: bool,
+    figures: bool,
+    force: bool,
+    allow_large: bool,
+    json: bool,
+) -> int:
+    """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
+    from gpusim.commands.look import draw, print_results
+    from gpusim.experiment import grid
+    from gpusim.experiment.plan import inputs, plan
+    from gpusim.experiment.resolved import resolved
+
+    loaded = load.experiment(name, [*sets, *(["options.log=true"] if log else [])])
+    folder = out or load.default_folder(loaded)
+    todo = plan(loaded, folder, allow_large=allow_large)
+    if not json:
+        typer.echo(f"{loaded.experiment.question}\n")
+    if force or todo.waiting():
+        warn_of_compilation()
+    with bar("runs") as progress:
+        done = grid.run(
+            todo,
+            resolved(loaded.experiment),
+            inputs(loaded),
+            jobs=jobs or loaded.experiment.jobs,
+            force=force,
+            progress=progress,
+        )
+    if done.results:
+        drawn = draw(folder, done.results, loaded.experiment.question, loaded.experiment.figures) if figures else []
+        print_results(done.results, json=json)
+        if not json:
+            count = f"{done.ran} runs executed" if done.ran else "all runs were there"
+            typer.echo(f"\n{folder}: {count}, summary.csv" + (f", {len(drawn)} figures in figures/" if drawn else ""))
+    for task, failure in done.failures:
+        typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
+        if failure.is_bug:
+            typer.echo(failure.trace, err=True)
+    if not done.failures:
+        return 0
+    typer.echo(f"gpusim: {len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept", err=True)
+    return 1 if any(failure.is_bug for _, failure in done.failures) else 2

@@ -1,0 +1,108 @@
+"""One run: from names and files to a result on disk.
+
+What a run shares with others (the trace, its workload on a machine, the traffic bound) is kept for the next run of the
+same process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from gpusim.config.experiment import Capacity
+from gpusim.engine.bounds import swap_in_bound
+from gpusim.engine.simulate import simulate
+from gpusim.experiment.plan import Task
+from gpusim.hardware.profile import Profile, load_file
+from gpusim.hardware.roofline import durations, model_error
+from gpusim.policies import registry
+from gpusim.results.folder import save_result
+from gpusim.results.result import Result
+from gpusim.trace.files import load_trace
+from gpusim.trace.trace import Trace
+from gpusim.trace.workload import Workload, build
+
+# Memory of a run "without a limit", in footprints: more than an allocator wastes (Robson 1977: log2(n) / 2 times).
+NO_LIMIT = 16
+
+
+def execute(task: Task) -> None:
+    """Simulate the run and keep its result in its folder.  Raises GpusimError."""
+    save_result(task.out, task.key, result(task))
+
+
+def result(task: Task) -> Result:
+    """The result of the run, under the names that the experiment gives to its inputs."""
+    for file in task.use:
+        _load_user_file(file, _stamp(file))
+    spec = task.spec
+    program = _program(task.trace, task.profile, _stamp(task.trace), _stamp(task.profile))
+    done = simulate(
+        program.work.trace,
+        program.profile,
+        place=spec.place,
+        evict=spec.evict,
+        prefetch=spec.prefetch,
+        capacity_bytes=_capacity(task, program.work),
+        seed=spec.seed,
+        log=task.log,
+        work=program.work,
+    )
+    capacity = int(done.spec["capacity"])
+    named: dict[str, Any] = {
+        **{name: value for name, value in spec.plain().items() if name not in ("log", "memory")},
+        "memory": capacity,
+        "memory_share": spec.memory.fraction,
+    }
+    metrics = dict(done.metrics)
+    if program.error is not None:
+        metrics["duration_error"] = program.error
+    bounds = {**done.bounds, "bound_swap_in_bytes": program.traffic_bound(capacity)}
+    return replace(done, spec={**done.spec, **named}, metrics=metrics, bounds=bounds)
+
+
+class Program:
+    """A trace on a machine."""
+
+    def __init__(self, trace: Trace, profile: Profile) -> None:
+        self.profile = profile
+        self.work: Workload = build(trace, durations(trace, profile)[0])
+        found = model_error(trace, profile)
+        self.error = (
+            None if found is None else float(found["median"])
+        )  # of modelled kernel times, against the trace's own
+        self._bounds: dict[int, int] = {}
+
+    def traffic_bound(self, capacity: int) -> int:
+        """The least bytes that any eviction policy brings in with this much memory."""
+        if capacity not in self._bounds:
+            self._bounds[capacity] = swap_in_bound(self.work, capacity)
+        return self._bounds[capacity]
+
+
+def _capacity(task: Task, work: Workload) -> int | None:
+    """Bytes of device memory, None for what the device has."""
+    if task.unlimited:
+        return NO_LIMIT * max(work.live_peak, 2**27)
+    return None if task.spec.memory == Capacity() else task.spec.memory.resolve(work.live_peak, 0)
+
+
+def _stamp(file: Path) -> int:
+    return file.stat().st_mtime_ns
+
+
+@lru_cache(maxsize=2)
+def _trace(file: Path, stamp: int) -> Trace:
+    return load_trace(file)
+
+
+@lru_cache(maxsize=2)
+def _program(trace: Path, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
+    return Program(_trace(trace, trace_stamp), load_file(profile))
+
+
+@lru_cache(maxsize=64)
+def _load_user_file(file: Path, stamp: int) -> None:
+    registry.load_user_file(file)

@@ -1,0 +1,99 @@
+"""The tasks of an experiment, executed, with their bounds, in one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpusim.experiment.plan import Plan, Task
+from gpusim.experiment.pool import Failure, run_tasks
+from gpusim.results.files import read_json, write_json
+from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, write_summary
+from gpusim.results.result import FINISHED, Result
+
+# Starting workers pays from about this many bytes of trace files on (1 MB simulates in some tenths of a second).
+PARALLEL_FROM = 20 * 10**6
+
+
+@dataclass
+class Finished:
+    """What became of an experiment."""
+
+    results: list[Result] = field(default_factory=list)  # of the grid, in its order
+    failures: list[tuple[Task, Failure]] = field(default_factory=list)
+    ran: int = 0  # runs that were executed now; the others were there
+
+
+def run(
+    plan: Plan,
+    experiment: str,
+    inputs: dict[str, Any],
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Finished:
+    """Execute what is not there yet; keep bounds and summary.  Raises ResultError when the folder cannot be written.
+
+    experiment  the resolved experiment, as text
+    inputs      content hashes of what was read, by name
+    jobs        worker processes; None: as many as help
+    force       execute also what is there
+    progress    called with (runs done, runs to do)
+    """
+    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid])
+    todo = plan.tasks if force else plan.waiting()
+    done = Finished()
+    if todo:
+        from gpusim.experiment.execute import execute
+
+        progress(0, len(todo))
+        ending = run_tasks(todo, execute, min(jobs or _helpful(todo), len(todo)), ["gpusim.experiment.execute"])
+        for count, (index, failure) in enumerate(ending, 1):
+            if failure is None:
+                done.ran += 1
+            else:
+                done.failures.append((todo[index], failure))
+            progress(count, len(todo))
+    for task in plan.grid:
+        if has_result(plan.out, task.key):
+            _attach_bounds(plan, task)
+    if any(has_result(plan.out, task.key) for task in plan.grid):
+        done.results = load_folder(plan.out)
+        write_summary(plan.out, done.results)
+    return done
+
+
+def _helpful(tasks: Iterable[Task]) -> int:
+    """How many worker processes help: one (this) for work that is done before others have started."""
+    cost = sum(task.trace.stat().st_size for task in tasks)
+    return 1 if cost < PARALLEL_FROM else len(os.sched_getaffinity(0))
+
+
+def _attach_bounds(plan: Plan, task: Task) -> None:
+    """Write the makespans of its references into the run's result, and its slowdown against them."""
+    path = plan.out / RUNS / task.key / RESULT
+    text = read_json(path)
+    metrics, bounds = dict(text["metrics"]), dict(text["bounds"])
+    for name, ratio, references in (
+        ("bound_no_limit_ns", "slowdown", plan.no_limit),
+        ("bound_oracle_ns", "over_oracle", plan.oracle),
+    ):
+        reference = _makespan(plan.out, references.get(task.key))
+        if reference is not None:
+            bounds[name] = reference
+            if reference and text["outcome"] == FINISHED:
+                metrics[ratio] = metrics["makespan_ns"] / reference
+    if (metrics, bounds) != (text["metrics"], text["bounds"]):
+        write_json(path, {**text, "metrics": metrics, "bounds": bounds})
+
+
+def _makespan(out: Path, key: str | None) -> int | None:
+    """Makespan of a reference, ns; None when it did not finish."""
+    if key is None or not has_result(out, key):
+        return None
+    text = read_json(out / RUNS / key / RESULT)
+    return int(text["metrics"]["makespan_ns"]) if text["outcome"] == FINISHED else None

@@ -1,0 +1,116 @@
+"""An experiment → the tasks that it comes to, before anything is simulated.
+
+Besides the runs of the grid there are references, which several runs share: the same program without a memory limit,
+and under oracle eviction.  They are runs like any other, only not listed; a grid that contains one shares it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from gpusim.config.experiment import Capacity, PolicySpec, RunSpec, expand
+from gpusim.config.load import Loaded
+from gpusim.experiment.key import code_hash, file_hash, run_key
+from gpusim.policies import registry
+from gpusim.results.folder import EVENT_LOG, RUNS, has_result
+
+NONE, BELADY = PolicySpec("none"), PolicySpec("belady")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run and the files that its names mean."""
+
+    key: str
+    spec: RunSpec
+    trace: Path
+    profile: Path
+    use: tuple[Path, ...]
+    out: Path
+    log: bool = False
+    unlimited: bool = False  # a reference: the same program on a machine that never runs out of memory
+
+    def __str__(self) -> str:
+        words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that an experiment comes to: the tasks of its grid, the references they share, who needs which."""
+
+    out: Path
+    grid: tuple[Task, ...]
+    references: tuple[Task, ...]
+    no_limit: dict[str, str]  # key of a run -> key of its reference
+    oracle: dict[str, str]
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Every run once; a reference that the grid contains is the grid's."""
+        return list({task.key: task for task in (*self.references, *self.grid)}.values())
+
+    def waiting(self) -> list[Task]:
+        """The tasks that have no result yet, or none with a log where one is asked for."""
+        return [task for task in self.tasks if not _done(task)]
+
+
+def plan(loaded: Loaded, out: Path, *, log: bool = False, allow_large: bool = False) -> Plan:
+    """The experiment's tasks.  Raises GridError for a grid that is too large, before anything is made."""
+    e = loaded.experiment
+    specs = expand(e, allow_large)
+    files = {path: file_hash(path) for path in (*loaded.traces.values(), *loaded.profiles.values())}
+
+    def task(spec: RunSpec, unlimited: bool = False) -> Task:
+        trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
+        inputs = {name: value for name, value in spec.plain().items() if name != "log"}
+        contents = {
+            "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
+        }  # fmt: skip
+        key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
+        return Task(key, spec, trace, profile, loaded.use, out, (log or spec.log) and not unlimited, unlimited)
+
+    grid = tuple(task(spec) for spec in specs)
+    no_limit: dict[str, Task] = {}
+    oracle: dict[str, Task] = {}
+    if e.bounds:
+        for run in grid:
+            no_limit[run.key] = task(replace(run.spec, memory=Capacity(), evict=NONE, prefetch=NONE), unlimited=True)
+            oracle[run.key] = replace(task(replace(run.spec, evict=BELADY)), log=False)
+    references = {t.key: t for t in (*no_limit.values(), *oracle.values())}
+    return Plan(
+        out, grid, tuple(references.values()),
+        {run: t.key for run, t in no_limit.items()}, {run: t.key for run, t in oracle.items()},
+    )  # fmt: skip
+
+
+def _done(task: Task) -> bool:
+    folder = task.out / RUNS / task.key
+    return has_result(task.out, task.key) and (not task.log or (folder / EVENT_LOG).is_file())
+
+
+def _user_code(spec: RunSpec) -> dict[str, str]:
+    """Hashes of the files that hold the run's policies, for those that are not built in."""
+    found = {}
+    for kind, policy in (("place", spec.place), ("evict", spec.evict), ("prefetch", spec.prefetch)):
+        entry = registry.find(kind, policy.name)
+        if not entry.builtin:
+            found[f"{kind} {policy.name}"] = _hash_once(entry.where.rpartition(":")[0])
+    return found
+
+
+@cache
+def _hash_once(file: str) -> str:
+    return file_hash(file)
+
+
+def inputs(loaded: Loaded) -> dict[str, str]:
+    """Content hashes of everything that the experiment reads, for the manifest."""
+    named = {
+        **{f"trace {name}": path for name, path in loaded.traces.items()},
+        **{f"profile {name}": path for name, path in loaded.profiles.items()},
+        **{f"use {path.name}": path for path in loaded.use},
+    }
+    return {**{name: file_hash(path) for name, path in named.items()}, "code": code_hash()}

@@ -1,0 +1,29 @@
+"""An experiment as text again, with every default and override in place: a file that gives the same grid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from gpusim.config.experiment import Experiment
+
+
+def resolved(e: Experiment) -> str:
+    """YAML of all that decides the results; the number of worker processes does not."""
+    axes: dict[str, Any] = {
+        "question": e.question,
+        "trace": list(e.trace),
+        "profile": list(e.profile),
+        "memory": [str(memory) for memory in e.memory],
+        "use": list(e.use),
+        "policies": {
+            kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in ("place", "evict", "prefetch")
+        },
+        "seed": list(e.seed),
+        "options": {"log": e.options.log},
+        "bounds": e.bounds,
+        "figures": list(e.figures),
+        "max_runs": e.max_runs,
+    }
+    return yaml.safe_dump(axes, sort_keys=False, allow_unicode=True, width=1000)
