@@ -33,7 +33,7 @@ class Kind:
     units: dict[str, Decimal]
     example: str
     whole: bool = False
-    shown: tuple[str, ...] = ()  # units that `show` and `write` choose from; all when empty
+    shown: tuple[str, ...] = ()  # units that `show` chooses from; all when empty
 
     @property
     def base(self) -> str:
@@ -127,7 +127,9 @@ def write(value: float, kind: Kind) -> str:
     """The shortest text that `parse` reads back as exactly `value` (base units, finite, not negative)."""
     exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
     candidates = []
-    for unit in kind.shown or tuple(kind.units):
+    for unit in kind.units:
+        if unit in ("", "µs"):
+            continue
         scaled = exact / kind.units[unit]
         if scaled * kind.units[unit] == exact:
             digits = f"{scaled.normalize():f}"

@@ -11,6 +11,7 @@ from typing import Any
 from gpusim.config import find
 from gpusim.hardware.profile import Profile, load_file
 from gpusim.hardware.quantity import Quantity
+from gpusim.units import show_fraction
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,14 @@ def overview(profile: Profile) -> dict[str, str]:
     return {
         "profile": profile.name,
         "architecture": profile.gpu.architecture,
-        "memory": memory.capacity.text(exact=False),
+        "memory": memory.capacity.text(digits=3),
         "kind": memory.kind + (", unified" if memory.unified else ""),
-        "copy kernel": memory.copy.text(exact=False),
+        "copy kernel": memory.copy.text(digits=3),
         "link": link.kind,
-        "to device": link.h2d.text(exact=False),
-        "to host": link.d2h.text(exact=False),
-        "fp16": fp16.text(exact=False) if fp16 else "",
-        "measured": f"{measured_share(profile):.0%}",
+        "to device": link.h2d.text(digits=3),
+        "to host": link.d2h.text(digits=3),
+        "fp16": fp16.text(digits=3) if fp16 else "",
+        "measured": show_fraction(measured_share(profile), 2),
     }
 
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from gpusim.config import fields
 from gpusim.config.fields import STRICT, refuse
 from gpusim.errors import suggest
-from gpusim.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind, show, write
+from gpusim.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind, show
 
 Basis = Literal["measured", "published", "estimated"]
 
@@ -51,12 +51,10 @@ class Quantity:
             raise refuse(f"high ({self.text(self.high)}) is below the value ({self.text()})")
         return self
 
-    def text(self, value: float | None = None, exact: bool = True) -> str:
-        """The value (or another one of this kind) with its unit, as it may be written in YAML."""
+    def text(self, value: float | None = None, digits: int = 6) -> str:
+        """The value (or another one of this kind) with its unit, rounded."""
         value = self.value if value is None else value
-        if self.kind is None:
-            return f"{value:g}"
-        return write(value, self.kind) if exact else show(value, self.kind)
+        return f"{value:g}" if self.kind is None else show(value, self.kind, digits)
 
 
 def _positive(quantity: Rate | Compute) -> Rate | Compute:
