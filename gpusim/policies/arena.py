@@ -99,6 +99,12 @@ def within(S: I64, p: int, need: int) -> bool:
 
 
 @helper
+def slack(S: I64) -> int:
+    """Bytes between the untouched end's start and the break that a request can have."""
+    return max(0, S[HELD] - S[TAIL]) // S[ALIGN] * S[ALIGN]
+
+
+@helper
 def cut_tail(S: I64, need: int) -> int:
     """A live block from the start of the untouched end."""
     p = take_node(S)
@@ -179,21 +185,32 @@ def give_back(S: I64, p: int, add: Any, drop: Any, moved: Any) -> None:
 
 
 @helper
-def give(S: I64, unit: int, p: int) -> int:
-    """Hand live block p to the unit: header words, the break.  Returns its address."""
-    addr, size = S[p + ADDR], S[p + SIZE]
+def hand(S: I64, unit: int, p: int) -> int:
+    """Live block p is the unit's from now on.  Returns its address."""
+    size = S[p + SIZE]
     S[S[UNITS] + unit] = p
     S[ROUNDED] += size
     S[BLOCK] = size
-    held = S[HELD]
-    if addr + size > held:
-        page = S[PAGE]
-        top = min((addr + size + page - 1) // page * page, S[CAPACITY])
+    return S[p + ADDR]
+
+
+@helper
+def cover(S: I64, end: int) -> None:
+    """The break covers the addresses below `end`."""
+    held, page = S[HELD], S[PAGE]
+    if end > held:
+        top = min((end + page - 1) // page * page, S[CAPACITY])
         S[CALL] = held
         S[CALL + 1] = top - held
         S[CALLS] = 1
         S[HELD] = top
-    return addr
+
+
+@helper
+def give(S: I64, unit: int, p: int) -> int:
+    """Hand live block p, covered by the break, to the unit.  Returns its address."""
+    cover(S, S[p + ADDR] + S[p + SIZE])
+    return hand(S, unit, p)
 
 
 @helper

@@ -22,7 +22,7 @@ Place (allocators)
     alloc(S, unit, size, stream)         the address (>= 0) of a block for the unit, or -1 when there is no room
     free(S, unit, stream)                gives the unit's block back
     release(S, bytes)                    gives cached memory back to the device, at least `bytes` if it can; returns the bytes
-    largest(S)                           the largest request (bytes) that would be served now without asking the device
+    largest(S)                           the largest request (bytes) for which there is room in what is held now
     The first words of S are the header below, which the engine reads after every call.
 
 Prefetch

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from gpusim.policies import arena, sized
 from gpusim.policies.compiled import F64, I64, verb
-from gpusim.policies.contract import ALLOC, CALLS, FREE, HELD, LARGEST, RELEASE
+from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
 PARAMS = {"align": 512, "min_rest": 512}
 
@@ -50,4 +50,4 @@ def release(S: I64, bytes: int) -> int:
 
 @verb(LARGEST)
 def largest(S: I64) -> int:
-    return max(sized.largest(S), S[HELD] - S[arena.TAIL])
+    return max(sized.largest(S), arena.slack(S))

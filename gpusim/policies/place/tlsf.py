@@ -1,0 +1,112 @@
+"""Two-level segregated fit: the first non-empty class of sizes that surely is large enough, its latest freed block.
+
+A class holds 1/32 of a doubling.  The search rounds the request up to the next class, so that any block it finds will do:
+everything is O(1), at the price that a block of the request's own class is not seen.  The end of the memory that was never
+used belongs to the class of its size and comes last in it.
+
+align     bytes that addresses and sizes are multiples of
+min_rest  a block is split only when at least this many bytes remain
+
+Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004.
+"""
+
+from __future__ import annotations
+
+from gpusim.policies import arena, bins, bits
+from gpusim.policies.arena import ALIGN, INDEX, SIZE
+from gpusim.policies.bins import LEFT, RIGHT, ROOTS
+from gpusim.policies.compiled import F64, I64, helper, verb
+from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+
+PARAMS = {"align": 512, "min_rest": 512}
+
+
+def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
+    return arena.fit(capacity, n_units, max_live, params, bins.WORDS)
+
+
+# --- the index: a list of free blocks for each class, LEFT and RIGHT are the neighbours in it ---------------------------
+
+
+@helper
+def add(S: I64, p: int) -> None:
+    b = bins.bin_of(S[p + SIZE])
+    head = S[INDEX + ROOTS + b]
+    S[p + LEFT] = 0
+    S[p + RIGHT] = head
+    if head != 0:
+        S[head + LEFT] = p
+    else:
+        bins.mark(S, INDEX, b)
+    S[INDEX + ROOTS + b] = p
+
+
+@helper
+def drop(S: I64, p: int) -> None:
+    left, right = S[p + LEFT], S[p + RIGHT]
+    if right != 0:
+        S[right + LEFT] = left
+    if left != 0:
+        S[left + RIGHT] = right
+        return
+    b = bins.bin_of(S[p + SIZE])
+    S[INDEX + ROOTS + b] = right
+    if right == 0:
+        bins.unmark(S, INDEX, b)
+
+
+@helper
+def moved(S: I64, p: int, addr: int, size: int) -> None:
+    drop(S, p)
+    S[p + bins.ADDR], S[p + SIZE] = addr, size
+    add(S, p)
+
+
+@helper
+def search_class(need: int) -> int:
+    """The first class all of whose blocks have at least this size."""
+    if need < 32:
+        return need
+    return bins.bin_of(need + (1 << (bits.highest(need) - 5)) - 1)
+
+
+@verb(ALLOC)
+def alloc(S: I64, unit: int, size: int, stream: int) -> int:
+    S[CALLS] = 0
+    if size == 0:
+        return arena.nothing(S)
+    need, end = arena.rounded(S, size), arena.room(S)
+    wanted = search_class(need)
+    found = bins.next_bin(S, INDEX, wanted)
+    at_end = bins.bin_of(end) if end >= need else -1
+    if at_end >= wanted and (found < 0 or at_end < found):
+        return arena.give(S, unit, arena.cut_tail(S, need))
+    if found < 0:
+        return -1
+    p = S[INDEX + ROOTS + found]
+    if not arena.within(S, p, need):
+        return -1
+    return arena.give(S, unit, arena.cut(S, p, need, drop, moved))
+
+
+@verb(FREE)
+def free(S: I64, unit: int, stream: int) -> int:
+    p = arena.taken(S, unit)
+    if p != 0:
+        arena.give_back(S, p, add, drop, moved)
+    return 0
+
+
+@verb(RELEASE)
+def release(S: I64, bytes: int) -> int:
+    return arena.lower(S)
+
+
+@verb(LARGEST)
+def largest(S: I64) -> int:
+    b = bins.last_bin(S, INDEX)
+    found = bins.floor_of(b) if b >= 0 else 0
+    end = arena.slack(S)
+    if end > 0:
+        found = max(found, min(end, bins.floor_of(bins.bin_of(arena.room(S)))))
+    return found // S[ALIGN] * S[ALIGN]
