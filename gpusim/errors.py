@@ -12,16 +12,21 @@ from dataclasses import dataclass
 
 
 def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
-    """The candidates that resemble `word` most, best first; spelling, case and -/_ do not matter."""
+    """The candidates that resemble `word`, best first; case and -/_ do not matter.
+
+    Those that begin with the word come first: 'a100' is far from 'a100-sxm4-80gb' by edit distance, yet it is meant.
+    """
     plain = {_plain(c): c for c in candidates}
-    # 'a100' is far from 'a100-sxm4-80gb' by edit distance, yet it is what was meant.
-    begun = [p for p in sorted(plain) if len(word) > 1 and p.startswith(_plain(word))]
-    close = difflib.get_close_matches(_plain(word), list(plain), n=count, cutoff=0.6)
-    return [plain[p] for p in dict.fromkeys(begun[:count] + close)][:count]
+    wanted = _plain(word)
+    begun = [p for p in sorted(plain) if len(wanted) > 1 and p.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, list(plain), n=count, cutoff=0.6)
+    likeness = [difflib.SequenceMatcher(None, wanted, c).ratio() for c in close]
+    close = [c for c, ratio in zip(close, likeness, strict=True) if ratio > likeness[0] - 0.15]
+    return [plain[p] for p in (begun or close)[:count]]
 
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
-    """"did you mean 'x'?", or the short list of what there is, or "" when there is nothing to say."""
+    """The question "did you mean 'x'?", or the short list of what there is, or "" when there is nothing to say."""
     known = list(dict.fromkeys(candidates))
     near = nearest(word, known)
     if near:

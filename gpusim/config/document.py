@@ -7,6 +7,7 @@ mistakes, tags are refused, and size, depth and aliases are bounded.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,7 +38,8 @@ def scalar(text: str) -> Any:
     if _INT.fullmatch(text):
         return int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)
     if _FLOAT.fullmatch(text):
-        return float(text)
+        value = float(text)
+        return value if math.isfinite(value) else text  # 1e999 is a mistake; infinity is written .inf
     if _INFINITE.fullmatch(text):
         return float(text.lower().replace(".", ""))
     return text

@@ -139,7 +139,6 @@ _MEMORY = {
 }
 
 
-
 def _known(kind: str) -> AfterValidator:
     """Asks the loader, where there is one, whether the value names something: `context(kind, value)`."""
 
