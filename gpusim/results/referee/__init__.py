@@ -1,0 +1,47 @@
+"""The referee: recomputes a result from its event log and shares no code with the simulator.
+
+It reads only the log's format, the trace, and numbers of the result's spec; it imports neither engine nor policies nor
+the compiled island.  `check` asks, in this order, and stops where nothing further would make sense:
+
+    is every record well formed, does time never fall?                                   activities.well_formed
+    did tensors begin, end, and kernels go out in the order of the trace?                activities.program_order
+    did every activity start and end once, after it was submitted?                       activities.collect
+    did queues keep their turns, links their rates, streams their waits?                 activities.*
+    did no blocks overlap, was every read served from a valid copy, did whoever
+    reused a block wait for those who were there before?                                 memory.walk
+    do the metrics equal what the log adds up to?                                        totals.totals
+"""
+
+from __future__ import annotations
+
+from gpusim.results.referee import activities, memory
+from gpusim.results.referee.report import Findings, Report, Violation
+from gpusim.results.referee.totals import totals
+from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
+
+__all__ = ["Report", "Violation", "check"]
+
+
+def check(result: Result, trace: Trace) -> Report:
+    """Recompute `result` from its log and the trace it ran; a result without a log is unchecked (ok is None).
+
+    Linear in the records of the log and the accesses of the trace.
+    """
+    if result.log is None:
+        return Report(ok=None)
+    found = Findings()
+    if result.spec.get("trace_hash", trace.content_hash) != trace.content_hash:
+        found.say(-1, f"the trace {trace.name} is not the one that ran", "the same content")
+        return found.report()
+    log = result.log
+    # `and` in this order: each line may rely on those before it.
+    if activities.well_formed(log, trace, found) and activities.program_order(log, trace, result.finished, found):
+        acts = activities.collect(log, trace, result.finished, found)
+        if acts is not None:
+            activities.queue_discipline(acts, result.spec.get("slots", {}), found)
+            activities.link_rates(acts, result.spec.get("rates", {}), found)
+            activities.streams_in_order(acts, trace, found)
+            ledger = memory.walk(log, acts, trace, result.spec, found)
+            totals(result, log, acts, trace, ledger, found)
+    return found.report()

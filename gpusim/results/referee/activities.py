@@ -1,0 +1,269 @@
+"""Kernels and copies in time: each runs once, in its queue's turn, no faster than its link.
+
+All of it is array arithmetic over the log; a check that fails names the first record where it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
+from gpusim.results.referee.report import Findings
+from gpusim.trace.trace import ALLOC, FREE, I64, OP, RECORD, SYNC, WAIT, Trace
+
+NEVER = 2**62  # the time at which something ends that never does
+IN, OUT = -1, -2  # the queues of copies, as START and END show them
+TO_DEVICE, TO_HOST = 1 << 8 | 0, 0 << 8 | 1  # `b` of a COPY
+
+_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM)
+_IN_MEMORY = (PLACE, UNPLACE, DROP, OOM)
+
+
+@dataclass(frozen=True)
+class Activities:
+    """A row per activity, in the order of submission; times in ns."""
+
+    record: I64  # where it was submitted
+    queue: I64   # stream of a kernel, IN or OUT
+    size: I64    # bytes of a copy, 0 of a kernel
+    submit: I64
+    start: I64   # NEVER when it did not
+    end: I64     # NEVER when it did not
+    start_record: I64  # -1 when it did not
+    end_record: I64
+
+
+def well_formed(log: npt.NDArray[Any], trace: Trace, found: Findings) -> bool:
+    """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
+    before = len(found.violations)
+    kind, a, b = log["kind"], log["a"], log["b"]
+    _first(found, (kind < CREATE) | (kind > END), lambda i: f"there is no record kind {kind[i]}", "1 to 12")
+    falls = np.diff(log["t"], prepend=np.int64(0)) < 0
+    _first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
+    for kinds, column, many, thing in (
+        (_OF_UNIT, a, trace.tensors, "tensor"),
+        ((ISSUE,), a, trace.ops, "operator"),
+        (_IN_MEMORY, b, 2, "memory"),
+        ((RESERVE, RELEASE), b, 1, "memory"),
+    ):
+        wrong = np.isin(kind, kinds) & ((column < 0) | (column >= many))
+        _first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
+    wrong = (kind == COPY) & (b != TO_DEVICE) & (b != TO_HOST)
+    _first(found, wrong, lambda i: f"a copy from memory {b[i] >> 8} to {b[i] & 255}", "0 to 1 or 1 to 0")
+    found.count("records", len(log))
+    return len(found.violations) == before
+
+
+def program_order(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings) -> bool:
+    """Tensors begin and end, and kernels are submitted, in the order of the trace; all when the run finished."""
+    of_trace = np.isin(trace.kind, (ALLOC, FREE, OP))
+    same = np.zeros(256, np.int64)
+    same[[ALLOC, FREE, OP]] = CREATE, DESTROY, ISSUE
+    due, due_id = same[trace.kind[of_trace]], trace.arg[of_trace]
+    at = np.flatnonzero(np.isin(log["kind"], (CREATE, DESTROY, ISSUE)))
+    done, done_id = log["kind"][at], log["a"][at]
+    n = min(len(done), len(due))
+    wrong = np.flatnonzero((done[:n] != due[:n]) | (done_id[:n] != due_id[:n]))
+    found.count("events of the trace", n)
+    if len(wrong):
+        i = int(wrong[0])
+        found.say(at[i], f"{_name(done[i])} {done_id[i]}", f"{_name(due[i])} {due_id[i]}, the trace's next event")
+    elif len(done) > len(due):
+        found.say(at[n], f"{_name(done[n])} {done_id[n]} after the end of the trace", "no more events")
+    elif finished and len(done) < len(due):
+        found.say(-1, f"the run finished without {_name(due[n])} {due_id[n]}", "every event of the trace")
+    else:
+        return True
+    return False
+
+
+def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings) -> Activities | None:
+    """Pair submissions, starts and ends; None when they do not pair."""
+    before = len(found.violations)
+    kind, t = log["kind"], log["t"]
+    record = np.flatnonzero((kind == ISSUE) | (kind == COPY))
+    count = len(record)
+    numbered = log["addr"][record] == np.arange(count)
+    _first(found, ~numbered, lambda i: f"activity {log['addr'][record[i]]}", "numbers in order of submission", record)
+    is_copy = kind[record] == COPY
+    queue = np.where(is_copy, np.where(log["b"][record] == TO_DEVICE, IN, OUT), log["b"][record])
+    stream = trace.stream[trace.kind == OP][: np.count_nonzero(~is_copy)]
+    wrong = np.flatnonzero(queue[~is_copy] != stream)
+    if len(wrong):
+        i = record[~is_copy][wrong[0]]
+        found.say(i, f"operator {log['a'][i]} on stream {log['b'][i]}", f"stream {stream[wrong[0]]}, as in the trace")
+    found.count("activities", count)
+
+    times, where = {}, {}
+    for which, verb in ((START, "starts"), (END, "ends")):
+        at = np.flatnonzero(kind == which)
+        number = log["a"][at]
+        bad = (number < 0) | (number >= count)
+        _first(found, bad, lambda i, n=number, v=verb: f"activity {n[i]} {v}", f"one of {count}", at)
+        at, number = at[~bad], number[~bad]
+        again = np.ones(len(number), bool)
+        again[np.unique(number, return_index=True)[1]] = False
+        _first(found, again, lambda i, n=number, v=verb: f"activity {n[i]} {v} again", "once", at)
+        _first(
+            found, log["b"][at] != queue[number],
+            lambda i, n=number, q=log["b"][at]: f"activity {n[i]} in queue {q[i]}", "the queue it was submitted to", at,
+        )  # fmt: skip
+        times[which], where[which] = np.full(count, NEVER), np.full(count, -1)
+        times[which][number], where[which][number] = t[at], at
+    start, end = where[START], where[END]
+    early = (start >= 0) & (start < record)
+    _first(found, early, lambda i: f"activity {i} starts before it is submitted", "a start after that", start)
+    early = (end >= 0) & ((start < 0) | (end < start))
+    _first(found, early, lambda i: f"activity {i} ends before it starts", "an end after that", end)
+    if finished:
+        _first(found, end < 0, lambda i: f"activity {i} never ends though the run finished", "an end", record)
+    if len(found.violations) > before:
+        return None
+    size = np.where(is_copy, log["bytes"][record], 0)
+    return Activities(record, queue, size, t[record], times[START], times[END], start, end)
+
+
+def queue_discipline(acts: Activities, slots: Mapping[str, int], found: Findings) -> None:
+    """Activities of a queue start in the order of submission, no more at once than it has slots (streams: one)."""
+    room = {IN: int(slots.get("h2d", 1)), OUT: int(slots.get("d2h", 1))}
+    for q in np.unique(acts.queue).tolist():
+        i = np.flatnonzero(acts.queue == q)
+        shown = _queue_name(q)
+        late = np.zeros(len(i), bool)
+        late[1:] = (acts.start[i][1:] < acts.start[i][:-1]) | (
+            (acts.start_record[i][1:] >= 0) & (acts.start_record[i][1:] < acts.start_record[i][:-1])
+        )
+        _first(found, late, lambda k, i=i, s=shown: f"activity {i[k]} overtakes another of {s}", "first in, first out",
+               acts.start_record[i])  # fmt: skip
+        ran = i[acts.start_record[i] >= 0]
+        # At equal times an end goes before a start; +1 at a start, -1 at an end.
+        time = np.concatenate([acts.start[ran], acts.end[ran]])
+        step = np.concatenate([np.ones(len(ran), np.int64), -np.ones(len(ran), np.int64)])
+        order = np.lexsort((step, time))
+        running = np.cumsum(step[order])
+        limit = room.get(q, 1)
+        crowded = running > limit
+        if crowded.any():
+            at = order[int(np.argmax(crowded))]
+            found.say(
+                acts.start_record[ran[at]], f"{limit + 1} activities of {shown} at once", f"at most {limit}"
+            )
+        found.count("turns in queues", len(i))
+
+
+def link_rates(acts: Activities, rates: Mapping[str, Any], found: Findings) -> None:
+    """No copy, and no copies together, moved more than the link can carry in the time; rates in bytes/s."""
+    for name, queues in (("h2d", (IN,)), ("d2h", (OUT,)), ("both", (IN, OUT))):
+        rate = rates.get(name)
+        if not rate or not np.isfinite(rate):
+            continue
+        per_ns = float(rate) / 1e9
+        i = np.flatnonzero(np.isin(acts.queue, queues) & (acts.end < NEVER))
+        start, end, size = acts.start[i], acts.end[i], acts.size[i]
+        # One tick, because ends are seen at whole nanoseconds.
+        slack = per_ns * 1.0
+        fast = size > per_ns * (end - start) * (1 + 1e-9) + slack
+        _first(
+            found, fast,
+            lambda k, i=i, size=size, took=end - start: f"activity {i[k]} moves {size[k]} bytes in {took[k]} ns",
+            f"at most {per_ns:g} bytes/ns ({name})", acts.end_record[i],
+        )  # fmt: skip
+        if len(i):
+            worst, at = _most_over(start, end, size.astype(np.float64), per_ns)
+            if worst > slack + 1e-9 * size.sum(dtype=np.float64):
+                found.say(acts.end_record[i[at]], f"the link {name} has carried {worst:.0f} bytes too many by here",
+                          f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
+        found.count("copies against link rates", len(i))
+
+
+def _most_over(start: I64, end: I64, size: npt.NDArray[np.float64], rate: float) -> tuple[float, int]:
+    """The most by which copies inside any interval exceed rate x length, bytes, and the copy that ends it.
+
+    For an interval from s to e: (bytes of copies ended by e) - (bytes of copies started before s) is at most what the
+    copies inside moved.  Its maximum over all s < e, less rate x (e - s), takes one pass over the sorted times.
+    """
+    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
+    s, e = start[by_start], end[by_end]
+    started_before = np.concatenate([[0.0], np.cumsum(size[by_start])[:-1]])
+    low = np.minimum.accumulate(started_before - rate * (s - s[0]))  # best interval start up to each start
+    ended = np.cumsum(size[by_end]) - rate * (e - s[0])
+    over = ended - low[np.searchsorted(s, e, side="right") - 1]
+    worst = int(np.argmax(over))
+    return float(over[worst]), int(by_end[worst])
+
+
+def streams_in_order(acts: Activities, trace: Trace, found: Findings) -> None:
+    """A kernel after a wait starts after what the event recorded; the host goes on from a sync when all is done."""
+    kernels = np.flatnonzero(acts.queue >= 0)
+    if not np.isin(trace.kind, (WAIT, SYNC)).any():
+        return
+    streams = int(trace.stream.max(initial=0)) + 1
+    marks = int(trace.arg[np.isin(trace.kind, (RECORD, WAIT))].max(initial=0)) + 1
+    start, end, submit = acts.start[kernels], acts.end[kernels], acts.submit[kernels]
+    op, need, host = _wait(trace.kind, trace.arg, trace.stream, start, end, submit, streams, marks)
+    found.count("kernels against stream order", len(kernels))
+    if op >= 0:
+        at = kernels[op]
+        if host:
+            found.say(acts.record[at], f"operator {op} is submitted before the device has done what a sync waits for",
+                      f"not before {_time(need)}")  # fmt: skip
+        else:
+            found.say(acts.start_record[at], f"operator {op} starts before the event that its stream waits for",
+                      f"not before {_time(need)}")  # fmt: skip
+
+
+@njit(cache=True)
+def _wait(
+    kind: Any, arg: Any, stream: Any, start: Any, end: Any, submit: Any, streams: int, marks: int
+) -> tuple[int, int, bool]:
+    """(operator, when it might have gone on, whether the host was to wait) of the first that did not, or (-1, ...).
+
+    An event stands for all work before it on its stream, waits included (CUDA runtime API, cudaEventRecord).
+    """
+    last = np.zeros(streams, np.int64)
+    need = np.zeros(streams, np.int64)
+    mark = np.zeros(marks, np.int64)
+    host = 0
+    for e in range(kind.size):
+        s = stream[e]
+        if kind[e] == OP:
+            o = arg[e]
+            if o >= start.size:
+                break
+            if start[o] < need[s]:
+                return o, need[s], False
+            if submit[o] < host:
+                return o, host, True
+            last[s] = max(last[s], end[o])
+        elif kind[e] == RECORD:
+            mark[arg[e]] = max(last[s], need[s])
+        elif kind[e] == WAIT:
+            need[s] = max(need[s], mark[arg[e]])
+        elif kind[e] == SYNC:
+            host = max(host, last.max())
+    return -1, 0, False
+
+
+def _first(found: Findings, wrong: npt.NDArray[Any], what: Any, expected: str, records: Any = None) -> None:
+    """Say the first row of `wrong`, at its record (the row itself when there is no table of records)."""
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        found.say(i if records is None else int(records[i]), what(i), expected)
+
+
+def _name(kind: Any) -> str:
+    return KINDS[int(kind)]
+
+
+def _queue_name(q: int) -> str:
+    return {IN: "the copy engine to the device", OUT: "the copy engine to the host"}.get(q, f"stream {q}")
+
+
+def _time(ns: int) -> str:
+    return "its end, which never comes" if ns >= NEVER else f"{ns} ns"

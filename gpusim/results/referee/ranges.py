@@ -1,0 +1,69 @@
+"""A number for every address, the same over long ranges: who owns it, whether it is reserved, when it was last used.
+
+    keys    int64[...]  ascending addresses at which the number changes; keys[0] is below all addresses
+    values  int64[...]  values[k] holds from keys[k] up to keys[k + 1]
+    count   int64[1]    entries in use
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+LOWEST = -(2**62)
+
+
+def ranges(entries: int, value: int) -> tuple[Any, Any, Any]:
+    """`value` everywhere; room for so many changes."""
+    keys, values = np.empty(entries + 3, np.int64), np.empty(entries + 3, np.int64)
+    keys[0], values[0] = LOWEST, value
+    return keys, values, np.ones(1, np.int64)
+
+
+@njit(cache=True)
+def highest(keys: Any, values: Any, count: Any, lo: int, hi: int) -> int:
+    """The highest number in [lo, hi)."""
+    n = count[0]
+    k = np.searchsorted(keys[:n], lo, side="right") - 1
+    best = values[k]
+    k += 1
+    while k < n and keys[k] < hi:
+        best = max(best, values[k])
+        k += 1
+    return int(best)
+
+
+@njit(cache=True)
+def lowest(keys: Any, values: Any, count: Any, lo: int, hi: int) -> int:
+    """The lowest number in [lo, hi)."""
+    n = count[0]
+    k = np.searchsorted(keys[:n], lo, side="right") - 1
+    best = values[k]
+    k += 1
+    while k < n and keys[k] < hi:
+        best = min(best, values[k])
+        k += 1
+    return int(best)
+
+
+@njit(cache=True)
+def paint(keys: Any, values: Any, count: Any, lo: int, hi: int, value: int) -> None:
+    """The number is `value` in [lo, hi), lo < hi, from now on."""
+    n = count[0]
+    i = np.searchsorted(keys[:n], lo, side="left")
+    j = np.searchsorted(keys[:n], hi, side="right")
+    before, after = values[i - 1], values[j - 1]
+    opens, closes = value != before, value != after
+    grown = i + opens + closes
+    if grown != j:
+        # Entries i..j-1 give way to at most two; what follows moves.
+        tail_keys, tail_values = keys[j:n].copy(), values[j:n].copy()
+        keys[grown : grown + n - j] = tail_keys
+        values[grown : grown + n - j] = tail_values
+        count[0] = grown + n - j
+    if opens:
+        keys[i], values[i] = lo, value
+    if closes:
+        keys[grown - 1], values[grown - 1] = hi, after

@@ -1,0 +1,105 @@
+"""The metrics of a result against what its log adds up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.core.log import OOM
+from gpusim.results.referee.activities import NEVER, Activities
+from gpusim.results.referee.report import Findings
+from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
+
+# A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
+LAST_CALL = 50_000_000
+
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+
+# Metric -> entry of the ledger that it must equal.
+SAME = {
+    "kernels": "kernels", "swap_ins": "copies_in", "swap_outs": "copies_out", "clean_drops": "drops",
+    "h2d_bytes": "bytes_in", "d2h_bytes": "bytes_out", "device_allocs": "reserves", "device_frees": "releases",
+    "ooms": "ooms", "host_peak_bytes": "host_peak",
+    "allocated_current_bytes": "allocated_now", "allocated_peak_bytes": "allocated_peak",
+    "allocated_total_bytes": "allocated_total", "requested_current_bytes": "requested_now",
+    "requested_peak_bytes": "requested_peak", "requested_total_bytes": "requested_total",
+    "reserved_current_bytes": "reserved_now", "reserved_peak_bytes": "reserved_peak",
+}  # fmt: skip
+
+
+def totals(
+    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, ledger: Mapping[str, int], found: Findings
+) -> None:
+    """Every metric that the log determines, recomputed."""
+    expected: dict[str, int | float] = {name: ledger[entry] for name, entry in SAME.items()}
+    if ledger["reserves"] == 0:  # an allocator that holds all from the start makes no calls
+        del expected["reserved_current_bytes"], expected["reserved_peak_bytes"]
+    if ledger["allocated_peak"]:
+        expected["frag_internal"] = 1.0 - ledger["requested_at_peak"] / ledger["allocated_peak"]
+    kernel = acts.queue >= 0
+    if result.finished:
+        expected["events"] = trace.events
+        expected |= _times(result, acts, kernel, max(1, int(trace.stream.max(initial=0)) + 1))
+    causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
+    if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
+        found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
+    for name, value in expected.items():
+        if name in result.metrics:
+            found.count("metrics", 1)
+            claimed = result.metrics[name]
+            if not math.isclose(claimed, value, rel_tol=1e-9, abs_tol=1e-12):
+                found.say(-1, f"metric {name} is {claimed}", f"{value}, as the log adds up")
+    _makespan(result, log, acts, trace, found)
+    _ending(result, log, found)
+
+
+def _times(result: Result, acts: Activities, kernel: npt.NDArray[np.bool_], streams: int) -> dict[str, int | float]:
+    """Busy and stalled time of the streams, and what follows from the makespan."""
+    duration = acts.end[kernel] - acts.start[kernel]
+    busy = int(duration.sum())
+    last = np.zeros(streams, np.int64)
+    np.maximum.at(last, acts.queue[kernel], acts.end[kernel])
+    out: dict[str, int | float] = {
+        "compute_busy_ns": busy,
+        "stall_ns": int(last.sum()) - busy,  # up to its last kernel, a stream stands still when it runs none
+    }
+    makespan = result.metrics.get("makespan_ns", 0)
+    if makespan > 0:
+        out["compute_idle_share"] = 1.0 - busy / (makespan * streams)
+        copies = acts.queue < 0
+        out["swaps_per_s"] = int(copies.sum()) / (makespan / 1e9)
+        for name, queue in (("h2d", -1), ("d2h", -2)):
+            rate = result.spec.get("rates", {}).get(name)
+            if rate:
+                moved = int(acts.size[acts.queue == queue].sum())
+                out[f"{name}_busy_share"] = moved / (rate / 1e9 * makespan)
+    return out
+
+
+def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:
+    """The run ends with its last activity, or with the host's last call, whichever is later."""
+    if "makespan_ns" not in result.metrics:
+        return
+    claimed = result.metrics["makespan_ns"]
+    ended = acts.end[acts.end < NEVER]
+    last = max(int(log["t"][-1]) if len(log) else 0, int(ended.max(initial=0)))
+    latest = max(last, int(trace.time.max(initial=0))) + LAST_CALL
+    found.count("metrics", 1)
+    if not last <= claimed <= latest:
+        found.say(-1, f"metric makespan_ns is {claimed}", f"{last}, when the last record of the log was made")
+
+
+def _ending(result: Result, log: npt.NDArray[Any], found: Findings) -> None:
+    """A run that ran out of a memory says so in its log, last."""
+    at = np.flatnonzero(log["kind"] == OOM)
+    memory = {"oom": 0, "host_oom": 1}.get(result.outcome)
+    if memory is None:
+        if len(at):
+            found.say(at[0], "the log ends out of memory", f"a log of a run with outcome '{result.outcome}'")
+    elif not len(at) or log["b"][at[-1]] != memory:
+        found.say(-1, f"outcome '{result.outcome}' without a record of it", "a last record 'oom' of that memory")
