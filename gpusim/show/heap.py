@@ -98,14 +98,18 @@ class Holes:
 
 
 def holes(block: Boxes, segment: Boxes, end: int, samples: int = 240) -> Holes:
-    """Free memory at `samples` evenly spaced times in [0, end) ns; a hole ends where its segment ends.
+    """Free memory at `samples` evenly spaced times in [0, end) ns.
 
-    Without segments all addresses up to the highest one ever used count as one segment.
+    A hole ends where its segment ends, unless the allocator lays blocks across neighbouring segments.  Without segments
+    all addresses up to the highest one ever used count as one.
     """
     if not len(segment) and len(block):
         top = int((block.addr + block.bytes).max())
         one = np.array([0], np.int64)
         segment = Boxes(one, one + end, one, one + top, one - 1)
+    starts = np.unique(segment.addr)
+    inside = np.searchsorted(starts, block.addr, "right") < np.searchsorted(starts, block.addr + block.bytes, "left")
+    joined = bool(inside.any())
     solid = block.pick(np.flatnonzero(block.bytes > 0))  # an empty block makes no hole
     time: npt.NDArray[np.float64] = (np.arange(samples, dtype=np.float64) + 0.5) * (end / samples)
     free, largest, where = (np.zeros(samples, np.int64) for _ in range(3))
@@ -118,6 +122,10 @@ def holes(block: Boxes, segment: Boxes, end: int, samples: int = 240) -> Holes:
         right = np.concatenate([here.addr, around.addr + around.bytes])
         left.sort()
         right.sort()
+        if joined:  # a segment that starts where the one before ends is its continuation
+            ended = np.isin(left, around.addr) & np.isin(left, around.addr + around.bytes)
+            borders = left[ended]
+            left, right = left[~ended], right[~np.isin(right, borders)]
         gap = right - left
         free[i] = gap.sum()
         widest = int(np.argmax(gap))

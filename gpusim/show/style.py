@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import textwrap
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -180,9 +181,10 @@ def canvas(rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> Figur
     return figure
 
 
-def headline(figure: Figure, question: str, answer: str = "", note: str = "") -> None:
+def headline(figure: Figure, question: str, answer: str = "", note: str = "", strip: Sequence[Artist] = ()) -> None:
     """The title asks the experiment's question, the line below it says what the figure answers, the foot is a note.
 
+    strip  handles of a legend in one row below the answer, for panels that need the whole width
     Room is taken from the panels, so that text never lies over data.
     """
     height = figure.get_figheight()
@@ -195,6 +197,13 @@ def headline(figure: Figure, question: str, answer: str = "", note: str = "") ->
             y = 1 - (top + step * 0.78) / height
             figure.text(0.012, y, line, fontsize=size, fontweight=weight, color=colour, gid=gid, va="baseline")
             top += step
+    if strip:
+        made = figure.legend(
+            handles=list(strip), loc="upper left", bbox_to_anchor=(0.005, 1 - top / height), ncols=len(strip),
+            columnspacing=1.6, handlelength=1.8,
+        )  # fmt: skip
+        made.set_in_layout(False)
+        top += 0.27
     foot = 0.0
     for line in reversed(wrapped(note, 122)) if note else ():
         figure.text(0.012, (foot + 0.06) / height, line, fontsize=8, color=SOFT, gid="note", va="baseline")
@@ -207,7 +216,7 @@ def headline(figure: Figure, question: str, answer: str = "", note: str = "") ->
 
 def wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` characters, broken between words."""
-    return textwrap.wrap(" ".join(text.split()), width) or [""]
+    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False) or [""]
 
 
 def empty(figure: Figure, text: str) -> Axes:

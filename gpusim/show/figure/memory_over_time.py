@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.panels import grid, legend, shape, starred
+from gpusim.show.panels import grid, shape, starred
 from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas, empty, headline, styled
 from gpusim.show.view import ending, is_oracle, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
@@ -48,18 +48,17 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
         panel.set_xlabel(f"time [{time_unit}]" if i + columns >= len(axes) else "")
-    handles: list[Any] = [
+    handles: list[Artist] = [
         Line2D([], [], color=ALARM, lw=1.2, ls="--", label="capacity"),
-        Line2D([], [], color=ORANGE, lw=1.5, label="reserved from the device"),
-        Line2D([], [], color=BLUE, lw=1.5, label="allocated in blocks"),
-        Patch(facecolor=SKY, alpha=0.45, label="requested by the program"),
+        Line2D([], [], color=ORANGE, lw=1.5, label="reserved"),
+        Line2D([], [], color=BLUE, lw=1.5, label="allocated"),
+        Patch(facecolor=SKY, alpha=0.45, label="requested"),
     ]
     if any(_column(r, "host").any() for r in shown):
-        handles.append(Line2D([], [], color=PINK, lw=1.5, ls="-.", label="swapped out to the host"))
+        handles.append(Line2D([], [], color=PINK, lw=1.5, ls="-.", label="swapped out"))
     if any(not r.finished for r in shown):
         handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
-    legend(axes, handles)
-    headline(figure, question or "Does it fit, and what fills the memory?", _answer(shown, keys), note)
+    headline(figure, question or "Does it fit, and what fills the memory?", _answer(shown, keys), note, handles)
     return figure
 
 
@@ -95,10 +94,15 @@ def _panel(panel: Axes, run: Result, per_time: float, per_byte: float) -> None:
     if capacity is not None:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
     if not run.finished:
-        height = min(reserved[-1], allocated[-1]) if len(time) else 0.0
-        panel.plot([time[-1]], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5)
-        panel.annotate(ending(run), (time[-1], height), (8, 0), textcoords="offset points", color=ALARM, fontsize=8.5,
-                       va="center")  # fmt: skip
+        at, height = float(time[-1]), float(reserved[-1])
+        panel.plot(
+            [at], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5, clip_on=False
+        )
+        words = panel.annotate(
+            ending(run), (at, height), (-6, -12), textcoords="offset points", color=ALARM, fontsize=8.5, ha="right",
+            va="center", bbox={"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1.5},
+        )  # fmt: skip
+        words.set_in_layout(False)
 
 
 def _shade(panel: Axes, phases: Phases, per_time: float) -> None:

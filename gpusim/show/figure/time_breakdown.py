@@ -31,12 +31,12 @@ MOST = 16
 # From the left: work, then what waits for it.  Hatches tell the parts apart in grey print.
 PARTS = (
     ("compute_busy_ns", "kernels run", BLUE, ""),
-    ("stall_swap_in_ns", "wait for swap-in", VERMILION, "//"),
-    ("stall_swap_out_ns", "wait for swap-out", ORANGE, "\\\\"),
-    ("stall_alloc_ns", "allocator", PINK, ".."),
-    ("stall_launch_ns", "launch", SKY, ""),
-    ("stall_sync_ns", "host waits", GREEN, "xx"),
-    ("stall_event_ns", "other streams", OLIVE, "--"),
+    ("stall_swap_in_ns", "waiting for swap-in", VERMILION, "//"),
+    ("stall_swap_out_ns", "waiting for swap-out", ORANGE, "\\\\"),
+    ("stall_alloc_ns", "in the allocator", PINK, ".."),
+    ("stall_launch_ns", "on launches", SKY, ""),
+    ("stall_sync_ns", "waiting for the host", GREEN, "xx"),
+    ("stall_event_ns", "waiting for streams", OLIVE, "--"),
 )
 OTHER = ("idle", "#D5D9E0")
 
@@ -58,9 +58,9 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     used: dict[str, tuple[str, str]] = {}
     for y, run in enumerate(shown):
         if not run.finished:
-            panel.plot([0.008], [y], "x", color=ALARM, ms=6, mew=1.8, transform=panel.get_yaxis_transform(),
+            panel.plot([0.018], [y], "x", color=ALARM, ms=6, mew=1.8, transform=panel.get_yaxis_transform(),
                        gid=f"failed:{run_name(run, keys)}")  # fmt: skip
-            panel.annotate(ending(run), (0.008, y), (9, 0), xycoords=panel.get_yaxis_transform(), color=ALARM,
+            panel.annotate(ending(run), (0.018, y), (9, 0), xycoords=panel.get_yaxis_transform(), color=ALARM,
                            textcoords="offset points", va="center", fontsize=8.5)  # fmt: skip
             continue
         parts, total = _parts(run)
@@ -105,7 +105,7 @@ def _parts(run: Result) -> tuple[list[tuple[tuple[str, str, str], float]], float
 def _legend(panel: Axes, used: dict[str, tuple[str, str]]) -> None:
     order = [label for _, label, _, _ in PARTS] + [OTHER[0]]
     handles = [
-        Patch(facecolor=used[label][0], hatch=used[label][1], edgecolor="white", label=label)
+        Patch(facecolor=used[label][0], hatch=used[label][1], edgecolor="white", hatchcolor="white", label=label)
         for label in order
         if label in used
     ]
@@ -132,6 +132,6 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
         sentences.append(f"{who} {100 * min(busy, 1):.0f} % of the time.")
     if stalls and stalls[0][0] > 0:
         who = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
-        lost = [f"{human('stall_ns', width)} to: {label}" for width, label in stalls[:2] if width > 0]
+        lost = [f"{human('stall_ns', width)} {label}" for width, label in stalls[:2] if width > 0]
         sentences.append(f"{who} {join(lost)}.")
     return " ".join(sentences)

@@ -1,0 +1,137 @@
+"""Which allocator wastes least?  Four measures of fragmentation, and what is reserved against what is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gpusim.results.result import Result
+from gpusim.show.panels import starred
+from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
+from gpusim.show.view import ending, is_oracle, join, pick, run_name, same, scale, value, varying
+from gpusim.units import show_bytes, show_fraction
+
+MOST = 10
+# title, what it is, share of 1 or None when not measured
+MEASURES: tuple[tuple[str, str, Callable[[Result], float | None]], ...] = (
+    ("internal", "lost to rounding", lambda r: value(r, "frag_internal")),
+    ("unused at the peak", "1 - utilisation", lambda r: _complement(value(r, "frag_utilisation"))),
+    ("external", "outside the largest hole", lambda r: value(r, "frag_external")),
+    ("failures", "enough free, not in one piece", lambda r: value(r, "frag_failures")),
+)
+
+
+@styled
+def draw(results: Sequence[Result], question: str = "") -> Figure:
+    """Bars of the four measures per allocator above, reserved (line) and allocated (dotted) bytes over time below."""
+    if not results:
+        figure = canvas()
+        empty(figure, "There are no runs.")
+        return figure
+    shown, note = pick(results, MOST)
+    keys = varying(shown)
+    shown.sort(key=lambda r: (not r.finished, value(r, "reserved_peak_bytes") or 0.0))
+    names = [run_name(r, keys) for r in shown]
+    look = looks(names, [n for n, r in zip(names, shown, strict=True) if is_oracle(r)])
+    rows = max(len(shown), 4)
+    figure = canvas(height=max(HEIGHT, 0.22 * rows + 3.9))
+    layout = figure.add_gridspec(2, len(MEASURES), height_ratios=(0.22 * rows + 0.4, 2.4))
+    first: Axes | None = None
+    for column, (title, meaning, measure) in enumerate(MEASURES):
+        panel = figure.add_subplot(layout[0, column], sharey=first)
+        first = first or panel
+        _bars(panel, title, meaning, [measure(r) for r in shown], [look[n] for n in names])
+        panel.tick_params(axis="y", length=0, labelleft=column == 0)
+    assert first is not None
+    first.set_yticks(range(len(shown)), [starred(n, is_oracle(r)) for n, r in zip(names, shown, strict=True)])
+    first.set_ylim(rows - 0.4, -0.6)
+    _over_time(figure.add_subplot(layout[1, :]), shown, names, look)
+    headline(figure, question or "Which allocator wastes least memory?", _answer(shown, names), note)
+    return figure
+
+
+def _complement(share: float | None) -> float | None:
+    return None if share is None else 1 - share
+
+
+def _bars(panel: Axes, title: str, meaning: str, values: Sequence[float | None], look: Sequence[Look]) -> None:
+    panel.set_title(title)
+    panel.set_xlabel(meaning, fontsize=8)
+    counted = title == "failures"
+    for y, (number, one) in enumerate(zip(values, look, strict=True)):
+        if number is not None:
+            panel.barh(y, number, 0.66, color=one.colour, gid=f"{title}:{y}")
+        words = "-" if number is None else f"{number:,.0f}" if counted else show_fraction(number, 2)
+        panel.annotate(words, (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
+    largest = max((v for v in values if v is not None), default=0.0)
+    panel.set_xlim(0, (largest or 1.0) * 1.5)
+    panel.set_xticks([])
+    panel.spines["bottom"].set_visible(False)
+    panel.grid(visible=False)
+
+
+def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look: dict[str, Look]) -> None:
+    known = [(r, n) for r, n in zip(shown, names, strict=True) if len(r.timeline.get("time_ns", ()))]
+    if not known:
+        panel.set_axis_off()
+        panel.text(
+            0.5, 0.5, "No run recorded its memory over time.", ha="center", color=SOFT, transform=panel.transAxes
+        )
+        return
+    per_time, time_unit = scale("ns", max(float(r.timeline["time_ns"][-1]) for r, _ in known))
+    capacity = max((float(r.spec.get("capacity") or 0) for r, _ in known), default=0.0)
+    highest = max(float(np.max(r.timeline["reserved"], initial=0)) for r, _ in known)
+    per_byte, byte_unit = scale("B", highest)
+    for rank, (run, name) in enumerate(known):
+        time, width = run.timeline["time_ns"] / per_time, 2.4 - 1.3 * rank / max(1, len(known) - 1)
+        one = look[name]
+        panel.step(time, run.timeline["reserved"] / per_byte, where="post", color=one.colour, lw=width, ls=one.line,
+                   gid=f"reserved:{name}")  # fmt: skip
+        panel.step(time, run.timeline["allocated"] / per_byte, where="post", color=one.colour, lw=0.9, ls=":",
+                   gid=f"allocated:{name}")  # fmt: skip
+        if not run.finished:
+            last = run.timeline["reserved"][-1:] / per_byte
+            panel.plot(time[-1:], last, "x", color=ALARM, ms=8, mew=2.2, clip_on=False, gid=f"failed:{name}", zorder=5)
+    if 0 < capacity < 1.3 * highest:
+        panel.axhline(capacity / per_byte, color=ALARM, lw=1.1, ls="--", gid="capacity")
+        panel.annotate("capacity", (1, capacity / per_byte), (-2, 2), xycoords=panel.get_yaxis_transform(), ha="right",
+                       textcoords="offset points", fontsize=8, color=ALARM)  # fmt: skip
+    panel.set_xlim(left=0)
+    panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08)
+    panel.set_xlabel(f"time [{time_unit}]")
+    panel.set_ylabel(f"memory [{byte_unit}]")
+    handles = [Line2D([], [], color=look[n].colour, ls=look[n].line, lw=2, label=n) for _, n in known]
+    handles += [
+        Line2D([], [], color=INK, lw=1.6, label="reserved"),
+        Line2D([], [], color=INK, lw=0.9, ls=":", label="allocated"),
+    ]
+    if any(not r.finished for r, _ in known):
+        handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
+    panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.04), borderaxespad=0, labelspacing=0.35)
+
+
+def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
+    """Who reserves least for the same program, and who fails."""
+    held = [(value(r, "reserved_peak_bytes"), n) for r, n in zip(shown, names, strict=True) if r.finished]
+    known = [(v, n) for v, n in held if v is not None]
+    failed = [f"{n} ({ending(r)})" for r, n in zip(shown, names, strict=True) if not r.finished]
+    sentences = []
+    if known:
+        best = known[0][0]
+        winners = [n for v, n in known if same(v, best)]
+        if len(known) == 1:
+            sentences.append(f"{known[0][1]} reserves {show_bytes(best)}.")
+        elif len(winners) == len(known):
+            sentences.append(f"All reserve {show_bytes(best)} within 1 %.")
+        else:
+            most, last = known[-1]
+            verb = "reserves" if len(winners) == 1 else "reserve"
+            more = show_fraction(most / best - 1, 2) if best else "much"
+            sentences.append(f"{join(winners)} {verb} least, {show_bytes(best)}; {last} reserves {more} more.")
+    if failed:
+        sentences.append(f"Failed: {join(failed)}.")
+    return " ".join(sentences)
