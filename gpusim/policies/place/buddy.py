@@ -1,12 +1,13 @@
 """Binary buddies: sizes are powers of two at multiples of themselves; a freed block merges only with its other half.
 
-The smallest free block that is large enough is halved until it fits, the lowest address among equal ones.  All blocks are
-parts of one power of two that covers the capacity at the start; of those that reach over the capacity only the part below
-it can be had, which amounts to tiling the memory with the largest powers of two that fit.
+The smallest free block that is large enough is halved until it fits, the lowest address among equal ones.  All blocks
+are parts of one power of two that covers the capacity at the start; of those that reach over the capacity only the part
+below it can be had, which amounts to tiling the memory with the largest powers of two that fit.
 
 min_block  bytes of the smallest block, a power of two
 
-Source: K. C. Knowlton, "A fast storage allocator", CACM 8(10), 1965; D. E. Knuth, The Art of Computer Programming 1, 2.5.
+Source: K. C. Knowlton, "A fast storage allocator", CACM 8(10), 1965; D. E. Knuth, The Art of Computer Programming 1,
+2.5.
 """
 
 from __future__ import annotations

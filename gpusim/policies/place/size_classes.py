@@ -1,8 +1,9 @@
 """Slabs: a block of each size class comes from pages that serve this class only, until they are empty.
 
-Requests of up to a page round up to a class; there are `steps` of them a doubling.  A slab is the smallest number of pages
-that holds eight blocks (at most 4096).  The slab that most recently got room serves first, its lowest free block; an
-empty slab's pages can serve any class again.  Larger requests are whole pages of their own.  Pages are placed first fit.
+Requests of up to a page round up to a class; there are `steps` of them a doubling.  A slab is the smallest number of
+pages that holds eight blocks (at most 4096).  The slab that most recently got room serves first, its lowest free block;
+an empty slab's pages can serve any class again.  Larger requests are whole pages of their own.  Pages are placed first
+fit.
 
 steps      classes a doubling, a power of two up to 32: at most 1/steps of a request is lost by rounding up
 page       bytes of a page, a power of two
@@ -23,8 +24,8 @@ from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, LARGEST, RELEASE
 PARAMS = {"steps": 8, "page": 2097152, "min_block": 512}
 
 STEPS, MIN_BLOCK, SLOTS_OF, SPARE, FRESH = range(EXTRA, EXTRA + 5)  # SLOTS_OF: unit -> slot of its slab, -1 for pages
-# A slab: its class, blocks not in use, its pages, its neighbours in the list of the class's slabs with room (BEFORE is 0
-# for the head), and which blocks are free: a bit a block, and a bit for each word of those that is not 0.
+# A slab: its class, number of free blocks, its pages, its neighbours in the list of the class's slabs with room (BEFORE
+# is 0 for the head), and which blocks are free: a bit a block, and a bit for each word of those that is not 0.
 CLASS, ROOM, PAGES, BEFORE, AFTER, WHICH, WORDS_OF = range(7)
 SLAB = WORDS_OF + 64
 IN_SLAB, FULL_SLOTS = 8, 4096

@@ -1,13 +1,14 @@
 """Two-level segregated fit: the first non-empty class of sizes that surely is large enough, its latest freed block.
 
-A class holds 1/32 of a doubling.  The search rounds the request up to the next class, so that any block it finds will do:
-everything is O(1), at the price that a block of the request's own class is not seen.  The end of the memory that was never
-used belongs to the class of its size and comes last in it.
+A class holds 1/32 of a doubling.  The search rounds the request up to the next class, so that any block it finds will
+do: everything is O(1), at the price that a block of the request's own class is not seen.  The end of the memory that was
+never used belongs to the class of its size and comes last in it.
 
 align     bytes that addresses and sizes are multiples of
 min_rest  a block is split only when at least this many bytes remain
 
-Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS 2004.
+Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory allocator for real-time systems", ECRTS
+2004.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     return arena.fit(capacity, n_units, max_live, params, bins.WORDS)
 
 
-# --- the index: a list of free blocks for each class, LEFT and RIGHT are the neighbours in it ---------------------------
+# --- the index: a list of free blocks for each class, LEFT and RIGHT are the neighbours in it -------------------------
 
 
 @helper
