@@ -40,7 +40,8 @@ def messages(path, *args, **named):
 def test_what_does_the_shortest_experiment_mean(write, tmp_path):
     loaded = load_experiment(write(PLAIN))
     (run,) = expand(loaded.experiment)
-    assert (run.trace, run.profile, run.memory, run.seed) == ("tiny.npz", "t4", Capacity(), 0)
+    assert (run.trace, run.profile, run.seed) == ("tiny.npz", "t4", 0)
+    assert run.memory == run.host_memory == Capacity()
     assert (str(run.place), str(run.evict), str(run.prefetch)) == ("pytorch", "lru", "none")
     assert loaded.traces == {"tiny.npz": tmp_path / "tiny.npz"}
     assert loaded.profiles["t4"].name == "t4.yaml"
@@ -82,7 +83,7 @@ def test_is_a_run_known_by_the_same_name_in_every_process(write):
     [(Capacity(), 1000), (Capacity(bytes=300), 300), (Capacity(fraction=0.6), 420), (Capacity(fraction=0.9999), 700)],
 )
 def test_how_many_bytes_is_a_capacity(capacity, bytes_):
-    assert capacity.resolve(footprint=700, device=1000) == bytes_
+    assert capacity.resolve(footprint=700, machine=1000) == bytes_
 
 
 def test_is_a_grid_by_mistake_refused(write):
@@ -114,7 +115,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         "seed: on\n"
         "seed: 1\n"
         "options: {log: on}\n"
-        "figures: [memori]\n"
+        "figures: [adress_map]\n"
     )
     with pytest.raises(ConfigError) as caught:
         load_experiment(path)
@@ -133,14 +134,14 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         (10, 7, "'seed' must be a whole number, not 'on'"),
         (11, 1, "key 'seed' is given twice"),
         (12, 16, "'options.log' must be true or false, not 'on'"),
-        (13, 11, "'figures[0]' cannot be 'memori'"),
+        (13, 11, "'figures[0]' cannot be 'adress_map'"),
     ]
     hints = [p.hint for p in caught.value.problems]
     assert "did you mean 'trace'?" in hints[0]
     assert "did you mean 'a100-pcie-40gb'" in hints[3]
     assert "'450 GB'" in hints[4]
     assert "did you mean 'prefetch'?" in hints[9]
-    assert "did you mean 'memory'?" in hints[13]
+    assert "did you mean 'address_map'?" in hints[13]
 
 
 @pytest.mark.parametrize(

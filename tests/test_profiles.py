@@ -9,7 +9,7 @@ import pytest
 from gpusim.config import find
 from gpusim.errors import ConfigError, ProfileError
 from gpusim.hardware import catalogue
-from gpusim.hardware.profile import load_file
+from gpusim.hardware.profile import changed, load_file
 from gpusim.hardware.quantity import Quantity
 
 NAMES = catalogue.names()
@@ -139,6 +139,28 @@ def test_how_is_a_machine_described(profiles):
 def test_is_an_unknown_machine_answered_with_the_nearest():
     with pytest.raises(ProfileError, match=r"no profile 'a100' \(did you mean 'a100-pcie-40gb'"):
         catalogue.load("a100")
+
+
+def test_can_one_number_be_changed_without_touching_the_rest(profiles):
+    t4 = profiles["t4"]
+    other = changed(changed(t4, "host.capacity", 4 * 2**30), "gpu.peak.fp16", 1e12)
+    given = other.host.capacity
+    assert (given.value, given.basis, given.source, given.high) == (2**32, "estimated", "given", None)
+    assert other.gpu.peak["fp16"].value == 1e12
+    assert t4.host.capacity.value == 256 * 2**30
+    assert t4.gpu.peak["fp16"].value == 65e12
+    before, after = dict(catalogue.quantities(t4)), dict(catalogue.quantities(other))
+    assert [path for path in before if before[path] != after[path]] == ["gpu.peak.fp16", "host.capacity"]
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [("host.capcity", "'capacity'"), ("host", ""), ("link.h2d.value", ""), ("name", ""), ("", ""), ("peer.rate", "")],
+)
+def test_is_a_path_to_no_number_refused(profiles, path, hint):
+    with pytest.raises(ProfileError, match="is not a number of a profile") as caught:
+        changed(profiles["t4"], path, 1)
+    assert hint in caught.value.hint
 
 
 def edited(tmp_path, *changes):

@@ -19,7 +19,7 @@ from gpusim.units import BYTES, FRACTION, parse, write
 
 T = TypeVar("T")
 Number = int | float
-Figure = Literal["comparison", "memory", "time", "heap"]
+Figure = Literal["policy_comparison", "memory_over_time", "time_breakdown", "address_map"]
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MAX_RUNS = 1000
@@ -30,16 +30,16 @@ MAX_RUNS = 1000
 
 @plain_dataclass(frozen=True)
 class Capacity:
-    """Device memory of a run: bytes, a fraction of the trace's footprint, or (neither) what the device has."""
+    """Memory of a run: bytes, a fraction of the trace's footprint, or (neither) what the device (or host) has."""
 
     bytes: int | None = None
     fraction: float | None = None
 
-    def resolve(self, footprint: int, device: int) -> int:
-        """Bytes, given the footprint (peak of live bytes) of the trace and what the device offers."""
+    def resolve(self, footprint: int, machine: int) -> int:
+        """Bytes, given the footprint (peak of live bytes) of the trace and what the machine offers."""
         if self.fraction is not None:
             return math.ceil(self.fraction * footprint)
-        return device if self.bytes is None else self.bytes
+        return machine if self.bytes is None else self.bytes
 
     def __str__(self) -> str:
         if self.fraction is not None:
@@ -135,7 +135,7 @@ _POLICY = {"type": ["string", "object"], "description": "name, name(parameter=va
 _MEMORY = {
     "type": "string",
     "pattern": rf"^(\s*capacity\s*|{quantity_pattern(BYTES)}|{quantity_pattern(FRACTION)})$",
-    "description": "a size (32 GiB), a share of the trace's footprint (60 %), or: capacity",
+    "description": "a size (32 GiB), a share of the trace's footprint (60 %), or capacity: what the machine has",
 }
 
 
@@ -196,6 +196,9 @@ class Experiment:
     trace: Traces
     profile: Profiles
     memory: Memory = (Capacity(),)
+    """Device memory that the program may use."""
+    host_memory: Memory = (Capacity(),)
+    """Host memory that swapped bytes may use; absent: what the profile's host has."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     policies: Policies = Policies()
@@ -205,7 +208,7 @@ class Experiment:
     options: Options = Options()
     bounds: StrictBool = True
     """Also run: no memory limit, oracle eviction; and compute the traffic bound."""
-    figures: tuple[Figure, ...] = ("comparison", "memory", "time")
+    figures: tuple[Figure, ...] = ("policy_comparison", "memory_over_time", "time_breakdown")
     max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS
     """A larger grid is refused as a mistake."""
 
@@ -220,6 +223,7 @@ class RunSpec:
     trace: str
     profile: str
     memory: Capacity
+    host_memory: Capacity
     place: PolicySpec
     evict: PolicySpec
     prefetch: PolicySpec
@@ -232,6 +236,7 @@ class RunSpec:
             "trace": self.trace,
             "profile": self.profile,
             "memory": str(self.memory),
+            "host_memory": str(self.host_memory),
             "place": str(self.place),
             "evict": str(self.evict),
             "prefetch": str(self.prefetch),
@@ -264,10 +269,10 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
         )
     log = experiment.options.log
     return [
-        RunSpec(trace, profile, memory, place, evict, prefetch, seed, log)
-        for trace, profile, memory, place, evict, prefetch, seed in product(*_axes(experiment))
+        RunSpec(trace, profile, memory, host, place, evict, prefetch, seed, log)
+        for trace, profile, memory, host, place, evict, prefetch, seed in product(*_axes(experiment))
     ]
 
 
 def _axes(e: Experiment) -> tuple[tuple[Any, ...], ...]:
-    return e.trace, e.profile, e.memory, e.policies.place, e.policies.evict, e.policies.prefetch, e.seed
+    return e.trace, e.profile, e.memory, e.host_memory, e.policies.place, e.policies.evict, e.policies.prefetch, e.seed

@@ -5,6 +5,7 @@ Values are held in base units: bytes (int), bytes/s, ns, flop/s, Hz, W (float).
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from gpusim.config import document, fields, validate
 from gpusim.config.fields import STRICT, refuse
+from gpusim.errors import ProfileError, suggest
 from gpusim.hardware.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
 
 Word = Annotated[str, Field(min_length=1)]
@@ -209,6 +211,32 @@ def load_file(path: Path) -> Profile:
     doc = document.read(path)
     sources: Any = doc.data.get("sources") if isinstance(doc.data, dict) else None
     return validate.build(Profile, doc, context=sources if isinstance(sources, dict) else {})
+
+
+def changed(profile: Profile, path: str, value: float) -> Profile:
+    """A copy in which the number at `path` ("host.capacity", "link.h2d") is `value`, in base units.
+
+    It counts as estimated, its source reads "given".  Raises ProfileError for a path that leads to no number.
+    """
+    new: Profile = _changed(profile, path.split("."), value, path)
+    return new
+
+
+def _changed(part: Any, steps: list[str], value: float, path: str) -> Any:
+    new = copy.copy(part)
+    if isinstance(part, Quantity) and not steps:
+        for name, given in {"value": value, "basis": "estimated", "source": "given", "low": None, "high": None}.items():
+            object.__setattr__(new, name, given)  # frozen for everybody else; the text of units is not read again
+        return new
+    known = part if isinstance(part, dict) else {f: getattr(part, f) for f in getattr(part, "__dataclass_fields__", ())}
+    if not steps or isinstance(part, Quantity) or known.get(steps[0]) is None:
+        hint = "" if not steps or isinstance(part, Quantity) else suggest(steps[0], known)
+        raise ProfileError(f"'{path}' is not a number of a profile", hint=hint)
+    item = _changed(known[steps[0]], steps[1:], value, path)
+    if isinstance(part, dict):
+        return part | {steps[0]: item}
+    object.__setattr__(new, steps[0], item)
+    return new
 
 
 def _no_faster(name: str, quantity: Quantity, limit: str, most: Quantity) -> None:
