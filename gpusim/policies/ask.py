@@ -1,8 +1,8 @@
 """Eviction policies in plain Python: what the engine tells them, and what it asks.
 
-The compiled island does not call Python.  It collects what happened and stops when it needs room; then the control plane
-hands over the events and asks for victims.  One answer may name as many victims as the policy likes, which is what makes
-this fast; the engine uses them in that order until there is room, and asks again when they were too few.
+The compiled island does not call Python.  It collects what happened and stops when it needs room; then the control
+plane hands over the events and asks for victims.  One answer may name as many victims as the policy likes, which is what
+makes this fast; the engine uses them in that order until there is room, and asks again when they were too few.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.errors import PolicyError
+from gpusim.policies.compiled import F64, I64, U8
 from gpusim.policies.entry import Entry, Number
-
-I64, F64, U8 = npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.uint8]
 
 # Kinds of events.
 INSERT, TOUCH, EVICTED, FREED = range(4)

@@ -1,4 +1,4 @@
-"""Verbs of policies: compiled for their contract's signature when their module is imported, found again on disk."""
+"""How verbs of policies are compiled: for their contract's signature, found again on disk by the next process."""
 
 from __future__ import annotations
 
@@ -19,34 +19,43 @@ U8 = npt.NDArray[np.uint8]
 
 
 @cache
-def _shared() -> bytes:
-    """The helpers that verbs inline live in the files beside this one."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.digest()
+def _digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def stamp(*files: str) -> str:
+    """A digest of these files and of the helpers beside this one, which verbs inline."""
+    shared = sorted(str(f) for f in Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256("".join(_digest(f) for f in [*shared, *files]).encode()).hexdigest()
+
+
+def cached(function: Callable[..., Any], content: str, signature: Any = None) -> Any:
+    """The compiled function, kept on disk as long as `content` is the same.
+
+    Numba's cache watches only the file of the function itself, which says nothing of the helpers that are inlined.
+    With a signature it is compiled now and for nothing else, without one at the first call.
+    """
+    if config.DISABLE_JIT:
+        return function
+    dispatcher = njit(function)
+    dispatcher.enable_caching()
+    dispatcher._cache._cache_file._source_stamp = content
+    if signature is not None:
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+    return dispatcher
 
 
 def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a verb: compiled now for `signature`, cached on disk; plain Python without numba's compiler.
-
-    Numba's cache watches only the file of the function itself; the stamp also covers the helpers it may inline.
-    """
-
-    def compile_now(function: Callable[..., Any]) -> Any:
-        if config.DISABLE_JIT:
-            return function
-        dispatcher = njit(function)
-        dispatcher.enable_caching()
-        own = Path(function.__code__.co_filename).read_bytes()
-        dispatcher._cache._cache_file._source_stamp = hashlib.sha256(own + _shared()).hexdigest()
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-        return dispatcher
-
-    return compile_now
+    """Decorate a verb: compiled for `signature` when its module is imported; plain Python without numba's compiler."""
+    return lambda function: cached(function, stamp(function.__code__.co_filename), signature)
 
 
 def helper(function: Callable[..., Any]) -> Any:
     """Decorate what verbs call: compiled as part of its caller, wherever that is."""
-    return njit(function)
+    return njit(function, forceinline=True)
+
+
+def inlined(function: Any) -> Any:
+    """A verb as a helper: of any argument types, compiled into whoever calls it."""
+    return njit(getattr(function, "py_func", function), forceinline=True)

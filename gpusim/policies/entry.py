@@ -1,6 +1,7 @@
 """One line of `gpusim policies`: what there is to say about a policy before it is compiled.
 
-A built-in is one file `policies/<kind>/<name>.py`, found by being there.  It is read, not imported, until a run names it.
+A built-in is one file `policies/<kind>/<name>.py`, found by being there.  It is read, not imported, until a run names
+it.
 The file is either
 
 * a function of facts, decorated as a user would (see `gpusim.policies.user`), or
@@ -14,6 +15,7 @@ The file is either
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -90,10 +92,9 @@ def split_help(docstring: str) -> tuple[str, str]:
 
 def check_number(value: object, name: str, policy: str, default: Number, where: str = "") -> Number:
     """The value of a parameter as its default's type; PolicyError when it is no such number."""
-    wanted = "a whole number" if isinstance(default, int) else "a number"
-    good = isinstance(value, int | float) and not isinstance(value, bool) and value == value
-    if good and isinstance(default, int) and int(value) != value:  # type: ignore[call-overload]
-        good = False
-    if not good:
+    whole = isinstance(default, int)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not number or (whole and value % 1):  # type: ignore[operator]
+        wanted = "a whole number" if whole else "a number"
         raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where)
     return type(default)(value)  # type: ignore[arg-type]

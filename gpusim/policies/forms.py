@@ -9,16 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.errors import PolicyError
 from gpusim.policies import contract
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk
-from gpusim.policies.compiled import verb
+from gpusim.policies.compiled import F64, verb
 from gpusim.policies.entry import Entry, Number
 from gpusim.policies.scores import compile_score, no_score
-
-I64, F64 = npt.NDArray[np.int64], npt.NDArray[np.float64]
 
 VERBS: dict[str, dict[str, Any]] = {
     "evict": {"insert": contract.INSERT, "touch": contract.TOUCH, "remove": contract.REMOVE, "victim": contract.VICTIM},
@@ -120,6 +117,8 @@ def build(entry: Entry, values: Mapping[str, Number]) -> Policy:
         target = getattr(module, entry.name, module)
     params = np.array([float(values[name]) for name in entry.parameters], np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
+    if entry.kind != "plan":
+        common["module"] = module
     if entry.kind == "plan":
         return PlanPolicy(**common, state=target)
     if entry.kind == "evict" and inspect.isfunction(target):
@@ -128,11 +127,11 @@ def build(entry: Entry, values: Mapping[str, Number]) -> Policy:
         return _asked(common, lambda: ObjectAsk(entry, target, values))
     verbs = _verbs(entry, target)
     if entry.kind == "place":
-        return PlacePolicy(**common, **verbs, module=module)
+        return PlacePolicy(**common, **verbs)
     if entry.kind == "prefetch":
-        return PrefetchPolicy(**common, **verbs, module=module)
+        return PrefetchPolicy(**common, **verbs)
     form = getattr(target, "FORM", "ordered")
-    return EvictPolicy(**common, **verbs, form=form, touches=getattr(target, "TOUCHES", True), module=module)
+    return EvictPolicy(**common, **verbs, form=form, touches=getattr(target, "TOUCHES", True))
 
 
 def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:

@@ -1,4 +1,7 @@
-"""A counter from 0 to 3 per unit, 32 to a word: the whole table of a million units stays in the second-level cache."""
+"""A counter from 0 to 3 per unit, 16 to a word, so that the table of a million units stays in the second-level cache.
+
+Words may be int64 or int32 (a replay of small pages uses the latter).
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,24 @@ from gpusim.policies.compiled import I64, helper
 
 def words(n_units: int) -> int:
     """Length of the table in words."""
-    return n_units // 32 + 1
-
-
-@helper
-def mark(S: I64, m: int, unit: int) -> None:
-    """Counter |= 1, in the table at word m: a reference bit."""
-    S[m + (unit >> 5)] |= np.int64(1) << ((unit & 31) << 1)
+    return n_units // 16 + 1
 
 
 @helper
 def read(S: I64, m: int, unit: int) -> int:
-    return (S[m + (unit >> 5)] >> ((unit & 31) << 1)) & 3
+    """The unit's counter, in the table at word m."""
+    return (S[np.uint64(m + (unit >> 4))] >> ((unit & 15) << 1)) & 3
 
 
 @helper
 def write(S: I64, m: int, unit: int, value: int) -> None:
-    shift = (unit & 31) << 1
-    S[m + (unit >> 5)] = (S[m + (unit >> 5)] & ~(np.int64(3) << shift)) | (np.int64(value) << shift)
+    shift = (unit & 15) << 1
+    word = np.uint64(m + (unit >> 4))
+    S[word] = (S[word] & ~(np.int64(3) << shift)) | (np.int64(value) << shift)
+
+
+@helper
+def mark(S: I64, m: int, unit: int) -> None:
+    """Counter |= 1: a reference bit."""
+    word = np.uint64(m + (unit >> 4))
+    S[word] |= np.int64(1) << ((unit & 15) << 1)

@@ -4,8 +4,9 @@
     get("prefetch", "next_k(k=4)")   the policy, compiled (or found in numba's cache)
     load_user_file("mine.py")        adds the policies decorated in the file, answers their entries
 
-A built-in is found by being a file in `policies/<kind>/`.  A user's policy comes from a file (`use:` of an experiment), from
-an installed package (entry-point group `gpusim.policies`: a module to import), or from the running program (a decorator).
+A built-in is found by being a file in `policies/<kind>/`.  A user's policy comes from a file (`use:` of an experiment),
+from an installed package (entry-point group `gpusim.policies`: a module to import), or from the running program (a
+decorator).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def _installed() -> None:
         try:
             point.load()
         except Exception as error:
-            raise PolicyError(f"the installed policies '{point.name}' ({point.value}) cannot be loaded: {error}") from error
+            message = f"the installed policies '{point.name}' ({point.value}) cannot be loaded: {error}"
+            raise PolicyError(message) from error
 
 
 def entries(kind: str = "") -> list[Entry]:
@@ -133,7 +135,7 @@ def _number(text: str, key: str, spec: str) -> Number:
 
 
 def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Number]:
-    """All parameters in order: the given values, defaults for the rest; PolicyError for one the policy does not have."""
+    """All parameters in order: given values, defaults for the rest; PolicyError for one the policy does not have."""
     known = dict(entry.parameters)
     if entry.kind == "evict" and "now" in entry.facts:
         known.setdefault("sample", 0)

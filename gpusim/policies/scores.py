@@ -1,7 +1,7 @@
 """From a plain function of named facts to a compiled `score(facts, params)` that the next process finds on disk.
 
-Around the user's function stands a small generated module that picks its arguments out of the two vectors.  Its file name
-carries a hash of the user's source, so that an edit makes a new one; numba keeps the machine code beside it.
+Around the user's function stands a small generated module that picks its arguments out of the two vectors.  Its file
+name carries a hash of the user's source, so that an edit makes a new one; numba keeps the machine code beside it.
 """
 
 from __future__ import annotations

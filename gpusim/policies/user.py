@@ -5,8 +5,8 @@
         \"\"\"Evict large tensors that have waited long.\"\"\"
         return -size * (now - last_use) ** staleness     # the lowest score leaves first
 
-Arguments without default are facts (`gpusim.policies.facts`), those with default are the policy's parameters, the docstring
-is its help.  A class has verbs instead; the arguments of its `__init__` that have a default are the parameters.
+Arguments without default are facts (`gpusim.policies.facts`), those with default are the policy's parameters, the
+docstring is its help.  A class has verbs instead; the arguments of its `__init__` that have a default are the parameters.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def plan(target: T) -> T: ...
 @overload
 def plan(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
 def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
-    """Register an offline plan: a function of (trace, profile, parameters...) that returns a schedule; always an oracle."""
+    """Register an offline plan: a function of (trace, profile, parameters...) to a schedule; always an oracle."""
     return _decorate("plan", target, name, source, knows="future")
 
 
@@ -108,19 +108,17 @@ def _arguments(function: Any, policy: str, where: str) -> tuple[tuple[str, ...],
         if argument.default is argument.empty:
             names.append(argument.name)
         else:
-            default = argument.default
-            parameters[argument.name] = check_number(default, argument.name, policy, 0.0, where) and default or default
+            check_number(argument.default, argument.name, policy, 0.0, where)
+            parameters[argument.name] = argument.default
     return tuple(names), parameters
 
 
 def _class_parameters(cls: Any, policy: str, where: str) -> tuple[tuple[str, ...], dict[str, Number]]:
     if "__init__" in cls.__dict__:
         names, parameters = _arguments(cls.__init__, policy, where)
-        if extra := [n for n in names[1:]]:
-            raise PolicyError(
-                f"policy '{policy}' cannot be made: its __init__ wants '{extra[0]}' without a default", where,
-                "parameters need defaults",
-            )  # fmt: skip
+        if len(names) > 1:
+            message = f"policy '{policy}' cannot be made: its __init__ wants '{names[1]}'"
+            raise PolicyError(message, where, "give parameters a default")
         return (), parameters
     return (), dict(getattr(cls, "PARAMS", {}))
 

@@ -36,20 +36,20 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
 
 @helper
 def _list_of(S: I64, unit: int) -> int:
-    return L1 if abs(S[W + unit]) < S[L2 + queue.START] else L2
+    return L1 if abs(queue.get(S, W + unit)) < S[L2 + queue.START] else L2
 
 
 @helper
 def _forget(S: I64, q: int, ghost: int) -> None:
-    S[W + ghost] = 0
-    S[q + queue.GHOST_BYTES] -= S[S[SIZES] + ghost]
+    queue.put(S, W + ghost, 0)
+    S[q + queue.GHOST_BYTES] -= queue.get(S, S[SIZES] + ghost)
 
 
 @helper
 def _returns(S: I64, X: F64, unit: int) -> None:
     """A miss on a ghost: move the target towards the list that should have kept it (cases II and III of the paper)."""
     b1, b2 = max(S[L1 + queue.GHOST_BYTES], 1), max(S[L2 + queue.GHOST_BYTES], 1)
-    size = S[S[SIZES] + unit]
+    size = queue.get(S, S[SIZES] + unit)
     q = _list_of(S, unit)
     if q == L1:
         X[P] = min(X[P] + max(b2 / b1, 1.0) * size, float(S[CAPACITY]))
@@ -62,11 +62,11 @@ def _returns(S: I64, X: F64, unit: int) -> None:
 
 @verb(INSERT)
 def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    if S[W + unit] < 0:
+    if queue.get(S, W + unit) < 0:
         _returns(S, X, unit)
     q = L2 if S[RETURNS] == unit else L1
     S[RETURNS] = -1
-    S[S[SIZES] + unit] = size
+    queue.put(S, S[SIZES] + unit, size)
     queue.join(S, q, W, unit)
     S[q + queue.BYTES] += size
     return 0
@@ -83,7 +83,7 @@ def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 
 @verb(REMOVE)
 def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    slot = S[W + unit]
+    slot = queue.get(S, W + unit)
     if slot == 0:
         return 0
     q = _list_of(S, unit)
@@ -92,40 +92,35 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
         return 0
     S[q + queue.BYTES] -= size
     if key != 0.0 and S[NO_GHOST] != unit:
-        S[W + unit] = -slot
+        queue.put(S, W + unit, -slot)
         S[q + queue.GHOST_BYTES] += size
     else:
-        S[W + unit] = 0
+        queue.put(S, W + unit, 0)
     S[NO_GHOST] = -1
     return 0
 
 
-@helper
-def _replace(S: I64, X: F64, ghost_of: int, locked: U8) -> int:
-    """REPLACE of the paper."""
-    t1, t2 = S[L1 + queue.BYTES], S[L2 + queue.BYTES]
-    first = L1 if (t1 > 0 and (t1 > X[P] or (t1 == X[P] and ghost_of == L2))) or t2 == 0 else L2
-    unit = queue.oldest(S, first, W, locked)
-    return unit if unit >= 0 else queue.oldest(S, L2 if first == L1 else L1, W, locked)
-
-
 @verb(VICTIM)
 def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
-    if S[W + incoming] < 0:
+    if queue.get(S, W + incoming) < 0:
         _returns(S, X, incoming)
-    if S[RETURNS] == incoming:
-        return _replace(S, X, S[GHOST_OF], locked)
-    # Case IV: a unit that no list remembers.
     t1, b1 = S[L1 + queue.BYTES], S[L1 + queue.GHOST_BYTES]
     t2, b2 = S[L2 + queue.BYTES], S[L2 + queue.GHOST_BYTES]
-    if t1 + b1 + size > S[CAPACITY]:
-        if b1 == 0:
-            unit = queue.oldest(S, L1, W, locked)
-            if unit >= 0:
-                S[NO_GHOST] = unit
-                return unit
-        else:
-            _forget(S, L1, queue.oldest_ghost(S, L1, W))
-    elif t1 + b1 + t2 + b2 >= 2 * S[CAPACITY] and b2 > 0:
-        _forget(S, L2, queue.oldest_ghost(S, L2, W))
-    return _replace(S, X, -1, locked)
+    returns = S[RETURNS] == incoming
+    no_ghost = False
+    if not returns:  # case IV of the paper: no list remembers the unit
+        if t1 + b1 + size > S[CAPACITY]:
+            no_ghost = b1 == 0
+            if not no_ghost:
+                _forget(S, L1, queue.oldest_ghost(S, L1, W))
+        elif t1 + b1 + t2 + b2 >= 2 * S[CAPACITY] and b2 > 0:
+            _forget(S, L2, queue.oldest_ghost(S, L2, W))
+    # REPLACE of the paper.
+    from_t1 = t1 > X[P] or (t1 == X[P] and returns and S[GHOST_OF] == L2)
+    q = L1 if no_ghost or (t1 > 0 and from_t1) or t2 == 0 else L2
+    unit = queue.oldest(S, q, W, locked)
+    if unit < 0:
+        no_ghost = False
+        unit = queue.oldest(S, L1 + L2 - q, W, locked)
+    S[NO_GHOST] = unit if no_ghost else -1
+    return unit

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from gpusim import policy
+from gpusim.policies import horizon as replay  # noqa: F401  the same order when time is the index of a request
 
 
 @policy.evict
@@ -9,6 +10,7 @@ def belady(next_use):  # type: ignore[no-untyped-def]
 
     With different sizes it is still the classical rule, and no longer optimal.
 
-    Source: L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966.
+    Source: L. A. Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
+    1966.
     """
     return -next_use

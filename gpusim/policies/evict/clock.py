@@ -41,8 +41,8 @@ def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 
 @verb(REMOVE)
 def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    if S[W + unit] != 0:
-        S[W + unit] = 0
+    if queue.get(S, W + unit) != 0:
+        queue.put(S, W + unit, 0)
         S[COUNT] -= 1
     return 0
 
@@ -52,7 +52,7 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     # The first round clears every bit, so the second finds any unit that is not locked.
     for _ in range(2 * S[COUNT]):
         unit = queue.front(S, Q, W)
-        if locked[unit] == 0:
+        if locked[np.uint64(unit)] == 0:
             if marks.read(S, S[M], unit) == 0:
                 return unit
             marks.write(S, S[M], unit, 0)

@@ -34,7 +34,7 @@ def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 
 @verb(REMOVE)
 def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    S[W + unit] = 0
+    queue.put(S, W + unit, 0)
     return 0
 
 

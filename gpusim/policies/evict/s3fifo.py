@@ -46,8 +46,8 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
 
 @helper
 def _forget(S: I64, ghost: int) -> None:
-    S[W + ghost] = 0
-    S[SMALL + queue.GHOST_BYTES] -= S[S[SIZES] + ghost]
+    queue.put(S, W + ghost, 0)
+    S[SMALL + queue.GHOST_BYTES] -= queue.get(S, S[SIZES] + ghost)
 
 
 @helper
@@ -60,7 +60,7 @@ def _join(S: I64, q: int, unit: int, size: int) -> None:
 
 @helper
 def _leave(S: I64, q: int, unit: int, size: int) -> None:
-    S[W + unit] = 0
+    queue.put(S, W + unit, 0)
     S[q + queue.BYTES] -= size
     if q == MAIN:
         S[MAIN_COUNT] -= 1
@@ -68,17 +68,17 @@ def _leave(S: I64, q: int, unit: int, size: int) -> None:
 
 @helper
 def _queue_of(S: I64, unit: int) -> int:
-    return SMALL if S[W + unit] < S[MAIN + queue.START] else MAIN
+    return SMALL if queue.get(S, W + unit) < S[MAIN + queue.START] else MAIN
 
 
 @verb(INSERT)
 def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     returns = S[RETURNS] == unit
-    if S[W + unit] < 0:
+    if queue.get(S, W + unit) < 0:
         _forget(S, unit)
         returns = True
     S[RETURNS] = -1
-    S[S[SIZES] + unit] = size
+    queue.put(S, S[SIZES] + unit, size)
     marks.write(S, S[M], unit, 0)
     warming = S[EVICTED] == 0 and S[SMALL + queue.BYTES] >= S[SMALL_CAP]
     _join(S, MAIN if returns or warming or size >= S[SMALL_CAP] else SMALL, unit, size)
@@ -95,7 +95,7 @@ def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 
 @verb(REMOVE)
 def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    slot = S[W + unit]
+    slot = queue.get(S, W + unit)
     if slot < 0:
         _forget(S, unit)
     if slot <= 0:
@@ -105,7 +105,7 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     if q == SMALL and key != 0.0 and size <= S[GHOST_CAP]:
         while S[SMALL + queue.GHOST_BYTES] + size > S[GHOST_CAP]:
             _forget(S, queue.oldest_ghost(S, SMALL, W))
-        S[W + unit] = -slot
+        queue.put(S, W + unit, -slot)
         S[SMALL + queue.GHOST_BYTES] += size
     return 0
 
@@ -116,7 +116,7 @@ def _victim_of_small(S: I64, locked: U8) -> int:
         unit = queue.oldest(S, SMALL, W, locked)
         if unit < 0 or marks.read(S, S[M], unit) < S[PROMOTE]:
             return unit
-        size = S[S[SIZES] + unit]
+        size = queue.get(S, S[SIZES] + unit)
         _leave(S, SMALL, unit, size)
         marks.write(S, S[M], unit, 0)
         _join(S, MAIN, unit, size)
@@ -127,7 +127,7 @@ def _victim_of_main(S: I64, locked: U8) -> int:
     # Three rounds bring every counter to zero; locked units go round unchanged.
     for _ in range(4 * S[MAIN_COUNT]):
         unit = queue.front(S, MAIN, W)
-        if locked[unit] == 0:
+        if locked[np.uint64(unit)] == 0:
             count = marks.read(S, S[M], unit)
             if count == 0:
                 return unit
@@ -139,11 +139,13 @@ def _victim_of_main(S: I64, locked: U8) -> int:
 @verb(VICTIM)
 def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     S[EVICTED] = 1
-    if S[W + incoming] < 0:
+    if queue.get(S, W + incoming) < 0:
         _forget(S, incoming)
         S[RETURNS] = incoming
-    if S[MAIN + queue.BYTES] <= S[MAIN_CAP]:
-        unit = _victim_of_small(S, locked)
-        return unit if unit >= 0 else _victim_of_main(S, locked)
-    unit = _victim_of_main(S, locked)
-    return unit if unit >= 0 else _victim_of_small(S, locked)
+    q = SMALL if S[MAIN + queue.BYTES] <= S[MAIN_CAP] else MAIN
+    for _ in range(2):
+        unit = _victim_of_small(S, locked) if q == SMALL else _victim_of_main(S, locked)
+        if unit >= 0:
+            return unit
+        q = SMALL + MAIN - q
+    return -1

@@ -43,8 +43,8 @@ def touch(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 
 @verb(REMOVE)
 def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
-    if S[W + unit] != 0:
-        S[W + unit] = 0
+    if queue.get(S, W + unit) != 0:
+        queue.put(S, W + unit, 0)
         S[COUNT] -= 1
     return 0
 
@@ -69,7 +69,7 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
         _settle(S)
         unit = S[S[Q + HAND]]
         S[Q + HAND] += 1
-        if locked[unit] == 0:
+        if locked[np.uint64(unit)] == 0:
             if marks.read(S, S[M], unit) == 0:
                 _settle(S)  # now: a unit that arrives after this eviction is not ahead of the hand
                 return unit
