@@ -1,14 +1,13 @@
 """Does an experiment's YAML become the grid that it says, and is every mistake in it told at its place?"""
 
-import json
 import math
 import subprocess
 import sys
 
 import pytest
 
-from gpusim.config import find, schema
-from gpusim.config.experiment import Capacity, Experiment, PolicySpec, expand, size
+from gpusim.config import find
+from gpusim.config.experiment import Capacity, PolicySpec, expand, size
 from gpusim.config.load import load_experiment
 from gpusim.errors import ConfigError, GridError, PolicyError, TraceError
 
@@ -248,21 +247,15 @@ def test_where_is_a_name_looked_for(tmp_path, monkeypatch):
         find.find("trace", "")
 
 
-@pytest.mark.parametrize("which", list(schema.MODELS))
-def test_are_the_schema_files_up_to_date(which):
-    path = schema.FOLDER / f"{which}.schema.json"
-    assert path.read_text(encoding="utf-8") == schema.text(which), "python -m gpusim.config.schema"
-
-
-def test_does_the_schema_know_the_keys_and_what_they_mean():
-    made = json.loads(schema.text("experiment"))
-    assert set(made["properties"]) == set(Experiment.__dataclass_fields__)
-    assert made["additionalProperties"] is False
-    assert made["required"] == ["question", "trace", "profile"]
-    assert "default" not in schema.text("experiment")
-    rate = json.loads(schema.text("profile"))["$defs"]["Rate"]["properties"]["value"]
-    assert rate["type"] == "string"
-    assert "450 GB/s" in rate["description"]
+def test_are_shipped_names_found_without_a_checkout(tmp_path, monkeypatch):
+    """As in a wheel: the package lies in site-packages, its data below it, and no pyproject.toml beside it."""
+    shipped = tmp_path / "site-packages" / "gpusim" / "_shipped" / "hardware_profiles"
+    shipped.mkdir(parents=True)
+    (shipped / "mine.yaml").write_text("")
+    monkeypatch.setattr(find, "_PACKAGE", tmp_path / "site-packages" / "gpusim")
+    assert find.names("profile") == ["mine"]
+    assert find.find("profile", "mine") == shipped / "mine.yaml"
+    assert find.names("trace") == []
 
 
 def test_is_the_fraction_exact_enough():
