@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.core import heap, state
+from gpusim.core import state
 from gpusim.core.island import run_until
 from gpusim.core.log import LOG
 from gpusim.core.state import COPY, ENDED, NEVER, Island, Policies, Program
@@ -41,6 +41,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT), table(state.RECENTLY_FREED, state.FREED),
         np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
     )  # fmt: skip
+    moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
         queues["base"][f], queues["slots"][f], queues["curve"][f], queues["rate"][f] = f, 1, -1, math.inf
@@ -48,7 +49,10 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1
         routes += [names.index(name) for name in flow["route"]]
         activities["kind"][f], activities["queue"][f], activities["bytes"][f] = COPY, f, flow["size"]
-        heap.push(island, round((flow["start"] + latency) * 1e9), state.E_MOVE, f)
+        moves.append((round((flow["start"] + latency) * 1e9), f, state.E_MOVE, f))
+    for i, event in enumerate(sorted(moves)):  # in order, which is a heap
+        island.heap[i] = event
+    control["events"] = n
     program = Program(
         table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64),
         np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.array(routes, np.int64), np.zeros((1, 2, 1)),
@@ -86,7 +90,7 @@ def test_an_end_is_seen_at_the_first_tick_at_which_it_is_true() -> None:
 
 
 def test_a_chain_of_ends_does_not_gather_rounding() -> None:
-    """A hundred flows of 100 bytes that end one after the other on one link: the last ends when all bytes are through."""
+    """A hundred flows of 100 bytes that end one after the other on a link: the last ends when all bytes are through."""
     flows = [{"name": str(i), "start": 0.0, "size": 100 * (i + 1), "route": ["l"]} for i in range(100)]
     ends = play({"links": [{"name": "l", "bandwidth": 3e9, "latency": 0.0}], "flows": flows})
     assert ends["99"] == math.ceil(100 * 5050 / 3)

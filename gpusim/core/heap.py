@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from gpusim.core.jit import kernel
 from gpusim.core.state import Island
 
 
-@njit
+@kernel
 def push(isl: Island, time: int, kind: int, arg: int) -> None:
     """Schedule an event; its kind is its priority at equal times."""
     c = isl.control[0]
@@ -32,7 +31,7 @@ def push(isl: Island, time: int, kind: int, arg: int) -> None:
     e.arg = arg
 
 
-@njit
+@kernel
 def pop(isl: Island) -> Any:
     """Remove the first event; returns (time, kind, arg)."""
     c = isl.control[0]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
-from numba import njit, types
+from numba import types
 
 from gpusim.core import heap, links, log, queues, residency
-from gpusim.core.jit import entry, verb
+from gpusim.core.jit import entry, kernel, verb
 from gpusim.core.residency import IN_USE, LOCKED, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
     DRAIN,
@@ -40,7 +40,7 @@ from gpusim.core.state import (
     Program,
 )
 from gpusim.policies import contract
-from gpusim.policies.contract import DEVICE, HELD, HOST, ROUNDED
+from gpusim.policies.contract import HELD, HOST, ROUNDED
 
 as_propose, as_note = verb(contract.PROPOSE), verb(contract.NOTE)
 
@@ -48,8 +48,8 @@ as_propose, as_note = verb(contract.PROPOSE), verb(contract.NOTE)
 # --- the host -------------------------------------------------------------------------------------------------------------
 
 
-@njit
-def issue_alloc(isl: Island, prog: Program, pol: Policies, h: object, u: int, stream: int) -> int:
+@kernel
+def issue_alloc(isl: Island, prog: Program, pol: Policies, h: Any, u: int, stream: int) -> int:
     """A tensor begins."""
     c = isl.control[0]
     unit = isl.units[u]
@@ -68,7 +68,7 @@ def issue_alloc(isl: Island, prog: Program, pol: Policies, h: object, u: int, st
     return reason
 
 
-@njit
+@kernel
 def unlock(isl: Island) -> None:
     c = isl.control[0]
     for i in range(c.locked):
@@ -76,7 +76,7 @@ def unlock(isl: Island) -> None:
     c.locked = 0
 
 
-@njit
+@kernel
 def lock(isl: Island, u: int) -> None:
     c = isl.control[0]
     if isl.flags[LOCKED, u] == 0:
@@ -85,8 +85,8 @@ def lock(isl: Island, u: int) -> None:
         c.locked += 1
 
 
-@njit
-def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, stream: int) -> int:
+@kernel
+def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> int:
     """Bring in what the operator uses, then submit its kernel.  Stops and repeats are harmless until the submission."""
     c, n = isl.control[0], isl.counts[0]
     if queues.full(isl, stream) or queues.full(isl, c.q_in) or queues.full(isl, c.q_out):
@@ -157,8 +157,8 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
     return 0
 
 
-@njit
-def prefetch(isl: Island, prog: Program, pol: Policies, h: object, o: int, stream: int) -> None:
+@kernel
+def prefetch(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
     """Bring in what the policy proposes, as far as room can be made without evicting what it proposes or uses now."""
     c = isl.control[0]
     proposed = isl.lists[PROPOSED]
@@ -177,7 +177,7 @@ def prefetch(isl: Island, prog: Program, pol: Policies, h: object, o: int, strea
                 break
 
 
-@njit
+@kernel
 def sample(isl: Island, pol: Policies) -> None:
     """One row per stretch of the program: the moment at which most was allocated in it."""
     c, n = isl.control[0], isl.counts[0]
@@ -193,8 +193,8 @@ def sample(isl: Island, pol: Policies) -> None:
         s.allocated, s.reserved, s.requested = pol.place[ROUNDED], pol.place[HELD], n.requested
 
 
-@njit
-def issue(isl: Island, prog: Program, pol: Policies, h: object) -> int:
+@kernel
+def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     """One instruction of a host.  Returns 0, or the reason to stop before it."""
     c = isl.control[0]
     if h.pc == h.end:
@@ -237,7 +237,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: object) -> int:
 # --- the loop -------------------------------------------------------------------------------------------------------------
 
 
-@njit
+@kernel
 def end_flows(isl: Island, prog: Program, pol: Policies) -> None:
     """Every flow that has ended by now ends, in the order of the exact times."""
     row = links.take_ended(isl, prog)
@@ -247,7 +247,7 @@ def end_flows(isl: Island, prog: Program, pol: Policies) -> None:
     links.reschedule(isl, prog)
 
 
-@njit
+@kernel
 def dispatch(isl: Island, prog: Program, pol: Policies) -> None:
     """The next event of the heap happens."""
     c = isl.control[0]

@@ -25,13 +25,18 @@ def _stamp() -> str:
     return digest.hexdigest()
 
 
+# Decorates a function that only other kernels call.  Without doors to Python and without reference counts (kernels make no
+# arrays) the island compiles in half of the time.  Python must not call one, only entries have that door.
+kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+
+
 def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate an entry point of the island: compiled for `signature`, cached on disk, plain Python without numba's compiler."""
 
     def compile_now(function: Callable[..., Any]) -> Any:
         if config.DISABLE_JIT:
             return function
-        dispatcher = njit(function)
+        dispatcher = njit(_nrt=False, error_model="numpy")(function)
         dispatcher.enable_caching()
         # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
         dispatcher._cache._cache_file._source_stamp = _stamp()

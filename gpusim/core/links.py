@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from gpusim.core.jit import kernel
 from gpusim.core.state import NEVER, Island, Program
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
 
 
-@njit
+@kernel
 def share(isl: Island, prog: Program) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
     n = isl.control[0].flows
     flow, link, queues, route = isl.flow, isl.link, isl.queues, prog.route
-    for l in range(link.size):
-        link[l].left = link[l].rate
-        link[l].users = 0
+    for i in range(link.size):
+        link[i].left = link[i].rate
+        link[i].users = 0
     for f in range(n):
         flow[f].fixed = 0
         q = queues[flow[f].queue]
@@ -32,9 +31,9 @@ def share(isl: Island, prog: Program) -> None:
     open_flows = n
     while open_flows > 0:
         level = math.inf
-        for l in range(link.size):
-            if link[l].users > 0:
-                level = min(level, link[l].left / link[l].users)
+        for i in range(link.size):
+            if link[i].users > 0:
+                level = min(level, link[i].left / link[i].users)
         for f in range(n):
             if flow[f].fixed == 0:
                 level = min(level, flow[f].cap)
@@ -46,8 +45,8 @@ def share(isl: Island, prog: Program) -> None:
                 bound = x.cap <= tight
                 q = queues[x.queue]
                 for r in range(q.route, q.route_end):
-                    l = route[r]
-                    bound = bound or link[l].left <= tight * link[l].users
+                    k = link[route[r]]
+                    bound = bound or k.left <= tight * k.users
                 if bound:
                     x.fixed = 2
         for f in range(n):
@@ -63,7 +62,7 @@ def share(isl: Island, prog: Program) -> None:
                     k.users -= 1
 
 
-@njit
+@kernel
 def first_end(isl: Island) -> float:
     """The exact time at which the next flow ends, ns; infinite without flows."""
     c = isl.control[0]
@@ -73,7 +72,7 @@ def first_end(isl: Island) -> float:
     return end
 
 
-@njit
+@kernel
 def advance(isl: Island, time: float) -> None:
     """Let all flows run up to `time`, ns."""
     c = isl.control[0]
@@ -85,17 +84,17 @@ def advance(isl: Island, time: float) -> None:
         c.fluid_time = time
 
 
-@njit
+@kernel
 def reschedule(isl: Island, prog: Program) -> None:
     """Share the links anew and note the tick that will see the next end."""
     c = isl.control[0]
     c.fluid_tick = NEVER
     if c.flows > 0:
         share(isl, prog)
-        c.fluid_tick = max(int(math.ceil(first_end(isl) - SAME_INSTANT)), c.now)
+        c.fluid_tick = max(math.ceil(first_end(isl) - SAME_INSTANT), c.now)
 
 
-@njit
+@kernel
 def begin(isl: Island, prog: Program, activity: int, queue: int, size: float, cap: float) -> None:
     """A copy starts to move `size` bytes now."""
     c = isl.control[0]
@@ -108,7 +107,7 @@ def begin(isl: Island, prog: Program, activity: int, queue: int, size: float, ca
     reschedule(isl, prog)
 
 
-@njit
+@kernel
 def take_ended(isl: Island, prog: Program) -> int:
     """Remove one flow that has ended by now, at its exact time; returns its activity, or -1 when none has."""
     c = isl.control[0]

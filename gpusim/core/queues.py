@@ -7,10 +7,10 @@ activities are done.  Queues complete in order as far as waiting is concerned, s
 from __future__ import annotations
 
 import math
-
-from numba import njit
+from typing import Any
 
 from gpusim.core import heap, links, log
+from gpusim.core.jit import kernel
 from gpusim.core.state import (
     COPY,
     DRAIN,
@@ -27,7 +27,7 @@ from gpusim.core.state import (
 )
 
 
-@njit
+@kernel
 def record(isl: Island, pol: Policies, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
     """Append to the event log, if there is one; the loop makes sure that there is room."""
     c = isl.control[0]
@@ -37,7 +37,7 @@ def record(isl: Island, pol: Policies, time: int, kind: int, a: int, b: int, add
         e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
 
 
-@njit
+@kernel
 def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, time: int) -> int:
     """Append an activity to queue q with no needs yet; returns its row."""
     c = isl.control[0]
@@ -53,14 +53,14 @@ def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, t
     return row
 
 
-@njit
-def wait_for(isl: Island, row: int, needs: object) -> None:
+@kernel
+def wait_for(isl: Island, row: int, needs: Any) -> None:
     """The activity needs these as well; needs: int64[Q]."""
     for k in range(isl.control[0].queues):
         isl.need[row, k] = max(isl.need[row, k], needs[k])
 
 
-@njit
+@kernel
 def done_time(isl: Island, k: int, count: int) -> int:
     """When the count-th activity of queue k ended, ns; -1 when that is so long ago that its row is in use again."""
     queue = isl.queues[k]
@@ -69,7 +69,7 @@ def done_time(isl: Island, k: int, count: int) -> int:
     return isl.activities[queue.base + ((count - 1) & queue.mask)].end
 
 
-@njit
+@kernel
 def account_stall(isl: Island, row: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
@@ -120,8 +120,8 @@ def account_stall(isl: Island, row: int) -> None:
         at = until
 
 
-@njit
-def own_rate(prog: Program, queue: object, size: int) -> float:
+@kernel
+def own_rate(prog: Program, queue: Any, size: int) -> float:
     """The rate that a copy of this size reaches alone once it moves, bytes/ns: the engine's, or less by its size curve."""
     if queue.curve < 0:
         return queue.rate
@@ -144,7 +144,7 @@ def own_rate(prog: Program, queue: object, size: int) -> float:
     return size / moving
 
 
-@njit
+@kernel
 def start_ready(isl: Island, pol: Policies, q: int) -> None:
     """Start what can be started in queue q now."""
     c, n = isl.control[0], isl.counts[0]
@@ -173,14 +173,14 @@ def start_ready(isl: Island, pol: Policies, q: int) -> None:
             heap.push(isl, c.now + queue.latency, E_MOVE, row)
 
 
-@njit
+@kernel
 def move(isl: Island, prog: Program, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
     links.begin(isl, prog, row, a.queue, float(a.bytes), own_rate(prog, isl.queues[a.queue], a.bytes))
 
 
-@njit
+@kernel
 def finish(isl: Island, pol: Policies, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
     c, n = isl.control[0], isl.counts[0]
@@ -203,23 +203,23 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     wake_hosts(isl)
 
 
-@njit
+@kernel
 def idle(isl: Island) -> bool:
     """True when every submitted activity is done."""
+    busy = 0
     for k in range(isl.control[0].queues):
-        if isl.queues[k].done < isl.queues[k].submitted:
-            return False
-    return True
+        busy += isl.queues[k].submitted - isl.queues[k].done
+    return busy == 0
 
 
-@njit
+@kernel
 def full(isl: Island, q: int) -> bool:
     """True when the host is as far ahead of queue q as it may be."""
     queue = isl.queues[q]
     return queue.submitted - queue.done >= queue.limit
 
 
-@njit
+@kernel
 def wake_hosts(isl: Island) -> None:
     """Hosts that wait for the device go on when what they wait for is done."""
     c = isl.control[0]

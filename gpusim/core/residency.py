@@ -6,11 +6,10 @@ All of it is done by the host in program order; the waiting is left to the activ
 from __future__ import annotations
 
 import math
-
-from numba import njit
+from typing import Any
 
 from gpusim.core import log, queues
-from gpusim.core.jit import verb
+from gpusim.core.jit import kernel, verb
 from gpusim.core.state import (
     ASK,
     ASKED,
@@ -43,7 +42,7 @@ RESIDENTS, VICTIMS, PROPOSED, IN_USE = 0, 1, 2, 3   # rows of Island.lists
 # --- what the evict policy hears and says -----------------------------------------------------------------------------
 
 
-@njit
+@kernel
 def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
     """The policy's score of a unit at program time `now`; the facts stand in the order of contract.FACTS."""
     unit = isl.units[u]
@@ -62,7 +61,7 @@ def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
     return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(facts, pol.params)
 
 
-@njit
+@kernel
 def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
     """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
     c = isl.control[0]
@@ -89,7 +88,7 @@ def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
         as_remove(pol.verbs[V_REMOVE, 0], pol.verbs[V_REMOVE, 1])(pol.evict, pol.evict_keys, u, size, key)
 
 
-@njit
+@kernel
 def lowest_score(isl: Island, pol: Policies) -> int:
     """The resident unit with the lowest score now (ties: lowest id), among all or among `sample` drawn ones; -1 if none."""
     c = isl.control[0]
@@ -113,7 +112,7 @@ def lowest_score(isl: Island, pol: Policies) -> int:
     return best
 
 
-@njit
+@kernel
 def choose(isl: Island, pol: Policies, incoming: int) -> int:
     """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
     c = isl.control[0]
@@ -142,7 +141,7 @@ def choose(isl: Island, pol: Policies, incoming: int) -> int:
 # --- blocks -------------------------------------------------------------------------------------------------------------
 
 
-@njit
+@kernel
 def remember_freed(isl: Island, u: int) -> None:
     """Whoever gets the unit's addresses next must wait for the activities that still use them."""
     c = isl.control[0]
@@ -156,7 +155,7 @@ def remember_freed(isl: Island, u: int) -> None:
     c.freed += 1
 
 
-@njit
+@kernel
 def inherit_waits(isl: Island, u: int) -> None:
     """The unit's new block waits for its former users: recent ones by address, older ones as if they all had been here."""
     c = isl.control[0]
@@ -170,8 +169,8 @@ def inherit_waits(isl: Island, u: int) -> None:
                 isl.after[u, k] = max(isl.after[u, k], isl.freed_use[slot, k])
 
 
-@njit
-def pay_device_calls(isl: Island, pol: Policies, h: object) -> None:
+@kernel
+def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
     """The host pays for the device calls of the latest allocator verb; giving memory back waits for the device."""
     c, n = isl.control[0], isl.counts[0]
     calls = pol.place[CALLS]
@@ -195,7 +194,7 @@ def pay_device_calls(isl: Island, pol: Policies, h: object) -> None:
     pol.place[CALLS] = 0
 
 
-@njit
+@kernel
 def update_peaks(isl: Island, pol: Policies) -> None:
     """Keep the maxima, and the fragmentation at them (definitions: fragmentation.py)."""
     n = isl.counts[0]
@@ -209,7 +208,7 @@ def update_peaks(isl: Island, pol: Policies) -> None:
         n.external_at_peak = external(isl, pol)
 
 
-@njit
+@kernel
 def external(isl: Island, pol: Policies) -> float:
     """1 - largest free block / free bytes, of what is held; 0 when nothing is free."""
     free = pol.place[HELD] - pol.place[ROUNDED]
@@ -219,8 +218,8 @@ def external(isl: Island, pol: Policies) -> float:
     return max(0.0, 1.0 - largest / free)
 
 
-@njit
-def take_block(isl: Island, pol: Policies, h: object, u: int, stream: int, may_evict: bool) -> int:
+@kernel
+def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evict: bool) -> int:
     """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
 
     May be called again for the same unit after a stop; what was evicted stays so.
@@ -260,7 +259,7 @@ def take_block(isl: Island, pol: Policies, h: object, u: int, stream: int, may_e
     return 0
 
 
-@njit
+@kernel
 def give_block_back(isl: Island, pol: Policies, u: int) -> None:
     """The unit's block is free for the next in program order."""
     c, n = isl.control[0], isl.counts[0]
@@ -279,7 +278,7 @@ def give_block_back(isl: Island, pol: Policies, u: int) -> None:
 # --- moves --------------------------------------------------------------------------------------------------------------
 
 
-@njit
+@kernel
 def drop_host_copy(isl: Island, pol: Policies, u: int) -> None:
     """The host gives up its copy of a unit."""
     unit, c = isl.units[u], isl.control[0]
@@ -288,7 +287,7 @@ def drop_host_copy(isl: Island, pol: Policies, u: int) -> None:
     queues.record(isl, pol, c.now, log.UNPLACE, u, 1, -1, unit.size)
 
 
-@njit
+@kernel
 def host_room(isl: Island, pol: Policies, size: int) -> bool:
     """Make room in host memory by dropping copies of units that are on the device too; clock order, amortised O(1)."""
     c = isl.control[0]
@@ -302,7 +301,7 @@ def host_room(isl: Island, pol: Policies, size: int) -> bool:
     return c.host_used + size <= c.host_capacity
 
 
-@njit
+@kernel
 def evict(isl: Island, pol: Policies, u: int) -> int:
     """Swap a unit out: copy it to the host unless a valid copy is there.  Returns 0 or HOST_OUT_OF_MEMORY."""
     c, n = isl.control[0], isl.counts[0]
@@ -342,8 +341,8 @@ def evict(isl: Island, pol: Policies, u: int) -> int:
     return 0
 
 
-@njit
-def bring_in(isl: Island, pol: Policies, h: object, u: int, stream: int, prefetched: bool) -> int:
+@kernel
+def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched: bool) -> int:
     """Swap a unit in.  Returns 0 or the reason to stop."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
@@ -367,7 +366,7 @@ def bring_in(isl: Island, pol: Policies, h: object, u: int, stream: int, prefetc
     return 0
 
 
-@njit
+@kernel
 def destroy(isl: Island, pol: Policies, u: int) -> None:
     """The tensor ends: its block and its host copy are free."""
     c, n = isl.control[0], isl.counts[0]

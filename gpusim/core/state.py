@@ -44,14 +44,14 @@ HOST = record(
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
-    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8), ("started", i8), ("done", i8),
-     ("running", i8), ("free_at", i8), ("ready_at", i8), ("latency", i8),
-     ("rate", f8), ("curve", i8), ("route", i8), ("route_end", i8)]
+    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
+     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8), ("latency", i8), ("rate", f8),
+     ("curve", i8), ("route", i8), ("route_end", i8)]
 )  # fmt: skip
 KERNEL, COPY = 0, 1
 ACTIVITY = record(
-    [("kind", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("done", i8),
-     ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+    [("kind", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8),
+     ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
      ("brought", i8)]      # a kernel: the latest prefetched copy it needs, as a count of its queue
 )  # fmt: skip
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gpusim.core import state
 from gpusim.hardware.profile import Profile
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
@@ -37,7 +35,7 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
     }
     rows = int(simulation.island.control[0]["rows"])
     samples = simulation.policies.samples[:rows]
-    timeline = {name: samples[column].copy() for name, column in (("time_ns", "time"), *((n, n) for n in samples.dtype.names[1:]))}
+    timeline = {"time_ns" if name == "time" else name: samples[name].copy() for name in samples.dtype.names}
     return Result(
         spec=spec,
         outcome=OUTCOMES[simulation.reason],
@@ -56,7 +54,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = max(int(n["makespan"]), int(simulation.island.hosts[0]["time"]))
     busy = int(n["busy"])
-    stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in ("swap_in", "swap_out", "alloc", "launch", "sync", "event")}
+    causes = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+    stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
     reserved_peak = int(n["reserved_peak"])
@@ -114,10 +113,11 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
         if profile.memory.unified:
             out["advice"] = "GPU and CPU share this machine's memory: there is nowhere to swap to"
         else:
-            out["advice"] = f"swapped-out tensors need more than the {show_bytes(simulation.machine.host_capacity)} of host memory"
+            have = show_bytes(simulation.machine.host_capacity)
+            out["advice"] = f"swapped-out tensors need more than the {have} of host memory"
         return out
     widest, op = work.widest_operator
-    out["free"], out["largest_free"] = free, int(simulation.place.largest(header))
+    out["free"], out["largest"] = free, int(simulation.place.largest(header))
     if widest > capacity:
         out["advice"] = f"operator {op} alone touches {show_bytes(widest)}, more than the memory; no eviction policy can help"
     elif free >= request:

@@ -131,7 +131,9 @@ def simulate(
     """
     for file in use:
         registry.load_user_file(file)
-    policies = [registry.get(kind, spec) for kind, spec in (("place", place), ("evict", evict), ("prefetch", prefetch))]
+    policies = {
+        kind: registry.get(kind, spec) for kind, spec in (("place", place), ("evict", evict), ("prefetch", prefetch))
+    }
     if work is None:
         if durations is None:
             from gpusim.hardware.roofline import durations as roofline
@@ -139,12 +141,12 @@ def simulate(
             durations = roofline(trace, profile)[0]
         work = workload.build(trace, durations)
     machine = tables.machine(profile, capacity_bytes)
-    simulation = Simulation(work, machine, *policies, seed=seed, log=log)
+    simulation = Simulation(work, machine, **policies, seed=seed, log=log)
     env = simpy.Environment()
     for function in control:
         env.process(function(env, simulation))
     island = env.process(simulation.process(env))
     env.run(until=island)
     if simulation.reason == state.STUCK:
-        raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: this is a bug, please report it")
+        raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: a bug, please report it")
     return outcome.result(simulation, profile, seed)

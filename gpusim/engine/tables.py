@@ -21,7 +21,10 @@ SAMPLES = 4096          # rows of the memory timeline, at most
 LOG_ROOM = 1 << 16      # log records between two visits to Python
 CHUNK = 1 << 20         # instructions in memory at once
 
-FORMS = {"none": state.NO_EVICTION, "ordered": state.ORDERED, "score": state.SCORE, "score_now": state.SCORE_NOW, "ask": state.ASKED}
+FORMS = {
+    "none": state.NO_EVICTION, "ordered": state.ORDERED, "score": state.SCORE, "score_now": state.SCORE_NOW,
+    "ask": state.ASKED,
+}  # fmt: skip
 EVENTS = {
     tr.ALLOC: state.I_ALLOC, tr.FREE: state.I_FREE, tr.OP: state.I_OP, tr.SYNC: state.I_SYNC, tr.RECORD: state.I_RECORD,
     tr.WAIT: state.I_WAIT,

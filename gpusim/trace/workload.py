@@ -69,8 +69,8 @@ def build(trace: Trace, duration: I64) -> Workload:
     )
     duration = np.ascontiguousarray(duration, np.int64)
     clock = np.zeros(len(duration))
-    np.cumsum(duration[:-1], out=clock[1:]) if len(duration) else None
-    acc_next, first, has_data = _next_uses(acc_start, acc_unit, acc_write, clock, trace.read_start, trace.read_id, trace.size)
+    np.cumsum(duration[:-1], out=clock[1:])
+    acc_next, first, has_data = _next_uses(acc_start, acc_unit, clock, trace.read_start, trace.read_id, trace.size)
     return Workload(trace, duration, clock, acc_start, acc_unit, acc_write, acc_next, first, has_data)
 
 
@@ -102,7 +102,7 @@ def _accesses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, te
 
 
 @njit(cache=True)
-def _next_uses(start: Any, unit: Any, write: Any, clock: Any, read_start: Any, read_id: Any, size: Any) -> Any:
+def _next_uses(start: Any, unit: Any, clock: Any, read_start: Any, read_id: Any, size: Any) -> Any:
     first = np.full(size.size, np.inf)
     following = np.empty(unit.size)
     has_data = np.zeros(size.size, np.uint8)
