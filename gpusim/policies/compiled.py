@@ -52,8 +52,11 @@ def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def helper(function: Callable[..., Any]) -> Any:
-    """Decorate what verbs call: compiled as part of its caller, wherever that is."""
-    return njit(function, forceinline=True)
+    """Decorate what verbs call: compiled as part of its caller, wherever that is.
+
+    Helpers make no arrays, so nobody needs to count references to them, which would cost a third of a verb's time.
+    """
+    return njit(function, forceinline=True, _nrt=False)
 
 
 def inlined(function: Any) -> Any:
