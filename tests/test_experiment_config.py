@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +76,7 @@ def test_is_a_run_known_by_the_same_name_in_every_process(write):
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert there.stdout.strip() == run.hash
+    assert replace(run, log=True).hash == run.hash != replace(run, seed=1).hash
 
 
 @pytest.mark.parametrize(

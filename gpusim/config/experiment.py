@@ -246,8 +246,9 @@ class RunSpec:
 
     @property
     def hash(self) -> str:
-        """16 hex digits, the same in every process and on every machine."""
-        return hashlib.sha256(json.dumps(self.plain(), sort_keys=True).encode()).hexdigest()[:16]
+        """16 hex digits for what decides the result, the same in every process and on every machine."""
+        decides = {name: value for name, value in self.plain().items() if name != "log"}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def size(experiment: Experiment) -> int:
