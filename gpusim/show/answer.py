@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.panels import by_line, grouped, mean, oracles
+from gpusim.show.groups import by_line, grouped, mean, oracles
 from gpusim.show.view import ORACLE, ending, human, join, layout, main_metric, number, same
 
 
@@ -122,13 +122,7 @@ def _failures(places: list[Standing]) -> str:
             failed.setdefault((name, how), []).append(p.where)
     by_place: dict[tuple[str, str], list[str]] = {}
     for (name, how), where in failed.items():
-        spot = (
-            ""
-            if where == [""]
-            else f" at {join(where)}"
-            if len(where) <= 2
-            else f" in {len(where)} of {len(places)} places"
-        )
+        spot = "" if where == [""] else f" at {join(where)}" if len(where) <= 2 else f" in {len(where)} of {len(places)} places"
         by_place.setdefault((how, spot), []).append(name)
     return " ".join(f"{join(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items())
 

@@ -1,9 +1,9 @@
-"""Small multiples: which runs share a panel, how panels are laid out, and the parts that several figures draw."""
+"""Small multiples: how panels are laid out, and the parts that several figures draw."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,38 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from gpusim.results.result import Result
 from gpusim.show.style import ALARM, INK, Look
-from gpusim.show.view import ORACLE, is_oracle, line_name, place_name, value
+from gpusim.show.view import ORACLE
 
 MOST_PANELS = 9
-
-
-def grouped(results: Iterable[Result], keys: Sequence[str]) -> dict[str, list[Result]]:
-    """The results by panel name, panels in order of appearance."""
-    panels: dict[str, list[Result]] = {}
-    for result in results:
-        panels.setdefault(place_name(result, keys), []).append(result)
-    return panels
-
-
-def by_line(results: Iterable[Result], lines: Sequence[str]) -> dict[str, list[Result]]:
-    """The results by line name, in order of appearance."""
-    found: dict[str, list[Result]] = {}
-    for result in results:
-        found.setdefault(line_name(result, lines), []).append(result)
-    return found
-
-
-def oracles(results: Iterable[Result], lines: Sequence[str]) -> set[str]:
-    """Names of the lines whose runs read the future."""
-    return {line_name(r, lines) for r in results if is_oracle(r)}
-
-
-def mean(results: Iterable[Result], metric: str) -> float | None:
-    """The mean over repetitions of those that finished."""
-    found = [v for v in (value(r, metric) for r in results) if v is not None]
-    return math.fsum(found) / len(found) if found else None
 
 
 def shape(count: int) -> tuple[int, int]:
@@ -63,10 +35,6 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
         if index + columns >= count:  # nothing below it: it shows the labels of its column
             panel.xaxis.set_tick_params(labelbottom=True)
     return axes[:count]
-
-
-def starred(name: str, oracle: bool) -> str:
-    return f"{name} {ORACLE}" if oracle else name
 
 
 def legend(axes: Sequence[Axes], handles: Sequence[Artist], title: str = "", oracle: bool = False) -> None:

@@ -8,6 +8,7 @@ schemes", 2021), which people with any common colour blindness tell apart; a mar
 from __future__ import annotations
 
 import functools
+import re
 import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,7 @@ RC: dict[str, object] = {
     "svg.hashsalt": "gpusim",  # ids in an SVG would otherwise be random
     "pdf.fonttype": 42,
 }
+_UNIT = re.compile(r"(\d) (?=(?:[KMGT]i)?B\b|[num]?s\b|%|times\b)")
 _KEEP = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx", "datapath")  # not a matter of style
 
 
@@ -119,7 +121,7 @@ _KNOWN = {
     "worst": Look(VERMILION, "P"),
     "buddy": Look(GREEN, "D"),
     "tlsf": Look(WINE, "p"),
-    "size_classes": Look(OLIVE, "<"),
+    "classes": Look(OLIVE, "<"),
     "pytorch": Look(ORANGE, "s"),
 }
 _COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)
@@ -215,8 +217,9 @@ def headline(figure: Figure, question: str, answer: str = "", note: str = "", st
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most `width` characters, broken between words."""
-    return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False) or [""]
+    """Lines of at most `width` characters, broken between words but not between a number and its unit."""
+    kept = _UNIT.sub("\\1\0", " ".join(text.split()))
+    return [line.replace("\0", " ") for line in textwrap.wrap(kept, width, break_on_hyphens=False)] or [""]
 
 
 def empty(figure: Figure, text: str) -> Axes:

@@ -161,9 +161,7 @@ def main_metric(results: Sequence[Result]) -> str:
     slow = [value(r, "slowdown") for r in finished]
     known = [v for v in slow if v is not None]
     if competing == ["place"] and finished:
-        times = (
-            known if len(known) == len(slow) else [v for r in finished if (v := value(r, "makespan_ns")) is not None]
-        )
+        times = known if len(known) == len(slow) else [v for r in finished if (v := value(r, "makespan_ns")) is not None]
         if times and same(min(times), max(times)):
             return "reserved_peak_bytes"
     if not known or len(known) < len(slow) or (not competing and len(results) > 1 and _compares_places(results)):
@@ -200,12 +198,12 @@ def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:
     return chosen, f"{len(chosen)} of {len(results)} runs are shown" + (f": {where}." if where else ".")
 
 
-def run_name(result: Result, keys: Sequence[str]) -> str:
-    """One run among others: its policies, then its place; what it is when nothing varies."""
+def run_name(result: Result, keys: Sequence[str], alone: str = "evict") -> str:
+    """One run among others: its policies, then its place; its policy of kind `alone` when nothing varies."""
     policies = name(result, [key for key in keys if key in POLICIES])
     place = place_name(result, [key for key in keys if key not in POLICIES])
     words = " · ".join(part for part in (policies, place) if part)
-    return words or name(result, [key for key in ("evict",) if key in result.spec]) or "run"
+    return words or name(result, [key for key in (alone,) if key in result.spec]) or "run"
 
 
 def is_oracle(result: Result) -> bool:

@@ -17,8 +17,9 @@ from matplotlib.patches import Patch, Rectangle
 
 from gpusim.core.log import OOM
 from gpusim.results.result import Result
+from gpusim.show.groups import starred
 from gpusim.show.heap import DEVICE, Boxes, Holes, blocks, holes, segments
-from gpusim.show.panels import grid, shape, starred
+from gpusim.show.panels import grid, shape
 from gpusim.show.style import (
     ALARM,
     BLUE,
@@ -55,9 +56,7 @@ RGBA = tuple[float, float, float, float]
 
 
 @styled
-def draw(
-    results: Sequence[Result], question: str = "", categories: Mapping[str, Sequence[str]] | None = None
-) -> Figure:
+def draw(results: Sequence[Result], question: str = "", categories: Mapping[str, Sequence[str]] | None = None) -> Figure:
     """One map per run that kept its event log; a single run also shows free bytes against the largest hole.
 
     categories  trace name -> category of each tensor, to colour blocks by what they hold instead of by their size

@@ -10,7 +10,8 @@ from matplotlib.transforms import ScaledTranslation
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.panels import by_line, grid, mean, oracles, shape, starred
+from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.panels import grid, shape
 from gpusim.show.style import ALARM, HEIGHT, SOFT, Look, canvas, looks
 from gpusim.show.view import Layout, ending, human, main_unit, value
 

@@ -12,7 +12,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.panels import by_line, failed_band, grid, legend, mean, oracles, shape, starred
+from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.panels import failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
 from gpusim.show.view import Layout, ending, kind_of, main_unit, number, scale, value
 
@@ -92,9 +93,7 @@ def _spread(panel: Axes, at: dict[float, list[Result]], metric: str, divisor: fl
         panel.fill_between(columns[0], columns[1], columns[2], color=look.colour, alpha=0.18, lw=0)
 
 
-def _bounds(
-    panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float, has_oracle: bool
-) -> None:
+def _bounds(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float, has_oracle: bool) -> None:
     """The run without limit, and oracle eviction where no line of the figure is an oracle already."""
     if metric not in ("slowdown", "makespan_ns"):
         return

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gpusim.results.result import Result
-from gpusim.show.panels import starred
+from gpusim.show.groups import starred
 from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
 from gpusim.show.view import ending, is_oracle, join, pick, run_name, same, scale, value, varying
 from gpusim.units import show_bytes, show_fraction
@@ -21,7 +21,7 @@ MEASURES: tuple[tuple[str, str, Callable[[Result], float | None]], ...] = (
     ("internal", "lost to rounding", lambda r: value(r, "frag_internal")),
     ("unused at the peak", "1 - utilisation", lambda r: _complement(value(r, "frag_utilisation"))),
     ("external", "outside the largest hole", lambda r: value(r, "frag_external")),
-    ("failures", "enough free, not in one piece", lambda r: value(r, "frag_failures")),
+    ("failures", "enough, not in one piece", lambda r: value(r, "frag_failures")),
 )
 
 
@@ -35,7 +35,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     shown, note = pick(results, MOST)
     keys = varying(shown)
     shown.sort(key=lambda r: (not r.finished, value(r, "reserved_peak_bytes") or 0.0))
-    names = [run_name(r, keys) for r in shown]
+    names = [run_name(r, keys, alone="place") for r in shown]
     look = looks(names, [n for n, r in zip(names, shown, strict=True) if is_oracle(r)])
     rows = max(len(shown), 4)
     figure = canvas(height=max(HEIGHT, 0.22 * rows + 3.9))
@@ -44,12 +44,14 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     for column, (title, meaning, measure) in enumerate(MEASURES):
         panel = figure.add_subplot(layout[0, column], sharey=first)
         first = first or panel
-        _bars(panel, title, meaning, [measure(r) for r in shown], [look[n] for n in names])
+        _bars(panel, title, meaning, [(measure(r), look[n], r.finished) for r, n in zip(shown, names, strict=True)])
         panel.tick_params(axis="y", length=0, labelleft=column == 0)
     assert first is not None
     first.set_yticks(range(len(shown)), [starred(n, is_oracle(r)) for n, r in zip(names, shown, strict=True)])
     first.set_ylim(rows - 0.4, -0.6)
     _over_time(figure.add_subplot(layout[1, :]), shown, names, look)
+    if any(not r.finished for r in shown):
+        note = f"{note} Hatched: until the run stopped.".strip()
     headline(figure, question or "Which allocator wastes least memory?", _answer(shown, names), note)
     return figure
 
@@ -58,16 +60,19 @@ def _complement(share: float | None) -> float | None:
     return None if share is None else 1 - share
 
 
-def _bars(panel: Axes, title: str, meaning: str, values: Sequence[float | None], look: Sequence[Look]) -> None:
+def _bars(panel: Axes, title: str, meaning: str, rows: Sequence[tuple[float | None, Look, bool]]) -> None:
+    """One bar per (value, look, finished); hatched when the run did not finish."""
     panel.set_title(title)
     panel.set_xlabel(meaning, fontsize=8)
     counted = title == "failures"
-    for y, (number, one) in enumerate(zip(values, look, strict=True)):
+    for y, (number, look, finished) in enumerate(rows):
         if number is not None:
-            panel.barh(y, number, 0.66, color=one.colour, gid=f"{title}:{y}")
+            face, hatch = (look.colour, "") if finished else ("white", "////")
+            panel.barh(y, number, 0.66, facecolor=face, edgecolor=look.colour, lw=0.8, hatch=hatch,
+                       hatchcolor=look.colour, gid=f"{title}:{y}")  # fmt: skip
         words = "-" if number is None else f"{number:,.0f}" if counted else show_fraction(number, 2)
         panel.annotate(words, (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
-    largest = max((v for v in values if v is not None), default=0.0)
+    largest = max((v for v, _, _ in rows if v is not None), default=0.0)
     panel.set_xlim(0, (largest or 1.0) * 1.5)
     panel.set_xticks([])
     panel.spines["bottom"].set_visible(False)
@@ -78,9 +83,7 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
     known = [(r, n) for r, n in zip(shown, names, strict=True) if len(r.timeline.get("time_ns", ()))]
     if not known:
         panel.set_axis_off()
-        panel.text(
-            0.5, 0.5, "No run recorded its memory over time.", ha="center", color=SOFT, transform=panel.transAxes
-        )
+        panel.text(0.5, 0.5, "No run recorded its memory over time.", ha="center", color=SOFT, transform=panel.transAxes)
         return
     per_time, time_unit = scale("ns", max(float(r.timeline["time_ns"][-1]) for r, _ in known))
     capacity = max((float(r.spec.get("capacity") or 0) for r, _ in known), default=0.0)

@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.panels import grid, shape, starred
+from gpusim.show.groups import starred
+from gpusim.show.panels import grid, shape
 from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas, empty, headline, styled
 from gpusim.show.view import ending, is_oracle, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
@@ -95,9 +96,7 @@ def _panel(panel: Axes, run: Result, per_time: float, per_byte: float) -> None:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
     if not run.finished:
         at, height = float(time[-1]), float(reserved[-1])
-        panel.plot(
-            [at], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5, clip_on=False
-        )
+        panel.plot([at], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5, clip_on=False)
         words = panel.annotate(
             ending(run), (at, height), (-6, -12), textcoords="offset points", color=ALARM, fontsize=8.5, ha="right",
             va="center", bbox={"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1.5},

@@ -11,7 +11,8 @@ from gpusim.results.result import Result
 from gpusim.show.answer import answer
 from gpusim.show.figure.bars import bars
 from gpusim.show.figure.curves import curves
-from gpusim.show.panels import MOST_PANELS, grouped
+from gpusim.show.groups import grouped
+from gpusim.show.panels import MOST_PANELS
 from gpusim.show.style import canvas, empty, headline, styled
 from gpusim.show.view import Layout, kind_of, layout, main_metric
 

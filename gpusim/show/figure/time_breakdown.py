@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.panels import starred
+from gpusim.show.groups import starred
 from gpusim.show.style import (
     ALARM,
     BLUE,

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.panels import starred
+from gpusim.show.groups import starred
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
 from gpusim.show.view import ORACLE, ending, is_oracle, pick, ratio, run_name, scale, value, varying
 from gpusim.units import show_bytes
@@ -49,7 +49,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
                        zorder=4, gid=f"bound:{run_name(run, keys)}")  # fmt: skip
     panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), is_oracle(r)) for r in shown])
     panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
-    panel.set_xlim(0, longest / divisor * 1.16 or 1)
+    panel.set_xlim(0, longest / divisor * (1.16 if all(r.finished for r in shown) else 1.32) or 1)
     panel.tick_params(axis="y", length=0)
     panel.grid(axis="y", visible=False)
     panel.grid(axis="x", visible=True)
@@ -80,7 +80,5 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
         who = f"{run_name(run, keys)} moves {word}: " if len(finished) > 1 else "Moved: "
         above = ratio(value(run, IN[0]), value(run, BOUND))
         over = f" ({above:.2g} times what must come in)" if above is not None else ""
-        sentences.append(
-            f"{who}{show_bytes(value(run, IN[0]) or 0)} in{over}, {show_bytes(value(run, OUT[0]) or 0)} out."
-        )
+        sentences.append(f"{who}{show_bytes(value(run, IN[0]) or 0)} in{over}, {show_bytes(value(run, OUT[0]) or 0)} out.")
     return " ".join(sentences)

@@ -1,0 +1,98 @@
+"""The figures by name: what each shows, for which results it is worth drawing, how to draw and save it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusim.errors import ResultError, suggest
+from gpusim.results.result import Result
+from gpusim.show.view import value, varying
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg", "pdf")
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One figure: its module in gpusim.show.figure, one sentence, and the results for which it says something."""
+
+    meaning: str
+    fits: Callable[[Sequence[Result]], bool]
+
+
+FIGURES: dict[str, Drawing] = {
+    "policy_comparison": Drawing(
+        "Slowdown (or makespan) by policy over memory, with oracles, bounds and runs that failed.",
+        lambda results: len(results) > 0,
+    ),
+    "memory_over_time": Drawing(
+        "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
+        lambda results: any(len(r.timeline.get("time_ns", ())) for r in results),
+    ),
+    "time_breakdown": Drawing(
+        "Where the time went: kernels, and stalls by cause, per run.",
+        lambda results: any(r.finished for r in results),
+    ),
+    "traffic": Drawing(
+        "Bytes moved per direction, against the least that must come in.",
+        lambda results: any(value(r, name) for r in results for name in ("h2d_bytes", "d2h_bytes")),
+    ),
+    "fragmentation": Drawing(
+        "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
+        lambda results: "place" in varying(results),
+    ),
+    "address_map": Drawing(
+        "Blocks, segments and holes of the heap over time, by address; needs an event log.",
+        lambda results: any(r.log is not None and len(r.log) for r in results),
+    ),
+}
+
+
+def suitable(results: Sequence[Result]) -> list[str]:
+    """Names of the figures that say something about these results, in the order in which they are worth reading."""
+    return [name for name, drawing in FIGURES.items() if drawing.fits(results)]
+
+
+def draw(name: str, results: Sequence[Result], question: str = "", **options: Any) -> Figure:
+    """The figure of that name; `options` are those of its own `draw`.  Raises ResultError for an unknown name."""
+    if name not in FIGURES:
+        raise ResultError(f"there is no figure '{name}'", hint=suggest(name, FIGURES))
+    module = importlib.import_module(f"gpusim.show.figure.{name}")
+    figure: Figure = module.draw(results, question=question, **options)
+    return figure
+
+
+def save(figure: Figure, stem: str | Path, formats: Iterable[str] = FORMATS) -> list[Path]:
+    """Writes STEM.png, STEM.svg and STEM.pdf; equal results give equal bytes.  Raises ResultError."""
+    from gpusim.show.style import save as write
+
+    try:
+        return write(figure, stem, formats)
+    except OSError as error:
+        raise ResultError(f"cannot write the figure: {error.strerror or error}", str(stem)) from None
+
+
+def draw_all(
+    results: Sequence[Result],
+    folder: str | Path,
+    question: str = "",
+    names: Iterable[str] | None = None,
+    formats: Iterable[str] = FORMATS,
+) -> dict[str, list[Path]]:
+    """Draws and saves the named figures (default: the suitable ones); the question goes over the first one only.
+
+    Returns the files by figure.
+    """
+    wanted = list(suitable(results) if names is None else names)
+    formats = tuple(formats)
+    made = {}
+    for index, name in enumerate(wanted):
+        figure = draw(name, results, question if index == 0 else "")
+        made[name] = save(figure, Path(folder) / name, formats)
+    return made

@@ -1,0 +1,105 @@
+"""A short report of an experiment in Markdown: question, answer, table, figures, and what was not checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from gpusim.errors import ResultError
+from gpusim.results.result import Result
+from gpusim.show.answer import answer
+from gpusim.show.figures import FIGURES
+from gpusim.show.table import markdown
+from gpusim.show.view import TIE, join, main_metric, varying
+
+NAME = "report.md"
+
+
+def report(results: Sequence[Result], question: str = "", figures: Mapping[str, Iterable[str | Path]] | None = None) -> str:
+    """The report as Markdown.
+
+    figures  name of the figure -> its files, as paths that are right from where the report will lie
+    """
+    parts = [f"# {question or 'What was simulated'}", answer(results) or "There is nothing to compare."]
+    if results:
+        parts.append(markdown(results))
+        parts.append(_legend(results))
+    for name, files in (figures or {}).items():
+        parts.append(_figure(name, [Path(f) for f in files]))
+    parts.append("## What was not checked")
+    parts.append("\n".join(f"- {line}" for line in doubts(results)) or "Nothing is left out that this report knows of.")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write_report(
+    folder: str | Path, results: Sequence[Result], question: str = "",
+    figures: Mapping[str, Iterable[str | Path]] | None = None,
+) -> Path:  # fmt: skip
+    """Writes FOLDER/report.md with links relative to it; returns its path.  Raises ResultError."""
+    folder = Path(folder)
+    near = {name: [os.path.relpath(f, folder) for f in files] for name, files in (figures or {}).items()}
+    try:
+        (folder / NAME).write_text(report(results, question, near), encoding="utf-8")
+    except OSError as error:
+        raise ResultError(f"cannot write the report: {error.strerror or error}", str(folder / NAME)) from None
+    return folder / NAME
+
+
+def doubts(results: Sequence[Result]) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    lines = []
+    total = len(results)
+    unchecked = sum(1 for r in results if r.checked is None)
+    wrong = sum(1 for r in results if r.checked is False)
+    if wrong:
+        lines.append(f"**{_count(wrong, total)} contradicted by its own event log**: `gpusim check` says where.")
+    if unchecked:
+        lines.append(f"{_none(unchecked, total)} recomputed from an event log: run with `--log`, then `gpusim check`.")
+    errors = [float(r.metrics["duration_error"]) for r in results if "duration_error" in r.metrics]
+    if errors:
+        worst = max(errors)
+        lines.append(
+            f"Modelled kernel times differ from the recorded ones by up to {100 * worst:.0f} % (per run, in the middle)."
+        )
+    if len(errors) < total:
+        lines.append(
+            f"{_none(total - len(errors), total)} compared with recorded kernel times: "
+            "durations are the machine model's estimate."
+        )
+    seeds = {r.spec.get("seed") for r in results}
+    if len(seeds) == 1 and any("random" in str(r.spec.get(key)) for r in results for key in ("evict", "prefetch")):
+        lines.append("Policies that draw lots ran with one seed only.")
+    if not any("bound_no_limit_ns" in r.bounds or "bound_no_limit_ns" in r.metrics for r in results):
+        lines.append("No run without a memory limit is there to compare with.")
+    return lines
+
+
+def _count(part: int, total: int) -> str:
+    if part == total:
+        return "The run was" if total == 1 else f"All {total} runs were"
+    return f"{part} of {total} runs {'was' if part == 1 else 'were'}"
+
+
+def _none(part: int, total: int) -> str:
+    """ "None of the 20 runs was", for what is missing from `part` of `total` runs."""
+    if part == total > 1:
+        return f"None of the {total} runs was"
+    return f"{_count(part, total)} not"
+
+
+def _legend(results: Sequence[Result]) -> str:
+    """One line on how to read the table."""
+    what = {"slowdown": "Slowdown is the makespan over that of the same run without memory limit. "}
+    keys = join([key.replace("_", " ") for key in varying(results)])
+    start = f"Varied: {keys}. " if keys else ""
+    return f"{start}{what.get(main_metric(results), '')}`*` reads the future; bold: best, or within {100 * TIE:.0f} % of it."
+
+
+def _figure(name: str, files: Sequence[Path]) -> str:
+    """The picture with its meaning, and links to its other formats."""
+    picture = next((f for f in files if f.suffix in (".png", ".svg")), None)
+    links = " · ".join(f"[{f.suffix[1:].upper()}]({f.as_posix()})" for f in files if f != picture)
+    meaning = FIGURES[name].meaning if name in FIGURES else name.replace("_", " ")
+    shown = f"![{meaning}]({picture.as_posix()})\n\n" if picture is not None else ""
+    return f"## {name.replace('_', ' ').capitalize()}\n\n{shown}{meaning} {links}".rstrip()

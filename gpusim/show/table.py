@@ -1,0 +1,263 @@
+"""Results as a table for people: the columns that vary, numbers never cut, failures in words; and the same as JSON.
+
+Within each place (one machine, program and memory size) the best run is bold and the others stand as a ratio to it.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpusim.results.metrics import METRICS
+from gpusim.results.metrics import metric as declared
+from gpusim.results.result import Result
+from gpusim.show.view import (
+    ORACLE,
+    POLICIES,
+    ending,
+    is_oracle,
+    layout,
+    main_metric,
+    number,
+    place_name,
+    ratio,
+    same,
+    scale,
+    text,
+    value,
+    varying,
+)  # fmt: skip
+
+# What a table shows after the metric that is compared, while there is room.
+ALSO = (
+    "makespan_ns", "stall_ns", "h2d_bytes", "d2h_bytes", "reserved_peak_bytes", "over_oracle", "compute_idle_share",
+    "frag_external", "host_peak_bytes",
+)  # fmt: skip
+_GAP = 2
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: header with unit, cells, and whether it is of numbers (right-aligned, never wrapped)."""
+
+    header: str
+    cells: tuple[str, ...]
+    numeric: bool
+
+    @property
+    def width(self) -> int:
+        return max(len(self.header), *(len(c) for c in self.cells), 1)
+
+    @property
+    def least(self) -> int:
+        """The width below which it cannot shrink: words may be wrapped, numbers may not."""
+        return self.width if self.numeric else min(self.width, 12)
+
+
+def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
+    """The table as JSON values: what varies, how the run ended, every metric and bound in base units.
+
+    `ratio_to_best` is the compared metric over the best of the place, oracles apart; None when the run did not finish.
+    """
+    metric = metric or main_metric(results)
+    best = _best(results, metric)
+    found = []
+    for r in results:
+        own = value(r, metric)
+        found.append(
+            {
+                **{key: r.spec.get(key) for key in ("trace", "profile", "memory", *POLICIES, "seed") if key in r.spec},
+                **{key: r.spec.get(key) for key in varying(results)},
+                "oracle": is_oracle(r),
+                "outcome": r.outcome,
+                "compared": metric,
+                "ratio_to_best": ratio(own, best.get(_place(r, results))),
+                "tied_for_best": own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, results))),
+                **{name: _plain(r.metrics.get(name, r.bounds.get(name))) for name in METRICS
+                   if name in r.metrics or name in r.bounds},
+                "checked": r.checked,
+            }
+        )  # fmt: skip
+    return found
+
+
+def table(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "") -> Table:
+    """A rich table of at most `width` columns of text; what all runs share stands below it."""
+    metric = metric or main_metric(results)
+    ordered = _sorted(results, metric)
+    columns = _fitting(_columns(ordered, metric), len(varying(results)), width)
+    best = _best(ordered, metric)
+    made = Table(
+        title=escape(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False,
+        padding=(0, _GAP, 0, 0), caption=escape(_caption(ordered)) or None, caption_justify="left",
+        header_style="bold", width=None,
+    )  # fmt: skip
+    for column in columns:
+        made.add_column(
+            escape(column.header), justify="right" if column.numeric else "left", no_wrap=column.numeric,
+            overflow="fold", min_width=column.least if column.numeric else None,
+        )  # fmt: skip
+    several = len(ordered) > len({_place(r, ordered) for r in ordered})  # a place has several rows: set places apart
+    for i, r in enumerate(ordered):
+        own = value(r, metric)
+        wins = own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, ordered)))
+        if i and several and _place(ordered[i - 1], ordered) != _place(r, ordered):
+            made.add_row()
+        made.add_row(*(escape(c.cells[i]) for c in columns), style="bold" if wins else "")
+    return made
+
+
+def render(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "", colour: bool = False) -> str:
+    """The table as text, without escape sequences unless `colour`."""
+    console = Console(file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False)
+    console.print(table(results, metric, width, title))
+    assert isinstance(console.file, io.StringIO)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
+
+
+def markdown(results: Sequence[Result], metric: str = "", width: int = 110) -> str:
+    """The same columns and order as a Markdown table."""
+    metric = metric or main_metric(results)
+    ordered = _sorted(results, metric)
+    columns = _fitting(_columns(ordered, metric), len(varying(results)), width)
+    best = _best(ordered, metric)
+    lines = ["| " + " | ".join(c.header for c in columns) + " |"]
+    lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in columns) + "|")
+    for i, r in enumerate(ordered):
+        own = value(r, metric)
+        wins = own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, ordered)))
+        cells = [c.cells[i].replace("|", "\\|") for c in columns]
+        if wins:  # the name and what is compared
+            keys = max(len(varying(ordered)), 1)
+            cells[keys - 1 : keys + 1] = [f"**{c}**" for c in cells[keys - 1 : keys + 1]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _plain(found: Any) -> int | float | None:
+    if found is None or not math.isfinite(found):
+        return None
+    return found.item() if hasattr(found, "item") else found  # type: ignore[no-any-return]
+
+
+def _place(result: Result, results: Sequence[Result]) -> str:
+    plan = layout(results)
+    return place_name(result, [*plan.panels, *([plan.across] if plan.across else [])])
+
+
+def _best(results: Sequence[Result], metric: str) -> dict[str, float]:
+    """The best value of each place, oracles apart."""
+    higher = declared(metric).better == "higher"
+    best: dict[str, float] = {}
+    for r in results:
+        own = value(r, metric)
+        if own is None or is_oracle(r):
+            continue
+        there = best.setdefault(_place(r, results), own)
+        best[_place(r, results)] = max(there, own) if higher else min(there, own)
+    return best
+
+
+def _wins(own: float, best: float | None) -> bool:
+    return best is not None and same(own, best)
+
+
+def _sorted(results: Sequence[Result], metric: str) -> list[Result]:
+    """Places in order of appearance, the number along the axis falling, then best first and failures last."""
+    plan = layout(results)
+    panels = list(dict.fromkeys(place_name(r, plan.panels) for r in results))
+    sign = -1.0 if declared(metric).better == "higher" else 1.0
+
+    def key(r: Result) -> tuple[int, float, bool, float]:
+        own = value(r, metric)
+        along = -(number(r.spec.get(plan.across)) or 0.0) if plan.across else 0.0
+        return panels.index(place_name(r, plan.panels)), along, own is None, sign * (own or 0.0)
+
+    return sorted(results, key=key)
+
+
+def _columns(results: Sequence[Result], metric: str) -> list[Column]:
+    """All columns worth showing: what varies, what is compared and its ratio to the best, then ALSO."""
+    plan = layout(results)
+    keys = [*plan.panels, *([plan.across] if plan.across else []), *plan.lines]
+    columns = [_key_column(results, key) for key in keys or ["evict"]]
+    compared = _metric_column(results, metric)
+    cells = tuple(c if c != "-" else ending(r) or "-" for c, r in zip(compared.cells, results, strict=True))
+    columns.append(Column(compared.header, cells, True))
+    best = _best(results, metric)
+    ratios = [ratio(value(r, metric), best.get(_place(r, results))) for r in results]
+    if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
+        columns.append(Column("vs best", tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True))
+    for name in ALSO:
+        column = _metric_column(results, name)
+        if name != metric and any(c not in ("-", "0") for c in column.cells):
+            columns.append(column)
+    return columns
+
+
+def _key_column(results: Sequence[Result], key: str) -> Column:
+    cells = [text(key, r.spec.get(key)) for r in results]
+    last = (layout(results).lines or ("evict",))[-1]
+    if key == last:
+        cells = [f"{c} {ORACLE}" if is_oracle(r) else c for c, r in zip(cells, results, strict=True)]
+    header = {"memory_share": "memory", "trace": "program", "profile": "machine"}.get(key, key.replace("_", " "))
+    return Column(header, tuple(cells), all(number(r.spec.get(key)) is not None for r in results))
+
+
+def _metric_column(results: Sequence[Result], name: str) -> Column:
+    """One unit and one number of decimals for the whole column."""
+    found = [value(r, name) for r in results]
+    known = [abs(v) for v in found if v]
+    unit = declared(name).unit
+    label = declared(name).label
+    divisor, word = 1.0, ""
+    if unit in ("ns", "B"):
+        divisor, word = scale(unit, max(known, default=0.0))
+    elif name in ("slowdown", "over_oracle"):
+        word = "×"
+    elif unit == "1":
+        divisor, word = 0.01, "%"
+    elif unit:
+        word = unit
+    least = min(known, default=0.0) / divisor
+    decimals = 0 if not unit or not least else min(3, max(0, 2 - math.floor(math.log10(least))))
+    if name in ("slowdown", "over_oracle"):
+        decimals = 2
+    if unit == "1" and word == "%":
+        decimals = 1
+    cells = tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found)
+    short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host"}.get(label, label)
+    return Column(f"{short} [{word}]" if word else short, cells, True)
+
+
+def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
+    """As many columns as fit: those that vary and the compared one always, the rest in order while there is room."""
+    must = max(keys, 1) + 1
+    taken = list(columns[:must])
+    for column in columns[must:]:
+        if sum(c.width + _GAP for c in [*taken, column]) - _GAP <= width:
+            taken.append(column)
+    return taken
+
+
+def _caption(results: Sequence[Result]) -> str:
+    """What all runs share, and what the marks mean."""
+    shared = []
+    vary = {*varying(results), "memory_share" if "memory" in varying(results) else ""}
+    for key in ("trace", "profile", "memory_share", "memory", *POLICIES):
+        given = [r.spec.get(key) for r in results]
+        if key in vary or any(g is None for g in given) or (key == "memory" and len(set(map(str, given))) > 1):
+            continue
+        words = text(key, given[0])
+        shared.append(words if key in ("trace", "profile") else f"{key.replace('_share', '')} {words}")
+    marks = [f"{ORACLE} reads the future"] if any(is_oracle(r) for r in results) else []
+    if len(results) > 1:
+        marks.append("bold: best, or within 1 % of it")
+    return "\n".join(line for line in (" · ".join(shared), "; ".join(marks)) if line)
