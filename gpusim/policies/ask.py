@@ -1,8 +1,8 @@
 """Eviction policies in plain Python: what the engine tells them, and what it asks.
 
 The compiled island does not call Python.  It collects what happened and stops when it needs room; then the control
-plane hands over the events and asks for victims.  One answer may name as many victims as the policy likes, which is what
-makes this fast; the engine uses them in that order until there is room, and asks again when they were too few.
+plane hands over the events and asks for victims.  One answer may name as many victims as the policy likes, which is
+what makes this fast; the engine uses them in that order until there is room, and asks again when they were too few.
 """
 
 from __future__ import annotations

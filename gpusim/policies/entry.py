@@ -97,4 +97,4 @@ def check_number(value: object, name: str, policy: str, default: Number, where: 
     if not number or (whole and value % 1):  # type: ignore[operator]
         wanted = "a whole number" if whole else "a number"
         raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where)
-    return type(default)(value)  # type: ignore[arg-type]
+    return type(default)(value)  # type: ignore[arg-type,call-overload]
