@@ -51,9 +51,7 @@ def _prefixed(unit: str, binary: bool = False) -> dict[str, Decimal]:
     return units
 
 
-BYTES = Kind(
-    "a size", _prefixed("B", binary=True), "32 GiB", whole=True, shown=("B", *(prefix + "B" for prefix in _BINARY))
-)
+BYTES = Kind("a size", _prefixed("B", binary=True), "32 GiB", whole=True, shown=("B", *(prefix + "B" for prefix in _BINARY)))
 RATE = Kind("a rate", _prefixed("B/s", binary=True), "450 GB/s", shown=tuple(prefix + "B/s" for prefix in _DECIMAL))
 TIME = Kind(
     "a time",

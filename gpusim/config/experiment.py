@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass as plain_dataclass
 from itertools import product
 from typing import Annotated, Any, Literal, TypeVar
@@ -119,8 +120,8 @@ def _axis(value: Any) -> Any:
     if value == []:
         raise refuse("an empty list leaves nothing to run")
     if isinstance(value, (list, tuple)):
-        seen = [str(v) for v in value]
-        if twice := next((v for v in seen if seen.count(v) > 1), None):
+        counts = Counter(map(str, value))
+        if twice := next((text for text, count in counts.items() if count > 1), None):
             raise refuse(f"'{twice}' stands twice in the list")
         return tuple(value)
     return (value,)

@@ -28,10 +28,13 @@ class Gpu:
     compute_capability: Word
     """CUDA's version of the processor, in quotes: "8.0"."""
     sm_count: Count
+    """Streaming multiprocessors that are on."""
     boost_clock: Frequency
+    """Highest clock of the processor."""
     l2: Size
     """Second-level cache."""
     tdp: Power
+    """Power limit."""
     peak: dict[str, Compute]
     """The vendor's dense peak by element type: fp32, tf32, fp16, bf16, fp8."""
 
@@ -69,6 +72,7 @@ class Host:
     """The CPU's memory, as the GPU meets it."""
 
     capacity: Size
+    """What it can lend to swapped bytes."""
     bandwidth: Rate
     """Reached by the CPU on the memory of the socket next to the GPU."""
     pageable_h2d: Rate
@@ -84,8 +88,11 @@ class Nvme:
     """The disk below the host's memory."""
 
     capacity: Size
+    """As sold."""
     read: Rate
+    """Large reads, many at once."""
     write: Rate
+    """Large writes, many at once."""
     latency: Time
     """Of one read of an idle disk."""
 
@@ -125,7 +132,9 @@ class CopyEngines:
     """How many copies of a direction run at once; the others of that direction wait in order."""
 
     h2d: Count
+    """Copies to the device at once."""
     d2h: Count
+    """Copies to the host at once."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -147,9 +156,11 @@ class Allocation:
     malloc: Time
     """cudaMalloc, beside what grows with the size."""
     malloc_per_gib: Time
+    """cudaMalloc, what each GiB adds."""
     free: Time
     """cudaFree, beside its wait for the device and what grows with the size."""
     free_per_gib: Time
+    """cudaFree, what each GiB adds."""
     host_alloc_per_gib: Time
     """Allocating and pinning host memory."""
     map: Time
@@ -170,6 +181,7 @@ class Peer:
     rate: Rate
     """Reached in one direction to one peer."""
     latency: Time
+    """A small write to a peer."""
 
     @model_validator(mode="after")
     def _below_nominal(self) -> Peer:

@@ -1,8 +1,8 @@
 """A number of a machine: `{value: 450 GB/s, basis: measured, source: key}`, in base units once it is read.
 
-    basis       measured   somebody ran it; the source says who, on what, and how
-                published  the vendor's figure
-                estimated  neither is known; the source states the rule that it follows from
+basis       measured   somebody ran it; the source says who, on what, and how
+            published  the vendor's figure
+            estimated  neither is known; the source states the rule that it follows from
 """
 
 from __future__ import annotations
