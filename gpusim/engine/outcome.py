@@ -82,7 +82,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "requested_peak_bytes": int(n["requested_peak"]),
         "requested_total_bytes": int(n["requested_total"]),
         "frag_internal": float(n["internal_at_peak"]),
-        "frag_utilisation": 1.0 - int(n["requested_peak"]) / reserved_peak if reserved_peak else 0.0,
+        "frag_utilisation": int(n["requested_peak"]) / reserved_peak if reserved_peak else 1.0,
         "frag_external": float(n["external_sum"]) / max(1, int(n["external_samples"])),
         "frag_failures": int(n["failures"]),
         "ooms": int(simulation.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY)),

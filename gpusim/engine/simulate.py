@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from gpusim.core import state
+from gpusim.core import log, state
 from gpusim.core.island import run_until
 from gpusim.core.log import LOG
 from gpusim.engine import outcome, tables
@@ -33,11 +33,13 @@ class Simulation:
     """One run in progress: the island, its program and its policies, and what has been collected from it."""
 
     def __init__(
-        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, seed: int, log: bool
+        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, seed: int, record: bool
     ) -> None:
         self.work, self.machine = work, machine
         self.place, self.evict, self.prefetch = place, evict, prefetch
-        self.island, self.program, self.policies = tables.build(work, machine, place, evict, prefetch, seed, log)
+        self.island, self.program, self.policies = tables.build(
+            work, machine, place, evict, prefetch, seed, record
+        )
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
         self._log: list[Any] = []
@@ -88,7 +90,14 @@ class Simulation:
         if not self.island.control[0]["log_on"]:
             return None
         self._drain()
-        return np.concatenate(self._log) if self._log else np.zeros(0, LOG)
+        parts = [np.zeros(0, LOG), *self._log]
+        if self.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY):
+            c, last = self.island.control[0], np.zeros(1, LOG)
+            memory = int(self.reason == state.HOST_OUT_OF_MEMORY)
+            largest = -1 if memory else int(self.place.largest(self.policies.place))
+            last[0] = (self.now, log.OOM, c["request"], memory, largest, c["request_bytes"])
+            parts.append(last)
+        return np.concatenate(parts)
 
     def process(self, env: simpy.Environment) -> Generator[Any, Any, int]:
         """The SimPy process: the island runs while SimPy has nothing to do before."""
@@ -141,7 +150,7 @@ def simulate(
             durations = roofline(trace, profile)[0]
         work = workload.build(trace, durations)
     machine = tables.machine(profile, capacity_bytes)
-    simulation = Simulation(work, machine, **policies, seed=seed, log=log)
+    simulation = Simulation(work, machine, **policies, seed=seed, record=log)
     env = simpy.Environment()
     for function in control:
         env.process(function(env, simulation))
