@@ -111,8 +111,8 @@ METRICS: dict[str, Metric] = {
     **_declare(
         "fragmentation",
         ("frag_internal", "1", LOWER, "1 - requested / allocated, at the allocated peak: what rounding loses."),
-        ("frag_utilisation", "1", HIGHER, "Allocated peak over reserved peak; papers call 1 - this fragmentation."),
-        ("frag_external", "1", LOWER, "1 - largest free block / free bytes, at the reserved peak."),
+        ("frag_utilisation", "1", HIGHER, "Requested peak over reserved peak; papers call 1 - this fragmentation."),
+        ("frag_external", "1", LOWER, "1 - largest free block / free bytes of what is held, averaged over the run."),
         ("frag_failures", "", LOWER, "Requests that found enough free bytes, but not in one piece."),
     ),
     **_declare(

@@ -19,10 +19,10 @@ FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "fa
 class Result:
     """One run: what went in, how it ended, what was measured.
 
-    spec      plain values (JSON).  What the run was: trace (name) and trace_hash, profile, place, evict, prefetch (as
-              written in the experiment), memory (bytes), seed, oracle (names of the policies that read the future).
-              What the referee needs: capacity and host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
-              the two directions together, None when they do not share), durations_hash where there is one.
+    spec      plain values (JSON).  What the run was: trace (name), trace_hash, profile, place, evict, prefetch (as
+              written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future).
+              What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
+              the two directions together), slots {h2d, d2h} (copies that an engine runs at once)
     outcome   "finished", "oom", "host_oom" or "failed"
     failure   None when finished; else memory, request (bytes), free (bytes), largest (bytes), op, event, advice (a
               sentence), as far as known
@@ -68,4 +68,4 @@ class Result:
     @property
     def oracle(self) -> bool:
         """True when a policy of this run reads the future."""
-        return bool(self.spec.get("oracle"))
+        return bool(self.spec.get("oracles") or self.spec.get("oracle"))
