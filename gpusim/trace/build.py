@@ -50,7 +50,7 @@ def make_trace(
     for required in ("size", "kind", "arg"):
         if required not in columns:
             raise TraceError(f"a trace needs the column '{required}'")
-    made = {c: _cast(c, columns[c]) for c in COLUMNS if c in columns}
+    made = {c: _cast(c, columns[c], where(-1) if where else "") for c in COLUMNS if c in columns}
     made.setdefault("op", np.zeros(0, np.int32))
     for c, value in _FILL.items():
         if c not in made:
@@ -72,7 +72,7 @@ def make_trace(
     return trace
 
 
-def _cast(column: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
+def _cast(column: str, values: npt.ArrayLike, where: str) -> npt.NDArray[Any]:
     """The values as this column's type; refuses what the type cannot hold."""
     dtype = COLUMNS[column]
     try:
@@ -85,9 +85,7 @@ def _cast(column: str, values: npt.ArrayLike) -> npt.NDArray[Any]:
         if dtype.kind != "f" and not np.array_equal(made, given):
             raise ValueError
     except (ValueError, TypeError, OverflowError):
-        raise TraceError(
-            f"column '{column}' has values that do not fit {dtype}", hint="sizes are bytes, times are ns"
-        ) from None
+        raise TraceError(f"column '{column}' has values that do not fit {dtype}", where, "sizes are bytes, times ns") from None
     return made
 
 
@@ -103,8 +101,8 @@ def _alloc_bytes(made: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def _phase_of_ops(made: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """The phase that the latest phase event before each operator began."""
     ops, marks = np.flatnonzero(made["kind"] == OP), np.flatnonzero(made["kind"] == PHASE)
-    if not len(marks):
-        return np.full(len(ops), -1, np.int32)
+    if not len(marks) or len(ops) != len(made["op"]):  # a mismatch is for the checks to report
+        return np.full(len(made["op"]), -1, np.int32)
     latest = np.searchsorted(marks, ops) - 1
     return np.where(latest >= 0, made["arg"][marks[np.maximum(latest, 0)]], -1).astype(np.int32)
 
@@ -147,9 +145,7 @@ class TraceBuilder:
     def tensors(self) -> int:
         return len(self._col["size"])
 
-    def event(
-        self, kind: int, arg: int = -1, *, stream: int = 0, time: int = -1, addr: int = -1, nbytes: int = 0
-    ) -> None:
+    def event(self, kind: int, arg: int = -1, *, stream: int = 0, time: int = -1, addr: int = -1, nbytes: int = 0) -> None:
         c = self._col
         try:
             for column, value in (
@@ -169,7 +165,7 @@ class TraceBuilder:
         """A new tensor of `size` bytes; returns its id."""
         if not 0 <= size < 2**63:
             fault = "is negative" if size < 0 else "overflows 64 bits"
-            raise TraceError(f"the size {size} {fault}", self.where, "sizes are bytes")
+            raise TraceError(f"event {len(self._col['kind'])}: the size {size} {fault}", self.where, "sizes are bytes")
         tensor = self.tensors
         self._col["size"].append(size)
         self._col["category"].append(self.categories(category))
@@ -217,7 +213,7 @@ class TraceBuilder:
     def finish(self) -> Trace:
         """The checked trace."""
         lines, path = self._lines, self.path
-        where: Callable[[int], str] = lambda event: f"{path}:{lines[event]}" if lines[event] else path  # noqa: E731
+        where: Callable[[int], str] = lambda event: f"{path}:{lines[event]}" if event >= 0 and lines[event] else path  # noqa: E731
         tables = {t: tuple(getattr(self, t)) for t in NAME_TABLES}
         arrays = {c: np.frombuffer(a, a.typecode) if len(a) else np.zeros(0) for c, a in self._col.items()}
         return make_trace(self.name, arrays, tables, self.meta, where=where)

@@ -19,191 +19,176 @@ _OPERATOR = ("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "d
 _NAMED = {"category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases"}
 
 Where = Callable[[int], str]
-"""Turns an event's index into the "file:line" it was read from."""
+"""Turns an event's index, or -1, into the "file:line" or "file" it was read from."""
 
 
 def check_trace(trace: Trace, where: Where | None = None) -> None:
     """Raises TraceError for the first breach found.  Vectorised: a few passes over each column, O(E + T + accesses)."""
-    _lengths(trace)
-    _values(trace)
-    born, died = _lifetimes(trace, where)
-    op_event = _operators(trace, where)
-    _accesses(trace, born, died, op_event, where)
+    check = _Check(trace, where or (lambda event: ""))
+    check.lengths()
+    check.values()
+    born, died = check.lifetimes()
+    check.accesses(born, died, check.operators())
 
 
-def _lengths(trace: Trace) -> None:
-    for group, what in ((_TENSOR, "tensor"), (_EVENT, "event"), (_OPERATOR, "operator")):
-        first = len(getattr(trace, group[0]))
-        for column in group:
-            if len(getattr(trace, column)) != first:
-                raise TraceError(
-                    f"column '{column}' has {len(getattr(trace, column))} rows, but there are {first} {what}s",
-                    hint=f"every {what} column has one row per {what}",
+class _Check:
+    def __init__(self, trace: Trace, where: Where) -> None:
+        self.trace, self.where = trace, where
+
+    def error(self, message: str, hint: str = "", event: Any = -1) -> TraceError:
+        return TraceError(message, self.where(int(event)), hint)
+
+    def lengths(self) -> None:
+        trace = self.trace
+        for group, what in ((_TENSOR, "tensor"), (_EVENT, "event"), (_OPERATOR, "operator")):
+            rows = len(getattr(trace, group[0]))
+            for column in group:
+                if len(getattr(trace, column)) != rows:
+                    raise self.error(
+                        f"column '{column}' has {len(getattr(trace, column))} rows, but there are {rows} {what}s",
+                        f"every {what} column has one row per {what}",
+                    )
+        for column, dtype in COLUMNS.items():
+            array = getattr(trace, column)
+            if array.dtype != dtype or array.ndim != 1:
+                raise self.error(f"column '{column}' is {array.dtype}{list(array.shape)}, not a flat array of {dtype}")
+        for side in ("read", "write"):
+            start, ids = getattr(trace, f"{side}_start"), getattr(trace, f"{side}_id")
+            if len(start) != trace.ops + 1 or start[0] != 0 or start[-1] != len(ids) or (np.diff(start) < 0).any():
+                raise self.error(
+                    f"'{side}_start' does not partition the {len(ids)} rows of '{side}_id' over {trace.ops} operators",
+                    "one entry more than operators, from 0, never falling, to the number of ids",
                 )
-    for column, dtype in COLUMNS.items():
-        array = getattr(trace, column)
-        if array.dtype != dtype or array.ndim != 1:
-            raise TraceError(f"column '{column}' is {array.dtype}{list(array.shape)}, not a flat array of {dtype}")
-    for side in ("read", "write"):
-        start, ids = getattr(trace, f"{side}_start"), getattr(trace, f"{side}_id")
-        if len(start) != trace.ops + 1 or start[0] != 0 or start[-1] != len(ids) or (np.diff(start) < 0).any():
-            raise TraceError(
-                f"'{side}_start' does not partition the {len(ids)} entries of '{side}_id' over {trace.ops} operators",
-                hint="one entry more than operators, from 0, never falling, to the number of ids",
-            )
 
-
-def _values(trace: Trace) -> None:
-    for column, what in (
-        ("size", "tensor"),
-        ("bytes", "event"),
-        ("read_bytes", "operator"),
-        ("written_bytes", "operator"),
-    ):
-        array = getattr(trace, column)
-        bad = _first((array < 0) | (array > MAX_BYTES))
+    def values(self) -> None:
+        trace = self.trace
+        for column in ("size", "bytes", "read_bytes", "written_bytes"):
+            array = getattr(trace, column)
+            self.each(column, array >= 0, "which is negative", "sizes are bytes")
+            self.each(column, array <= MAX_BYTES, "which is more than 64 PiB", "sizes are bytes")
+        if float(trace.size.sum(dtype=np.float64)) >= 2.0**62:
+            raise self.error("the tensors' sizes sum to more than 4 EiB, which overflows byte counts", "sizes are bytes")
+        for column, table in _NAMED.items():
+            array, names = getattr(trace, column), getattr(trace, table)
+            lowest = 0 if column in ("category", "op") else -1
+            fine = (array >= lowest) & (array < len(names))
+            self.each(column, fine, f"but '{table}' has {len(names)} names", "indices count from 0")
+        for column in ("time", "duration", "addr"):
+            self.each(column, getattr(trace, column) >= -1, "which is negative", "-1 means not recorded")
+        self.each("flops", np.isfinite(trace.flops) & (trace.flops >= 0), "which no kernel computes", "0 when unknown")
+        self.each("stream", trace.stream >= 0, "which is negative", "streams count from 0, the default stream")
+        timed = np.flatnonzero(trace.time >= 0)
+        bad = _first(np.diff(trace.time[timed]) < 0)
         if bad >= 0:
-            fault = "negative" if array[bad] < 0 else "more than 64 PiB"
-            raise TraceError(
-                f"{what} {bad}: '{column}' is {array[bad]} bytes, which is {fault}", hint="sizes are bytes"
-            )
-    if float(trace.size.sum(dtype=np.float64)) >= 2.0**62:
-        raise TraceError(
-            "the tensors' sizes sum to more than 4 EiB, which overflows 64-bit byte counts", hint="sizes are bytes"
-        )
-    for column, table in _NAMED.items():
-        array, names = getattr(trace, column), getattr(trace, table)
-        lowest = 0 if column in ("category", "op") else -1
-        bad = _first((array < lowest) | (array >= len(names)))
-        if bad >= 0:
-            raise TraceError(f"row {bad} of '{column}' is {array[bad]}, but '{table}' has {len(names)} names")
-    for column in ("time", "duration", "addr"):
-        bad = _first(getattr(trace, column) < -1)
-        if bad >= 0:
-            raise TraceError(f"row {bad} of '{column}' is {getattr(trace, column)[bad]}", hint="-1 means not recorded")
-    if not np.isfinite(trace.flops).all() or (trace.flops < 0).any():
-        bad = _first(~np.isfinite(trace.flops) | (trace.flops < 0))
-        raise TraceError(f"operator {bad}: flops is {trace.flops[bad]}", hint="0 when unknown")
-    bad = _first(trace.stream < 0)
-    if bad >= 0:
-        raise TraceError(f"event {bad}: stream is {trace.stream[bad]}", hint="streams count from 0, the default stream")
-    known = trace.time[trace.time >= 0]
-    if len(known) and (np.diff(known) < 0).any():
-        at = np.flatnonzero(trace.time >= 0)[_first(np.diff(known) < 0) + 1]
-        raise TraceError(f"event {at} is earlier than the one before it", hint="events stand in the order of issue")
+            event = timed[bad + 1]
+            raise self.error(f"event {event} is earlier than one before it", "events stand in the order of issue", event)
 
+    def each(self, column: str, fine: npt.NDArray[np.bool_], why: str, hint: str) -> None:
+        """Refuses the first row of the column that is not fine."""
+        row = _first(~fine)
+        if row < 0:
+            return
+        what, event = "event", row
+        if column in _TENSOR:
+            what, event = "tensor", _first((self.trace.kind == ALLOC) & (self.trace.arg == row))
+        elif column in _OPERATOR:
+            what, event = "operator", _first((self.trace.kind == OP) & (self.trace.arg == row))
+        raise self.error(f"{what} {row}: '{column}' is {getattr(self.trace, column)[row]}, {why}", hint, event)
 
-def _lifetimes(trace: Trace, where: Where | None) -> tuple[I64, I64]:
-    """For each tensor the event of its alloc, and of its free or E when it is never freed."""
-    bad = _first(trace.kind >= len(EVENT_KINDS))
-    if bad >= 0:
-        raise TraceError(f"event {bad} has the unknown kind {trace.kind[bad]}", _at(where, bad))
-    born = np.full(trace.tensors, trace.events, np.int64)
-    died = np.full(trace.tensors, trace.events, np.int64)
-    for kind, table in ((ALLOC, born), (FREE, died)):
-        events = np.flatnonzero(trace.kind == kind)
+    def lifetimes(self) -> tuple[I64, I64]:
+        """For each tensor the event of its alloc, and of its free or E when it is never freed."""
+        trace = self.trace
+        bad = _first(trace.kind >= len(EVENT_KINDS))
+        if bad >= 0:
+            raise self.error(f"event {bad} has the unknown kind {trace.kind[bad]}", event=bad)
+        born, died = (np.full(trace.tensors, trace.events, np.int64) for _ in range(2))
+        for kind, table, verb in ((ALLOC, born, "allocates"), (FREE, died, "frees")):
+            events = np.flatnonzero(trace.kind == kind)
+            ids = trace.arg[events]
+            self.known(ids, events, verb)
+            table[ids[::-1]] = events[::-1]  # the first of several wins: assignment keeps the last one written
+            bad = _first(table[ids] != events)
+            if bad >= 0:
+                raise self.error(
+                    f"event {events[bad]} {verb} tensor {ids[bad]} again, after event {table[ids[bad]]} did",
+                    "ids are never reused: give the second tensor an id of its own"
+                    if kind == ALLOC
+                    else "remove the second free, or give the tensor that is freed here its own id",
+                    events[bad],
+                )
+        hint = "a tensor that existed before the recording is allocated at the start"
+        bad = _first(born == trace.events)
+        if bad >= 0 and died[bad] < trace.events:
+            raise self.error(f"event {died[bad]} frees tensor {bad}, which is never allocated", hint, died[bad])
+        if bad >= 0:
+            raise self.error(f"tensor {bad} is never allocated", hint)
+        bad = _first(died < born)
+        if bad >= 0:
+            raise self.error(f"event {died[bad]} frees tensor {bad} before event {born[bad]} allocates it", hint, died[bad])
+        return born, died
+
+    def operators(self) -> I64:
+        """The event of each operator."""
+        trace = self.trace
+        events = np.flatnonzero(trace.kind == OP)
+        if len(events) != trace.ops:
+            raise self.error(f"there are {trace.ops} operators but {len(events)} op events", "each is issued exactly once")
         ids = trace.arg[events]
-        bad = _first((ids < 0) | (ids >= trace.tensors))
+        bad = _first(ids != np.arange(trace.ops))
         if bad >= 0:
-            raise TraceError(
-                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]}, but there are {trace.tensors} tensors",
-                _at(where, events[bad]),
-                "tensor ids count from 0",
+            raise self.error(
+                f"event {events[bad]} issues operator {ids[bad]}, but operator {bad} is due",
+                "operators are numbered in the order of their events",
+                events[bad],
             )
-        table[ids[::-1]] = events[::-1]  # the first of several wins: assignment keeps the last one written
-        bad = _first(table[ids] != events)
+        marks = np.flatnonzero(trace.kind == PHASE)
+        phases = trace.arg[marks]
+        bad = _first((phases < 0) | (phases >= len(trace.phases)))
         if bad >= 0:
-            raise TraceError(
-                f"event {events[bad]} {EVENT_KINDS[kind]}s tensor {ids[bad]} again, after event {table[ids[bad]]} did",
-                _at(where, events[bad]),
-                "ids are never reused: give the second tensor an id of its own"
-                if kind == ALLOC
-                else "remove the second free, or give the tensor that is freed here its own id",
+            raise self.error(
+                f"event {marks[bad]} begins phase {phases[bad]}, but there are {len(trace.phases)} phases",
+                event=marks[bad],
             )
-    bad = _first(born == trace.events)
-    if bad >= 0:
-        at = died[bad]
-        raise TraceError(
-            f"event {at} frees tensor {bad}, which is never allocated"
-            if at < trace.events
-            else f"tensor {bad} is never allocated",
-            _at(where, at) if at < trace.events else "",
-            "a tensor that existed before the recording is allocated at the start",
-        )
-    bad = _first(died < born)
-    if bad >= 0:
-        raise TraceError(
-            f"event {died[bad]} frees tensor {bad} before event {born[bad]} allocates it",
-            _at(where, died[bad]),
-            "events stand in the order of issue",
-        )
-    return born, died
-
-
-def _operators(trace: Trace, where: Where | None) -> I64:
-    """The event of each operator."""
-    events = np.flatnonzero(trace.kind == OP)
-    ids = trace.arg[events]
-    if len(events) != trace.ops:
-        raise TraceError(
-            f"there are {trace.ops} operators but {len(events)} op events", hint="each is issued exactly once"
-        )
-    bad = _first(ids != np.arange(trace.ops))
-    if bad >= 0:
-        raise TraceError(
-            f"event {events[bad]} issues operator {ids[bad]}, but operator {bad} is due",
-            _at(where, events[bad]),
-            "operators are numbered in the order of their events",
-        )
-    marks = np.flatnonzero(trace.kind == PHASE)
-    phases = trace.arg[marks]
-    bad = _first((phases < 0) | (phases >= len(trace.phases)))
-    if bad >= 0:
-        raise TraceError(
-            f"event {marks[bad]} begins phase {phases[bad]}, but there are only {len(trace.phases)} phases",
-            _at(where, marks[bad]),
-        )
-    latest = np.searchsorted(marks, events) - 1
-    due = np.where(latest >= 0, phases[latest], -1) if len(marks) else np.full(trace.ops, -1)
-    bad = _first(trace.phase != due)
-    if bad >= 0:
-        raise TraceError(
-            f"operator {bad} says phase {trace.phase[bad]}, but the latest phase event before it began {due[bad]}",
-            _at(where, events[bad]),
-        )
-    return events
-
-
-def _accesses(trace: Trace, born: I64, died: I64, op_event: I64, where: Where | None) -> None:
-    for side in ("read", "write"):
-        start, ids = getattr(trace, f"{side}_start"), getattr(trace, f"{side}_id")
-        event = np.repeat(op_event, np.diff(start))
-        verb = "reads" if side == "read" else "writes"
-        bad = _first((ids < 0) | (ids >= trace.tensors))
+        latest = np.searchsorted(marks, events) - 1
+        due = np.where(latest >= 0, phases[latest], -1) if len(marks) else np.full(trace.ops, -1)
+        bad = _first(trace.phase != due)
         if bad >= 0:
-            raise TraceError(
-                f"event {event[bad]} {verb} tensor {ids[bad]}, but there are only {trace.tensors} tensors",
-                _at(where, event[bad]),
+            raise self.error(
+                f"operator {bad} says phase {trace.phase[bad]}, but the latest phase event before it began {due[bad]}",
+                event=events[bad],
             )
-        bad = _first((born[ids] > event) | (died[ids] < event))
-        if bad >= 0:
+        return events
+
+    def accesses(self, born: I64, died: I64, op_event: I64) -> None:
+        """Every operator touches tensors that are alive when it is issued."""
+        for side, verb in (("read", "reads"), ("write", "writes")):
+            ids = getattr(self.trace, f"{side}_id")
+            event = np.repeat(op_event, np.diff(getattr(self.trace, f"{side}_start")))
+            self.known(ids, event, verb)
+            bad = _first((born[ids] > event) | (died[ids] < event))
+            if bad < 0:
+                continue
             tensor = ids[bad]
-            early = born[tensor] > event[bad]
-            raise TraceError(
-                f"event {event[bad]} {verb} tensor {tensor} "
-                + (f"before event {born[tensor]} allocates it" if early else f"after event {died[tensor]} freed it"),
-                _at(where, event[bad]),
-                "put its alloc before the operator" if early else "put its free after its last use",
+            if born[tensor] > event[bad]:
+                why, hint = f"before event {born[tensor]} allocates it", "put its alloc before the operator"
+            else:
+                why, hint = f"after event {died[tensor]} freed it", "put its free after its last use"
+            raise self.error(f"event {event[bad]} {verb} tensor {tensor} {why}", hint, event[bad])
+
+    def known(self, ids: I64, events: I64, verb: str) -> None:
+        """Refuses the first id that no tensor has."""
+        bad = _first((ids < 0) | (ids >= self.trace.tensors))
+        if bad >= 0:
+            raise self.error(
+                f"event {events[bad]} {verb} tensor {ids[bad]}, but there are {self.trace.tensors} tensors",
+                "tensor ids count from 0",
+                events[bad],
             )
 
 
-def _first(wrong: npt.NDArray[Any]) -> int:
+def _first(wrong: npt.NDArray[np.bool_]) -> int:
     """Index of the first true entry, -1 when there is none."""
     if not len(wrong):
         return -1
     at = int(np.argmax(wrong))
     return at if wrong[at] else -1
-
-
-def _at(where: Where | None, event: Any) -> str:
-    return where(int(event)) if where else ""

@@ -112,9 +112,7 @@ def _start_bytes(trace: Trace, live: I64) -> int:
     first = int(begun[0])
     if trace.kind[first] == OP:  # the outputs of the first operator are not older than it
         old = trace.read_id[: trace.read_start[1]]
-        while (
-            first and trace.arg[first - 1] in trace.write_id[: trace.write_start[1]] and trace.arg[first - 1] not in old
-        ):
+        while first and trace.arg[first - 1] in trace.write_id[: trace.write_start[1]] and trace.arg[first - 1] not in old:
             first -= 1
     return int(live[first - 1]) if first else 0
 

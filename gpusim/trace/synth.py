@@ -1,7 +1,7 @@
 """Seeded programs for tests, benchmarks and questions about shape rather than about one model; vectorised, any length.
 
 A program is described by when its tensors are born and die and by who uses them; `_assemble` turns that into events.
-The same arguments give the same trace, on any machine (PCG64).
+The same arguments give the same trace (PCG64).
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ def random_program(
 
     mean_life   operators for which a tensor lives, on average (geometric)
     uses        reads per tensor, on average (Poisson), anywhere in its life
-    largest     bytes; sizes are log-uniform from 1 to it, 2 % are 0
+    largest     bytes; sizes are uniform within an octave, octaves up to it equally likely, 2 % are 0
     parameters  tensors that exist from the start, read at random, written now and then, never freed
     kept        share of the other tensors that is never freed
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     tensors = parameters + ops
-    size = np.exp(rng.uniform(0, np.log(largest), tensors)).astype(np.int64)
+    octave = rng.integers(0, max(largest.bit_length(), 1), tensors)
+    size = np.minimum(np.ldexp(1 + rng.random(tensors), octave).astype(np.int64), largest)  # exact, unlike exp
     size[rng.random(tensors) < 0.02] = 0
     born = np.concatenate([np.full(parameters, -1), np.arange(ops)])
     died = born + rng.geometric(1 / max(mean_life, 1.0), tensors) - 1
@@ -161,9 +162,7 @@ def _training_step(layers: int, width: int) -> _Step:
         # An activation is needed until the backward of its own layer; a gradient until that of the layer below.
         died=np.concatenate([backward, np.minimum(backward + 1, 2 * layers - 1)]),
         read_op=np.concatenate([forward, forward[1:], backward, backward, backward[:-1], adam, adam, adam, adam]),
-        read_tensor=np.concatenate(
-            [param, activation[:-1], param, activation, gradient[1:], param, first, second, grad]
-        ),
+        read_tensor=np.concatenate([param, activation[:-1], param, activation, gradient[1:], param, first, second, grad]),
         write_op=np.concatenate([forward, backward, backward, adam, adam, adam]),
         write_tensor=np.concatenate([activation, gradient, grad, param, first, second]),
         flops=np.concatenate([np.full(layers, 8.0 * width**2), np.full(layers, 16.0 * width**2), np.zeros(layers)]),

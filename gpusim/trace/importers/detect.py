@@ -112,9 +112,7 @@ def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     except OSError as error:
         raise TraceError(f"cannot read the file: {error.strerror or error}", str(path)) from None
     if len(data) > max_bytes:
-        raise TraceError(
-            f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps"
-        )
+        raise TraceError(f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps")
     if not data.strip():
         raise TraceError("the file is empty", str(path))
     return data

@@ -40,7 +40,6 @@ _CODE_OPCODES = b"cibRo\x81\x82\x83\x84\x92\x93PQ"  # GLOBAL, INST, BUILD, REDUC
 
 _OK, _BAD_OPCODE, _CUT, _TOO_LARGE, _TOO_DEEP, _BAD_MEMO = range(6)
 
-
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _INTS = types.Array(types.int64, 1, "C")
 _TYPES: Any = types  # numba types its own types only in part
@@ -53,25 +52,25 @@ def _walk(data, argument, limits):  # type: ignore[no-untyped-def]
     at, objects, containers, depth, memo = 0, 0, 0, 0, 0
     end = len(data)
     while at < end:
-        code = data[at]
+        code = np.int64(data[at])  # uint8 would wrap when this runs interpreted
         need = argument[code]
-        if need == 99:
-            return 1, at
+        if need == _REFUSED:
+            return _BAD_OPCODE, at
         here = at
         at += 1
         if need < 0:
             width = -need
             if at + width > end:
-                return 2, here
-            length = 0
+                return _CUT, here
+            length: Any = 0
             for i in range(width - 1, -1, -1):
                 if length > 1 << 40:
-                    return 2, here
-                length = length * 256 + data[at + i]
+                    return _CUT, here
+                length = length * 256 + np.int64(data[at + i])
             at += width
             need = length
         if need > end - at:
-            return 2, here
+            return _CUT, here
         objects += 1
         if code == 40:  # ( opens a mark
             depth += 1
@@ -79,23 +78,23 @@ def _walk(data, argument, limits):  # type: ignore[no-untyped-def]
             depth -= 1
         if code in (125, 93, 41, 116, 108, 100, 133, 134, 135):  # } ] ) t l d and short tuples
             containers += 1
-        if code == 148 or code == 113 or code == 114:  # memoize, put: indices may not run ahead of the objects
+        if code in (148, 113, 114):  # memoize, put: indices may not run ahead of the objects
             memo += 1
-            index = memo
-            if code == 113:
-                index = data[at]
-            elif code == 114:
-                index = data[at] + 256 * (data[at + 1] + 256 * (data[at + 2] + 256 * data[at + 3]))
+            index: Any = memo
+            if code != 148:
+                index = 0
+                for i in range(need - 1, -1, -1):
+                    index = index * 256 + np.int64(data[at + i])
             if index > objects + 256:
-                return 5, here
+                return _BAD_MEMO, here
         if objects > limits[0] or containers > limits[1]:
-            return 3, here
+            return _TOO_LARGE, here
         if depth > limits[2]:
-            return 4, here
+            return _TOO_DEEP, here
         at += need
         if code == 46:  # . stops
-            return 0, at
-    return 2, end
+            return _OK, at
+    return _CUT, end
 
 
 class _Plain(pickle.Unpickler):

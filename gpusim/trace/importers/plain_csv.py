@@ -70,7 +70,7 @@ class _Rows:
         self.live: dict[str, int] = {}  # tensor name -> id
         self.size: list[int] = []
         self.freed: set[str] = set()
-        self.origin = -1
+        self.origin = self.latest = -1
 
     def alloc(self, row: dict[str, str]) -> None:
         tensor = row["tensor"]
@@ -121,5 +121,8 @@ class _Rows:
         time = self._number(row, "time_ns", -1)
         if time < 0:
             return -1
+        if time < self.latest:
+            raise self.table.error(f"time_ns falls from {self.latest} to {time}", "events stand in the order of issue")
+        self.latest = time
         self.origin = time if self.origin < 0 else self.origin
         return time - self.origin

@@ -31,7 +31,7 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
     for segment in root["segments"]:
         if _get(segment, "device", int, path, 0) == chosen:
             _add_segment(segment, snapshot, names, path)
-    for number, entry in enumerate(traces[chosen] if chosen < len(traces) else []):
+    for entry in traces[chosen] if chosen < len(traces) else []:
         action = _get(entry, "action", str, path)
         if action in ACTIONS:
             snapshot.events.append(
@@ -42,7 +42,6 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
                     _get(entry, "stream", int, path, 0),
                     _get(entry, "time_us", int, path, -1),
                     names.of(entry) if action == "alloc" else "unknown",
-                    number + 1,
                 )
             )
     settings = root.get("allocator_settings")

@@ -60,9 +60,7 @@ class Snapshot:
 def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -> Trace:
     """The trace of one device; `meta` is what the importer knows of the source.  Raises TraceError."""
     if not snapshot.events and not snapshot.blocks:
-        raise TraceError(
-            "the snapshot holds no event and no block in use", build.path, "record history before the snapshot"
-        )
+        raise TraceError("the snapshot holds no event and no block in use", build.path, "record history before the snapshot")
     seen = Counter(event.action for event in snapshot.events)
     frees = "free_completed" if seen["free_completed"] or not seen["free_requested"] else "free_requested"
     lost = _rewind(snapshot, frees)
