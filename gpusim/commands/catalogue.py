@@ -60,8 +60,7 @@ def metrics(*, json: bool) -> None:
     from gpusim.results.metrics import METRICS
 
     rows = [
-        {"metric": m.name, "unit": m.unit, "better": m.better, "meaning": m.meaning, "group": m.group}
-        for m in METRICS.values()
+        {"metric": m.name, "unit": m.unit, "better": m.better, "meaning": m.meaning, "group": m.group} for m in METRICS.values()
     ]
     emit(rows, json, ["metric", "unit", "better", "meaning"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,61 +14,44 @@ from gpusim.commands.output import emit, emit_json
 from gpusim.errors import ResultError, suggest
 from gpusim.results.result import Result
 
-# What a table shows, as far as the runs differ in it; the first is shown in any case.
-COLUMNS = (
-    "slowdown", "makespan_ns", "over_oracle", "stall_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes",
-    "frag_utilisation", "host_peak_bytes", "prefetch_hits", "device_allocs",
-)  # fmt: skip
-MOST_COLUMNS = 7
-
 
 def print_results(results: Sequence[Result], *, json: bool) -> None:
-    """One row per run: what differs, how it ended, what was measured; a star marks policies that read the future."""
-    from gpusim.show.view import ORACLE, human, text, value, varying
+    """One row per run: what differs, how it ended, what was measured; then what that says, in words."""
+    from gpusim.show import table
+    from gpusim.show.answer import answer
 
     if json:
-        emit_json([_plain(result) for result in results])
+        emit_json(table.rows(results))
         return
-    keys = varying(results) or ["evict"]
-    shown = _columns(results)
-    rows = []
-    for result in results:
-        row: dict[str, Any] = {key: text(key, result.spec.get(key)) for key in keys}
-        future = [kind for kind in keys if kind in _oracles(result)]
-        for kind in future:
-            row[kind] += ORACLE
-        row["outcome"] = result.outcome
-        row |= {name: human(name, value(result, name)) for name in shown}
-        rows.append(row)
-    emit(rows)
-    if any(result.oracle for result in results):
-        typer.echo(f"{ORACLE} reads the future")
+    seen = sys.stdout.isatty()
+    width = shutil.get_terminal_size().columns if seen else 120
+    typer.echo(table.render(results, width=width, colour=seen))
+    typer.echo(f"\n{answer(results)}")
 
 
-def draw(
-    folder: Path, results: Sequence[Result], question: str, names: Sequence[str], out: Path | None = None
-) -> list[Path]:
-    """The named figures as PNG, SVG and PDF; returns their paths.  Raises ResultError for an unknown name."""
-    from gpusim.results.folder import FIGURES
+def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = None) -> list[Path]:
+    """The named figures of a results folder as PNG, SVG and PDF, as far as they say something; returns their paths.
+
+    Raises ResultError for an unknown name.
+    """
+    from gpusim.results.folder import FIGURES, load_folder
     from gpusim.show import figures
-    from gpusim.show.style import save
 
-    known = figures.NAMES
-    paths = []
     for name in names:
-        if name not in known:
-            raise ResultError(f"there is no figure '{name}'", hint=suggest(name, known))
-    for name in names:
-        paths += save(figures.draw(name, results, question, folder), (out or folder / FIGURES) / name)
-    return paths
+        if name not in figures.FIGURES:
+            raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
+    results = load_folder(folder, log="address_map" in names)
+    wanted = [name for name in figures.suitable(results) if name in names]
+    made = figures.draw_all(results, out or folder / FIGURES, question, wanted)
+    return [path for paths in made.values() for path in paths]
 
 
 def plot(folder: Path, names: Sequence[str], out: Path | None, *, json: bool) -> None:
     """Draw the figures of a results folder again: those of its experiment, or the named ones."""
     question, figures = _experiment(folder)
-    from gpusim.results.folder import load_folder
-
-    paths = draw(folder, load_folder(folder), question, names or figures, out)
+    paths = draw(folder, names or figures, question, out)
+    if names and not paths:
+        raise ResultError(f"these results have nothing to show as {', '.join(names)}", str(folder))
     if json:
         emit_json([str(path) for path in paths])
     else:
@@ -77,15 +62,12 @@ def plot(folder: Path, names: Sequence[str], out: Path | None, *, json: bool) ->
 def compare(a: Path, b: Path | None, *, json: bool) -> None:
     """The table and the answer of one folder, or what changed from one to another."""
     from gpusim.results.folder import load_folder
-    from gpusim.show.answer import answer
 
     results = load_folder(a)
     if b is not None:
         emit(_changes(results, load_folder(b)), json)
         return
     print_results(results, json=json)
-    if not json:
-        typer.echo(f"\n{answer(results)}")
 
 
 def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
@@ -116,31 +98,6 @@ def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
     if not rows:
         rows.append({"run": f"all {len(a)} runs", "metric": "all", "A": "equal", "B": "equal", "change": "", "": ""})
     return rows
-
-
-def _columns(results: Sequence[Result]) -> list[str]:
-    from gpusim.show.view import value
-
-    found = []
-    for name in COLUMNS:
-        values = [value(result, name) for result in results]
-        known = {v for v in values if v is not None}
-        if len(known) > 1 or (known and not found):
-            found.append(name)
-    return found[:MOST_COLUMNS]
-
-
-def _oracles(result: Result) -> Sequence[str]:
-    """The kinds of policy (place, evict, prefetch) that read the future in this run."""
-    kinds: Sequence[str] = result.spec.get("oracles") or ()
-    return kinds
-
-
-def _plain(result: Result) -> dict[str, Any]:
-    return {
-        "run": result.key, "outcome": result.outcome, "spec": result.spec, "failure": result.failure,
-        "metrics": result.metrics, "bounds": result.bounds, "checked": result.checked,
-    }  # fmt: skip
 
 
 def _experiment(folder: Path) -> tuple[str, list[str]]:

@@ -46,8 +46,8 @@ def run(
             progress=progress,
         )
     if done.results:
-        drawn = draw(folder, done.results, loaded.experiment.question, loaded.experiment.figures) if figures else []
         print_results(done.results, json=json)
+        drawn = draw(folder, loaded.experiment.figures, loaded.experiment.question) if figures else []
         if not json:
             count = f"{done.ran} runs executed" if done.ran else "all runs were there"
             typer.echo(f"\n{folder}: {count}, summary.csv" + (f", {len(drawn)} figures in figures/" if drawn else ""))

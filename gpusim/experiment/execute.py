@@ -15,7 +15,7 @@ from gpusim.config.experiment import Capacity
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task
-from gpusim.hardware.profile import Profile, load_file
+from gpusim.hardware.profile import Profile, changed, load_file
 from gpusim.hardware.roofline import durations, model_error
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
@@ -39,9 +39,12 @@ def result(task: Task) -> Result:
         _load_user_file(file, _stamp(file))
     spec = task.spec
     program = _program(task.trace, task.profile, _stamp(task.trace), _stamp(task.profile))
+    profile = program.profile
+    if spec.host_memory != Capacity():
+        profile = changed(profile, "host.capacity", spec.host_memory.resolve(program.work.live_peak, 0))
     done = simulate(
         program.work.trace,
-        program.profile,
+        profile,
         place=spec.place,
         evict=spec.evict,
         prefetch=spec.prefetch,
@@ -52,15 +55,23 @@ def result(task: Task) -> Result:
     )
     capacity = int(done.spec["capacity"])
     named: dict[str, Any] = {
-        **{name: value for name, value in spec.plain().items() if name not in ("log", "memory")},
+        "trace": spec.trace,
+        "profile": spec.profile,
         "memory": capacity,
         "memory_share": spec.memory.fraction,
+        "host_memory": None if spec.host_memory == Capacity() else int(profile.host.capacity.value),
+        "place": str(spec.place),
+        "evict": str(spec.evict),
+        "prefetch": str(spec.prefetch),
+        "seed": spec.seed,
     }
     metrics = dict(done.metrics)
     if program.error is not None:
         metrics["duration_error"] = program.error
     bounds = {**done.bounds, "bound_swap_in_bytes": program.traffic_bound(capacity)}
-    return replace(done, spec={**done.spec, **named}, metrics=metrics, bounds=bounds)
+    return replace(
+        done, spec={**named, **{k: v for k, v in done.spec.items() if k not in named}}, metrics=metrics, bounds=bounds
+    )
 
 
 class Program:
@@ -70,9 +81,7 @@ class Program:
         self.profile = profile
         self.work: Workload = build(trace, durations(trace, profile)[0])
         found = model_error(trace, profile)
-        self.error = (
-            None if found is None else float(found["median"])
-        )  # of modelled kernel times, against the trace's own
+        self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self._bounds: dict[int, int] = {}
 
     def traffic_bound(self, capacity: int) -> int:

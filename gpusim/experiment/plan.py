@@ -57,7 +57,7 @@ class Plan:
         return [task for task in self.tasks if not _done(task)]
 
 
-def plan(loaded: Loaded, out: Path, *, log: bool = False, allow_large: bool = False) -> Plan:
+def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, before anything is made."""
     e = loaded.experiment
     specs = expand(e, allow_large)
@@ -70,7 +70,7 @@ def plan(loaded: Loaded, out: Path, *, log: bool = False, allow_large: bool = Fa
             "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
         }  # fmt: skip
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, (log or spec.log) and not unlimited, unlimited)
+        return Task(key, spec, trace, profile, loaded.use, out, spec.log and not unlimited, unlimited)
 
     grid = tuple(task(spec) for spec in specs)
     no_limit: dict[str, Task] = {}

@@ -16,10 +16,9 @@ def resolved(e: Experiment) -> str:
         "trace": list(e.trace),
         "profile": list(e.profile),
         "memory": [str(memory) for memory in e.memory],
+        "host_memory": [str(memory) for memory in e.host_memory],
         "use": list(e.use),
-        "policies": {
-            kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in ("place", "evict", "prefetch")
-        },
+        "policies": {kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in ("place", "evict", "prefetch")},
         "seed": list(e.seed),
         "options": {"log": e.options.log},
         "bounds": e.bounds,
