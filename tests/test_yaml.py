@@ -1,11 +1,16 @@
 """Is a YAML file read as YAML 1.2, and is everything that is wrong with its form told at its place?"""
 
+import copy
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.config import document
+from gpusim.config import document, find, validate
+from gpusim.config.experiment import Experiment
 from gpusim.errors import ConfigError
+from gpusim.hardware.profile import Profile
 
 
 def read(text):
@@ -157,3 +162,31 @@ def test_does_no_text_whatever_break_the_reader(text):
     else:
         assert set(doc.keys) <= set(doc.values)
         assert all(str(p).startswith("f.yaml:") for p in doc.problems)
+
+
+WRONG = [None, 5, -1.5, True, "x", "1 GB", "60 %", [], [[1]], {}, {"a": {"b": 1}}, ["x", 2], float("nan"), 10**29]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("profile", "v100-pcie-32gb"), ("experiment", "eviction")])
+def test_is_every_wrong_value_anywhere_told_at_its_place(kind, name):
+    """Each value of a shipped file in turn is replaced by what does not belong there."""
+    model = {"profile": Profile, "experiment": Experiment}[kind]
+    doc = document.read(find.find(kind, name))
+    refusals = 0
+    for path in doc.values:
+        if not path:
+            continue
+        for wrong in WRONG:
+            data = copy.deepcopy(doc.data)
+            parent = data
+            for step in path[:-1]:
+                parent = parent[step]
+            parent[path[-1]] = wrong
+            try:
+                validate.build(model, replace(doc, data=data))
+            except ConfigError as error:
+                refusals += 1
+                assert all(0 < p.line <= len(doc.text.splitlines()) for p in error.problems), (path, wrong)
+                assert str(error).startswith(doc.file + ":")
+                assert not any(p.message.startswith((":", "''")) for p in error.problems), str(error)
+    assert refusals > 100

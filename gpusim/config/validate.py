@@ -40,7 +40,8 @@ def _problem(document: Document, model: type, error: Any) -> Problem:
     if kind in ("missing", "missing_argument"):
         return document.problem(path[:-1], f"key '{path[-1]}' is missing{_inside(path)}", at_key=True)
     if kind == "gpusim":
-        return document.problem(path, f"{_name(path)}: {context['message']}", context["hint"], at_key=at_key)
+        told = f"{name}: {context['message']}" if name else context["message"]
+        return document.problem(path, told, context["hint"], at_key=at_key)
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", context["expected"])
         message = f"'{name}' cannot be {_short(error['input'])}"
@@ -58,8 +59,8 @@ def _problem(document: Document, model: type, error: Any) -> Problem:
     if wanted:
         hint = "put it in quotes" if wanted == "text" and isinstance(error["input"], (int, float, bool)) else ""
         return document.problem(path, f"'{name}' must be {wanted}, not {_short(error['input'])}", hint)
-    message = str(error["msg"]).removeprefix("Input should ")
-    return document.problem(path, f"'{name}' should {message}, not {_short(error['input'])}")
+    message = re.sub(r"^\w+ should ", "should ", str(error["msg"]))
+    return document.problem(path, f"'{name}' {message[:1].lower()}{message[1:]}, not {_short(error['input'])}")
 
 
 def _place(data: Any, loc: tuple[str | int, ...]) -> tuple[Path_, bool]:
