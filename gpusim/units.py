@@ -189,7 +189,9 @@ def _describe(value: object) -> str:
 
 def _bare_hint(digits: str, kind: Kind) -> str:
     number = Decimal(digits)
-    if number.is_finite() and 5 < number.adjusted() < 25 and kind is not FRACTION:  # large: base units were meant
+    if not number.is_finite() or number < 0:
+        return _example(kind)
+    if 5 < number.adjusted() < 25 and kind is not FRACTION:  # large: base units were meant
         return f"write '{write(float(number), kind)}' if {kind.base} is meant"
     unit = kind.example.split(" ", 1)[1]
     return f"write its unit, for example '{digits} {unit}'"

@@ -206,6 +206,12 @@ def test_is_everything_wrong_with_a_profile_told_at_once(tmp_path):
     assert str(found[6]).startswith(f"{path}:{found[6].line}:{found[6].col}: link.h2d.value")
 
 
+def test_is_a_bare_quantity_answered_with_its_keys(tmp_path):
+    told, _ = problems(edited(tmp_path, (r"(latency: +)\{value: 100 us.*\}", r"\1 100 us")))
+    message = "'nvme.latency' must be a mapping of keys to values, not '100 us'"
+    assert told == [(message, "its keys: value, basis, source, low, high, note")]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

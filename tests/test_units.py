@@ -46,6 +46,8 @@ def test_what_does_a_quantity_mean(text, kind, value):
         (450e9, RATE, "has no unit", "'450 GB/s' if B/s is meant"),
         ("450e9", RATE, "has no unit", "'450 GB/s' if B/s is meant"),
         ("60", FRACTION, "has no unit", "'60 %'"),
+        (-1.5, BYTES, "has no unit", "'32 GiB'"),
+        (float("nan"), RATE, "has no unit", "'450 GB/s'"),
         ("450 Gb/s", RATE, "counts bits", "450 Gb/s is 56.25 GB/s"),
         ("100 Gbps", RATE, "counts bits", "100 Gbps is 12.5 GB/s"),
         ("100 Gbit/s", RATE, "counts bits", "100 Gbit/s is 12.5 GB/s"),

@@ -58,6 +58,8 @@ def _problem(document: Document, model: type, error: Any) -> Problem:
     }.get(kind)
     if wanted:
         hint = "put it in quotes" if wanted == "text" and isinstance(error["input"], (int, float, bool)) else ""
+        if kind == "dataclass_type":
+            hint = "its keys: " + ", ".join(keys_of(type_at(model, path)))
         return document.problem(path, f"'{name}' must be {wanted}, not {_short(error['input'])}", hint)
     message = re.sub(r"^\w+ should ", "should ", str(error["msg"]))
     return document.problem(path, f"'{name}' {message[:1].lower()}{message[1:]}, not {_short(error['input'])}")
