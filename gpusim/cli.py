@@ -35,9 +35,7 @@ def run(
     experiment: Annotated[str, typer.Argument(help="An experiment's YAML file, or the name of a shipped one.")],
     overrides: Set = None,
     out: Out = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")
-    ] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
@@ -102,12 +100,13 @@ def compare(
 @app.command()
 def check(
     folder: Annotated[Path, typer.Argument(help="A results folder, or the folder of one run.")],
+    trace: Annotated[Path | None, typer.Option("--trace", help="The trace, when it is not found by its name.")] = None,
     json: Json = False,
 ) -> None:
     """Recompute every result independently, from its event log."""
     from gpusim.commands.check import check as verb
 
-    raise typer.Exit(verb(folder, json=json))
+    raise typer.Exit(verb(folder, trace, json=json))
 
 
 @app.command("import")
@@ -116,9 +115,7 @@ def import_(
         Path, typer.Argument(help="A recording: PyTorch snapshot, RMM log, minimalloc or plain CSV, recorder JSONL.")
     ],
     out: Out = None,
-    format: Annotated[
-        str | None, typer.Option("--format", help="The recording's format, when it cannot be told.")
-    ] = None,
+    format: Annotated[str | None, typer.Option("--format", help="The recording's format, when it cannot be told.")] = None,
     json: Json = False,
 ) -> None:
     """Turn a foreign recording into a trace (.npz)."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import typer
 
-from gpusim.commands.output import emit_json
+from gpusim.commands.output import emit, emit_json
+
+MOST_ROWS = 12  # of a table of phases or operators
 
 
 def import_file(file: Path, out: Path | None, format: str | None, *, json: bool) -> None:
@@ -22,3 +26,74 @@ def import_file(file: Path, out: Path | None, format: str | None, *, json: bool)
         emit_json(found)
     else:
         typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators")
+
+
+def describe(name: str, *, json: bool) -> None:
+    """What is in a trace; without a name, the shipped traces in a line each."""
+    from gpusim.config.find import find, names
+    from gpusim.trace import stats
+    from gpusim.trace.files import load_trace
+
+    if not name:
+        emit([_line(stats.describe(load_trace(find("trace", each)))) for each in names("trace")], json)
+        return
+    found = stats.describe(load_trace(find("trace", name)))
+    if json:
+        emit_json(found)
+    else:
+        _print(found)
+
+
+def _line(d: dict[str, Any]) -> dict[str, Any]:
+    from gpusim.units import show_bytes
+
+    counts = d["counts"]
+    return {
+        "trace": d["name"],
+        "tensors": counts["tensors"],
+        "operators": counts["ops"],
+        "live peak": show_bytes(d["live"]["peak_rounded"]),
+        "format": d["meta"].get("format", ""),
+        "lacks": ", ".join(d["lacks"]),
+    }
+
+
+def _print(d: dict[str, Any]) -> None:
+    from gpusim.units import show_bytes, show_time
+
+    counts, live, bounds, reuse = d["counts"], d["live"], d["bounds"], d["reuse"]
+    where = f" in {live['peak_phase']}" if live["peak_phase"] else ""
+    lines = {
+        "content": ", ".join(f"{counts[word]:,} {word}" for word in ("tensors", "events", "ops", "accesses")),
+        "live peak": f"{show_bytes(live['peak_rounded'])}{where}; {show_bytes(live['start'])} were there before",
+        "least memory": f"{show_bytes(bounds['widest_operator'])}, which one operator touches" if counts["ops"] else "",
+        "sizes": _percentiles(d["sizes"], show_bytes),
+        "lifetimes": f"{_percentiles(d['lifetime'], str)} {d['lifetime']['unit']}",
+        "uses": _percentiles(reuse["uses"], str) if counts["ops"] else "",
+        "reuse distance": _percentiles(reuse["distance"], show_bytes),
+        "recorded time": show_time(d["recorded_ns"]) if d["recorded_ns"] >= 0 else "",
+        "lacks": ", ".join(d["lacks"]),
+        "source": str(d["meta"].get("source", "")),
+        "licence": str(d["meta"].get("licence", "")),
+    }
+    typer.echo(f"{d['name']}\n")
+    for word, text in lines.items():
+        if text.strip():
+            typer.echo(f"  {word:<15} {text}")
+    for warning in d["warnings"]:
+        typer.echo(f"  warning         {warning}")
+    for title in ("categories", "phases", "operators") if counts["ops"] else ("categories",):
+        rows = [{key: _cell(key, value) for key, value in row.items()} for row in d[title][:MOST_ROWS]]
+        if rows:
+            typer.echo("")
+            emit(rows)
+
+
+def _percentiles(found: dict[str, Any], show: Callable[[int], str]) -> str:
+    return ", ".join(f"{name} {show(found[name])}" for name in ("p10", "p50", "p90", "max") if name in found)
+
+
+def _cell(key: str, value: Any) -> Any:
+    from gpusim.units import show_bytes
+
+    return show_bytes(value) if key in ("bytes", "at_peak", "read", "written", "peak") else value

@@ -1,0 +1,71 @@
+"""`gpusim check`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpusim.commands.output import emit_json
+from gpusim.errors import ResultError
+
+if TYPE_CHECKING:
+    from gpusim.results.referee import Report
+    from gpusim.results.result import Result
+    from gpusim.trace.trace import Trace
+
+SHOWN = 5  # violations per run
+
+
+def check(folder: Path, trace: Path | None, *, json: bool) -> int:
+    """Let the referee look at every run, keep its verdicts; the exit code: 0 when all that have a log are right."""
+    from gpusim.results import referee
+    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
+
+    found: list[tuple[Result, Report]] = []
+    for run in run_folders(folder):
+        result = load_result(run)
+        report = referee.check(result, _trace(trace or result.spec["trace"], folder))
+        if report.ok is not None:
+            mark_checked(run, report.ok)
+        found.append((result, report))
+    if (folder / RUNS).is_dir():
+        write_summary(folder, load_folder(folder))
+    if json:
+        emit_json([_row(result, report) for result, report in found])
+    else:
+        _print(found)
+    if all(report.ok is None for _, report in found):
+        raise ResultError("no run here kept its event log, so there is nothing to check", str(folder), "run with --log")
+    return 1 if any(report.ok is False for _, report in found) else 0
+
+
+def _print(found: list[tuple[Result, Report]]) -> None:
+    for result, report in found:
+        if report.ok is False:
+            typer.echo(f"run {result.key}: wrong")
+            for violation in report.violations[:SHOWN]:
+                typer.echo(f"    {violation}")
+            if len(report.violations) > SHOWN:
+                typer.echo(f"    and {len(report.violations) - SHOWN} more")
+    count = {verdict: sum(report.ok is verdict for _, report in found) for verdict in (True, False, None)}
+    typer.echo(f"{count[True]} runs are right, {count[False]} wrong, {count[None]} without an event log")
+
+
+def _row(result: Result, report: Report) -> dict[str, Any]:
+    return {"run": result.key, "ok": report.ok, "violations": [str(v) for v in report.violations]}
+
+
+def _trace(name: str | Path, base: Path) -> Trace:
+    from gpusim.config.find import find
+
+    return _load(find("trace", str(name), base))
+
+
+@lru_cache(maxsize=2)
+def _load(file: Path) -> Trace:
+    from gpusim.trace.files import load_trace
+
+    return load_trace(file)
