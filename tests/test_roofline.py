@@ -207,3 +207,25 @@ def test_the_shipped_rates_are_those_of_the_profiles() -> None:
         of = profile(name)
         assert reference.peak == of.gpu.peak["fp16"].value and reference.l2 == of.gpu.l2.value
         assert reference.bandwidth == of.memory.bandwidth.value
+
+
+def test_an_unknown_operator_that_computes_is_bound_by_the_peak() -> None:
+    a40 = profile("a40")
+    time, basis = roofline.durations(one_op("my_kernel", flops=1e12), a40)
+    assert time[0] > 1e12 / a40.gpu.peak["fp16"].value * 1e9 and basis[0] == ESTIMATED
+
+
+def test_a_resnet_step_on_a_v100_is_within_a_tenth_of_its_recorded_kernels() -> None:
+    # github.com/pytorch/kineto, tb_plugin/samples/resnet50_num_workers_0: batch 32, V100, fp32; 6 steps, sums of kernels:
+    # convolutions 394.3 ms, batch normalisation 96.2, all 591.5.  The trace has batch 64.
+    trace = load_trace(ROOT / "traces" / "resnet50-train.npz")
+    time, _ = roofline.durations(trace, profile("v100-sxm2-32gb"))
+    second = np.array([trace.phases[p].startswith("step1") for p in trace.phase])
+
+    def per_step(*names: str) -> float:
+        chosen = np.array([any(name in trace.op_names[o] for name in names) for o in trace.op])
+        return float(time[second & chosen].sum()) / 2e6
+
+    assert per_step("") == pytest.approx(591.5 / 6, rel=0.1)
+    assert per_step("convolution") == pytest.approx(394.3 / 6, rel=0.1)
+    assert per_step("batch_norm") == pytest.approx(96.2 / 6, rel=0.1)
