@@ -146,21 +146,25 @@ def new_segment(S: I64, stream: int, pool: int, size: int) -> int:
 
 
 @helper
-def release_pool(S: I64, pool: int) -> None:
-    """Give back the segments of the pool that are one free block, in the pool's order."""
-    stream = next_stream(S, pool, 0)
-    while stream >= 0:
-        p = following(S, pool, stream, 0, -1)
-        while p != 0:
-            size, order = size_of(S, p), S[p + ORDER]
+def release_cache(S: I64) -> None:
+    """Give back the segments that are one free block: of the large pool, then of the small one, in the pool's order."""
+    pool, stream, size, order = LARGE, 0, 0, -1
+    while True:
+        p = following(S, pool, stream, size, order)
+        if p != 0:
+            size, order = size_of(S, p), S[p + ORDER] + 1
             if S[p + PREV] == 0 and S[p + NEXT] == 0:
                 bins.drop(S, pool, p, size)
                 called(S, S[p + ADDR], -size)
                 S[SEGMENTS] -= 1
                 arena.give_back(S, S[p + OWNER], fits.add, fits.drop, fits.moved)
                 arena.give_node(S, p)
-            p = following(S, pool, stream, size, order + 1)
-        stream = next_stream(S, pool, stream + 1)
+            continue
+        stream, size, order = next_stream(S, pool, stream + 1), 0, -1
+        if stream < 0:
+            if pool == SMALL:
+                return
+            pool, stream = SMALL, 0
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -227,13 +231,14 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         bins.drop(S, pool, p, size_of(S, p))
         S[p + LEFT] = LIVE
     else:
-        p = new_segment(S, stream, pool, segment_size(need))
-        if p == 0:
-            release_pool(S, LARGE)
-            release_pool(S, SMALL)
+        for attempt in range(2):
             p = new_segment(S, stream, pool, segment_size(need))
-            if p == 0:
-                return -1
+            if p != 0:
+                break
+            if attempt == 0:
+                release_cache(S)
+        if p == 0:
+            return -1
     rest = size_of(S, p) - need
     if rest >= UNIT if pool == SMALL else rest > SMALL_SIZE:
         p = split(S, p, need)
@@ -266,8 +271,7 @@ def free(S: I64, unit: int, stream: int) -> int:
 def release(S: I64, bytes: int) -> int:
     S[CALLS] = 0
     held = S[HELD]
-    release_pool(S, LARGE)
-    release_pool(S, SMALL)
+    release_cache(S)
     return held - S[HELD]
 
 
