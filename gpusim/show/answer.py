@@ -64,7 +64,8 @@ def answer(results: Sequence[Result], metric: str = "") -> str:
         return f"No run finished: {join(sorted({e for _, e in failed}))}." if failed else ""
     if len(decided) == 1 and len(decided[0].ranking) == 1 and not decided[0].oracles and not decided[0].failed:
         return f"{declared(metric).label.capitalize()}: {human(metric, decided[0].ranking[0][1])}."
-    hardest = decided[0]
+    # The hardest place in which at least half of the competitors finish; the verdict over a lone survivor says little.
+    hardest = next((p for p in decided if len(p.ranking) + len(p.oracles) >= len(p.failed)), decided[0])
     sentences = [_verdict(hardest, metric), _against_oracle(hardest, metric)]
     if len(decided) > 1:
         sentences.append(_elsewhere(decided, hardest))
@@ -100,31 +101,46 @@ def _against_oracle(place: Standing, metric: str) -> str:
     return f"{name}{ORACLE}, which reads the future, has {human(metric, value)}."
 
 
-def _elsewhere(decided: list[Standing], hardest: Standing) -> str:
+def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
     """Where the winner of the hardest place does not win."""
     ahead = set(hardest.winners)
-    other = [p for p in decided[1:] if not ahead & set(p.winners)]
+    rest = [p for p in decided if p is not hardest and len(p.ranking) > 1]
+    other = [p for p in rest if not ahead & set(p.winners)]
     if not other:
-        level = [p for p in decided[1:] if len(p.winners) == len(p.ranking) > 1]
-        if len(level) == len(decided) - 1 and level:
+        if rest and all(len(p.winners) == len(p.ranking) for p in rest):
             return "Everywhere else all tie."
-        best = [n for n in hardest.winners if all(n in p.winners for p in decided)]
+        best = [n for n in hardest.winners if rest and all(n in p.winners for p in rest)]
         return f"{join(best)} {_are(best)} best or tied everywhere." if best else ""
     changes = [f"at {p.where} {join(p.winners)} {_are(p.winners)} ahead" for p in other[:2]]
     more = f" (and {len(other) - 2} more places)" if len(other) > 2 else ""
     return f"That changes: {join(changes)}{more}."
 
 
-def _failures(places: list[Standing]) -> str:
+def _failures(places: Sequence[Standing]) -> str:
+    """Who fails where: where none finishes, where few do, and for the other places by name."""
+    none = [p.where for p in places if p.failed and not p.ranking and not p.oracles]
+    few = [p for p in places if p.where not in none and len(p.failed) > len(p.ranking) + len(p.oracles)]
+    sentences = []
+    if none and len(places) > 1:
+        sentences.append(f"At {_listed(none)} none finishes.")
+    for p in few[:2]:
+        names = [n for n, _ in (*p.ranking, *p.oracles)]
+        sentences.append(f"At {p.where} only {join(names)} {'finishes' if len(names) == 1 else 'finish'}.")
     failed: dict[tuple[str, str], list[str]] = {}
     for p in places:
-        for name, how in p.failed:
-            failed.setdefault((name, how), []).append(p.where)
+        if p.where not in none and p not in few[:2]:
+            for name, how in p.failed:
+                failed.setdefault((name, how), []).append(p.where)
     by_place: dict[tuple[str, str], list[str]] = {}
     for (name, how), where in failed.items():
-        spot = "" if where == [""] else f" at {join(where)}" if len(where) <= 2 else f" in {len(where)} of {len(places)} places"
-        by_place.setdefault((how, spot), []).append(name)
-    return " ".join(f"{join(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items())
+        by_place.setdefault((how, f" at {_listed(where)}" if any(where) else ""), []).append(name)
+    sentences += [f"{join(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items()]
+    return " ".join(sentences)
+
+
+def _listed(where: Sequence[str]) -> str:
+    """At most three places by name."""
+    return join(where) if len(where) <= 3 else join([*where[:2], f"{len(where) - 2} more places"])
 
 
 def _ends(how: str, names: Sequence[str]) -> str:

@@ -117,15 +117,13 @@ def holes(block: Boxes, segment: Boxes, end: int, samples: int = 240) -> Holes:
         here, around = solid.at(t), segment.at(t)
         if not len(around):
             continue
-        # Gaps lie between a block's end (or a segment's start) and the next block's start (or the segment's end).
-        left = np.concatenate([around.addr, here.addr + here.bytes])
-        right = np.concatenate([here.addr, around.addr + around.bytes])
-        left.sort()
-        right.sort()
+        base, stop = around.addr, around.addr + around.bytes
         if joined:  # a segment that starts where the one before ends is its continuation
-            ended = np.isin(left, around.addr) & np.isin(left, around.addr + around.bytes)
-            borders = left[ended]
-            left, right = left[~ended], right[~np.isin(right, borders)]
+            apart = base[1:] != stop[:-1]
+            base, stop = base[np.concatenate([[True], apart])], stop[np.concatenate([apart, [True]])]
+        # Gaps lie between a block's end (or a segment's start) and the next block's start (or the segment's end).
+        left = np.sort(np.concatenate([base, here.addr + here.bytes]))
+        right = np.sort(np.concatenate([here.addr, stop]))
         gap = right - left
         free[i] = gap.sum()
         widest = int(np.argmax(gap))

@@ -115,13 +115,13 @@ _KNOWN = {
     "stride": Look(ORANGE, "s"),
     "oracle": Look(BLACK, "*"),
     # place
-    "first": Look(SKY, "^"),
-    "next": Look(PINK, "v"),
-    "best": Look(BLUE, "o"),
-    "worst": Look(VERMILION, "P"),
+    "first_fit": Look(SKY, "^"),
+    "next_fit": Look(PINK, "v"),
+    "best_fit": Look(BLUE, "o"),
+    "worst_fit": Look(VERMILION, "P"),
     "buddy": Look(GREEN, "D"),
     "tlsf": Look(WINE, "p"),
-    "classes": Look(OLIVE, "<"),
+    "size_classes": Look(OLIVE, "<"),
     "pytorch": Look(ORANGE, "s"),
 }
 _COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)

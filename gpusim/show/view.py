@@ -176,18 +176,18 @@ def _compares_places(results: Sequence[Result]) -> bool:
 def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:
     """At most `most` runs for a figure that shows them one by one, and a note of what was left out.
 
-    Held fast first is what the policies compete over: the smallest memory in which some run finishes, then the first
-    machine and program.
+    Held fast first is what the policies compete over: the smallest memory in which half of the runs finish (or one
+    does), then the first such machine and program.
     """
     chosen = list(results)
     plan = layout(chosen)
     for key in (plan.across, *plan.panels):
         if len(chosen) <= most or not key:
             continue
-        ordered = chosen
-        if key == plan.across:
-            ordered = sorted(chosen, key=lambda r: number(r.spec.get(key)) or 0.0)
-        held = next((r for r in ordered if r.finished), ordered[0]).spec.get(key)
+        values = {text(key, r.spec.get(key)): r.spec.get(key) for r in chosen}
+        order = sorted(values.values(), key=lambda v: number(v) or 0.0) if key == plan.across else list(values.values())
+        shares = [_finishing([r for r in chosen if r.spec.get(key) == v]) for v in order]
+        held = order[next((i for least in (0.5, 1e-9, 0.0) for i, s in enumerate(shares) if s >= least))]
         chosen = [r for r in chosen if r.spec.get(key) == held]
     chosen = chosen[:most]
     if len(chosen) == len(results):
@@ -196,6 +196,11 @@ def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:
     held_keys = [key for key in varying(results) if key not in left]
     where = place_name(chosen[0], held_keys)
     return chosen, f"{len(chosen)} of {len(results)} runs are shown" + (f": {where}." if where else ".")
+
+
+def _finishing(results: Sequence[Result]) -> float:
+    """The share of the runs that finish."""
+    return sum(1 for r in results if r.finished) / len(results)
 
 
 def run_name(result: Result, keys: Sequence[str], alone: str = "evict") -> str:

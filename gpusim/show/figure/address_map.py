@@ -66,8 +66,12 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
         figure = canvas()
         empty(figure, "No run kept its event log.")
         return figure
-    shown = logged[:MOST]
-    note = f"{len(shown)} of {len(logged)} runs with an event log are shown." if len(shown) < len(logged) else ""
+    shown = _extremes(logged)
+    note = (
+        f"{len(shown)} of {len(logged)} runs with an event log are shown: those that hold least and most."
+        if len(shown) < len(logged)
+        else ""
+    )
     keys = varying(shown)
     figure = canvas(height=HEIGHT * 1.15) if len(shown) == 1 else canvas(shape(len(shown))[0])
     if len(shown) == 1:
@@ -100,6 +104,15 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
         legend["lost"] = Patch(facecolor=ALARM, alpha=0.22, label="free, but outside the largest hole")
     headline(figure, question or "Where do the holes come from?", _answer(shown, keys, heaps), note, [*legend.values()])
     return figure
+
+
+def _extremes(logged: list[Result]) -> list[Result]:
+    """At most MOST runs: those that hold least memory and those that hold most."""
+    if len(logged) <= MOST:
+        return logged
+    order = sorted(logged, key=lambda r: r.metrics.get("reserved_peak_bytes", 0))
+    chosen = {id(r) for r in (*order[: MOST // 2], *order[-(MOST // 2) :])}
+    return [r for r in logged if id(r) in chosen]
 
 
 def _with_strip(figure: Figure) -> tuple[list[Axes], Axes]:

@@ -15,7 +15,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
 from gpusim.show.panels import failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
-from gpusim.show.view import Layout, ending, kind_of, main_unit, number, scale, value
+from gpusim.show.view import Layout, ending, kind_of, line_name, main_unit, number, scale, value
 
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
 _POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "top"}
@@ -62,13 +62,14 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
 
 
 def _from_the_top(results: list[Result], plan: Layout, metric: str) -> list[str]:
-    """Line names in the order in which the lines leave the hard end, from the top: those that fail there first."""
-    worst: dict[str, tuple[int, float]] = {}
-    for name, runs in by_line(results, plan.lines).items():
-        hardest = min((number(r.spec.get(plan.across)) or 0.0 for r in runs if r.finished), default=0.0)
-        there = [r for r in runs if (number(r.spec.get(plan.across)) or 0.0) == hardest]
-        worst[name] = (sum(1 for r in runs if not r.finished), mean(there, metric) or 0.0)
-    return sorted(worst, key=lambda n: (-worst[n][0], -worst[n][1], n))
+    """Line names from the top line down, read where most lines are, at the hard end; those that fail there come first."""
+    at: dict[float, dict[str, list[Result]]] = {}
+    for r in results:
+        x = number(r.spec.get(plan.across)) or 0.0
+        at.setdefault(x, {}).setdefault(line_name(r, plan.lines), []).append(r)
+    levels = {x: {n: m for n, rs in lines.items() if (m := mean(rs, metric)) is not None} for x, lines in at.items()}
+    there = levels[min(levels, key=lambda x: (-len(levels[x]), x))]
+    return sorted(by_line(results, plan.lines), key=lambda n: (n in there, -there.get(n, 0.0), n))
 
 
 def _line(panel: Axes, name: str, points: list[tuple[float, float]], look: Look, rank: float) -> Line2D:
@@ -132,7 +133,7 @@ def _across(panel: Axes, key: str, positions: list[float]) -> None:
     if len(positions) <= 8:
         panel.xaxis.set_major_locator(FixedLocator(positions))
     low, high = positions[0], positions[-1]
-    pad = 0.06 * (high - low) or 0.5 * abs(high) or 1.0
+    pad = 0.09 * (high - low) or 0.5 * abs(high) or 1.0
     panel.set_xlim(low - pad, high + pad)
 
 

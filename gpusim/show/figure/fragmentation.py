@@ -19,7 +19,7 @@ MOST = 10
 # title, what it is, share of 1 or None when not measured
 MEASURES: tuple[tuple[str, str, Callable[[Result], float | None]], ...] = (
     ("internal", "lost to rounding", lambda r: value(r, "frag_internal")),
-    ("unused at the peak", "1 - utilisation", lambda r: _complement(value(r, "frag_utilisation"))),
+    ("unused", "of the reserved peak", lambda r: _complement(value(r, "frag_utilisation"))),
     ("external", "outside the largest hole", lambda r: value(r, "frag_external")),
     ("failures", "enough, not in one piece", lambda r: value(r, "frag_failures")),
 )
@@ -70,13 +70,21 @@ def _bars(panel: Axes, title: str, meaning: str, rows: Sequence[tuple[float | No
             face, hatch = (look.colour, "") if finished else ("white", "////")
             panel.barh(y, number, 0.66, facecolor=face, edgecolor=look.colour, lw=0.8, hatch=hatch,
                        hatchcolor=look.colour, gid=f"{title}:{y}")  # fmt: skip
-        words = "-" if number is None else f"{number:,.0f}" if counted else show_fraction(number, 2)
+        words = _words(number, counted)
         panel.annotate(words, (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     largest = max((v for v, _, _ in rows if v is not None), default=0.0)
     panel.set_xlim(0, (largest or 1.0) * 1.5)
     panel.set_xticks([])
     panel.spines["bottom"].set_visible(False)
     panel.grid(visible=False)
+
+
+def _words(number: float | None, counted: bool) -> str:
+    if number is None:
+        return "-"
+    if counted:
+        return f"{number:,.0f}"
+    return "< 0.1 %" if 0 < number < 0.001 else show_fraction(number, 2)
 
 
 def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look: dict[str, Look]) -> None:
@@ -124,7 +132,7 @@ def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
     failed = [f"{n} ({ending(r)})" for r, n in zip(shown, names, strict=True) if not r.finished]
     sentences = []
     if known:
-        best = known[0][0]
+        best = max(known[0][0], 1.0)
         winners = [n for v, n in known if same(v, best)]
         if len(known) == 1:
             sentences.append(f"{known[0][1]} reserves {show_bytes(best)}.")
@@ -133,8 +141,8 @@ def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
         else:
             most, last = known[-1]
             verb = "reserves" if len(winners) == 1 else "reserve"
-            more = show_fraction(most / best - 1, 2) if best else "much"
-            sentences.append(f"{join(winners)} {verb} least, {show_bytes(best)}; {last} reserves {more} more.")
+            more = f"{show_fraction(most / best - 1, 2)} more" if most < 2 * best else f"{most / best:.1f} times as much"
+            sentences.append(f"{join(winners)} {verb} least, {show_bytes(best)}; {last} reserves {more}.")
     if failed:
         sentences.append(f"Failed: {join(failed)}.")
     return " ".join(sentences)

@@ -40,7 +40,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     (per_time, time_unit), (per_byte, byte_unit) = scale("ns", last), scale("B", top)
     index = {id(r): i for i, r in enumerate(results)}
     for panel, run in zip(axes, shown, strict=True):
-        _panel(panel, run, per_time, per_byte)
+        _panel(panel, run, last / per_time, per_time, per_byte)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
         panel.set_title(starred(run_name(run, keys), is_oracle(run)) if len(shown) > 1 else "")
     axes[0].set_xlim(0, last / per_time * 1.02)
@@ -78,14 +78,18 @@ def _highest(run: Result) -> float:
 
 
 def _end(run: Result) -> float:
-    return max(float(_column(run, "time_ns")[-1]), float(run.metrics.get("makespan_ns", 0)))
+    """The end of the run, ns; the host may be done before the device."""
+    last = float(_column(run, "time_ns")[-1])
+    return max(last, float(run.metrics.get("makespan_ns", 0))) if run.finished else last
 
 
-def _panel(panel: Axes, run: Result, per_time: float, per_byte: float) -> None:
+def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: float) -> None:
     time = _column(run, "time_ns") / per_time
-    requested, allocated, reserved, host = (
-        _column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")
-    )
+    levels = [_column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")]
+    if run.finished and _end(run) / per_time > time[-1]:  # nothing changes after the last allocation
+        time = np.append(time, _end(run) / per_time)
+        levels = [np.append(level, level[-1]) for level in levels]
+    requested, allocated, reserved, host = levels
     panel.fill_between(time, 0, requested, step="post", color=SKY, alpha=0.45, lw=0, gid="requested")
     panel.step(time, reserved, where="post", color=ORANGE, lw=1.4, gid="reserved")
     panel.step(time, allocated, where="post", color=BLUE, lw=1.2, gid="allocated")
@@ -96,10 +100,11 @@ def _panel(panel: Axes, run: Result, per_time: float, per_byte: float) -> None:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
     if not run.finished:
         at, height = float(time[-1]), float(reserved[-1])
+        late = at > 0.5 * last
         panel.plot([at], [height], "x", color=ALARM, ms=8, mew=2.2, gid=f"failed:{ending(run)}", zorder=5, clip_on=False)
         words = panel.annotate(
-            ending(run), (at, height), (-6, -12), textcoords="offset points", color=ALARM, fontsize=8.5, ha="right",
-            va="center", bbox={"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1.5},
+            ending(run), (at, height), (-9 if late else 9, -1), textcoords="offset points", color=ALARM, fontsize=8.5,
+            ha="right" if late else "left", va="center", bbox={"facecolor": "white", "alpha": 0.85, "lw": 0, "pad": 1.5},
         )  # fmt: skip
         words.set_in_layout(False)
 

@@ -35,15 +35,16 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     longest = max(max(value(r, name) or 0.0 for name in (IN[0], OUT[0], BOUND)) for r in shown)
     divisor, unit = scale("B", longest)
     for y, run in enumerate(shown):
+        bound = value(run, BOUND)
         for (name, label, colour), offset in ((IN, -0.18), (OUT, 0.18)):
             moved = value(run, name) or 0.0
             face, hatch = (colour, "") if run.finished else ("white", "////")
             panel.barh(y + offset, moved / divisor, 0.34, facecolor=face, edgecolor=colour, lw=0.8, hatch=hatch,
                        hatchcolor=colour, gid=f"{label}:{run_name(run, keys)}")  # fmt: skip
             words = show_bytes(moved) + (f" until {ending(run)}" if name == IN[0] and not run.finished else "")
-            panel.annotate(words, (moved / divisor, y + offset), (4, 0), textcoords="offset points", va="center",
+            beside = moved if name == OUT[0] else max(moved, bound or 0.0)
+            panel.annotate(words, (beside / divisor, y + offset), (4, 0), textcoords="offset points", va="center",
                            fontsize=8, color=None if run.finished else ALARM)  # fmt: skip
-        bound = value(run, BOUND)
         if bound is not None:
             panel.plot([bound / divisor] * 2, [y - 0.38, y + 0.02], color=BLACK, lw=2.2, solid_capstyle="butt",
                        zorder=4, gid=f"bound:{run_name(run, keys)}")  # fmt: skip
