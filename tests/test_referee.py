@@ -177,8 +177,8 @@ PLANTED = {
     "ends twice": ("2250 start 3 -1 - -", "2250 start 3 -1 - - / 2250 end 0 0 - -", "activity 0 ends again"),
     "ends before it starts": ("2 start 0 0 - -", "", "activity 0 ends before it starts"),
     "out of memory unsaid": ("4398 end 4 0 - -", "4398 end 4 0 - - / 4398 oom 0 0 0 2048", "the log ends out of memory"),
-    "not out of memory": (
-        "4398 end 4 0 - -", "4398 end 4 0 - - / 4398 oom 0 0 4096 2048", "though 4096 could be served",
+    "a free block of more than is free": (
+        "4 issue 1 0 2 -", "4 issue 1 0 2 - / 4 oom 2 0 512 2048", "a free block of 512 bytes; expected at most the 0 bytes",
     ),
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ SAYS: tuple[tuple[str, str], ...] = (
     ("memory at address {x} is reserved again", "memory that is not held"),
     ("memory at address {x} is given back and was not reserved", "reserved memory"),
     ("memory at address {x} is given back under the block of tensor {y}", "no block inside"),
-    ("out of memory for {x} bytes though {y} could be served", "a request larger than the largest free block"),
+    ("out of memory with a free block of {x} bytes", "at most the {y} bytes that hold no block"),
 )  # fmt: skip
 (
     TWICE_BORN, WRONG_SIZE, NOT_LIVE, ENDS_PLACED, PLACED_TWICE, TOO_SMALL, OVERLAP, UNRESERVED, OVER_CAPACITY,

@@ -302,8 +302,9 @@ def _walk(
 
         elif k == OOM:
             ledger[c.OOMS] += 1
-            if m == DEVICE and at >= n:
-                _say(out, said, i, c.NOT_FULL, n, at)
+            # Whether the largest block would do is the allocator's to say: pools and streams keep some for themselves.
+            if m == DEVICE and at > capacity[DEVICE] - ledger[c.A_NOW]:
+                _say(out, said, i, c.NOT_FULL, at, capacity[DEVICE] - ledger[c.A_NOW])
 
     for u in range(units):
         if left_at[u] >= 0:
