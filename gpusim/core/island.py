@@ -225,8 +225,9 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     if reason:
         return reason
     h.pc += 1
-    c.instructions += 1
-    sample(isl, pol)
+    if i.kind != I_UNTIL:
+        c.instructions += 1
+        sample(isl, pol)
     if (i.kind == I_SYNC or c.drain) and not queues.idle(isl):
         h.state = DRAIN
     else:

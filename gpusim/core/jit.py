@@ -27,7 +27,7 @@ def _stamp() -> str:
 
 # Decorates a function that only other kernels call.  Without doors to Python and without reference counts (kernels make no
 # arrays) the island compiles in half of the time.  Python must not call one, only entries have that door.
-kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy", forceinline=True)
 
 
 def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
