@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.trace import stats
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.synth import random_program
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import FREE, OP, Trace
 
 
 def small() -> Trace:
@@ -48,6 +48,10 @@ def test_a_small_trace_by_hand() -> None:
     assert said["lifetime"]["histogram"] == [[1, 1, 1], [2, 3, 2]] and said["lifetime"]["never_freed"] == 1
     # p is used by operators 0 and 2; a by 0 and 1; b by 1 and 2.
     assert said["reuse"]["gap"]["histogram"] == [[1, 1, 2], [2, 3, 1]]
+    # In the order p a | a b | p b c: LRU holds a alone; p if p, a and b fit, a being alive when b comes; then b with p.
+    assert stats.lru_bytes(small()).tolist() == [-1, -1, 600, -1, 6600, 6000, -1]
+    # At 95 % of 6600 bytes, 6270, p comes in again; at 90 %, 5940, b as well; at 40 % still not a (600).
+    assert [(row["misses"], row["bytes"]) for row in said["reuse"]["lru"]] == [(1, 1000)] + [(2, 6000)] * 6
     assert said["reuse"]["uses"]["max"] == 2 and said["reuse"]["never_used"] == 0
     assert said["categories"] == [
         {"category": "fwd", "tensors": 2, "bytes": 5600, "at_peak": 5600},
@@ -70,17 +74,41 @@ def test_an_access_counts_once_and_as_a_write_if_it_is_one() -> None:
     assert tensor.tolist() == [a, b] and op.tolist() == [0, 0] and write.tolist() == [True, False]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 6), max_size=40), st.lists(st.integers(0, 9), min_size=7, max_size=7))
-def test_the_reuse_distance_is_the_bytes_touched_in_between(order: list[int], sizes: list[int]) -> None:
-    expected = []
-    for i, tensor in enumerate(order):
-        before = [j for j in range(i) if order[j] == tensor]
-        expected.append(sum(sizes[t] for t in set(order[before[-1] : i])) if before else -1)
-    tensor, size = np.array(order, np.int64), np.array(sizes, np.int64)
-    assert stats.reuse_distance(tensor, size).tolist() == expected
-    interpreted = getattr(stats._distances, "py_func", stats._distances)
-    assert interpreted(tensor, size).tolist() == expected
+def misses(trace: Trace, memory: int) -> list[bool]:
+    """Of each access, whether plain LRU over that much memory does not hold the tensor."""
+    tensor, op, _ = stats.accesses(trace)
+    held: dict[int, int] = {}  # least recent first
+    missed = []
+    for kind, arg in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):
+        if kind == FREE:
+            held.pop(arg, None)
+        elif kind == OP:
+            for t in tensor[op == arg].tolist():
+                missed.append(held.pop(t, None) is None)
+                held[t] = int(trace.size[t])
+                while sum(held.values()) > memory:
+                    held.pop(next(iter(held)))
+    return missed
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 30), life=st.floats(1, 20), share=st.floats(0, 1.1))
+def test_lru_holds_what_it_is_said_to_hold(seed: int, ops: int, life: float, share: float) -> None:
+    trace = random_program(seed, ops, mean_life=life, largest=20, parameters=3)
+    need = stats.lru_bytes(trace)
+    sizes = trace.size[stats.accesses(trace)[0]]
+    for memory in {int(share * trace.size.sum()), *need[need > 0].tolist(), *(need[need > 0] - 1).tolist()}:
+        said = (need < 0) | (need > memory)
+        assert [a for a, s in zip(misses(trace, memory), sizes, strict=True) if s] == said[sizes > 0].tolist()
+
+
+def test_the_kernels_say_the_same_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_program(3, 60, parameters=3)
+    compiled = stats.lru_bytes(trace)
+    for name in ("_push", "_add", "_lru_bytes"):
+        function = getattr(stats, name)
+        monkeypatch.setattr(stats, name, getattr(function, "py_func", function))
+    assert stats.lru_bytes(trace).tolist() == compiled.tolist()
 
 
 @settings(max_examples=25, deadline=None)

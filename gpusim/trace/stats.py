@@ -23,7 +23,8 @@ def describe(trace: Trace) -> dict[str, Any]:
     bounds    live_peak, widest_operator and all_tensors: bytes that no policy can go below, and that need no policy
     sizes     percentiles of tensor sizes
     lifetime  percentiles in operators (in events if there are none) and a histogram by powers of two; never_freed
-    reuse     gap: operators between two uses of a tensor; distance: bytes of other tensors touched in between
+    reuse     gap: operators between two uses of a tensor; distance: bytes of LRU memory with which the second
+              hits; lru: what LRU brings in again when memory is a share of the live peak
     categories, phases, operators   tables, largest first (phases in the order of the program)
     """
     live = live_bytes(trace, trace.size)
@@ -62,7 +63,7 @@ def describe(trace: Trace) -> dict[str, Any]:
         },
         "sizes": _percentiles(trace.size),
         "lifetime": _lifetimes(trace, op_of),
-        "reuse": _reuse(trace),
+        "reuse": _reuse(trace, int(live.max(initial=0))),
         "categories": _categories(trace, peak),
         "phases": _phases(trace, live),
         "operators": _operators(trace),
@@ -148,71 +149,111 @@ def _lifetimes(trace: Trace, op_of: I64) -> dict[str, Any]:
     }
 
 
-def _reuse(trace: Trace) -> dict[str, Any]:
+def _reuse(trace: Trace, peak: int) -> dict[str, Any]:
     tensor, op, _ = accesses(trace)
     order = np.lexsort((op, tensor))
     same = np.diff(tensor[order]) == 0
     gap = np.diff(op[order])[same]
-    distance = reuse_distance(tensor, trace.size)
+    distance = lru_bytes(trace)
     uses = np.bincount(tensor, minlength=trace.tensors)
     return {
         "uses": _percentiles(uses),
         "never_used": int((uses == 0).sum()) if trace.ops else 0,
         "gap": {**_percentiles(gap), "histogram": _histogram(gap)},
         "distance": {**_percentiles(distance[distance >= 0]), "histogram": _histogram(distance[distance >= 0])},
+        "lru": [
+            {
+                "share": share / 100,
+                "memory": peak * share // 100,
+                "misses": int((distance > peak * share // 100).sum()),
+                "bytes": int(trace.size[tensor[distance > peak * share // 100]].sum()),
+            }
+            for share in (95, 90, 80, 70, 60, 50, 40)
+        ],
     }
 
 
-def reuse_distance(tensor: I64, size: I64) -> I64:
-    """(A,) bytes of the distinct tensors touched since a tensor's previous access, itself included; -1 at its first.
+def lru_bytes(trace: Trace) -> I64:
+    """(A,) the least memory with which LRU still holds the tensor at each access of `accesses`; -1 at its first use.
 
-    An LRU memory of at least that many bytes hits.  O(A log A) by a Fenwick tree over the latest accesses (Bennett and
-    Kruskal, IBM J. R&D 19, 1975).
+    Exact for whole tensors that enter at their first use and leave at once when freed: a tensor is evicted when the live
+    ones used after it, and itself, have ever exceeded the memory since its last use.  So one pass gives the misses of LRU
+    at every memory size (after Mattson et al., IBM Systems J. 9, 1970).  O(A log A).
     """
-    readonly = [np.ascontiguousarray(a, np.int64).view() for a in (tensor, size)]
+    tensor, op, _ = accesses(trace)
+    start = np.searchsorted(op, np.arange(trace.ops + 1)).astype(np.int64)
+    readonly: list[npt.NDArray[Any]] = [tensor.astype(np.int64), start, trace.kind, trace.arg, trace.size]
     for array in readonly:
-        array.flags.writeable = False  # one signature for both kinds of argument
-    return np.asarray(_distances(*readonly))
+        array.flags.writeable = False
+    return np.asarray(_lru_bytes(*readonly))
 
 
 _INTS: Any = types.Array(types.int64, 1, "C")
-_INTS_READ = types.Array(types.int64, 1, "C", readonly=True)
-_SIGNATURES: Any = [
-    _INTS(_INTS, _INTS_READ),
-    _INTS(_INTS, _INTS),
-    _INTS(_INTS_READ, _INTS_READ),
-    _INTS(_INTS_READ, _INTS),
-]
+_READ: Any = types.Array(types.int64, 1, "C", readonly=True)
+_KINDS: Any = types.Array(types.uint8, 1, "C", readonly=True)
 
 
-@njit(_SIGNATURES, cache=True)
-def _distances(tensor, size):  # type: ignore[no-untyped-def]
-    n = tensor.size
-    tree = np.zeros(n + 1, np.int64)
+@njit(types.void(_INTS, _INTS, types.int64), cache=True)
+def _push(pending, highest, leaf):  # type: ignore[no-untyped-def]
+    """Hands what the nodes above a leaf have pending down to their children, from the root."""
+    level = 0
+    while leaf >> level > 1:
+        level += 1
+    for up in range(level, 0, -1):
+        node = leaf >> up
+        if pending[node] != 0 or highest[node] != 0:
+            for child in (2 * node, 2 * node + 1):
+                highest[child] = max(highest[child], pending[child] + highest[node])
+                pending[child] += pending[node]
+            pending[node] = 0
+            highest[node] = 0
+
+
+@njit(types.void(_INTS, _INTS, types.int64, types.int64, types.int64), cache=True)
+def _add(pending, highest, first, last, size):  # type: ignore[no-untyped-def]
+    """Adds size to the leaves first..last-1 and raises their highest values so far."""
+    leaves = pending.size // 2
+    left, right = first + leaves, last + leaves
+    if left >= right:
+        return
+    _push(pending, highest, left)
+    _push(pending, highest, right - 1)
+    while left < right:
+        if left & 1:
+            pending[left] += size
+            highest[left] = max(highest[left], pending[left])
+            left += 1
+        if right & 1:
+            right -= 1
+            pending[right] += size
+            highest[right] = max(highest[right], pending[right])
+        left >>= 1
+        right >>= 1
+
+
+@njit(_INTS(_READ, _READ, _KINDS, _READ, _READ), cache=True)
+def _lru_bytes(tensor, start, kind, arg, size):  # type: ignore[no-untyped-def]
+    # Leaf i of the tree belongs to access i: the live bytes used after it, now and at most since.
+    leaves = 1
+    while leaves < tensor.size:
+        leaves *= 2
+    pending = np.zeros(2 * leaves, np.int64)
+    highest = np.zeros(2 * leaves, np.int64)
     latest = np.full(size.size, -1, np.int64)
-    out = np.full(n, -1, np.int64)
-    total = 0
-    for i in range(n):
-        t = tensor[i]
-        before = latest[t]
-        if before >= 0:
-            older = 0  # bytes whose latest access is before this tensor's
-            k = before
-            while k > 0:
-                older += tree[k]
-                k -= k & -k
-            out[i] = total - older
-            k = before + 1
-            while k <= n:
-                tree[k] -= size[t]
-                k += k & -k
-        else:
-            total += size[t]
-        latest[t] = i
-        k = i + 1
-        while k <= n:
-            tree[k] += size[t]
-            k += k & -k
+    out = np.full(tensor.size, -1, np.int64)
+    for e in range(kind.size):
+        if kind[e] == FREE:
+            if latest[arg[e]] >= 0:
+                _add(pending, highest, 0, latest[arg[e]], -size[arg[e]])
+        elif kind[e] == OP:
+            for i in range(start[arg[e]], start[arg[e] + 1]):
+                t = tensor[i]
+                before = latest[t]
+                if before >= 0:
+                    _push(pending, highest, before + leaves)
+                    out[i] = highest[before + leaves] + size[t]
+                _add(pending, highest, before + 1, i, size[t])
+                latest[t] = i
     return out
 
 
