@@ -36,15 +36,19 @@ def run(
         typer.echo(f"{loaded.experiment.question}\n")
     if force or todo.waiting():
         warn_of_compilation()
-    with bar("runs") as progress:
-        done = grid.run(
-            todo,
-            resolved(loaded.experiment),
-            inputs(loaded),
-            jobs=jobs or loaded.experiment.jobs,
-            force=force,
-            progress=progress,
-        )
+    try:
+        with bar("runs") as progress:
+            done = grid.run(
+                todo,
+                resolved(loaded.experiment),
+                inputs(loaded),
+                jobs=jobs or loaded.experiment.jobs,
+                force=force,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        typer.echo(f"gpusim: finished runs are kept in {folder}; the same command does the rest", err=True)
+        raise
     if done.results:
         print_results(done.results, json=json)
         drawn = draw(folder, loaded.experiment.figures, loaded.experiment.question) if figures else []

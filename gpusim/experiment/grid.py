@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,13 +52,14 @@ def run(
         from gpusim.experiment.execute import execute
 
         progress(0, len(todo))
-        ending = run_tasks(todo, execute, min(jobs or _helpful(todo), len(todo)), ["gpusim.experiment.execute"])
-        for count, (index, failure) in enumerate(ending, 1):
-            if failure is None:
-                done.ran += 1
-            else:
-                done.failures.append((todo[index], failure))
-            progress(count, len(todo))
+        processes = min(jobs or _helpful(todo), len(todo))
+        with closing(run_tasks(todo, execute, processes, ["gpusim.experiment.execute"])) as ending:
+            for count, (index, failure) in enumerate(ending, 1):
+                if failure is None:
+                    done.ran += 1
+                else:
+                    done.failures.append((todo[index], failure))
+                progress(count, len(todo))
     for task in plan.grid:
         if has_result(plan.out, task.key):
             _attach_bounds(plan, task)

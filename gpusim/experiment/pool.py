@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -34,12 +34,12 @@ class Failure:
 
 def run_tasks(
     tasks: Sequence[Task], work: Callable[[Task], object], jobs: int = 1, preload: Sequence[str] = ()
-) -> Iterator[tuple[int, Failure | None]]:
+) -> Generator[tuple[int, Failure | None], None, None]:
     """Call work(task) for every task and yield (index of the task, failure or None) as they end.
 
     jobs     1 runs in this process, in order; more use that many worker processes, and tasks end in any order.
     preload  modules that the workers' common ancestor imports once.
-    work and the tasks must be picklable for jobs > 1.  Closing the iterator (or Ctrl-C) ends the workers at once.
+    work and the tasks must be picklable for jobs > 1.  Closing the generator (or Ctrl-C) ends the workers at once.
     """
     if jobs <= 1:
         for index, task in enumerate(tasks):

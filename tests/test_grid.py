@@ -1,0 +1,211 @@
+"""Does a grid run every point once, the same for any number of workers, and continue where it stopped?"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gpusim.commands import load
+from gpusim.errors import GridError
+from gpusim.experiment import grid
+from gpusim.experiment.plan import Plan, inputs, plan
+from gpusim.experiment.resolved import resolved
+
+YAML = """
+question: Does it work?
+trace: gpt-medium-infer
+profile: l4
+memory: [100 %, 60 %]
+policies:
+  place: best_fit
+  evict: [lru, belady]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "e.yaml"
+    path.write_text(YAML)
+    return path
+
+
+def execute(path: Path, out: Path, *sets: str, **options: object) -> tuple[Plan, grid.Finished]:
+    loaded = load.experiment(str(path), sets)
+    todo = plan(loaded, out)
+    return todo, grid.run(todo, resolved(loaded.experiment), inputs(loaded), **options)  # type: ignore[arg-type]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file that equal experiments must have in common."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and p.name != "machine.json"
+    }
+
+
+def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "one", jobs=1)
+    execute(experiment, tmp_path / "two", jobs=2)
+    one, two = contents(tmp_path / "one"), contents(tmp_path / "two")
+    assert one.keys() == two.keys()
+    assert [name for name in one if one[name] != two[name]] == []
+
+
+def test_results_stand_in_the_order_of_the_grid(experiment: Path, tmp_path: Path) -> None:
+    _, done = execute(experiment, tmp_path / "out", jobs=2)
+    found = [(r.spec["memory_share"], r.spec["evict"]) for r in done.results]
+    assert found == [(1.0, "lru"), (1.0, "belady"), (0.6, "lru"), (0.6, "belady")]
+
+
+def test_bounds_are_shared_and_hold(experiment: Path, tmp_path: Path) -> None:
+    """2 x 2 runs need one reference without limit; the oracle references are the grid's own belady runs."""
+    todo, done = execute(experiment, tmp_path / "out")
+    assert done.ran == len(todo.tasks) == 5
+    unlimited = {r.bounds["bound_no_limit_ns"] for r in done.results}
+    assert len(unlimited) == 1
+    for result in done.results:
+        assert result.finished
+        assert result.metrics["makespan_ns"] >= result.bounds["bound_no_limit_ns"]
+        assert result.metrics["slowdown"] == result.metrics["makespan_ns"] / result.bounds["bound_no_limit_ns"]
+        assert result.metrics["h2d_bytes"] >= result.bounds["bound_swap_in_bytes"]
+    assert {r.metrics["over_oracle"] for r in done.results if r.spec["evict"] == "belady"} == {1.0}
+
+
+def test_a_share_of_memory_is_of_the_live_peak(experiment: Path, tmp_path: Path) -> None:
+    """Every tensor rounded up to 512 bytes, recomputed here from the trace alone."""
+    from gpusim.config.find import find
+    from gpusim.trace.files import load_trace
+    from gpusim.trace.trace import ALLOC, FREE
+
+    trace = load_trace(find("trace", "gpt-medium-infer"))
+    live = peak = 0
+    for kind, tensor in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):
+        if kind in (ALLOC, FREE):
+            size = -(-int(trace.size[tensor]) // 512) * 512
+            live += size if kind == ALLOC else -size
+            peak = max(peak, live)
+    _, done = execute(experiment, tmp_path / "out")
+    assert {r.spec["memory"] for r in done.results} == {peak, -(-peak * 6 // 10)}
+
+
+def test_a_second_run_executes_nothing_and_changes_nothing(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    _, again = execute(experiment, tmp_path / "out")
+    assert again.ran == 0
+    assert len(again.results) == 4
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_larger_grid_runs_only_what_is_new(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "out")
+    _, more = execute(experiment, tmp_path / "out", "policies.evict=lru,fifo,belady")
+    assert more.ran == 2  # fifo at two sizes; the references are there
+    assert len(more.results) == 6
+
+
+def test_force_runs_everything_again(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    _, again = execute(experiment, tmp_path / "out", force=True)
+    assert again.ran == 5
+    assert contents(tmp_path / "out") == before
+
+
+def test_asking_for_logs_runs_what_has_none(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "out", "policies.evict=lru")
+    _, again = execute(experiment, tmp_path / "out", "policies.evict=lru", "options.log=true")
+    assert again.ran == 2
+    assert len(list((tmp_path / "out").glob("runs/*/log.npz"))) == 2
+
+
+def test_a_log_does_not_change_the_result(experiment: Path, tmp_path: Path) -> None:
+    _, without = execute(experiment, tmp_path / "a")
+    _, logged = execute(experiment, tmp_path / "b", "options.log=true")
+    assert [r.key for r in without.results] == [r.key for r in logged.results]
+    assert [r.metrics for r in without.results] == [r.metrics for r in logged.results]
+
+
+def test_a_changed_trace_is_another_run(experiment: Path, tmp_path: Path) -> None:
+    from gpusim.config.find import find
+
+    copy = tmp_path / "mine.npz"
+    copy.write_bytes(find("trace", "gpt-medium-infer").read_bytes())
+    first, _ = execute(experiment, tmp_path / "out", "trace=mine.npz")
+    copy.write_bytes(find("trace", "gpt-medium-train").read_bytes())
+    second = plan(load.experiment(str(experiment), ["trace=mine.npz"]), tmp_path / "out")
+    assert not {t.key for t in first.tasks} & {t.key for t in second.tasks}
+
+
+def test_a_changed_policy_file_runs_only_its_own_policy_again(experiment: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    text = "from gpusim import policy\n\n\n@policy.evict\ndef patient(last_use, now):\n    return last_use - now\n"
+    mine.write_text(text)
+    sets = ("use=[mine.py]", "policies.evict=lru,patient")
+    execute(experiment, tmp_path / "out", *sets)
+    mine.write_text(text.replace("last_use - now", "2.0 * (last_use - now)"))
+    program = (
+        "import sys; from pathlib import Path; from gpusim.commands import load; from gpusim.experiment.plan import plan;"
+        "waiting = plan(load.experiment(sys.argv[1], sys.argv[3:]), Path(sys.argv[2])).waiting();"
+        "print(sorted(str(t.spec.evict) for t in waiting))"
+    )
+    command = [sys.executable, "-c", program, str(experiment), str(tmp_path / "out"), *sets]
+    assert subprocess.check_output(command, text=True).strip() == "['patient', 'patient']"
+
+
+def test_a_grid_by_mistake_is_refused_before_anything_is_made(experiment: Path, tmp_path: Path) -> None:
+    seeds = ",".join(map(str, range(1000)))
+    loaded = load.experiment(str(experiment), [f"seed={seeds}"])
+    with pytest.raises(GridError, match="4,000 runs"):
+        plan(loaded, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failing_policy_costs_only_its_own_runs(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "from gpusim import policy\n\n\n@policy.evict(columns=True)\ndef broken(size):\n    raise ValueError('no idea')\n"
+    )
+    _, done = execute(experiment, tmp_path / "out", "use=[bad.py]", "policies.evict=lru,broken", "memory=60 %")
+    assert [str(task.spec.evict) for task, _ in done.failures] == ["broken"]
+    assert not done.failures[0][1].is_bug and "no idea" in done.failures[0][1].message
+    assert [r.spec["evict"] for r in done.results] == ["lru"]
+
+
+def test_the_resolved_experiment_gives_the_same_grid(experiment: Path, tmp_path: Path) -> None:
+    first, _ = execute(experiment, tmp_path / "out", "seed=0,1", "policies.evict=cost_aware(staleness=2.0)")
+    second = plan(load.experiment(str(tmp_path / "out" / "experiment.yaml")), tmp_path / "out")
+    assert [t.key for t in first.grid] == [t.key for t in second.grid]
+
+
+def test_ctrl_c_keeps_finished_runs_and_the_next_call_does_the_rest(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sets = ["--set", "policies.evict=random", "--set", f"seed={','.join(map(str, range(400)))}", "--set", "memory=60 %"]
+    command = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), *sets, "--no-figures", "-o", str(out)]
+    running = subprocess.Popen(
+        [*command, "--jobs", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for _ in range(1200):
+        if len(list(out.glob("runs/*/result.json"))) >= 3 or running.poll() is not None:
+            break
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the command and its workers
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "the same command does the rest" in said
+    finished = {p.parent.name for p in out.glob("runs/*/result.json")}
+    for name in finished:
+        json.loads((out / "runs" / name / "result.json").read_text())
+    few = load.experiment(str(experiment), ["policies.evict=random", "seed=0,1,2,3,4,5,6,7", "memory=60 %"])
+    rest = plan(few, out)
+    left = [task.key for task in rest.tasks if task.key not in finished]
+    done = grid.run(rest, resolved(few.experiment), inputs(few))
+    assert done.ran == len(left) < len(rest.tasks)
+    assert len(done.results) == 8
