@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpusim.errors import TraceError
 from gpusim.trace.files import load_trace
@@ -265,3 +267,36 @@ def test_more_than_the_limit_is_refused_without_unpacking_it(tmp_path: Path) -> 
     path.write_bytes(gzip.compress(bytes(10**7)))
     with pytest.raises(TraceError, match="larger than"):
         read_bytes(path, max_bytes=10**6)
+
+
+SAMPLES = {
+    "recorder": recording(["a", 0, 10, "param", "cpu"], ["o", 0, [0], [0], 1, 1, 1, "float32", 0], ["p", "x"], ["f", 0]),
+    "rmm": "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x1,5,0\n1,00:00:01.000001,free,0x1,5,0\n",
+    "minimalloc": "id,lower,upper,size,offset\na,0,1,2,0\nb,1,7,3,9\n",
+    "csv": "event,tensor,size,reads,flops,time_ns\nalloc,a,10,,,5\nop,,,a,1e9,6\nfree,a,,,,7\n",
+    "pytorch-csv": "kind,addr,size,stream,extra\nseg,0,99,0,small\nblk,0,9,0,active_allocated:5\nA,0,5,0,1\nF,9,5,0,2\n",
+}  # fmt: skip
+
+
+WORDS = [*'0-9,:.[]{}"\n xe', "-1", "9" * 30, "\0", "ü"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    format=st.sampled_from(sorted(SAMPLES)),
+    edits=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(WORDS)), max_size=4),
+    cut=st.floats(0.2, 1),
+)  # fmt: skip
+def test_no_damage_does_worse_than_a_sentence(
+    tmp_path_factory: Any, format: str, edits: list[tuple[float, str]], cut: float
+) -> None:
+    text = SAMPLES[format]
+    for place, put in edits:
+        at = int(place * len(text))
+        text = text[:at] + put + text[at + 1 :]
+    path = tmp_path_factory.mktemp("f") / "x"
+    path.write_text(text[: int(cut * len(text)) + 1], encoding="utf-8")
+    try:
+        import_trace(path, format)
+    except TraceError as error:
+        assert str(error).startswith(str(path)) and "\n" not in str(error)
