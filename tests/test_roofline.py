@@ -61,6 +61,12 @@ def test_recorded_times_are_kept_and_nothing_costs_the_floor() -> None:
     assert time.tolist() == [roofline.references()["a100-sxm4-80gb"].classes["add"].floor]
 
 
+def test_how_much_of_the_time_is_only_estimated() -> None:
+    time, basis = np.array([10, 20, 70]), np.array([RECORDED, FITTED, ESTIMATED], np.uint8)
+    assert roofline.shares(time, basis) == {"recorded": 0.1, "fitted": 0.2, "estimated": 0.7}
+    assert set(roofline.shares(time[:0], basis[:0]).values()) == {0.0}
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "machine", "expected"),
     [

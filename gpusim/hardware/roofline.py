@@ -227,6 +227,12 @@ def _peak(profile: Profile, dtype: str, tf32: bool) -> float:
     return float(found.value)
 
 
+def shares(duration: I64, basis: npt.NDArray[np.uint8]) -> dict[str, float]:
+    """How much of the kernel time is recorded, fitted and estimated: fractions by the names of BASIS."""
+    total = max(float(duration.sum()), 1.0)
+    return {name: float(duration[basis == i].sum()) / total for i, name in enumerate(BASIS)}
+
+
 def model_error(trace: Trace, profile: Profile) -> dict[str, Any] | None:
     """How far the model is from the trace's own times, None when it carries none.
 
