@@ -25,9 +25,7 @@ def test_blocks_span_place_to_unplace_and_unclosed_ones_last_to_the_end():
         (9, UNPLACE, 1, 100, 50),
     )
     b = blocks(log, 20)
-    spans = sorted(
-        zip(b.unit.tolist(), b.start.tolist(), b.end.tolist(), b.addr.tolist(), b.bytes.tolist(), strict=True)
-    )
+    spans = sorted(zip(b.unit.tolist(), b.start.tolist(), b.end.tolist(), b.addr.tolist(), b.bytes.tolist(), strict=True))
     assert spans == [(0, 0, 5, 0, 100), (1, 1, 9, 100, 50), (2, 7, 20, 0, 30)]
 
 

@@ -1,0 +1,297 @@
+"""Do the figures show the numbers of the results, every run in its place, and the same bytes every time?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from made_results import GIB, MS, heap_log, run, sweep
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_hex
+from matplotlib.text import Text
+
+from gpusim.core.log import OOM
+from gpusim.errors import ResultError
+from gpusim.show import figures
+from gpusim.show.figure import address_map
+from gpusim.show.style import looks
+
+
+def found(figure, gid):
+    """The artists of that name."""
+    return figure.findobj(lambda artist: artist.get_gid() == gid)
+
+
+def words(figure):
+    return [t.get_text() for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+
+
+def header(figure, gid):
+    return " ".join(t.get_text() for t in found(figure, gid))
+
+
+def failed_runs():
+    return [run("lru", outcome="oom", log=heap_log()), run("fifo", outcome="host_oom", log=heap_log())]
+
+
+def allocators():
+    return [
+        run(place=place, slowdown=1.0, timeline=True, log=heap_log(), outcome="oom" if place == "buddy" else "finished")
+        for place in ("best_fit", "buddy", "pytorch", "mine")
+    ]
+
+
+GROUPS = {
+    "none": [],
+    "one": [run(log=heap_log(), slowdown=1.0)],
+    "failed": failed_runs(),
+    "many": sweep(profile="A100") + sweep(profile="H100", trace="bert"),
+    "allocators": allocators(),
+    "bare": [run(timeline=False), run("fifo", timeline=False)],
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_every_figure_draws_any_number_of_runs_in_readable_print(name, group):
+    figure = figures.draw(name, GROUPS[group])
+    figure.canvas.draw()
+    sizes = [t.get_fontsize() for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+    assert sizes and min(sizes) >= 8
+    assert figure.dpi * figure.get_figwidth() == pytest.approx(1200)
+    assert figure.dpi * figure.get_figheight() >= 700 - 1
+
+
+@pytest.mark.parametrize("name", figures.FIGURES)
+def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
+    figure = figures.draw(name, GROUPS["allocators"] if name in ("fragmentation", "address_map") else GROUPS["many"])
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    legends = [a.get_legend() for a in figure.axes if a.get_legend()] + list(figure.legends)
+    assert legends or name == "policy_comparison"
+    for legend in legends:
+        box = legend.get_window_extent(renderer)
+        assert not any(box.overlaps(a.get_window_extent(renderer)) for a in figure.axes if a.axison)
+    page = figure.get_tightbbox(renderer)  # inches
+    assert page.x0 >= 0 and page.y0 >= 0 and page.x1 <= figure.get_figwidth() and page.y1 <= figure.get_figheight()
+
+
+def test_curves_have_the_slowdowns_at_their_memory_and_dash_the_oracle():
+    figure = figures.draw("policy_comparison", sweep())
+    (sieve,) = found(figure, "line:sieve")
+    assert list(sieve.get_xdata()) == [4 * GIB, 6 * GIB, 8 * GIB, 10 * GIB]
+    assert sieve.get_ydata() == pytest.approx([1.6, 1.3, 1.12, 1.0])
+    (belady,) = found(figure, "line:belady")
+    assert belady.get_linestyle() == "--" and sieve.get_linestyle() == "-"
+    assert found(figure, "bound:no limit")[0].get_ydata() == [1, 1]
+    assert "belady *" in words(figure)
+
+
+def test_a_run_out_of_memory_is_a_mark_at_its_place_and_no_point_of_the_line():
+    figure = figures.draw("policy_comparison", sweep())
+    (mark,) = found(figure, "failed:random")
+    assert mark.get_xdata() == [4 * GIB]
+    (line,) = found(figure, "line:random")
+    assert list(line.get_xdata()) == [6 * GIB, 8 * GIB, 10 * GIB]
+    assert mark.get_color() == line.get_color()
+    assert "out of\nmemory" in words(figure)
+
+
+def test_lines_in_a_tie_stay_visible_below_each_other():
+    figure = figures.draw("policy_comparison", sweep())
+    (lru,), (clock,) = found(figure, "line:lru"), found(figure, "line:clock")
+    assert list(lru.get_ydata()) == list(clock.get_ydata())
+    assert lru.get_linewidth() != clock.get_linewidth() and lru.get_markersize() != clock.get_markersize()
+
+
+def test_repetitions_are_their_mean_within_a_band_of_their_extremes():
+    runs = [run("random", m, s, seed=i) for m in (4 * GIB, 8 * GIB) for i, s in enumerate((1.2, 1.6))]
+    figure = figures.draw("policy_comparison", runs + [run("lru", m, 1.1) for m in (4 * GIB, 8 * GIB)])
+    assert found(figure, "line:random")[0].get_ydata() == pytest.approx([1.4, 1.4])
+    band = next(a for axes in figure.axes for a in axes.collections)
+    assert band.get_datalim(figure.axes[0].transData).intervaly == pytest.approx([1.2, 1.6])
+
+
+def test_the_oracle_that_is_no_line_is_drawn_from_the_bounds():
+    runs = [run("lru", m, 1.5) for m in (4 * GIB, 8 * GIB)]
+    for r in runs:
+        r.metrics["over_oracle"] = 1.25
+    (oracle,) = found(figures.draw("policy_comparison", runs), "bound:oracle")
+    assert oracle.get_ydata() == pytest.approx([1.2, 1.2])
+
+
+def test_without_a_number_bars_are_sorted_and_failures_last():
+    runs = [r for r in sweep() if r.spec["memory"] == 4 * GIB]
+    figure = figures.draw("policy_comparison", runs)
+    labels = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert labels == ["belady *", "sieve", "clock", "lru", "random"]
+    assert found(figure, "bar:sieve")[0].get_width() == pytest.approx(1.6)
+    assert found(figure, "failed:random") and "out of memory" in words(figure)
+
+
+def test_other_axes_become_panels_and_machines_alone_are_compared_by_makespan():
+    figure = figures.draw("policy_comparison", sweep(profile="A100") + sweep(profile="GH200"))
+    assert [a.get_title(loc="left") for a in figure.axes] == ["A100", "GH200"]
+    alone = figures.draw("policy_comparison", [run(profile="A100", slowdown=2.0), run(profile="GH200", slowdown=1.5)])
+    assert found(alone, "bar:GH200")[0].get_width() == pytest.approx(150)  # ms
+
+
+def test_a_policy_looks_the_same_in_every_figure_and_no_two_look_alike():
+    curve = figures.draw("policy_comparison", sweep())
+    bars = figures.draw("policy_comparison", [r for r in sweep() if r.spec["memory"] == 6 * GIB])
+    for name in ("lru", "sieve", "clock"):
+        assert to_hex(found(curve, f"line:{name}")[0].get_color()) == to_hex(found(bars, f"bar:{name}")[0].get_facecolor())
+    names = ["lru", "mine", "yours", "sieve", "lru + next_k", "lru + stride", *(f"policy_{i}" for i in range(40))]
+    given = looks(names)
+    assert len({(look.colour, look.marker) for look in given.values()}) == len(names)
+    assert looks(reversed(names)) == given
+
+
+def test_memory_over_time_has_the_timeline_the_capacity_and_the_phases():
+    one = run(memory=4 * GIB, slowdown=2.0)
+    figure = figures.draw("memory_over_time", [one], phases={0: [(0, 50 * MS, "forward"), (50 * MS, 200 * MS, "backward")]})
+    (reserved,) = found(figure, "reserved")
+    assert reserved.get_xdata() == pytest.approx(one.timeline["time_ns"] / MS)
+    assert reserved.get_ydata() == pytest.approx(one.timeline["reserved"] / GIB)
+    assert found(figure, "capacity")[0].get_ydata() == [4, 4]
+    assert found(figure, "host") and found(figure, "phase:backward")
+    assert {"forward", "backward"} <= set(words(figure))
+
+
+def test_memory_is_held_until_the_device_is_done():
+    one = run(slowdown=2.0)
+    early = replace(one, timeline={k: v[:10] for k, v in one.timeline.items()})
+    (reserved,) = found(figures.draw("memory_over_time", [early]), "reserved")
+    assert reserved.get_xdata()[-1] == pytest.approx(200) and reserved.get_ydata()[-1] == reserved.get_ydata()[-2]
+
+
+def test_memory_over_time_says_which_runs_stop_and_where():
+    figure = figures.draw("memory_over_time", [run("lru"), run("fifo", outcome="host_oom")])
+    (mark,) = found(figure, "failed:host out of memory")
+    assert mark.get_xdata()[0] == pytest.approx(150)
+    assert "These do not fit: fifo (host out of memory at 150 ms)." in header(figure, "answer")
+
+
+def test_the_parts_of_a_bar_are_kernels_and_stalls_and_sum_to_the_makespan():
+    figure = figures.draw("time_breakdown", [run("lru", slowdown=1.8)])
+    expected = {"kernels run": 90, "waiting for swap-in": 40, "waiting for swap-out": 20, "in the allocator": 20,
+                "on launches": 10}  # fmt: skip
+    assert {n: found(figure, f"part:{n}")[0].get_width() for n in expected} == pytest.approx(expected)
+    assert sum(p.get_width() for p in figure.axes[0].patches) == pytest.approx(180)
+    assert "loses 40 ms waiting for swap-in" in header(figure, "answer")
+
+
+def test_kernel_time_of_several_streams_is_scaled_to_the_makespan():
+    busy = run("lru", slowdown=1.0)
+    busy.metrics["compute_busy_ns"] = 190 * MS
+    figure = figures.draw("time_breakdown", [busy])
+    assert sum(p.get_width() for p in figure.axes[0].patches) == pytest.approx(100)
+    assert found(figure, "part:kernels run")[0].get_width() == pytest.approx(95)
+
+
+def test_traffic_has_both_directions_and_the_bound():
+    figure = figures.draw("traffic", sweep()[:2])
+    assert found(figure, "host to device:lru")[0].get_width() == pytest.approx(3.2, abs=1e-6)
+    assert found(figure, "device to host:lru")[0].get_width() == pytest.approx(2.4, abs=1e-6)
+    assert found(figure, "bound:lru")[0].get_xdata() == pytest.approx([1, 1])
+    assert "3.2 times what must come in" in header(figure, "answer")
+
+
+def test_fragmentation_has_four_measures_per_allocator():
+    figure = figures.draw("fragmentation", allocators())
+    for title, width in (("internal", 0.05), ("unused", 0.2), ("external", 0.4), ("failures", 3)):
+        assert [found(figure, f"{title}:{y}")[0].get_width() for y in range(4)] == pytest.approx([width] * 4)
+    assert found(figure, "reserved:best_fit") and found(figure, "failed:buddy")
+    assert "Failed: buddy (out of memory)." in header(figure, "answer")
+
+
+def test_the_address_map_shows_every_block_and_names_the_worst_moment():
+    figure = figures.draw("address_map", [run(log=heap_log(), slowdown=1.0)])
+    (blocks,) = found(figure, "blocks")
+    assert isinstance(blocks, PolyCollection) and len(blocks.get_paths()) == 8
+    corners = blocks.get_paths()[2].vertices
+    assert corners[:, 0].min() == 2 and corners[:, 0].max() == 40  # ms
+    assert corners[:, 1].min() == 2 and corners[:, 1].max() == 3  # GiB
+    assert "4 GiB are free, but the largest hole (red frame) has 1 GiB" in header(figure, "answer")
+    assert found(figure, "largest hole")[0].get_height() == 1
+
+
+def test_blocks_can_be_coloured_by_what_they_hold():
+    figure = figures.draw("address_map", [run(log=heap_log())], categories={"gpt2": ["param", "fwd"] * 4})
+    assert {"param", "fwd", "free"} <= set(words(figure))
+    (blocks,) = found(figure, "blocks")
+    assert len({tuple(c) for c in blocks.get_facecolors()}) == 2
+
+
+def test_many_blocks_become_a_picture_of_the_same_map(monkeypatch):
+    monkeypatch.setattr(address_map, "VECTOR", 4)
+    one = run(log=heap_log(), slowdown=1.0)
+    (picture,) = found(figures.draw("address_map", [one], categories={"gpt2": ["param", "fwd"] * 4}), "blocks")
+    pixels = np.asarray(picture.get_array())
+    high, wide = pixels.shape[:2]
+    half = 1 / 16  # middle of a block's height, as a share of the heap
+    at = lambda time, block: pixels[int((block / 8 + half) * high), int(time / 100 * wide)]  # noqa: E731
+    assert to_hex(at(20, 0)) == "#0072b2" and to_hex(at(20, 1)) == "#e69f00"
+    assert at(60, 0)[3] == 0 and at(60, 1)[3] == 1  # freed at 40 ms, and not
+    assert at(1, 7)[3] == 0  # not yet placed
+
+
+def test_the_address_map_marks_the_request_that_failed():
+    log = np.append(heap_log(), np.array([(60 * MS, OOM, 9, 0, GIB, 2 * GIB)], heap_log().dtype))
+    figure = figures.draw("address_map", [run(log=log, outcome="oom")])
+    assert found(figure, "failed:out of memory")[0].get_xdata() == [60, 60]
+    assert "out of memory: 2 GiB wanted" in words(figure)
+
+
+def test_the_question_is_the_title_and_the_answer_stands_below():
+    figure = figures.draw("policy_comparison", sweep(), question="Who loses least?")
+    assert header(figure, "question") == "Who loses least?"
+    assert "sieve has the lowest slowdown, 1.60×" in header(figure, "answer")
+
+
+def test_only_figures_that_say_something_are_suitable():
+    assert figures.suitable(sweep()) == ["policy_comparison", "memory_over_time", "time_breakdown", "traffic"]
+    assert "fragmentation" in figures.suitable(allocators()) and "address_map" in figures.suitable(allocators())
+    assert figures.suitable([]) == []
+
+
+def test_an_unknown_figure_is_refused_with_a_suggestion():
+    with pytest.raises(ResultError, match="did you mean 'traffic'"):
+        figures.draw("trafic", sweep())
+
+
+@pytest.mark.parametrize("name", ["policy_comparison", "address_map"])
+def test_equal_results_give_equal_bytes_whatever_the_users_style(name, tmp_path):
+    def files(folder):
+        runs = sweep() if name == "policy_comparison" else allocators()[:1]
+        return [p.read_bytes() for p in figures.save(figures.draw(name, runs), tmp_path / folder / name)]
+
+    first = files("a")
+    with matplotlib.rc_context({"font.size": 20, "lines.linewidth": 9, "svg.hashsalt": None, "axes.grid": False}):
+        assert files("b") == first
+    assert all(first) and b"<dc:date>" not in first[1] and b"/CreationDate" not in first[2]
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultError, match="cannot write the figure"):
+        figures.save(figures.draw("traffic", sweep()), tmp_path / "file" / "traffic")
+
+
+def test_draw_all_writes_the_suitable_figures_in_every_format(tmp_path):
+    made = figures.draw_all(sweep()[:4], tmp_path, "Why?", formats=("png",))
+    assert list(made) == figures.suitable(sweep()[:4])
+    assert all(path.stat().st_size > 1000 for paths in made.values() for path in paths)
+
+
+def test_nothing_imports_pyplot():
+    code = (
+        "import sys; sys.path.insert(0, 'tests'); from made_results import sweep; from gpusim.show import figures;"
+        "assert 'matplotlib' not in sys.modules; figures.draw('traffic', sweep());"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,156 @@
+"""Do tables and reports say what the numbers say, on any width, and in words where there is no number?"""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from made_results import GIB, run, sweep
+
+from gpusim.errors import ResultError
+from gpusim.show.answer import answer, standings
+from gpusim.show.report import doubts, report, write_report
+from gpusim.show.table import markdown, render, rows
+from gpusim.show.view import layout, line_name, main_metric, number, pick, text, varying
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_table_fits_the_terminal_and_never_cuts_a_number(width):
+    shown = render(sweep(profile="A100") + sweep(profile="GH200-with-a-long-name"), width=width)
+    assert max(len(line) for line in shown.splitlines()) <= width
+    assert "…" not in shown
+    for value in ("1.60", "1.80", "1.30"):
+        assert value in shown
+
+
+def test_wider_terminals_show_more_columns():
+    headers = [render(sweep(), width=w).splitlines()[0] for w in (50, 80, 200)]
+    assert "slowdown [×]" in headers[0] and "makespan [ms]" not in headers[0]
+    assert "makespan [ms]" in headers[1] and "reserved [GiB]" in headers[2]
+
+
+def test_the_best_is_bold_ratios_are_to_the_best_and_oracles_are_starred():
+    shown = render(sweep(), width=100)
+    lines = {tuple(line.split()[:3]): line for line in shown.splitlines() if "GiB" in line}
+    assert "1.60" in lines["4", "GiB", "sieve"] and "1.00×" in lines["4", "GiB", "sieve"]
+    assert "1.12×" in lines["4", "GiB", "lru"]
+    assert "belady *" in lines["4", "GiB", "belady"] and "0.81×" in lines["4", "GiB", "belady"]
+    assert "out of memory" in lines["4", "GiB", "random"]
+    coloured = render(sweep(), width=100, colour=True)
+    bold = [line for line in coloured.splitlines() if "\x1b[1m" in line and "4 GiB" in line]
+    assert len(bold) == 1 and "sieve" in bold[0]
+
+
+def test_what_all_runs_share_stands_once_below():
+    shown = render(sweep(), width=100)
+    assert "gpt2 · A100 · place pytorch · prefetch none" in shown
+    assert "reads the future" in shown
+
+
+def test_one_run_and_only_failed_runs_have_tables():
+    assert "1.80" in render(sweep()[:1], width=40)
+    assert "out of memory" in render([r for r in sweep() if not r.finished], width=40)
+
+
+def test_rows_are_plain_json_in_base_units():
+    made = json.loads(json.dumps(rows(sweep())))
+    sieve = next(r for r in made if r["evict"] == "sieve" and r["memory"] == 4 * GIB)
+    assert sieve["makespan_ns"] == 160_000_000 and sieve["ratio_to_best"] == 1.0 and sieve["tied_for_best"]
+    failed = next(r for r in made if r["outcome"] == "oom")
+    assert failed["evict"] == "random" and failed["ratio_to_best"] is None and not failed["tied_for_best"]
+    belady = next(r for r in made if r["evict"] == "belady" and r["memory"] == 4 * GIB)
+    assert belady["oracle"] and not belady["tied_for_best"]
+
+
+def test_a_name_with_markup_or_a_pipe_is_shown_as_it_is():
+    runs = [run("[bold]mine"), run("a|b", slowdown=2.0)]
+    assert "[bold]mine" in render(runs)
+    assert "a\\|b" in markdown(runs)
+
+
+def test_within_one_percent_is_a_tie():
+    runs = [run("a", slowdown=1.500), run("b", slowdown=1.514), run("c", slowdown=1.52)]
+    (place,) = standings(runs)
+    assert place.winners == ("a", "b")
+    assert "a and b tie for the lowest slowdown" in answer(runs)
+
+
+def test_the_answer_names_winner_distance_oracle_change_and_failures():
+    said = answer(sweep())
+    assert "At 4 GiB memory: sieve has the lowest slowdown, 1.60×; clock and lru have 1.80×." in said
+    assert "belady*, which reads the future, has 1.30×." in said
+    assert "sieve is best or tied everywhere." in said
+    assert "random runs out of memory at 4 GiB memory." in said
+
+
+def test_the_answer_says_where_the_winner_changes():
+    runs = [run("a", 4 * GIB, 1.2), run("b", 4 * GIB, 1.4), run("a", 8 * GIB, 1.2), run("b", 8 * GIB, 1.1)]
+    assert "That changes: at 8 GiB memory b is ahead." in answer(runs)
+
+
+def test_a_lone_survivor_is_no_winner():
+    runs = [run("a", 4 * GIB, 3.0), run("b", 4 * GIB, outcome="oom"), run("c", 4 * GIB, outcome="oom")]
+    runs += [run("a", 8 * GIB, 2.0), run("b", 8 * GIB, 1.5), run("c", 8 * GIB, 1.6)]
+    said = answer(runs)
+    assert said.startswith("At 8 GiB memory: b has the lowest slowdown, 1.50×")
+    assert "At 4 GiB memory only a finishes." in said
+
+
+def test_no_answer_is_made_up():
+    assert answer([]) == ""
+    assert (
+        answer([run(outcome="oom"), run("fifo", outcome="host_oom")])
+        == "No run finished: host out of memory and out of memory."
+    )
+    assert answer([run(slowdown=1.5)]) == "Slowdown: 1.50×."
+
+
+def test_what_varies_decides_the_roles():
+    plan = layout(sweep(profile="A100") + sweep(profile="H100"))
+    assert (plan.across, plan.lines, plan.panels) == ("memory", ("evict",), ("profile",))
+    shares = [run(e, memory=m, memory_share=m / 8 / GIB) for e in ("lru", "fifo") for m in (4 * GIB, 8 * GIB)]
+    assert varying(shares) == ["evict", "memory_share"] and layout(shares).across == "memory_share"
+    machines = [run(profile=p) for p in ("A100", "H100")]
+    assert layout(machines).lines == ("profile",) and main_metric(machines) == "makespan_ns"
+    assert main_metric(sweep()) == "slowdown"
+    assert main_metric([run(place=p) for p in ("best_fit", "buddy")]) == "reserved_peak_bytes"
+
+
+def test_values_read_as_people_write_them():
+    assert text("memory", 8 * GIB) == "8 GiB" and text("memory_share", 0.6) == "60 %"
+    assert text("evict", {"cost_aware": {"staleness": 2}}) == "cost_aware(staleness=2)"
+    assert line_name(run("lru", prefetch="next_k"), ("evict", "prefetch")) == "lru + next_k"
+    assert (number("60 %"), number("4 GiB"), number("lru"), number(True)) == (0.6, 4 * GIB, None, None)
+
+
+def test_a_figure_of_single_runs_picks_the_smallest_memory_in_which_half_finish():
+    chosen, note = pick(sweep(), 6)
+    assert {r.spec["memory"] for r in chosen} == {4 * GIB} and len(chosen) == 5
+    assert note == "5 of 20 runs are shown: 4 GiB memory."
+    dire = [run(e, 2 * GIB, outcome="oom") for e in ("lru", "clock", "sieve", "random", "belady")]
+    assert {r.spec["memory"] for r in pick(sweep() + dire, 6)[0]} == {4 * GIB}
+
+
+def test_a_report_has_question_answer_table_figures_and_doubts(tmp_path):
+    path = write_report(tmp_path, sweep(), "Who wins?", {"traffic": [tmp_path / "figures/t.png", tmp_path / "figures/t.svg"]})
+    said = path.read_text()
+    assert said.startswith("# Who wins?\n\nAt 4 GiB memory: sieve has the lowest")
+    assert "| 4 GiB | **sieve** | **1.60** | 1.00× |" in re.sub(" +", " ", said)
+    assert "](figures/t.png)" in said and "[SVG](figures/t.svg)" in said
+    assert "None of the 20 runs was recomputed from an event log" in said
+
+
+def test_doubts_name_wrong_and_unchecked_runs():
+    wrong, right = run(), run("fifo")
+    object.__setattr__(wrong, "checked", False)
+    object.__setattr__(right, "checked", True)
+    said = doubts([wrong, right, run("clock")])
+    assert said[0].startswith("**1 of 3 runs was contradicted by its own event log**")
+    assert said[1].startswith("1 of 3 runs was not recomputed")
+    assert "There is nothing to compare." in report([])
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path):
+    with pytest.raises(ResultError, match="cannot write the report"):
+        write_report(tmp_path / "missing", sweep())
