@@ -193,7 +193,8 @@ def test_profiles_policies_and_metrics_are_listed_and_explained() -> None:
 
 def test_a_policy_of_ones_own_is_listed(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
-    mine.write_text('from gpusim import policy\n\n\n@policy.evict\ndef mine(last_use):\n    """Mine alone."""\n    return last_use\n')
+    text = "from gpusim import policy\n\n\n@policy.evict\ndef mine(last_use):\n    'Mine alone.'\n    return last_use\n"
+    mine.write_text(text)
     assert "Mine alone." in gpusim("policies", "--use", mine).stdout
 
 

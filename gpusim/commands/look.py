@@ -29,10 +29,10 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     typer.echo(f"\n{answer(results)}")
 
 
-def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = None) -> list[Path]:
+def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = None, new: bool = True) -> list[Path]:
     """The named figures of a results folder as PNG, SVG and PDF, as far as they say something; returns their paths.
 
-    Raises ResultError for an unknown name.
+    new  draw also what is there already.  Raises ResultError for an unknown name.
     """
     from gpusim.results.folder import FIGURES, load_folder
     from gpusim.show import figures
@@ -41,9 +41,12 @@ def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = N
         if name not in figures.FIGURES:
             raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
     results = load_folder(folder, log="address_map" in names)
+    target = out or folder / FIGURES
     wanted = [name for name in figures.suitable(results) if name in names]
-    made = figures.draw_all(results, out or folder / FIGURES, question, wanted)
-    return [path for paths in made.values() for path in paths]
+    files = [target / f"{name}.{form}" for name in wanted for form in figures.FORMATS]
+    if new or not all(file.is_file() for file in files):
+        figures.draw_all(results, target, question, wanted)
+    return files
 
 
 def plot(folder: Path, names: Sequence[str], out: Path | None, *, json: bool) -> None:

@@ -51,7 +51,9 @@ def run(
         raise
     if done.results:
         print_results(done.results, json=json)
-        drawn = draw(folder, loaded.experiment.figures, loaded.experiment.question) if figures else []
+        e = loaded.experiment
+        # Equal results give equal figures: what is there from an earlier run need not be drawn again.
+        drawn = draw(folder, e.figures, e.question, new=bool(done.ran)) if figures else []
         if not json:
             count = f"{done.ran} runs executed" if done.ran else "all runs were there"
             typer.echo(f"\n{folder}: {count}, summary.csv" + (f", {len(drawn)} figures in figures/" if drawn else ""))

@@ -20,7 +20,9 @@ from gpusim.units import BYTES, FRACTION, parse, write
 
 T = TypeVar("T")
 Number = int | float
-Figure = Literal["policy_comparison", "memory_over_time", "time_breakdown", "address_map"]
+Figure = Literal[
+    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "fragmentation", "address_map"
+]  # fmt: skip
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 MAX_RUNS = 1000
