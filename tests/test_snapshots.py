@@ -76,6 +76,12 @@ def test_a_recording_from_the_beginning_needs_no_warning(tmp_path: Path) -> None
     assert trace.meta["warnings"] == [] and trace.size.tolist() == [7] and "times" in trace.meta["lacks"]
 
 
+def test_annotations_are_passed_over(tmp_path: Path) -> None:
+    used = [segment(0, MIB, (0, 512, "active_allocated"))]
+    trace = imported(tmp_path, used, [{"action": "annotate", "user_metadata": "x"}, event("alloc", 0, 7)])
+    assert trace.size.tolist() == [7]
+
+
 def test_old_files_without_block_addresses_and_with_only_requested_frees(tmp_path: Path) -> None:
     old = segment(0x1000, MIB, (0, 512, "active_allocated"), (0, 1024, "active_allocated"))
     for block in old["blocks"]:

@@ -32,18 +32,9 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
         if _get(segment, "device", int, path, 0) == chosen:
             _add_segment(segment, snapshot, names, path)
     for entry in traces[chosen] if chosen < len(traces) else []:
-        action = _get(entry, "action", str, path)
-        if action in ACTIONS:
-            snapshot.events.append(
-                Event(
-                    action,
-                    _get(entry, "addr", int, path, 0),
-                    _get(entry, "size", int, path),
-                    _get(entry, "stream", int, path, 0),
-                    _get(entry, "time_us", int, path, -1),
-                    names.of(entry) if action == "alloc" else "unknown",
-                )
-            )
+        event = _event(entry, names, path)
+        if event is not None:
+            snapshot.events.append(event)
     settings = root.get("allocator_settings")
     conf = settings.get("PYTORCH_CUDA_ALLOC_CONF") if isinstance(settings, dict) else None
     meta: dict[str, object] = {
@@ -78,6 +69,20 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str
             requested = _get(block, "requested_size", int, path, size)
             snapshot.blocks[at] = Block(requested, stream, names.of(block))
         addr = at + size  # old files give no block addresses: add up the sizes
+
+
+def _event(entry: Any, names: _FrameNames, path: str) -> Event | None:
+    """One entry of the ring buffer, None for actions that say nothing of memory.  One test for all fields: there are hundreds of thousands of entries."""
+    if type(entry) is dict:
+        action, addr, size = entry.get("action"), entry.get("addr", 0), entry.get("size")
+        stream, time_us = entry.get("stream", 0), entry.get("time_us", -1)
+        if type(action) is str and action not in ACTIONS:
+            return None
+        if type(action) is str and int is type(addr) is type(size) is type(stream) is type(time_us):
+            return Event(action, addr, size, stream, time_us, names.of(entry) if action == "alloc" else "unknown")
+    for key, kind in (("action", str), ("size", int), ("addr", int), ("stream", int), ("time_us", int)):
+        _get(entry, key, kind, path, None if key in ("action", "size") else 0)  # raises at the one that is wrong
+    raise AssertionError("one of the fields is wrong")
 
 
 def _get(entry: Any, key: str, kind: type, path: str, default: Any = None) -> Any:
