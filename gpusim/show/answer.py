@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, grouped, mean, oracles
-from gpusim.show.view import ORACLE, ending, human, join, layout, main_metric, number, same
+from gpusim.show.view import ORACLE, contenders, ending, human, join, layout, line_name, main_metric, number, same
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
     metric = metric or main_metric(results)
     plan = layout(results)
     better = declared(metric).better or "lower"
-    future = oracles(results, plan.lines)
+    future = oracles(results, plan.lines) - {line_name(r, plan.lines) for r in contenders(results)}
     made = []
     for runs in grouped(results, plan.panels).values():
         there = grouped(runs, [*plan.panels, *([plan.across] if plan.across else [])])

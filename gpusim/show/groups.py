@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from gpusim.results.result import Result
-from gpusim.show.view import ORACLE, is_oracle, line_name, place_name, value
+from gpusim.show.view import ORACLE, line_name, place_name, value
 
 
 def grouped(results: Iterable[Result], keys: Sequence[str]) -> dict[str, list[Result]]:
@@ -27,7 +27,7 @@ def by_line(results: Iterable[Result], lines: Sequence[str]) -> dict[str, list[R
 
 def oracles(results: Iterable[Result], lines: Sequence[str]) -> set[str]:
     """Names of the lines whose runs read the future."""
-    return {line_name(r, lines) for r in results if is_oracle(r)}
+    return {line_name(r, lines) for r in results if r.oracle}
 
 
 def mean(results: Iterable[Result], metric: str) -> float | None:

@@ -21,8 +21,8 @@ from gpusim.results.result import Result
 from gpusim.show.view import (
     ORACLE,
     POLICIES,
+    contenders,
     ending,
-    is_oracle,
     layout,
     main_metric,
     number,
@@ -33,7 +33,7 @@ from gpusim.show.view import (
     text,
     value,
     varying,
-)  # fmt: skip
+)
 
 # What a table shows after the metric that is compared, while there is room.
 ALSO = (
@@ -67,19 +67,18 @@ def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
     `ratio_to_best` is the compared metric over the best of the place, oracles apart; None when the run did not finish.
     """
     metric = metric or main_metric(results)
-    best = _best(results, metric)
+    verdicts, differ = _judge(results, metric), varying(results)
     found = []
-    for r in results:
-        own = value(r, metric)
+    for i, r in enumerate(results):
         found.append(
             {
                 **{key: r.spec.get(key) for key in ("trace", "profile", "memory", *POLICIES, "seed") if key in r.spec},
-                **{key: r.spec.get(key) for key in varying(results)},
-                "oracle": is_oracle(r),
+                **{key: r.spec.get(key) for key in differ},
+                "oracle": r.oracle,
                 "outcome": r.outcome,
                 "compared": metric,
-                "ratio_to_best": ratio(own, best.get(_place(r, results))),
-                "tied_for_best": own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, results))),
+                "ratio_to_best": verdicts.ratios[i],
+                "tied_for_best": verdicts.wins[i],
                 **{name: _plain(r.metrics.get(name, r.bounds.get(name))) for name in METRICS
                    if name in r.metrics or name in r.bounds},
                 "checked": r.checked,
@@ -88,15 +87,15 @@ def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
     return found
 
 
-def table(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "") -> Table:
+def table(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "", bold: bool = True) -> Table:
     """A rich table of at most `width` columns of text; what all runs share stands below it."""
     metric = metric or main_metric(results)
     ordered = _sorted(results, metric)
-    columns = _fitting(_columns(ordered, metric), len(varying(results)), width)
-    best = _best(ordered, metric)
+    verdicts = _judge(ordered, metric)
+    columns = _fitting(_columns(ordered, metric, verdicts), len(varying(results)), width)
     made = Table(
         title=escape(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False,
-        padding=(0, _GAP, 0, 0), caption=escape(_caption(ordered)) or None, caption_justify="left",
+        padding=(0, _GAP, 0, 0), caption=escape(_caption(ordered, bold)) or None, caption_justify="left",
         header_style="bold", width=None,
     )  # fmt: skip
     for column in columns:
@@ -104,20 +103,18 @@ def table(results: Sequence[Result], metric: str = "", width: int = 80, title: s
             escape(column.header), justify="right" if column.numeric else "left", no_wrap=column.numeric,
             overflow="fold", min_width=column.least if column.numeric else None,
         )  # fmt: skip
-    several = len(ordered) > len({_place(r, ordered) for r in ordered})  # a place has several rows: set places apart
-    for i, r in enumerate(ordered):
-        own = value(r, metric)
-        wins = own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, ordered)))
-        if i and several and _place(ordered[i - 1], ordered) != _place(r, ordered):
+    several = len(ordered) > len(set(verdicts.places))  # a place has several rows: set places apart
+    for i, (place, wins) in enumerate(zip(verdicts.places, verdicts.wins, strict=True)):
+        if i and several and verdicts.places[i - 1] != place:
             made.add_row()
-        made.add_row(*(escape(c.cells[i]) for c in columns), style="bold" if wins else "")
+        made.add_row(*(escape(c.cells[i]) for c in columns), style="bold" if wins and bold else "")
     return made
 
 
 def render(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "", colour: bool = False) -> str:
     """The table as text, without escape sequences unless `colour`."""
     console = Console(file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour, highlight=False)
-    console.print(table(results, metric, width, title))
+    console.print(table(results, metric, width, title, bold=colour))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
@@ -126,13 +123,11 @@ def markdown(results: Sequence[Result], metric: str = "", width: int = 110) -> s
     """The same columns and order as a Markdown table."""
     metric = metric or main_metric(results)
     ordered = _sorted(results, metric)
-    columns = _fitting(_columns(ordered, metric), len(varying(results)), width)
-    best = _best(ordered, metric)
+    verdicts = _judge(ordered, metric)
+    columns = _fitting(_columns(ordered, metric, verdicts), len(varying(results)), width)
     lines = ["| " + " | ".join(c.header for c in columns) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in columns) + "|")
-    for i, r in enumerate(ordered):
-        own = value(r, metric)
-        wins = own is not None and not is_oracle(r) and _wins(own, best.get(_place(r, ordered)))
+    for i, wins in enumerate(verdicts.wins):
         cells = [c.cells[i].replace("|", "\\|") for c in columns]
         if wins:  # the name and what is compared
             keys = max(len(varying(ordered)), 1)
@@ -147,26 +142,31 @@ def _plain(found: Any) -> int | float | None:
     return found.item() if hasattr(found, "item") else found  # type: ignore[no-any-return]
 
 
-def _place(result: Result, results: Sequence[Result]) -> str:
+@dataclass(frozen=True)
+class _Verdicts:
+    """How each run stands in its place, in the order of the results."""
+
+    places: list[str]
+    ratios: list[float | None]  # to the best of the place
+    wins: list[bool]  # best of its place or within 1 % of it; an oracle only where all are oracles
+
+
+def _judge(results: Sequence[Result], metric: str) -> _Verdicts:
     plan = layout(results)
-    return place_name(result, [*plan.panels, *([plan.across] if plan.across else [])])
-
-
-def _best(results: Sequence[Result], metric: str) -> dict[str, float]:
-    """The best value of each place, oracles apart."""
-    higher = declared(metric).better == "higher"
+    places = [place_name(r, [*plan.panels, *([plan.across] if plan.across else [])]) for r in results]
+    values = [value(r, metric) for r in results]
+    competing = {id(r) for r in contenders(results)}
+    pick = max if declared(metric).better == "higher" else min
     best: dict[str, float] = {}
-    for r in results:
-        own = value(r, metric)
-        if own is None or is_oracle(r):
-            continue
-        there = best.setdefault(_place(r, results), own)
-        best[_place(r, results)] = max(there, own) if higher else min(there, own)
-    return best
-
-
-def _wins(own: float, best: float | None) -> bool:
-    return best is not None and same(own, best)
+    for r, place, own in zip(results, places, values, strict=True):
+        if own is not None and id(r) in competing:
+            best[place] = pick(own, best.get(place, own))
+    ratios = [ratio(own, best.get(place)) for own, place in zip(values, places, strict=True)]
+    wins = [
+        own is not None and id(r) in competing and same(own, best[place])
+        for r, own, place in zip(results, values, places, strict=True)
+    ]
+    return _Verdicts(places, ratios, wins)
 
 
 def _sorted(results: Sequence[Result], metric: str) -> list[Result]:
@@ -183,7 +183,7 @@ def _sorted(results: Sequence[Result], metric: str) -> list[Result]:
     return sorted(results, key=key)
 
 
-def _columns(results: Sequence[Result], metric: str) -> list[Column]:
+def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> list[Column]:
     """All columns worth showing: what varies, what is compared and its ratio to the best, then ALSO."""
     plan = layout(results)
     keys = [*plan.panels, *([plan.across] if plan.across else []), *plan.lines]
@@ -191,8 +191,7 @@ def _columns(results: Sequence[Result], metric: str) -> list[Column]:
     compared = _metric_column(results, metric)
     cells = tuple(c if c != "-" else ending(r) or "-" for c, r in zip(compared.cells, results, strict=True))
     columns.append(Column(compared.header, cells, True))
-    best = _best(results, metric)
-    ratios = [ratio(value(r, metric), best.get(_place(r, results))) for r in results]
+    ratios = verdicts.ratios
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
         columns.append(Column("vs best", tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True))
     for name in ALSO:
@@ -206,7 +205,7 @@ def _key_column(results: Sequence[Result], key: str) -> Column:
     cells = [text(key, r.spec.get(key)) for r in results]
     last = (layout(results).lines or ("evict",))[-1]
     if key == last:
-        cells = [f"{c} {ORACLE}" if is_oracle(r) else c for c, r in zip(cells, results, strict=True)]
+        cells = [f"{c} {ORACLE}" if r.oracle else c for c, r in zip(cells, results, strict=True)]
     header = {"memory_share": "memory", "trace": "program", "profile": "machine"}.get(key, key.replace("_", " "))
     return Column(header, tuple(cells), all(number(r.spec.get(key)) is not None for r in results))
 
@@ -247,7 +246,7 @@ def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
     return taken
 
 
-def _caption(results: Sequence[Result]) -> str:
+def _caption(results: Sequence[Result], bold: bool) -> str:
     """What all runs share, and what the marks mean."""
     shared = []
     vary = {*varying(results), "memory_share" if "memory" in varying(results) else ""}
@@ -257,7 +256,7 @@ def _caption(results: Sequence[Result]) -> str:
             continue
         words = text(key, given[0])
         shared.append(words if key in ("trace", "profile") else f"{key.replace('_share', '')} {words}")
-    marks = [f"{ORACLE} reads the future"] if any(is_oracle(r) for r in results) else []
-    if len(results) > 1:
+    marks = [f"{ORACLE} reads the future"] if any(r.oracle for r in results) else []
+    if bold and len(results) > 1:
         marks.append("bold: best, or within 1 % of it")
     return "\n".join(line for line in (" · ".join(shared), "; ".join(marks)) if line)

@@ -211,9 +211,9 @@ def run_name(result: Result, keys: Sequence[str], alone: str = "evict") -> str:
     return words or name(result, [key for key in (alone,) if key in result.spec]) or "run"
 
 
-def is_oracle(result: Result) -> bool:
-    """True when a policy of the run reads the future."""
-    return result.oracle or bool(result.spec.get("oracles"))
+def contenders(results: Sequence[Result]) -> list[Result]:
+    """The runs that compete for the best: oracles only when there is nothing else."""
+    return [r for r in results if not r.oracle] or list(results)
 
 
 def ending(result: Result) -> str:

@@ -39,7 +39,7 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, is_oracle, join, run_name, scale, varying
+from gpusim.show.view import ending, join, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
 MOST = 4
@@ -85,7 +85,7 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     legend: dict[str, Artist] = {}
     for panel, run, (block, segment, hole) in zip(axes, shown, heaps, strict=True):
         legend |= _map(panel, run, block, segment, per_time, per_byte, categories)
-        panel.set_title(starred(run_name(run, keys), is_oracle(run)) if len(shown) > 1 else "")
+        panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
         panel.set_xlim(0, _end(run) / per_time)
         _worst(panel, run, hole, per_time, per_byte)
         if strip is not None:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
-from gpusim.show.view import ending, is_oracle, join, pick, run_name, same, scale, value, varying
+from gpusim.show.view import ending, join, pick, run_name, same, scale, value, varying
 from gpusim.units import show_bytes, show_fraction
 
 MOST = 10
@@ -36,7 +36,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     keys = varying(shown)
     shown.sort(key=lambda r: (not r.finished, value(r, "reserved_peak_bytes") or 0.0))
     names = [run_name(r, keys, alone="place") for r in shown]
-    look = looks(names, [n for n, r in zip(names, shown, strict=True) if is_oracle(r)])
+    look = looks(names, [n for n, r in zip(names, shown, strict=True) if r.oracle])
     rows = max(len(shown), 4)
     figure = canvas(height=max(HEIGHT, 0.22 * rows + 3.9))
     layout = figure.add_gridspec(2, len(MEASURES), height_ratios=(0.22 * rows + 0.4, 2.4))
@@ -47,7 +47,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         _bars(panel, title, meaning, [(measure(r), look[n], r.finished) for r, n in zip(shown, names, strict=True)])
         panel.tick_params(axis="y", length=0, labelleft=column == 0)
     assert first is not None
-    first.set_yticks(range(len(shown)), [starred(n, is_oracle(r)) for n, r in zip(names, shown, strict=True)])
+    first.set_yticks(range(len(shown)), [starred(n, r.oracle) for n, r in zip(names, shown, strict=True)])
     first.set_ylim(rows - 0.4, -0.6)
     _over_time(figure.add_subplot(layout[1, :]), shown, names, look)
     if any(not r.finished for r in shown):

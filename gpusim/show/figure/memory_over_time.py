@@ -16,7 +16,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.panels import grid, shape
 from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas, empty, headline, styled
-from gpusim.show.view import ending, is_oracle, join, pick, run_name, scale, varying
+from gpusim.show.view import ending, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
 MOST = 6
@@ -42,7 +42,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     for panel, run in zip(axes, shown, strict=True):
         _panel(panel, run, last / per_time, per_time, per_byte)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
-        panel.set_title(starred(run_name(run, keys), is_oracle(run)) if len(shown) > 1 else "")
+        panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
     axes[0].set_xlim(0, last / per_time * 1.02)
     axes[0].set_ylim(0, top / per_byte * 1.10)
     _, columns = shape(len(axes))

@@ -25,7 +25,7 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, human, is_oracle, join, pick, ratio, run_name, scale, value, varying
+from gpusim.show.view import ending, human, join, pick, ratio, run_name, scale, value, varying
 
 MOST = 16
 # From the left: work, then what waits for it.  Hatches tell the parts apart in grey print.
@@ -74,7 +74,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
             left += width
         panel.annotate(human("makespan_ns", total), (total / divisor, y), (4, 0), textcoords="offset points",
                        va="center", fontsize=8.5)  # fmt: skip
-    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), is_oracle(r)) for r in shown])
+    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), r.oracle) for r in shown])
     panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
     panel.set_xlim(0, longest / divisor * 1.12 or 1)
     panel.tick_params(axis="y", length=0)
@@ -114,7 +114,7 @@ def _legend(panel: Axes, used: dict[str, tuple[str, str]]) -> None:
 
 
 def _note(shown: Sequence[Result], note: str) -> str:
-    oracle = "* reads the future." if any(is_oracle(r) for r in shown) else ""
+    oracle = "* reads the future." if any(r.oracle for r in shown) else ""
     return " ".join(part for part in (note, oracle) if part)
 
 

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
-from gpusim.show.view import ORACLE, ending, is_oracle, pick, ratio, run_name, scale, value, varying
+from gpusim.show.view import ORACLE, ending, pick, ratio, run_name, scale, value, varying
 from gpusim.units import show_bytes
 
 MOST = 14
@@ -48,7 +48,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         if bound is not None:
             panel.plot([bound / divisor] * 2, [y - 0.38, y + 0.02], color=BLACK, lw=2.2, solid_capstyle="butt",
                        zorder=4, gid=f"bound:{run_name(run, keys)}")  # fmt: skip
-    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), is_oracle(r)) for r in shown])
+    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), r.oracle) for r in shown])
     panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
     panel.set_xlim(0, longest / divisor * (1.16 if all(r.finished for r in shown) else 1.32) or 1)
     panel.tick_params(axis="y", length=0)
@@ -58,7 +58,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     handles: list[Artist] = [Patch(facecolor=colour, label=label) for _, label, colour in (IN, OUT)]
     if any(value(r, BOUND) is not None for r in shown):
         handles.append(Line2D([], [], color=BLACK, lw=2.2, label="least that must come in"))
-    star = f"{ORACLE} reads the future." if any(is_oracle(r) for r in shown) else ""
+    star = f"{ORACLE} reads the future." if any(r.oracle for r in shown) else ""
     foot = " ".join(part for part in (note, star) if part)
     headline(figure, question or "How much is moved, and how much is needed?", _answer(shown, keys), foot, handles)
     return figure
@@ -69,7 +69,7 @@ def _moved(run: Result) -> float:
 
 
 def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
-    finished = [r for r in shown if r.finished and not is_oracle(r)] or [r for r in shown if r.finished]
+    finished = [r for r in shown if r.finished and not r.oracle] or [r for r in shown if r.finished]
     if not finished:
         return "No run finished."
     if not any(_moved(r) for r in finished):
