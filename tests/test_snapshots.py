@@ -130,11 +130,7 @@ def test_a_real_snapshot_from_pickle_and_from_csv_is_the_same() -> None:
         assert np.array_equal(getattr(a, column), getattr(b, column)), column
     known = a.addr >= 0
     assert len(np.unique((a.addr - b.addr)[known])) == 1  # the CSV's addresses are relative
-    assert (
-        (a.kind == ALLOC).sum() == 223 + 1666
-        and (a.kind == FREE).sum() == 1666
-        and (a.kind == SEGMENT_ALLOC).sum() == 101
-    )
+    assert (a.kind == ALLOC).sum() == 223 + 1666 and (a.kind == FREE).sum() == 1666 and (a.kind == SEGMENT_ALLOC).sum() == 101
 
 
 def test_the_live_bytes_of_a_real_snapshot_end_where_its_final_blocks_do() -> None:
@@ -196,6 +192,21 @@ def test_pickles_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, b"\x80\x04X" + huge + b"abc.", "cut short")  # a string of 2 GiB
     refused(tmp_path, b"\x80\x04\x8d" + b"\xff" * 8 + b"abc.", "cut short")
     refused(tmp_path, b"\x80\x04" + b"(" * 1000 + b".", "nested too deeply")
+
+
+def test_text_is_never_made_of_nested_lists(tmp_path: Path) -> None:
+    bomb: list[Any] = []
+    for _ in range(60):
+        bomb = [bomb, bomb]  # its text would have 2^60 brackets, its pickle has 60 lists
+    frames = [{"name": bomb, "filename": "x.py", "line": bomb}]
+    used = segment(0, MIB, (0, 512, "active_allocated"))
+    trace = imported(tmp_path, [used], [event("alloc", 0, 7, frames=frames)])
+    assert trace.categories == ("x.py:",)
+    for key in ("action", "addr", "size", "time_us"):
+        with pytest.raises(TraceError, match=f"'{key}' is not"):
+            imported(tmp_path, [used], [event("alloc", 0, 7) | {key: bomb}])
+    with pytest.raises(TraceError, match="'state' is not str"):
+        imported(tmp_path, [segment(0, MIB, (0, 512, bomb))], [])  # type: ignore[arg-type]
 
 
 def test_too_many_objects_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

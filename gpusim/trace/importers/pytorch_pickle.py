@@ -31,7 +31,7 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
     for segment in root["segments"]:
         if _get(segment, "device", int, path, 0) == chosen:
             _add_segment(segment, snapshot, names, path)
-    for entry in traces[chosen] if chosen < len(traces) else []:
+    for entry in traces[chosen] if 0 <= chosen < len(traces) else []:
         event = _event(entry, names, path)
         if event is not None:
             snapshot.events.append(event)
@@ -49,7 +49,7 @@ def _device(segments: list[Any], traces: list[Any], wanted: int | None, path: st
     """The device to read: the wanted one, or the only one with segments or events."""
     present = {_get(segment, "device", int, path, 0) for segment in segments}
     present |= {number for number, events in enumerate(traces) if events}
-    listed = ", ".join(map(str, sorted(present)))
+    listed = ", ".join(map(str, sorted(present)[:16]))
     if wanted is not None:
         if wanted not in present:
             raise TraceError(f"the snapshot holds nothing of device {wanted}", path, f"it holds: {listed or 'nothing'}")
@@ -72,12 +72,13 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str
 
 
 def _event(entry: Any, names: _FrameNames, path: str) -> Event | None:
-    """One entry of the ring buffer, None for actions that say nothing of memory.  One test for all fields: there are hundreds of thousands of entries."""
+    """One entry of the ring buffer, None for actions that say nothing of memory."""
     if type(entry) is dict:
         action, addr, size = entry.get("action"), entry.get("addr", 0), entry.get("size")
         stream, time_us = entry.get("stream", 0), entry.get("time_us", -1)
         if type(action) is str and action not in ACTIONS:
             return None
+        # One test for all fields: there may be millions of entries.
         if type(action) is str and int is type(addr) is type(size) is type(stream) is type(time_us):
             return Event(action, addr, size, stream, time_us, names.of(entry) if action == "alloc" else "unknown")
     for key, kind in (("action", str), ("size", int), ("addr", int), ("stream", int), ("time_us", int)):
@@ -111,6 +112,8 @@ class _FrameNames:
     def _name(self, frames: list[Any]) -> str:
         for frame in frames:
             file = frame.get("filename") if isinstance(frame, dict) else None
+            # Only strings: the text of nested lists could be endless.
             if isinstance(file, str) and file.endswith(".py") and "/torch/" not in file:
-                return f"{file.rsplit('/', 1)[-1]}:{str(frame.get('name'))[:80]}"
+                function = frame.get("name")
+                return f"{file.rsplit('/', 1)[-1][:80]}:{function[:80] if isinstance(function, str) else ''}"
         return "unknown"
