@@ -69,8 +69,8 @@ def replay(
     scored = policy.form == "score" and verbs is policy
     if verbs is policy:
         S, X = policy.state(n_units, room, policy.params, seed)
-        if len(table) == 1 and not config.DISABLE_JIT:
-            S = S.astype(np.int32)  # pages count as one byte, so that every number fits
+        if len(table) == 1 and policy.entry.builtin and not config.DISABLE_JIT:
+            S = S.astype(np.int32)  # pages count as one byte, so that every number of a built-in fits
     else:
         S, X = verbs.state(ids, n_units)
     flags = {
@@ -80,7 +80,8 @@ def replay(
     pages = np.zeros((2, n_units), np.uint8)
     scoring = np.zeros((3, n_units if scored else 1)), np.zeros(len(FACTS)), policy.params
     run = _specialised(policy, verbs, flags)
-    misses, evictions, brought, stuck = run(ids, next_use, table, room, S, X, pages, *scoring)
+    answer = run(ids, next_use, table, room, S, X, pages, *scoring)
+    misses, evictions, brought, stuck = (int(n) for n in answer)
     if stuck >= 0:
         raise policy.error(f"found no victim for request {stuck}")
     return Counts(len(ids), misses, len(ids) - misses, evictions, brought * (1 if np.ndim(sizes) else int(sizes)))
@@ -188,7 +189,7 @@ def _specialised(policy: EvictPolicy, verbs: Any, flags: dict[str, bool]) -> Any
     functions = [getattr(verbs, name) for name in _VERBS]
     files = sorted({function.__code__.co_filename for function in functions} | {policy.entry.where})
     text = "".join(str(int(flag)) for flag in flags.values())
-    stamp = compiled.stamp(__file__, *(f for f in files if Path(f).is_file())) + policy.score.__module__
+    stamp = compiled.stamp(__file__, *(f for f in files if Path(f).is_file())) + str(policy.score.__module__)
     name = f"_loop_{policy.name}_{text}_{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
     if name not in _loops:
         own = {n: compiled.inlined(f) for n, f in zip(_VERBS, functions, strict=True)}

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
-from numba.core import config
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -62,3 +64,30 @@ def helper(function: Callable[..., Any]) -> Any:
 def inlined(function: Any) -> Any:
     """A verb as a helper: of any argument types, compiled into whoever calls it."""
     return njit(getattr(function, "py_func", function), forceinline=True)
+
+
+@intrinsic
+def _prefetch(typing: Any, array: Any, index: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        address = builder.bitcast(builder.gep(data, [args[1]]), cgutils.voidptr_t)
+        i32 = cgutils.int32_t
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [address, i32(0), i32(3), i32(1)])  # for reading, into all caches, data
+        return context.get_dummy_value()
+
+    return types.none(array, types.uint64), build
+
+
+if config.DISABLE_JIT:
+
+    def prefetch(S: I64, i: int) -> None:
+        """Nothing to fetch ahead of in plain Python."""
+
+else:
+
+    @helper
+    def prefetch(S: I64, i: int) -> None:
+        """Tell the processor that S[i] is needed soon."""
+        _prefetch(S, np.uint64(i))

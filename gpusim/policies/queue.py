@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.compiled import I64, U8, helper
+from gpusim.policies.compiled import I64, U8, helper, prefetch
 
 START, HEAD, LIVE, TAIL, END, BYTES, GHOST_BYTES = range(7)
 WORDS = 8  # words of one queue
+AHEAD = 12  # slots by which the place of a unit is fetched before it is looked at
 
 
 def slots(n_units: int) -> int:
@@ -83,6 +84,7 @@ def front(S: I64, q: int, w: int) -> int:
     while slot < end and get(S, w + get(S, slot)) != slot:
         slot += 1
     S[q + LIVE] = slot  # what is skipped here is stale, or a ghost
+    prefetch(S, w + get(S, min(slot + AHEAD, end - 1)))
     return get(S, slot) if slot < end else -1
 
 

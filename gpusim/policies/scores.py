@@ -54,7 +54,7 @@ def _wrapper(entry: Entry, decorator: str) -> str:
 
 
 def _uncached(entry: Entry, function: Any) -> Any:
-    space: dict[str, Any] = {"function": njit(function)}
+    space: dict[str, Any] = {"__name__": f"gpusim_score_{entry.name}", "function": njit(function)}
     exec(_wrapper(entry, "@njit(SCORE)"), space)
     return space["score"]
 

@@ -1,6 +1,6 @@
 """Any unit, all with the same chance: what every other policy has to beat.  The run's seed decides.
 
-Source: the classical baseline; the generator is xorshift64 of G. Marsaglia, "Xorshift RNGs", 2003.
+Source: the classical baseline; the generator is the "minimal standard" of S. K. Park and K. W. Miller, CACM 31(10), 1988.
 """
 
 from __future__ import annotations
@@ -12,25 +12,21 @@ from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
 TOUCHES = False
 COUNT, DICE, LIST = range(3)  # resident units; the generator's state; first word of their list
+PRIME = 2**31 - 1
 W = 3  # 1 + the unit's index in the list, 0 when absent; then the list
 
 
 def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64]:
     S = np.zeros(W + 2 * n_units, np.int64)
-    S[DICE] = (seed * 2654435761 + 88172645463325252) % 2**62 + 1
+    S[DICE] = pow(48271, 3, PRIME) * (seed % (PRIME - 1) + 1) % PRIME  # neighbouring seeds shall not begin alike
     S[LIST] = W + n_units
     return S, np.zeros(1)
 
 
 @helper
 def _roll(S: I64, sides: int) -> int:
-    x = S[DICE]
-    # 62 bits, so that the same numbers come out of Python's integers.
-    x ^= (x << 13) & 0x3FFFFFFFFFFFFFFF
-    x ^= x >> 7
-    x ^= (x << 17) & 0x3FFFFFFFFFFFFFFF
-    S[DICE] = x
-    return (x >> 8) % sides
+    S[DICE] = np.int64(S[DICE]) * 48271 % PRIME
+    return S[DICE] % sides
 
 
 @verb(INSERT)
