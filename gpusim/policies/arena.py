@@ -81,7 +81,7 @@ def is_free(S: I64, p: int) -> bool:
 def rounded(S: I64, size: int) -> int:
     """The size of a block for a request of `size` > 0."""
     if size > 1 << 60:
-        return size  # no device could hold it; rounding up might overflow
+        return 1 << 62  # above any capacity; sums with it do not overflow
     align = S[ALIGN]
     return (size + align - 1) // align * align
 

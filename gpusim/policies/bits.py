@@ -1,4 +1,4 @@
-"""Lowest and highest bit set of a positive integer: one machine instruction each, compiled and interpreted alike."""
+"""Single bits of an int64 word, compiled and interpreted alike; finding one is one machine instruction."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from gpusim.policies.compiled import helper
 _leading: Any = leading_zeros
 _trailing: Any = trailing_zeros
 
+
+@helper
+def bit(k: int) -> int:
+    """The word in which only bit k is set, 0 <= k < 64; the top one is the sign."""
+    return 1 << k if k < 63 else -1 << 63
+
+
 if config.DISABLE_JIT:
 
     def lowest(x: int) -> int:
-        """Index of the lowest bit set in x > 0."""
-        return int(x & -x).bit_length() - 1
+        """Index of the lowest bit set in x, which is not 0."""
+        return (int(x) & -int(x)).bit_length() - 1
 
     def highest(x: int) -> int:
         """Index of the highest bit set in x > 0: floor(log2 x)."""

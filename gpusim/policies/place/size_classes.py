@@ -112,9 +112,9 @@ def new_slab(S: I64, size: int) -> int:
     slots = min(FULL_SLOTS, S[pages + arena.SIZE] // size)
     S[slab + CLASS], S[slab + ROOM], S[slab + PAGES], S[slab + WHICH] = size, slots, pages, 0
     for w in range((slots + 63) // 64):
-        last = slots - 64 * w
-        S[slab + WORDS_OF + w] = -1 if last >= 64 else (1 << last) - 1
-        S[slab + WHICH] |= 1 << w
+        rest = slots - 64 * w
+        S[slab + WORDS_OF + w] = -1 if rest >= 64 else bits.bit(rest) - 1
+        S[slab + WHICH] |= bits.bit(w)
     list_slab(S, slab)
     return slab
 
@@ -139,9 +139,10 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
     w = bits.lowest(S[slab + WHICH])
     word = S[slab + WORDS_OF + w]
     slot = 64 * w + bits.lowest(word)
-    S[slab + WORDS_OF + w] = word & (word - 1)
-    if word & (word - 1) == 0:
-        S[slab + WHICH] &= ~(1 << w)
+    word &= ~bits.bit(slot & 63)
+    S[slab + WORDS_OF + w] = word
+    if word == 0:
+        S[slab + WHICH] &= ~bits.bit(w)
     S[slab + ROOM] -= 1
     if S[slab + ROOM] == 0:
         unlist_slab(S, slab)
@@ -167,8 +168,8 @@ def free(S: I64, unit: int, stream: int) -> int:
     if S[slab + ROOM] == 0:
         list_slab(S, slab)
     S[slab + ROOM] += 1
-    S[slab + WORDS_OF + (slot >> 6)] |= 1 << (slot & 63)
-    S[slab + WHICH] |= 1 << (slot >> 6)
+    S[slab + WORDS_OF + (slot >> 6)] |= bits.bit(slot & 63)
+    S[slab + WHICH] |= bits.bit(slot >> 6)
     pages = S[slab + PAGES]
     if S[slab + ROOM] == min(FULL_SLOTS, S[pages + arena.SIZE] // S[slab + CLASS]):
         unlist_slab(S, slab)
