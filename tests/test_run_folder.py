@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from gpusim.core.log import LOG
 from gpusim.errors import ResultError
 from gpusim.results import files
+from gpusim.results.compare import Change, changes
 from gpusim.results.folder import (
     has_result,
     load_folder,
@@ -87,11 +89,18 @@ def test_the_summary_has_axes_first_units_in_headers_and_full_precision(tmp_path
     keep(tmp_path, a_result("lru"), a_result("belady", makespan=5))
     rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
     header = list(rows[0])
-    assert header[:5] == ["trace", "profile", "memory [B]", "place", "evict"] and header[-1] == "run"
+    assert header[:4] == ["trace", "profile", "memory [B]", "memory share [1]"] and header[-1] == "run"
     assert header.index("makespan [ns]") < header.index("swap ins")
     assert [row["evict"] for row in rows] == ["lru", "belady"]
     assert rows[0]["makespan [ns]"] == "1234567890123" and float(rows[0]["slowdown [1]"]) == 1 / 3
-    assert rows[0]["checked"] == "unchecked"
+    assert rows[0]["checked"] == "unchecked" and rows[0]["bound swap in [B]"] == "10"
+
+
+def test_the_summary_gives_no_makespan_for_a_run_that_did_not_finish(tmp_path: Path) -> None:
+    keep(tmp_path, a_result(), replace(a_result("none"), outcome="oom"))
+    rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
+    assert [(row["outcome"], row["makespan [ns]"]) for row in rows] == [("finished", "1234567890123"), ("oom", "")]
+    assert load_folder(tmp_path)[1].metrics["makespan_ns"] == 1234567890123
 
 
 def test_headers_of_metrics_differ() -> None:
@@ -185,3 +194,32 @@ def test_numpy_numbers_are_written_as_numbers(tmp_path: Path) -> None:
     folder = save_result(tmp_path, "0" * 16, result)
     text = json.loads((folder / "result.json").read_text())
     assert text["metrics"] == {"makespan_ns": 7, "slowdown": 1.5} and text["spec"] == {"memory": 5}
+
+
+# --- two folders ------------------------------------------------------------------------------------------------------------
+
+
+def test_equal_folders_have_no_changes() -> None:
+    runs = [a_result("lru"), a_result("fifo")]
+    assert changes(runs, runs[::-1]) == []
+
+
+def test_changes_name_run_metric_ratio_and_direction() -> None:
+    a = [a_result("lru", 100), a_result("fifo", 100), a_result("arc")]
+    slower, other = a_result("lru", 150), replace(a_result("fifo", 100), outcome="oom")
+    prefetching = replace(slower, metrics={**slower.metrics, "prefetch_hits": 1})
+    assert changes(a, [prefetching, other, a_result("belady")]) == [
+        Change({"evict": "lru"}, "makespan_ns", 100, 150, 1.5, False),
+        Change({"evict": "lru"}, "prefetch_hits", None, 1),
+        Change({"evict": "fifo"}, "outcome", "finished", "oom", None, False),
+        Change({"evict": "arc"}, "run", "finished", None),
+        Change({"evict": "belady"}, "run", None, "finished"),
+    ]
+
+
+def test_memory_written_as_a_share_is_the_same_run_on_another_footprint() -> None:
+    a, b = a_result(), a_result()
+    a, b = (replace(r, spec={**r.spec, "memory_share": 0.6, "memory": m}) for r, m in ((a, 600), (b, 601)))
+    assert changes([a], [b]) == []
+    c = replace(a, spec={**a.spec, "memory_share": None})
+    assert [change.metric for change in changes([a], [c])] == ["run", "run"]

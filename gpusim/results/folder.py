@@ -48,11 +48,13 @@ EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
 )  # fmt: skip
 RESULT, TIMELINE, EVENT_LOG = "result.json", "timeline.npz", "log.npz"
 
-# The columns of every summary, before those in which the runs happen to differ.
+# What a run is, with the header of its column; every summary has these, in this order.
 AXES = {
-    "trace": "trace", "profile": "profile", "memory": "memory [B]", "place": "place", "evict": "evict",
-    "prefetch": "prefetch", "seed": "seed",
+    "trace": "trace", "profile": "profile", "memory": "memory [B]", "memory_share": "memory share [1]",
+    "host_memory": "host memory [B]", "place": "place", "evict": "evict", "prefetch": "prefetch", "seed": "seed",
 }  # fmt: skip
+# What follows from those, or only the referee needs.
+_DERIVED = ("trace_hash", "capacity", "host_capacity", "footprint")
 
 
 def open_folder(out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str]) -> None:
@@ -177,32 +179,37 @@ def load_folder(out: Path, *, log: bool = False) -> list[Result]:
 
 
 def write_summary(out: Path, results: Iterable[Result]) -> Path:
-    """`summary.csv`: axes, outcome, oracle, every metric that a run has, the run's key.  Returns its path."""
+    """`summary.csv`: axes, outcome, oracle, every metric and bound that a run has, the run's key.  Returns its path."""
     write_text(out / SUMMARY, summary(list(results)))
     return out / SUMMARY
 
 
 def summary(results: Sequence[Result]) -> str:
-    """The text of summary.csv; numbers in full precision, an empty cell where a run has no such number."""
-    extra = [axis for axis in axes(results) if axis not in AXES]
-    names = in_order({name for result in results for name in result.metrics})
+    """The text of summary.csv; numbers in full precision, an empty cell where a run has no such number.
+
+    The makespan of a run that did not finish is left out: it is shorter than that of any run that did.
+    """
+    columns = {**AXES, **{axis: axis for axis in axes(results) if axis not in AXES}}
+    names = in_order({name for result in results for name in (*result.metrics, *result.bounds)})
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [*AXES.values(), *extra, "outcome", "oracle", "checked", *(METRICS[n].header for n in names), "run"]
-    )
+    writer.writerow([*columns.values(), "outcome", "oracle", "checked", *(METRICS[n].header for n in names), "run"])
     for result in results:
         verdict = {True: "yes", False: "no", None: "unchecked"}[result.checked]
-        cells = [result.spec.get(axis) for axis in (*AXES, *extra)]
-        cells += [result.outcome, "yes" if result.oracle else "no", verdict]
-        writer.writerow([*cells, *(result.metrics.get(name) for name in names), result.key])
+        numbers = {**result.bounds, **result.metrics}
+        if not result.finished:
+            numbers.pop("makespan_ns", None)
+        writer.writerow([
+            *(result.spec.get(axis) for axis in columns), result.outcome, "yes" if result.oracle else "no", verdict,
+            *(numbers.get(name) for name in names), result.key,
+        ])  # fmt: skip
     return text.getvalue()
 
 
 def axes(results: Sequence[Result]) -> list[str]:
     """The keys of `spec` in which these results differ, numbers and words only: those of AXES first."""
     keys = dict.fromkeys([*AXES, *(key for result in results for key in result.spec)])
-    values = {key: [result.spec.get(key) for result in results] for key in keys}
+    values = {key: [result.spec.get(key) for result in results] for key in keys if key not in _DERIVED}
     return [
         key
         for key, column in values.items()
