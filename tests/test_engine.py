@@ -1,0 +1,325 @@
+"""Do kernels, copies and the host take exactly the time that a hand works out?  See `hand_worked` for the machine.
+
+A block of 10,240 bytes takes 1000 + 10240 / 10 = 2024 ns to the device and 1000 + 10240 / 8 = 2280 ns to the host.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls
+
+from gpusim.core import log, state
+from gpusim.units import show_bytes
+
+# --- kernels and the host -------------------------------------------------------------------------------------------------
+
+
+def test_one_kernel() -> None:
+    """Nothing but the kernel costs time: 0 to 5000."""
+    steps = Steps()
+    steps.kernel(5000, writes=(steps.alloc(),))
+    result = play(steps)
+    assert spans(result)["kernel"] == [(0, 5000)]
+    assert result.metrics["makespan_ns"] == 5000
+    assert stalls(result) == {}
+
+
+def test_a_launch_gap_lies_between_two_kernels_of_a_stream() -> None:
+    """0 to 5000; then 50 ns of gap: 5050 to 8050."""
+    steps = Steps()
+    for ns in (5000, 3000):
+        steps.kernel(ns)
+    result = play(steps, {"launch.gap": 50.0})
+    assert spans(result)["kernel"] == [(0, 5000), (5050, 8050)]
+    assert stalls(result) == {"launch": 50}
+
+
+def test_a_slow_host_spaces_out_short_kernels() -> None:
+    """Submissions 700 ns apart, kernels of 200 ns: each waits 500 ns for the host, two hide nothing."""
+    steps = Steps()
+    for _ in range(5):
+        steps.kernel(200)
+    result = play(steps, {"launch.submit": 700.0})
+    starts = [start for start, _ in spans(result)["kernel"]]
+    assert [b - a for a, b in zip(starts, starts[1:], strict=False)] == [700] * 4
+    assert stalls(result)["launch"] - starts[0] == 4 * 500
+
+
+def test_a_fast_host_runs_ahead_of_long_kernels() -> None:
+    """Submissions 700 ns apart, kernels of 1000 ns: the stream never waits after the first."""
+    steps = Steps()
+    for _ in range(5):
+        steps.kernel(1000)
+    kernels = spans(play(steps, {"launch.submit": 700.0}))["kernel"]
+    assert [end for _, end in kernels][:-1] == [start for start, _ in kernels][1:]
+
+
+def test_the_host_is_ahead_by_at_most_the_launch_queue() -> None:
+    """A queue of 2: the third kernel is submitted when the first is done, at 1000, and so on."""
+    steps = Steps()
+    for _ in range(5):
+        steps.kernel(1000)
+    result = play(steps, {"launch.queue": 2})
+    assert result.log is not None
+    assert result.log["t"][result.log["kind"] == log.ISSUE].tolist() == [0, 0, 1000, 2000, 3000]
+    assert result.metrics["makespan_ns"] == 5000
+
+
+def test_a_cached_allocation_costs_host_time() -> None:
+    """Two allocations of 300 ns before the first kernel: it starts at 600."""
+    steps = Steps()
+    steps.kernel(1000, writes=(steps.alloc(), steps.alloc()))
+    result = play(steps, {"allocation.cached_alloc": 300.0})
+    assert spans(result)["kernel"] == [(600, 1600)]
+    assert stalls(result) == {"alloc": 600}
+
+
+def test_a_synchronising_host_waits_for_the_device() -> None:
+    """The kernel runs 0 to 5000, the host waits for it; then 700 ns in the allocator: 5700 to 6700."""
+    steps = Steps()
+    steps.kernel(5000)
+    steps.sync()
+    steps.kernel(1000, writes=(steps.alloc(),))
+    result = play(steps, {"allocation.cached_alloc": 700.0})
+    assert spans(result)["kernel"] == [(0, 5000), (5700, 6700)]
+    assert stalls(result) == {"alloc": 700}
+
+
+def test_a_recorded_time_holds_the_host_back() -> None:
+    """The recording issued the kernel at 4000 ns: so does the host."""
+    steps = Steps()
+    steps.until(4000)
+    steps.kernel(1000)
+    result = play(steps)
+    assert spans(result)["kernel"] == [(4000, 5000)]
+    assert stalls(result) == {"launch": 4000}
+
+
+# --- streams --------------------------------------------------------------------------------------------------------------
+
+
+def test_streams_run_side_by_side() -> None:
+    """1000 ns and 2000 ns at once."""
+    steps = Steps()
+    steps.kernel(1000, stream=0)
+    steps.kernel(2000, stream=1)
+    assert spans(play(steps))["kernel"] == [(0, 1000), (0, 2000)]
+
+
+def test_a_stream_waits_for_the_recorded_event_and_not_for_what_came_after() -> None:
+    """Stream 1 waits for the first kernel of stream 0 (1000), not for the second (to 6000)."""
+    steps = Steps()
+    steps.kernel(1000, stream=0)
+    steps.record(0, stream=0)
+    steps.kernel(5000, stream=0)
+    steps.wait(0, stream=1)
+    steps.kernel(500, stream=1)
+    steps.kernel(500, stream=1)
+    result = play(steps)
+    assert sorted(spans(result)["kernel"]) == [(0, 1000), (1000, 1500), (1000, 6000), (1500, 2000)]
+    assert stalls(result) == {"event": 1000}
+
+
+def test_a_reader_on_another_stream_waits_for_the_writer() -> None:
+    """Written on stream 0 until 1000, read on stream 1 after; a second reader on stream 0 runs beside it."""
+    steps = Steps()
+    tensor = steps.alloc()
+    steps.kernel(1000, writes=(tensor,), stream=0)
+    steps.kernel(500, reads=(tensor,), stream=1)
+    steps.kernel(700, reads=(tensor,), stream=0)
+    assert sorted(spans(play(steps))["kernel"]) == [(0, 1000), (1000, 1500), (1000, 1700)]
+
+
+def test_a_writer_on_another_stream_waits_for_readers() -> None:
+    """Read on stream 0 from 1000 to 5000: the writer on stream 1 starts at 5000."""
+    steps = Steps()
+    tensor = steps.alloc()
+    steps.kernel(1000, writes=(tensor,), stream=0)
+    steps.kernel(4000, reads=(tensor,), stream=0)
+    steps.kernel(100, writes=(tensor,), stream=1)
+    assert spans(play(steps))["kernel"][-1] == (5000, 5100)
+
+
+# --- blocks ---------------------------------------------------------------------------------------------------------------
+
+
+def test_free_waits_for_nothing_and_the_stream_orders_the_reuse() -> None:
+    """Room for one block, used twice in a stream: the host never blocks, the kernels follow each other."""
+    steps = Steps()
+    first = steps.alloc()
+    steps.kernel(1000, writes=(first,))
+    steps.free(first)
+    steps.kernel(1000, writes=(steps.alloc(),))
+    result = play(steps, blocks=1)
+    assert result.log is not None
+    assert result.log["t"][result.log["kind"] == log.ISSUE].tolist() == [0, 0]
+    assert spans(result)["kernel"] == [(0, 1000), (1000, 2000)]
+
+
+@pytest.mark.parametrize(("blocks", "start"), [(1, 1000), (2, 1000)])
+def test_another_stream_that_reuses_a_block_waits_for_its_former_user(blocks: int, start: int) -> None:
+    """The lowest address is the freed block's even when there is room elsewhere."""
+    steps = Steps()
+    first = steps.alloc()
+    steps.kernel(1000, writes=(first,), stream=0)
+    steps.free(first)
+    steps.kernel(500, writes=(steps.alloc(),), stream=1)
+    assert spans(play(steps, blocks=blocks))["kernel"][1] == (start, start + 500)
+
+
+def test_another_stream_that_takes_a_fresh_block_waits_for_nobody() -> None:
+    steps = Steps()
+    steps.kernel(1000, writes=(steps.alloc(),), stream=0)
+    steps.kernel(500, writes=(steps.alloc(),), stream=1)
+    assert spans(play(steps, blocks=2))["kernel"] == [(0, 1000), (0, 500)]
+
+
+def test_an_empty_tensor_costs_nothing() -> None:
+    """No block, no copy, no wait, whatever the memory."""
+    steps = Steps()
+    empty, full = steps.alloc(0), steps.alloc(1)
+    steps.kernel(1000, writes=(empty, full))
+    steps.kernel(1000, reads=(empty,))
+    steps.free(empty, full)
+    result = play(steps, {"allocation.cached_alloc": 100.0}, blocks=1)
+    assert result.metrics["makespan_ns"] == 2100
+    assert result.metrics["allocated_peak_bytes"] == BLOCK
+
+
+def test_a_device_call_costs_what_the_profile_says() -> None:
+    """cudaMalloc: 5000 ns and 10,240 bytes at 2^30 ns per GiB = 1 ns per byte."""
+    steps = Steps()
+    steps.kernel(1000, writes=(steps.alloc(),))
+    result = play(steps, {"allocation.malloc": 5000.0, "allocation.malloc_per_gib": 2.0**30}, place="device")
+    assert spans(result)["kernel"] == [(15_240, 16_240)]
+    assert stalls(result) == {"alloc": 15_240}
+    assert result.metrics["device_allocs"] == 1
+
+
+def test_giving_memory_back_to_the_device_waits_for_it() -> None:
+    """The kernel ends at 9000; cudaFree returns no sooner, so the next kernel starts there plus a cudaMalloc of 300."""
+    steps = Steps()
+    first = steps.alloc()
+    steps.kernel(9000, writes=(first,), stream=0)
+    steps.free(first)
+    steps.kernel(1000, writes=(steps.alloc(),), stream=1)
+    result = play(steps, {"allocation.malloc": 300.0}, place="device")
+    assert spans(result)["kernel"] == [(300, 9300), (9600, 10_600)]
+    assert result.metrics["device_frees"] == 1
+
+
+def test_an_evicted_tensor_gives_its_memory_back_to_the_device() -> None:
+    """Without an allocator an eviction is a cudaFree as well, and the device has room for one block at any time."""
+    steps = Steps()
+    first = steps.alloc()
+    steps.kernel(1000, writes=(first,))
+    steps.kernel(1000, writes=(steps.alloc(),))
+    result = play(steps, blocks=1, place="device")
+    assert (result.metrics["device_allocs"], result.metrics["device_frees"]) == (2, 1)
+    assert result.metrics["reserved_peak_bytes"] == BLOCK
+
+
+# --- swapping -------------------------------------------------------------------------------------------------------------
+
+
+def three_tensors_in_two_blocks() -> Steps:
+    steps = Steps()
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(1000, writes=(a,))
+    steps.kernel(1000, writes=(b,))
+    c = steps.alloc()
+    steps.kernel(500, writes=(c,))
+    steps.kernel(700, reads=(a,))
+    return steps
+
+
+def test_a_swap_is_worked_out_to_the_nanosecond() -> None:
+    """Memory for two, LRU; everything is issued at 0.
+
+    kernel a  0 .. 1000, kernel b 1000 .. 2000
+    out a     waits for its last user: 1000 .. 1000 + 2280 = 3280
+    kernel c  gets a's block, waits until it is empty: 3280 .. 3780
+    out b     leaves for a, engine free at 3280: 3280 .. 5560
+    in a      gets b's block, waits until it is empty: 5560 .. 5560 + 2024 = 7584
+    kernel a  7584 .. 8284
+    stalls    kernel c: 2000 .. 3280 on the copy out; kernel a: 3780 .. 5560 on the copy out, .. 7584 on the copy in
+    """
+    result = play(three_tensors_in_two_blocks(), blocks=2)
+    found = spans(result)
+    assert found["out"] == [(1000, 3280), (3280, 5560)]
+    assert found["in"] == [(5560, 7584)]
+    assert found["kernel"] == [(0, 1000), (1000, 2000), (3280, 3780), (7584, 8284)]
+    assert stalls(result) == {"swap_out": 1280 + 1780, "swap_in": 2024}
+    assert result.metrics["stall_ns"] == result.metrics["makespan_ns"] - result.metrics["compute_busy_ns"]
+    assert [result.metrics[k] for k in ("h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs")] == [BLOCK, 2 * BLOCK, 1, 2]
+
+
+def test_a_copy_ends_at_the_first_tick_at_which_its_bytes_are_there() -> None:
+    """At 3 bytes/ns 10,240 bytes take 3413.33 ns: after 1000 + 3413 ns they are not there, after 1000 + 3414 they are."""
+    steps = Steps()
+    tensor = steps.alloc()
+    steps.kernel(100, reads=(tensor,))  # read before written: it comes with data
+    steps.kernel(100, writes=(steps.alloc(),))
+    simulation = begin(steps.trace(), machine({"link.d2h": 3e9}), BLOCK)
+    engine = simulation.island.queues[int(simulation.island.control[0]["q_out"])]
+    simulation.advance(100 + 1000 + 3413 + 1)  # up to, not including, this tick
+    assert (engine["started"], engine["done"]) == (1, 0)
+    simulation.advance(100 + 1000 + 3414 + 1)
+    assert engine["done"] == 1
+    assert simulation.advance(state.NEVER) == state.FINISHED
+    assert simulation.now == 100 + 1000 + 3414 + 100
+
+
+def test_a_clean_tensor_leaves_without_a_copy_and_a_written_one_does_not() -> None:
+    """Two tensors take turns in one block.  a is written and leaves (copy 1), comes back, is only read and leaves (no
+    copy), comes back, is written and leaves (copy 2); b is read only, but came with data: it leaves once by copy, then clean.
+    """
+    steps = Steps()
+    a = steps.alloc()
+    steps.kernel(10, writes=(a,))
+    b = steps.alloc()                  # a leaves: copy
+    steps.kernel(10, reads=(b,))
+    steps.kernel(10, reads=(a,))       # b leaves: copy
+    steps.kernel(10, reads=(b,))       # a leaves: clean
+    steps.kernel(10, reads=(a,), writes=(a,))  # b leaves: clean
+    steps.kernel(10, reads=(b,))       # a leaves: copy
+    result = play(steps, blocks=1)
+    assert (result.metrics["swap_outs"], result.metrics["clean_drops"], result.metrics["swap_ins"]) == (3, 2, 4)
+
+
+def test_a_tensor_that_nothing_has_written_yet_is_not_moved() -> None:
+    """Both tensors are made before either is written; one block: the first leaves and returns without data."""
+    steps = Steps()
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(1000, writes=(a,))
+    steps.free(a)
+    steps.kernel(1000, writes=(b,))
+    result = play(steps, blocks=1)
+    assert result.metrics["makespan_ns"] == 2000
+    assert result.metrics["h2d_bytes"] == result.metrics["d2h_bytes"] == 0
+    assert result.metrics["clean_drops"] == 2
+
+
+def test_both_directions_share_the_link() -> None:
+    """Both directions together reach 12 bytes/ns: 6 each, whatever they reach alone.
+
+    Memory for three: a, b, d; c pushes a out (0 .. 2280), then the host waits and d is freed.
+    in a   6144 bytes into d's block, 2280 + 1000 = 3280 .. 3280 + 6144 / 6 = 4304
+    out b  12,288 bytes for e: 3280 .. 4304 at 6 bytes/ns, the other 6144 at 8 bytes/ns: .. 5072
+    """
+    steps = Steps()
+    a, _b, d = steps.alloc(0.6), steps.alloc(1.2), steps.alloc(1.2)
+    steps.alloc(0.6)
+    steps.sync()
+    steps.free(d)
+    steps.kernel(10, reads=(a,))
+    steps.alloc(1.2)
+    steps.kernel(10, reads=(_b,))
+    changes = {"link.both": 12e9}
+    result = play(steps, changes, blocks=3)
+    assert result.log is not None
+    found = spans(result)
+    assert found["out"][0] == (0, 1000 + 768)
+    t0 = 1768
+    assert found["in"][0] == (t0, t0 + 1000 + 1024)
+    assert found["out"][1] == (t0, t0 + 1000 + 1024 + 768)
