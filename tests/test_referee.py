@@ -438,6 +438,20 @@ def test_mutations_of_a_right_log_are_found() -> None:
     assert len(missed) <= tried // 200, missed
 
 
+def test_a_log_of_nonsense_is_told_and_not_a_crash() -> None:
+    rng = np.random.default_rng(4)
+    trace = story_trace()
+    right = written(STORY)
+    numbers = np.array([-(2**63), -1, 0, 1, 2, 3, 511, 2**31, 2**60, 2**62, 2**63 - 1])
+    for _ in range(300):
+        log = right.copy()
+        for name in LOG.names or ():
+            hit = rng.random(len(log)) < 0.1
+            log[name][hit] = rng.choice(numbers, int(hit.sum()))
+        assert check(story(log=rng.permutation(log) if rng.random() < 0.5 else log), trace).ok is False
+    assert check(story(log=right[:0]), trace).ok is False
+
+
 # --- its instruments ------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from gpusim.results.referee.report import Findings
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, RECORD, SYNC, WAIT, Trace
 
 NEVER = 2**62  # the time at which something ends that never does
+MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
 IN, OUT = -1, -2  # the queues of copies, as START and END show them
 TO_DEVICE, TO_HOST = 1 << 8 | 0, 0 << 8 | 1  # `b` of a COPY
 
@@ -56,6 +57,10 @@ def well_formed(log: npt.NDArray[Any], trace: Trace, found: Findings) -> bool:
         _first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
     wrong = (kind == COPY) & (b != TO_DEVICE) & (b != TO_HOST)
     _first(found, wrong, lambda i: f"a copy from memory {b[i] >> 8} to {b[i] & 255}", "0 to 1 or 1 to 0")
+    for name, least in (("addr", -1), ("bytes", 0), ("t", 0)):
+        values = log[name]
+        wrong = (values < least) | (values > MOST_NUMBER)
+        _first(found, wrong, lambda i, v=values, n=name: f"{n} is {v[i]}", f"{least} to 2^60")
     found.count("records", len(log))
     return len(found.violations) == before
 

@@ -38,7 +38,7 @@ def walk(
         acts.start, acts.end, acts.start_record,
         trace.size, trace.read_start, trace.read_id, trace.write_start, trace.write_id,
         np.array([_capacity(spec, "capacity"), _capacity(spec, "host_capacity")], np.int64),
-        *ranges(2 * many, -1), *ranges(2 * calls, 0 if calls else 1), *ranges(2 * many, 0), ledger, out,
+        *ranges(4 * many, -1), *ranges(2 * calls, 0 if calls else 1), *ranges(2 * many, 0), ledger, out,
     )  # fmt: skip
     for record, code, x, y in out[:said].tolist():
         what, expected = SAYS[code]
