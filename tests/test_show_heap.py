@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.engine.simulate import simulate
+from gpusim.hardware.profile import load_file
 from gpusim.show.heap import blocks, holes, segments
+from gpusim.trace.files import load_trace
+
+ROOT = Path(__file__).parents[1]
 
 
 def log_of(*rows):
@@ -67,3 +74,41 @@ def test_an_empty_log_has_neither_blocks_nor_holes():
     log = log_of()
     assert len(blocks(log, 0)) == len(segments(log, 0)) == 0
     assert holes(blocks(log, 10), segments(log, 10), 10, samples=3).free.tolist() == [0, 0, 0]
+
+
+def test_segments_count_as_one_where_blocks_lie_across_their_border():
+    log = log_of((0, RESERVE, -1, 0, 100), (0, RESERVE, -1, 100, 100), (0, PLACE, 0, 80, 40))
+    h = holes(blocks(log, 10), segments(log, 10), 10, samples=1)
+    assert (h.free.tolist(), h.largest.tolist(), h.largest_addr.tolist()) == ([160], [80], [0])
+    apart = log_of(
+        (0, RESERVE, -1, 0, 100), (0, RESERVE, -1, 100, 100), (0, RESERVE, -1, 200, 100),
+        (0, PLACE, 0, 80, 40), (0, PLACE, 1, 290, 10),
+    )  # fmt: skip
+    h = holes(blocks(apart, 10), segments(apart, 10), 10, samples=1)
+    assert (h.free.tolist(), h.largest.tolist(), h.largest_addr.tolist()) == ([250], [170], [120])
+
+
+@pytest.mark.parametrize("place", ["pytorch", "best_fit"])
+def test_the_map_of_a_real_run_agrees_with_its_log_and_timeline_to_the_byte(place):
+    profile = load_file(ROOT / "hardware_profiles/a100-pcie-40gb.yaml")
+    trace = load_trace(ROOT / "traces/gpt2-small-train.npz")
+    run = simulate(trace, profile, place=place, evict="lru", capacity_bytes=9 * 2**30, log=True)
+    log, end = run.log, int(run.log["t"][-1]) + 1
+    block, segment = blocks(log, end), segments(log, end)
+    assert len(block) == ((log["kind"] == PLACE) & (log["b"] == 0)).sum() > 2000
+
+    def level(up, down):
+        sign = (log["kind"] == up).astype(np.int64) - (log["kind"] == down)
+        return np.cumsum(sign * log["bytes"] * (log["b"] == 0))
+
+    allocated, reserved = level(PLACE, UNPLACE), level(RESERVE, RELEASE)
+    rows = range(0, len(run.timeline["time_ns"]), len(run.timeline["time_ns"]) // 40)
+    for row in rows:
+        time = run.timeline["time_ns"][row]
+        first, last = np.searchsorted(log["t"], time), np.searchsorted(log["t"], time, "right") - 1
+        here, held = block.at(time), segment.at(time)
+        assert (here.bytes.sum(), held.bytes.sum()) == (allocated[last], reserved[last])
+        assert (here.addr[1:] >= here.addr[:-1] + here.bytes[:-1]).all()
+        # A row of the timeline is a moment between the records of its time.
+        moments = set(zip(allocated[first - 1 : last + 1].tolist(), reserved[first - 1 : last + 1].tolist(), strict=True))
+        assert first == 0 or (run.timeline["allocated"][row], run.timeline["reserved"][row]) in moments

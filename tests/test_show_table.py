@@ -89,6 +89,22 @@ def test_the_answer_says_where_the_winner_changes():
     assert "That changes: at 8 GiB memory b is ahead." in answer(runs)
 
 
+def test_other_machines_are_told_apart_from_other_sizes():
+    runs = [run(n, m, s, profile="A100") for m in (4 * GIB, 8 * GIB) for n, s in (("a", 1.2), ("b", 1.4))]
+    runs += [run(n, 4 * GIB, s, profile="H100") for n, s in (("a", 1.3), ("b", 1.1))]
+    runs += [run(n, 4 * GIB, s, profile="GH200") for n, s in (("a", 1.1), ("b", 1.2))]
+    said = answer(runs)
+    assert said.startswith("At A100 · 4 GiB memory: a has the lowest slowdown, 1.20×; b has 1.40×.")
+    assert "a is best or tied at every size on A100." in said
+    assert "a is best or tied on GH200 as well. b is ahead on H100." in said
+
+
+def test_oracles_compete_among_themselves_when_there_is_nothing_else():
+    runs = [run(e, slowdown=s, prefetch="oracle", oracle=["prefetch"]) for e, s in (("lru", 1.2), ("fifo", 1.5))]
+    assert answer(runs) == "lru has the lowest slowdown, 1.20×; fifo has 1.50×."
+    assert [r["tied_for_best"] for r in rows(runs)] == [True, False]
+
+
 def test_a_lone_survivor_is_no_winner():
     runs = [run("a", 4 * GIB, 3.0), run("b", 4 * GIB, outcome="oom"), run("c", 4 * GIB, outcome="oom")]
     runs += [run("a", 8 * GIB, 2.0), run("b", 8 * GIB, 1.5), run("c", 8 * GIB, 1.6)]

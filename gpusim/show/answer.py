@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, grouped, mean, oracles
-from gpusim.show.view import ORACLE, contenders, ending, human, join, layout, line_name, main_metric, number, same
+from gpusim.show.view import ORACLE, contenders, ending, human, join, layout, line_name, main_metric, number, place_name, same
 
 
 @dataclass(frozen=True)
 class Standing:
     """The comparison in one place: one machine, program and memory size."""
 
-    where: str  # "A100 · memory 60 %", "" when there is only one place
+    where: str  # "A100 · 60 % memory", "" when there is only one place
+    panel: str  # "A100", "" when there is only one machine and program
+    along: str  # "60 % memory", "" when no number varies
     ranking: tuple[tuple[str, float], ...]  # (name, metric), best first, without oracles
     oracles: tuple[tuple[str, float], ...]
     failed: tuple[tuple[str, str], ...]  # (name, how it ended)
@@ -34,7 +36,7 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
     better = declared(metric).better or "lower"
     future = oracles(results, plan.lines) - {line_name(r, plan.lines) for r in contenders(results)}
     made = []
-    for runs in grouped(results, plan.panels).values():
+    for panel, runs in grouped(results, plan.panels).items():
         there = grouped(runs, [*plan.panels, *([plan.across] if plan.across else [])])
         if plan.across:  # the smallest memory is the hardest place
             there = dict(sorted(there.items(), key=lambda item: number(item[1][0].spec.get(plan.across)) or 0.0))
@@ -45,6 +47,8 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
             made.append(
                 Standing(
                     where,
+                    panel,
+                    place_name(here[0], [plan.across]) if plan.across else "",
                     tuple((n, v) for n, v in order if n not in future),
                     tuple((n, v) for n, v in order if n in future),
                     tuple((n, e) for n, rs in lines.items() if (e := next((e for r in rs if (e := ending(r))), ""))),
@@ -67,8 +71,8 @@ def answer(results: Sequence[Result], metric: str = "") -> str:
     # The hardest place in which at least half of the competitors finish; the verdict over a lone survivor says little.
     hardest = next((p for p in decided if len(p.ranking) + len(p.oracles) >= len(p.failed)), decided[0])
     sentences = [_verdict(hardest, metric), _against_oracle(hardest, metric)]
-    if len(decided) > 1:
-        sentences.append(_elsewhere(decided, hardest))
+    sentences.append(_along([p for p in decided if p.panel == hardest.panel], hardest))
+    sentences.append(_elsewhere(decided, hardest))
     sentences.append(_failures(places))
     return " ".join(s for s in sentences if s)
 
@@ -80,9 +84,9 @@ def _verdict(place: Standing, metric: str) -> str:
     label = declared(metric).label
     start = f"At {place.where}: " if place.where else ""
     if len(names) == len(place.ranking) > 1:
-        return f"{start}{join(names)} tie, {label} {human(metric, best)}."
+        return f"{start}{_few(names)} tie, {label} {human(metric, best)}."
     best_of = {"lower": "lowest", "higher": "highest"}[place.better]
-    lead = f"{start}{join(names)} {'tie for' if len(names) > 1 else 'has'} the {best_of} {label}, {human(metric, best)}"
+    lead = f"{start}{_few(names)} {'tie for' if len(names) > 1 else 'has'} the {best_of} {label}, {human(metric, best)}"
     if not rest:
         return lead + "."
     if len(rest) > 3:
@@ -101,19 +105,42 @@ def _against_oracle(place: Standing, metric: str) -> str:
     return f"{name}{ORACLE}, which reads the future, has {human(metric, value)}."
 
 
-def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
-    """Where the winner of the hardest place does not win."""
-    ahead = set(hardest.winners)
-    rest = [p for p in decided if p is not hardest and len(p.ranking) > 1]
-    other = [p for p in rest if not ahead & set(p.winners)]
+def _along(places: Sequence[Standing], hardest: Standing) -> str:
+    """On the same machine and program: where along the axis others win."""
+    rest = [p for p in places if p is not hardest and len(p.ranking) > 1]
+    if not rest:
+        return ""
+    if all(len(p.winners) == len(p.ranking) for p in rest):
+        return "Elsewhere all tie."
+    other = [p for p in rest if not set(hardest.winners) & set(p.winners)]
     if not other:
-        if rest and all(len(p.winners) == len(p.ranking) for p in rest):
-            return "Everywhere else all tie."
-        best = [n for n in hardest.winners if rest and all(n in p.winners for p in rest)]
-        return f"{join(best)} {_are(best)} best or tied everywhere." if best else ""
-    changes = [f"at {p.where} {join(p.winners)} {_are(p.winners)} ahead" for p in other[:2]]
-    more = f" (and {len(other) - 2} more places)" if len(other) > 2 else ""
+        best = [n for n in hardest.winners if all(n in p.winners for p in rest)]
+        where = f"at every size on {hardest.panel}" if hardest.panel else "everywhere"
+        return f"{_few(best)} {_are(best)} best or tied {where}." if best else ""
+    changes = [f"at {p.along} {_few(p.winners)} {_are(p.winners)} ahead" for p in other[:2]]
+    more = f" (and {len(other) - 2} more sizes)" if len(other) > 2 else ""
     return f"That changes: {join(changes)}{more}."
+
+
+def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
+    """On the other machines and programs, at the hardest place of each."""
+    first: dict[str, Standing] = {}
+    for p in decided:
+        if p.panel != hardest.panel and len(p.ranking) > 1 and p.along == hardest.along:
+            first.setdefault(p.panel, p)
+    agree = [p.panel for p in first.values() if set(p.winners) & set(hardest.winners)]
+    differ = [p for p in first.values() if p.panel not in agree]
+    sentences = [f"{_few(p.winners)} {_are(p.winners)} ahead on {p.panel}." for p in differ[:3]]
+    if len(differ) > 3:
+        sentences.append(f"Others are ahead in {len(differ) - 3} more places.")
+    if agree:
+        sentences.insert(0, f"{_few(hardest.winners)} {_are(hardest.winners)} best or tied on {_few(agree)} as well.")
+    return " ".join(sentences)
+
+
+def _few(names: Sequence[str]) -> str:
+    """At most three by name."""
+    return join(names) if len(names) <= 3 else join([*names[:2], f"{len(names) - 2} others"])
 
 
 def _failures(places: Sequence[Standing]) -> str:
@@ -122,7 +149,7 @@ def _failures(places: Sequence[Standing]) -> str:
     few = [p for p in places if p.where not in none and len(p.failed) > len(p.ranking) + len(p.oracles)]
     sentences = []
     if none and len(places) > 1:
-        sentences.append(f"At {_listed(none)} none finishes.")
+        sentences.append(f"At {_few(none)} none finishes.")
     for p in few[:2]:
         names = [n for n, _ in (*p.ranking, *p.oracles)]
         sentences.append(f"At {p.where} only {join(names)} {'finishes' if len(names) == 1 else 'finish'}.")
@@ -133,14 +160,9 @@ def _failures(places: Sequence[Standing]) -> str:
                 failed.setdefault((name, how), []).append(p.where)
     by_place: dict[tuple[str, str], list[str]] = {}
     for (name, how), where in failed.items():
-        by_place.setdefault((how, f" at {_listed(where)}" if any(where) else ""), []).append(name)
-    sentences += [f"{join(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items()]
+        by_place.setdefault((how, f" at {_few(where)}" if any(where) else ""), []).append(name)
+    sentences += [f"{_few(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items()]
     return " ".join(sentences)
-
-
-def _listed(where: Sequence[str]) -> str:
-    """At most three places by name."""
-    return join(where) if len(where) <= 3 else join([*where[:2], f"{len(where) - 2} more places"])
 
 
 def _ends(how: str, names: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,15 +84,18 @@ def draw_all(
     question: str = "",
     names: Iterable[str] | None = None,
     formats: Iterable[str] = FORMATS,
+    categories: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, list[Path]]:
     """Draws and saves the named figures (default: the suitable ones); the question goes over the first one only.
 
+    categories  trace name -> category of each tensor, for the colours of the address map
     Returns the files by figure.
     """
     wanted = list(suitable(results) if names is None else names)
     formats = tuple(formats)
     made = {}
     for index, name in enumerate(wanted):
-        figure = draw(name, results, question if index == 0 else "")
+        options = {"categories": categories} if name == "address_map" else {}
+        figure = draw(name, results, question if index == 0 else "", **options)
         made[name] = save(figure, Path(folder) / name, formats)
     return made

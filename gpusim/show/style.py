@@ -152,13 +152,12 @@ def looks(names: Iterable[str], oracles: Iterable[str] = ()) -> dict[str, Look]:
 
 
 def _preferred(name: str) -> Look:
-    if name in _KNOWN:
-        return _KNOWN[name]
-    first, *others = (part.strip() for part in name.split("+"))
-    if others and first in _KNOWN:
-        second = _KNOWN.get(others[0])
-        if second:
-            return Look(_KNOWN[first].colour, second.marker)
+    """The look that a name gets when no other has it: a built-in policy's also with parameters, "arc(p=2)"."""
+    first, *others = (part.split("(")[0].strip() for part in name.split("+"))
+    if first in _KNOWN and not others:
+        return _KNOWN[first]
+    if first in _KNOWN and others[0] in _KNOWN:
+        return Look(_KNOWN[first].colour, _KNOWN[others[0]].marker)
     return _SPARE[zlib.crc32(name.encode()) % len(_SPARE)]
 
 

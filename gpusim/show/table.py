@@ -248,12 +248,17 @@ def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
 
 def _caption(results: Sequence[Result], bold: bool) -> str:
     """What all runs share, and what the marks mean."""
-    shared = []
+    shared: list[str] = []
+    keys: list[str] = []
     vary = {*varying(results), "memory_share" if "memory" in varying(results) else ""}
     for key in ("trace", "profile", "memory_share", "memory", *POLICIES):
         given = [r.spec.get(key) for r in results]
         if key in vary or any(g is None for g in given) or (key == "memory" and len(set(map(str, given))) > 1):
             continue
+        if key == "memory" and "memory_share" in keys:
+            shared[-1] += f" ({text(key, given[0])})"
+            continue
+        keys.append(key)
         words = text(key, given[0])
         shared.append(words if key in ("trace", "profile") else f"{key.replace('_share', '')} {words}")
     marks = [f"{ORACLE} reads the future"] if any(r.oracle for r in results) else []
