@@ -84,7 +84,7 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
         ("bound_no_limit_ns", "slowdown", plan.no_limit),
         ("bound_oracle_ns", "over_oracle", plan.oracle),
     ):
-        reference = _makespan(plan.out, references.get(task.key))
+        reference = _fastest(plan.out, references.get(task.key, ()))
         if reference is not None:
             bounds[name] = reference
             if reference and text["outcome"] == FINISHED:
@@ -93,9 +93,7 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
         write_json(path, {**text, "metrics": metrics, "bounds": bounds})
 
 
-def _makespan(out: Path, key: str | None) -> int | None:
-    """Makespan of a reference, ns; None when it did not finish."""
-    if key is None or not has_result(out, key):
-        return None
-    text = read_json(out / RUNS / key / RESULT)
-    return int(text["metrics"]["makespan_ns"]) if text["outcome"] == FINISHED else None
+def _fastest(out: Path, keys: Iterable[str]) -> int | None:
+    """The least makespan of these references, ns; None when none finished."""
+    texts = (read_json(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
+    return min((int(t["metrics"]["makespan_ns"]) for t in texts if t["outcome"] == FINISHED), default=None)

@@ -2,10 +2,14 @@
 
 Besides the runs of the grid there are references, which several runs share: the same program without a memory limit,
 and under oracle eviction.  They are runs like any other, only not listed; a grid that contains one shares it.
+
+Without a memory limit an allocator still costs time, more or less of it.  So that runs under different allocators are
+measured against one number, "no limit" is the fastest that any allocator of the grid allows on that machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -44,8 +48,8 @@ class Plan:
     out: Path
     grid: tuple[Task, ...]
     references: tuple[Task, ...]
-    no_limit: dict[str, str]  # key of a run -> key of its reference
-    oracle: dict[str, str]
+    no_limit: dict[str, tuple[str, ...]]  # key of a run -> keys of its references, the fastest of which counts
+    oracle: dict[str, tuple[str, ...]]
 
     @property
     def tasks(self) -> list[Task]:
@@ -70,20 +74,22 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
             "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
         }  # fmt: skip
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, spec.log and not unlimited, unlimited)
+        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited)
 
     grid = tuple(task(spec) for spec in specs)
-    no_limit: dict[str, Task] = {}
-    oracle: dict[str, Task] = {}
+    no_limit: dict[str, tuple[Task, ...]] = {}
+    oracle: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
         for run in grid:
-            no_limit[run.key] = task(replace(run.spec, memory=Capacity(), evict=NONE, prefetch=NONE), unlimited=True)
-            oracle[run.key] = replace(task(replace(run.spec, evict=BELADY)), log=False)
-    references = {t.key: t for t in (*no_limit.values(), *oracle.values())}
-    return Plan(
-        out, grid, tuple(references.values()),
-        {run: t.key for run, t in no_limit.items()}, {run: t.key for run, t in oracle.items()},
-    )  # fmt: skip
+            free = replace(run.spec, memory=Capacity(), host_memory=Capacity(), evict=NONE, prefetch=NONE, log=False)
+            no_limit[run.key] = tuple(task(replace(free, place=place), unlimited=True) for place in e.policies.place)
+            oracle[run.key] = (task(replace(run.spec, evict=BELADY, log=False)),)
+    references = {t.key: t for tasks in (*no_limit.values(), *oracle.values()) for t in tasks}
+    return Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
+
+
+def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]]:
+    return {run: tuple(task.key for task in tasks) for run, tasks in references.items()}
 
 
 def _done(task: Task) -> bool:
