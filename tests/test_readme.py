@@ -72,3 +72,20 @@ def test_every_python_block_runs(place: Path) -> None:
         if kind == "python":
             done = subprocess.run([sys.executable, "-c", text], cwd=place, capture_output=True, text=True, timeout=300)
             assert done.returncode == 0, done.stderr
+
+
+def test_the_table_of_the_readme_is_what_the_run_prints(place: Path) -> None:
+    """The README's first experiment, run above, prints every line of the README's table."""
+    shown = next(text for kind, text in BLOCKS if kind == "text")
+    name = Path(commands("gpusim run")[0].split()[2]).stem
+    printed = subprocess.check_output(
+        [sys.executable, "-m", "gpusim.cli", "compare", f"results/{name}"], cwd=place, text=True, timeout=300
+    )
+    lines = [line.split() for line in printed.splitlines()]
+    assert [line for line in shown.splitlines() if line.split() not in lines] == []
+
+
+def test_the_reference_of_the_command_line_is_up_to_date() -> None:
+    from gpusim.commands.reference import markdown
+
+    assert (ROOT / "docs" / "cli.md").read_text("utf-8") == markdown()

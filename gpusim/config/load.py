@@ -58,7 +58,9 @@ def load_experiment(
 
 
 def _beside(base: Path, name: str) -> Path:
-    path = (base / Path(name).expanduser()).resolve()
-    if not path.is_file():
-        raise GpusimError(f"there is no file '{name}' beside the experiment")
-    return path
+    """The file beside the experiment, or (as `--set use=[mine.py]` means it) in the current folder."""
+    for folder in (base, Path.cwd()):
+        path = (folder / Path(name).expanduser()).resolve()
+        if path.is_file():
+            return path
+    raise GpusimError(f"there is no file '{name}' beside the experiment or in the current folder")
