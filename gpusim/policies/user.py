@@ -127,6 +127,8 @@ def place_of(target: Any) -> str:
     """file:line of a function or class, "" when it has none."""
     try:
         file = inspect.getsourcefile(target) or ""
-        return f"{file}:{inspect.getsourcelines(target)[1]}"
+        lines, first = inspect.getsourcelines(target)
+        decorators = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))), 0)
+        return f"{file}:{first + decorators}"
     except (OSError, TypeError):
         return ""
