@@ -21,12 +21,12 @@ from gpusim.hardware import catalogue
 from gpusim.policies import registry
 from gpusim.results.referee import check
 from gpusim.results.result import Result
-from gpusim.trace.build import make_trace
+from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.synth import random_program
 from gpusim.trace.trace import COLUMNS, NAME_TABLES, RECORD, SYNC, WAIT, Trace
 from gpusim.trace.workload import Workload, build
 
-# One that shares link and memory bandwidth in both directions, one with wide links, one without host memory, a small one.
+# PCIe 4, a wide link, one memory for GPU and CPU (nowhere to swap to), and a small old card.
 PROFILES = ("a100-pcie-40gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
 NAMES = {kind: [e.name for e in registry.entries(kind)] for kind in ("place", "evict", "prefetch")}
 EXAMPLES = settings(
@@ -159,3 +159,19 @@ def test_a_run_does_not_depend_on_whether_its_log_is_kept(case: Case) -> None:
     assert without.log is None and with_log.log is not None
     assert with_log.metrics == without.metrics and with_log.outcome == without.outcome
     assert all(np.array_equal(with_log.timeline[name], without.timeline[name]) for name in with_log.timeline)
+
+
+def test_a_stream_hands_on_what_it_waits_for() -> None:
+    """An event recorded on a stream without a kernel of its own stands for what that stream waits for."""
+    r = TraceBuilder("relay")
+    tensors = [r.alloc(512) for _ in range(2)]
+    r.op("first", [tensors[0]], [], stream=0)
+    r.event(RECORD, 0, stream=0)
+    r.event(WAIT, 0, stream=2)
+    r.event(RECORD, 1, stream=2)
+    r.event(WAIT, 1, stream=1)
+    r.op("second", [tensors[1]], [], stream=1)
+    work = build(r.finish(), np.array([1_000_000, 1_000_000]))
+    policies = {"place": "best_fit", "evict": "none", "prefetch": "none"}
+    result = right(Case(work, "a100-pcie-40gb", 2**30, policies, 0))
+    assert result.metrics["makespan_ns"] > 2_000_000

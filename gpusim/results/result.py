@@ -24,8 +24,8 @@ class Result:
               What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
               the two directions together), slots {h2d, d2h} (copies that an engine runs at once)
     outcome   "finished", "oom", "host_oom" or "failed"
-    failure   None when finished; else memory, request (bytes), free (bytes), largest (bytes), op, event, advice (a
-              sentence), as far as known
+    failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
+              advice (a sentence), as far as known
     metrics   name -> number, names as declared in results.metrics
     timeline  column -> array, all of one length, a row per moment: time_ns, op, and in bytes allocated, reserved,
               requested, host
