@@ -97,6 +97,10 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: 
         elif queues.full(isl, c.q_out):
             h.queue = c.q_out
         return -1
+    if not h.paid:
+        h.paid = 1
+        h.time += c.submit_ns
+        return -1
     c.program = prog.clock[o]
     first, last = prog.acc_start[o], prog.acc_start[o + 1]
     for i in range(first, last):
@@ -112,7 +116,10 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: 
                 as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 1)
     if c.drain:
         unlock(isl)
-        h.state = DRAIN
+        if queues.idle(isl):
+            queues.settle(isl, h)
+        else:
+            h.state = DRAIN
         return -1
 
     row = queues.submit(isl, stream, KERNEL, o, 0, prog.duration[o], c.now)
@@ -153,7 +160,7 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: 
     if c.propose:
         prefetch(isl, prog, pol, h, o, stream)
     unlock(isl)
-    h.time += c.submit_ns
+    h.paid = 0
     return 0
 
 
@@ -207,8 +214,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     if i.kind == I_ALLOC:
         reason = issue_alloc(isl, prog, pol, h, i.arg, i.stream)
     elif i.kind == I_FREE:
-        residency.destroy(isl, pol, i.arg)
-        residency.pay_device_calls(isl, pol, h)
+        residency.destroy(isl, pol, h, i.arg)
     elif i.kind == I_OP:
         reason = issue_op(isl, prog, pol, h, i.arg, i.stream)
     elif i.kind == I_RECORD:
@@ -220,7 +226,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             isl.marks[i.stream, k] = max(isl.marks[i.stream, k], isl.marks[c.streams + i.arg, k])
     elif i.kind == I_UNTIL:
         h.time = max(h.time, i.arg)
-    if reason == -1:  # blocked: the same instruction again later
+    if reason == -1:  # the same instruction again, later
         return 0
     if reason:
         return reason
@@ -228,10 +234,11 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     if i.kind != I_UNTIL:
         c.instructions += 1
         sample(isl, pol)
-    if (i.kind == I_SYNC or c.drain) and not queues.idle(isl):
-        h.state = DRAIN
-    else:
-        c.drain = 0
+    if i.kind == I_SYNC or c.drain:
+        if queues.idle(isl):
+            queues.settle(isl, h)
+        else:
+            h.state = DRAIN
     return 0
 
 
@@ -240,12 +247,15 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
 @kernel
 def end_flows(isl: Island, prog: Program, pol: Policies) -> None:
-    """Every flow that has ended by now ends, in the order of the exact times."""
-    row = links.take_ended(isl, prog)
-    while row >= 0:
-        queues.finish(isl, pol, row)
-        row = -1 if isl.control[0].flows == 0 else links.take_ended(isl, prog)
-    links.reschedule(isl, prog)
+    """Every flow that has ended by now ends, in the order of the exact times; those left share anew after each."""
+    c = isl.control[0]
+    while c.fluid_tick == c.now:
+        links.advance(isl, links.first_end(isl))
+        row = links.take_ended(isl)
+        while row >= 0:
+            queues.finish(isl, pol, row)
+            row = links.take_ended(isl)
+        links.reschedule(isl, prog)
 
 
 @kernel

@@ -20,6 +20,13 @@ def share(isl: Island, prog: Program) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
     n = isl.control[0].flows
     flow, link, queues, route = isl.flow, isl.link, isl.queues, prog.route
+    if n == 1:  # alone: what the narrowest link of its route lets through
+        rate = flow[0].cap
+        q = queues[flow[0].queue]
+        for r in range(q.route, q.route_end):
+            rate = min(rate, link[route[r]].rate)
+        flow[0].rate = rate
+        return
     for i in range(link.size):
         link[i].left = link[i].rate
         link[i].users = 0
@@ -108,20 +115,14 @@ def begin(isl: Island, prog: Program, activity: int, queue: int, size: float, ca
 
 
 @kernel
-def take_ended(isl: Island, prog: Program) -> int:
-    """Remove one flow that has ended by now, at its exact time; returns its activity, or -1 when none has."""
+def take_ended(isl: Island) -> int:
+    """Remove one flow that has nothing left at the fluid's present moment; returns its activity, or -1 when none has."""
     c = isl.control[0]
-    end = first_end(isl)
-    if end > c.now + SAME_INSTANT:
-        return -1
-    advance(isl, end)
     for f in range(c.flows):
         x = isl.flow[f]
         if x.remaining <= x.rate * SAME_INSTANT:
             activity = x.activity
             c.flows -= 1
             isl.flow[f] = isl.flow[c.flows]
-            if c.flows > 0:
-                share(isl, prog)
             return activity
     return -1

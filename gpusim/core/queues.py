@@ -183,7 +183,7 @@ def move(isl: Island, prog: Program, row: int) -> None:
 @kernel
 def finish(isl: Island, pol: Policies, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
-    c, n = isl.control[0], isl.counts[0]
+    c = isl.control[0]
     a = isl.activities[row]
     q = a.queue
     queue = isl.queues[q]
@@ -191,7 +191,6 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     a.done = 1
     queue.running -= 1
     queue.free_at = c.now
-    n.makespan = max(n.makespan, c.now)
     shown = q
     if a.kind == COPY:
         shown = -1 if q == c.q_in else -2
@@ -220,6 +219,16 @@ def full(isl: Island, q: int) -> bool:
 
 
 @kernel
+def settle(isl: Island, h: Any) -> None:
+    """The device is idle: the calls that waited for it are made and paid."""
+    c = isl.control[0]
+    h.time += c.owed
+    h.alloc_ns += c.owed
+    c.owed = 0
+    c.drain = 0
+
+
+@kernel
 def wake_hosts(isl: Island) -> None:
     """Hosts that wait for the device go on when what they wait for is done."""
     c = isl.control[0]
@@ -227,11 +236,11 @@ def wake_hosts(isl: Island) -> None:
         h = isl.hosts[i]
         if (h.state == DRAIN and idle(isl)) or (h.state == SPACE and not full(isl, h.queue)):
             waited = max(0, c.now - h.time)
+            h.time += waited
             if h.state == DRAIN:
                 if c.drain:
                     h.alloc_ns += waited
+                    settle(isl, h)
                 else:
                     h.sync_ns += waited
-                c.drain = 0
-            h.time += waited
             h.state = RUNNING

@@ -171,7 +171,10 @@ def inherit_waits(isl: Island, u: int) -> None:
 
 @kernel
 def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
-    """The host pays for the device calls of the latest allocator verb; giving memory back waits for the device."""
+    """The host pays for the device calls of the latest allocator verb.
+
+    Giving memory back (cudaFree) first waits for the device: then the calls are owed until it is idle.
+    """
     c, n = isl.control[0], isl.counts[0]
     calls = pol.place[CALLS]
     if calls == 0:
@@ -189,8 +192,11 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
             spent += c.free_ns - c.free_per_byte * size
             c.drain = 1
             queues.record(isl, pol, c.now, log.RELEASE, 0, 0, addr, -size)
-    h.time += int(spent)
-    h.alloc_ns += int(spent)
+    if c.drain:
+        c.owed += int(spent)
+    else:
+        h.time += int(spent)
+        h.alloc_ns += int(spent)
     pol.place[CALLS] = 0
 
 
@@ -239,7 +245,7 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
         if v < 0:
             c.request, c.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
-        reason = evict(isl, pol, v)
+        reason = evict(isl, pol, h, v)
         if reason:
             c.request, c.request_bytes = v, isl.units[v].size
             return reason
@@ -260,13 +266,14 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 
 
 @kernel
-def give_block_back(isl: Island, pol: Policies, u: int) -> None:
+def give_block_back(isl: Island, pol: Policies, h: Any, u: int) -> None:
     """The unit's block is free for the next in program order."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     remember_freed(isl, u)
     queues.record(isl, pol, c.now, log.UNPLACE, u, 0, unit.addr, unit.block)
     as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, unit.stream)
+    pay_device_calls(isl, pol, h)
     n.requested -= unit.size
     last = isl.lists[RESIDENTS, c.residents - 1]
     isl.lists[RESIDENTS, unit.slot] = last
@@ -302,7 +309,7 @@ def host_room(isl: Island, pol: Policies, size: int) -> bool:
 
 
 @kernel
-def evict(isl: Island, pol: Policies, u: int) -> int:
+def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
     """Swap a unit out: copy it to the host unless a valid copy is there.  Returns 0 or HOST_OUT_OF_MEMORY."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
@@ -317,6 +324,7 @@ def evict(isl: Island, pol: Policies, u: int) -> int:
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[c.q_out].submitted
+        h.time += c.submit_ns
         isl.use[u, c.q_out] = copied
         unit.host_copy = 1
         c.host_used += unit.size
@@ -329,7 +337,7 @@ def evict(isl: Island, pol: Policies, u: int) -> int:
         unit.brought = 0
         n.prefetch_wasted += 1
     tell(isl, pol, N_EVICT, u)
-    give_block_back(isl, pol, u)
+    give_block_back(isl, pol, h, u)
     isl.flags[WHERE, u] = HOST
     out = max(copied, isl.after[u, c.q_out])
     for k in range(c.queues):
@@ -355,6 +363,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched
         count = isl.queues[c.q_in].submitted
         isl.after[u, c.q_in] = count
         isl.use[u, c.q_in] = count
+        h.time += c.submit_ns
         n.swap_ins += 1
         n.h2d_bytes += unit.size
         if prefetched:
@@ -367,13 +376,13 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched
 
 
 @kernel
-def destroy(isl: Island, pol: Policies, u: int) -> None:
+def destroy(isl: Island, pol: Policies, h: Any, u: int) -> None:
     """The tensor ends: its block and its host copy are free."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     if isl.flags[WHERE, u] == DEVICE:
         tell(isl, pol, N_FREE, u)
-        give_block_back(isl, pol, u)
+        give_block_back(isl, pol, h, u)
     if unit.host_copy:
         drop_host_copy(isl, pol, u)
     if unit.brought:

@@ -38,8 +38,9 @@ INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 # What a host waits for.
 RUNNING, DRAIN, SPACE, ENDED = range(4)
 HOST = record(
-    [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8)]
-)
+    [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
+     ("paid", i8)]         # the launch of the operator at hand has been paid
+)  # fmt: skip
 
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
@@ -79,7 +80,7 @@ CONTROL = record(
      ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
      ("asks", i8),
      ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8), ("request", i8), ("request_bytes", i8),
-     ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("more", i8),
+     ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
      ("host_capacity", i8), ("host_used", i8), ("hand", i8),
@@ -88,7 +89,7 @@ CONTROL = record(
 )  # fmt: skip
 
 COUNTS = record(
-    [("makespan", i8), ("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
+    [("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
      ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
@@ -120,7 +121,7 @@ class Island(NamedTuple):
     units: Any      # UNIT[U]
     after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
-    lists: Any      # int64[5, U]: residents | asked victims | prefetch proposals | locked units | spare
+    lists: Any      # int64[4, U]: residents | asked victims | prefetch proposals | locked units
     flags: Any      # uint8[2, U]: where the unit is | locked against eviction
     link: Any       # LINK[L]
     flow: Any       # FLOW[sum of slots]

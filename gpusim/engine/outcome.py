@@ -52,7 +52,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     """What the island counted, under the names of results.metrics."""
     n, c, m = simulation.island.counts[0], simulation.island.control[0], simulation.machine
     header = simulation.policies.place
-    makespan = max(int(n["makespan"]), int(simulation.island.hosts[0]["time"]))
+    makespan = simulation.now
     busy = int(n["busy"])
     causes = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
@@ -118,7 +118,9 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
         return out
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))
-    if widest > capacity:
+    if request > capacity:
+        out["advice"] = f"the tensor alone is larger than the {show_bytes(capacity)} of memory"
+    elif widest > capacity:
         out["advice"] = f"operator {op} alone touches {show_bytes(widest)}, more than the memory; no eviction policy can help"
     elif free >= request:
         out["advice"] = "enough bytes are free but not in one piece: try another place policy"

@@ -67,7 +67,7 @@ def build(trace: Trace, duration: I64) -> Workload:
     acc_start, acc_unit, acc_write = _accesses(
         trace.read_start, trace.read_id, trace.write_start, trace.write_id, len(trace.size)
     )
-    duration = np.ascontiguousarray(duration, np.int64)
+    duration = np.array(duration, np.int64)  # a copy: kernels take no read-only arrays
     clock = np.zeros(len(duration))
     np.cumsum(duration[:-1], out=clock[1:])
     acc_next, first, has_data = _next_uses(acc_start, acc_unit, clock, trace.read_start, trace.read_id, trace.size)
