@@ -242,6 +242,13 @@ def test_a_slab_of_the_smallest_class_has_4096_blocks() -> None:
     assert [int(h.policy.alloc(h.S, unit, 1, 0)) for unit in (63, 64, 4095)] == [63 * K, 64 * K, 4095 * K]
 
 
+def test_the_words_of_an_empty_slab_are_used_again() -> None:
+    h = heap("size_classes", 64 * MIB, 2)
+    for size in [1000, 70_000, 1 * MIB] * 5:  # more slabs one after another than there are units
+        assert h.alloc(0, size) == 0
+        h.free(0)
+
+
 # --- no allocator ---------------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,15 @@ def test_among_equal_blocks_the_oldest_segment_wins() -> None:
     assert h.alloc(3, 20 * MIB) == 20 * MIB
 
 
+def test_among_equal_blocks_of_a_segment_the_lowest_address_wins() -> None:
+    h = heap()
+    for unit in range(9):
+        assert h.alloc(unit, 2 * MIB) == 2 * unit * MIB
+    for unit in (5, 1, 7, 3):
+        h.free(unit)
+    assert [h.alloc(unit, 2 * MIB) for unit in (1, 3, 5, 7)] == [2 * MIB, 6 * MIB, 10 * MIB, 14 * MIB]
+
+
 def test_a_full_device_takes_the_cache_back_and_is_asked_again() -> None:
     h = heap(20 * MIB)
     h.alloc(0, 20 * MIB)
