@@ -128,7 +128,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         (4, 10, "there is no profile 'a100'"),
         (5, 16, "'450 GB/s' is a rate, but a size is wanted"),
         (5, 26, "a size is wanted"),
-        (6, 7, "there is no file 'nope.py' beside the experiment"),
+        (6, 7, "there is no file 'nope.py' beside the experiment or in the current folder"),
         (8, 16, "'a(b' is not a policy"),
         (8, 23, "parameter 'x' of 'belady' is 'yes', not a number"),
         (9, 3, "unknown key 'prefech' in 'policies'"),
