@@ -140,6 +140,21 @@ def test_other_axes_become_panels_and_machines_alone_are_compared_by_makespan():
     assert found(alone, "bar:GH200")[0].get_width() == pytest.approx(150)  # ms
 
 
+def test_crowded_values_stand_evenly_and_the_axis_says_so():
+    values = [int(share * GIB) for share in (10.0, 10.1, 10.3, 20.0)]
+    figure = figures.draw("policy_comparison", [run(e, m) for e in ("lru", "fifo") for m in values])
+    assert list(found(figure, "line:lru")[0].get_xdata()) == [0, 1, 2, 3]
+    axis = figure.axes[0].xaxis
+    assert "not to scale" in axis.get_label().get_text()
+    assert axis.get_major_formatter().format_ticks([0, 1, 2, 3]) == ["10", "10.1", "10.3", "20"]
+
+
+def test_bars_of_machines_show_what_no_limit_would_cost():
+    figure = figures.draw("policy_comparison", [run(profile="A100", slowdown=2.0), run(profile="GH200", slowdown=1.5)])
+    assert list(found(figure, "bound:A100")[0].get_xdata()) == [100, 100]  # ms
+    assert figure.axes[0].get_xlabel() == "makespan [ms]  (tick: without memory limit)"
+
+
 def test_a_policy_looks_the_same_in_every_figure_and_no_two_look_alike():
     curve = figures.draw("policy_comparison", sweep())
     bars = figures.draw("policy_comparison", [r for r in sweep() if r.spec["memory"] == 6 * GIB])

@@ -81,7 +81,7 @@ def test_the_answer_names_winner_distance_oracle_change_and_failures():
     assert "At 4 GiB memory: sieve has the lowest slowdown, 1.60×; clock and lru have 1.80×." in said
     assert "belady*, which reads the future, has 1.30×." in said
     assert "sieve is best or tied everywhere." in said
-    assert "random runs out of memory at 4 GiB memory." in said
+    assert "To finish, belady, clock and 2 others need 4 GiB memory; random needs 6 GiB memory." in said
 
 
 def test_the_answer_says_where_the_winner_changes():
@@ -110,7 +110,22 @@ def test_a_lone_survivor_is_no_winner():
     runs += [run("a", 8 * GIB, 2.0), run("b", 8 * GIB, 1.5), run("c", 8 * GIB, 1.6)]
     said = answer(runs)
     assert said.startswith("At 8 GiB memory: b has the lowest slowdown, 1.50×")
-    assert "At 4 GiB memory only a finishes." in said
+    assert "To finish, a needs 4 GiB memory; b and c need 8 GiB memory." in said
+
+
+def test_what_a_failed_run_held_is_no_result():
+    runs = [run(place="a", memory=8 * GIB), run(place="b", memory=8 * GIB), run(place="c", memory=8 * GIB, outcome="oom")]
+    for r, held in zip(runs, (6, 7, 5), strict=True):
+        r.metrics["reserved_peak_bytes"] = held * GIB
+    assert main_metric(runs) == "reserved_peak_bytes"
+    assert answer(runs) == "a has the lowest reserved peak, 6 GiB; b has 7 GiB. c runs out of memory."
+    assert [r["ratio_to_best"] for r in rows(runs)] == [1.0, pytest.approx(7 / 6), None]
+    assert [line.split()[0] for line in render(runs).splitlines()[1:4]] == ["a", "b", "c"]
+
+
+def test_who_never_finishes_is_said():
+    runs = [run(n, m, outcome="oom" if n == "b" else "finished") for n in "ab" for m in (4 * GIB, 8 * GIB)]
+    assert answer(runs).endswith("To finish, a needs 4 GiB memory; b never does.")
 
 
 def test_no_answer_is_made_up():

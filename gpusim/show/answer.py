@@ -58,8 +58,11 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
     return made
 
 
-def answer(results: Sequence[Result], metric: str = "") -> str:
-    """A short paragraph; "" when there is nothing to compare."""
+def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
+    """A short paragraph; "" when there is nothing to compare.
+
+    most  characters that it may have: whole sentences beyond them are left out; 0 for no limit
+    """
     metric = metric or main_metric(results)
     places = standings(results, metric)
     decided = [p for p in places if p.ranking]
@@ -74,7 +77,11 @@ def answer(results: Sequence[Result], metric: str = "") -> str:
     sentences.append(_along([p for p in decided if p.panel == hardest.panel], hardest))
     sentences.append(_elsewhere(decided, hardest))
     sentences.append(_failures(places))
-    return " ".join(s for s in sentences if s)
+    said = ""
+    for sentence in filter(None, sentences):
+        if not most or not said or len(said) + len(sentence) < most:
+            said = f"{said} {sentence}".strip()
+    return said
 
 
 def _verdict(place: Standing, metric: str) -> str:
@@ -144,25 +151,44 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _failures(places: Sequence[Standing]) -> str:
-    """Who fails where: where none finishes, where few do, and for the other places by name."""
-    none = [p.where for p in places if p.failed and not p.ranking and not p.oracles]
-    few = [p for p in places if p.where not in none and len(p.failed) > len(p.ranking) + len(p.oracles)]
-    sentences = []
-    if none and len(places) > 1:
-        sentences.append(f"At {_few(none)} none finishes.")
-    for p in few[:2]:
-        names = [n for n, _ in (*p.ranking, *p.oracles)]
-        sentences.append(f"At {p.where} only {join(names)} {'finishes' if len(names) == 1 else 'finish'}.")
-    failed: dict[tuple[str, str], list[str]] = {}
+    """Who fails: by the memory (or other number) that each needs to finish, or by name where no number varies."""
+    panels: dict[str, list[Standing]] = {}
     for p in places:
-        if p.where not in none and p not in few[:2]:
-            for name, how in p.failed:
-                failed.setdefault((name, how), []).append(p.where)
-    by_place: dict[tuple[str, str], list[str]] = {}
-    for (name, how), where in failed.items():
-        by_place.setdefault((how, f" at {_few(where)}" if any(where) else ""), []).append(name)
-    sentences += [f"{_few(names)} {_ends(how, names)}{spot}." for (how, spot), names in by_place.items()]
-    return " ".join(sentences)
+        if p.failed or p.along:
+            panels.setdefault(p.panel, []).append(p)
+    sentences = []
+    for panel, there in panels.items():
+        on = f" on {panel}" if panel else ""
+        if there[0].along and any(p.failed for p in there):
+            sentences.append(_needs(there, on))
+        elif not there[0].along:
+            how: dict[str, list[str]] = {}
+            for name, ending in there[0].failed:
+                how.setdefault(ending, []).append(name)
+            sentences += [f"{_few(names)} {_ends(ending, names)}{on}." for ending, names in how.items()]
+    more = f" {len(sentences) - 3} more places have failures." if len(sentences) > 3 else ""
+    return " ".join(sentences[:3]) + more
+
+
+def _needs(places: Sequence[Standing], on: str) -> str:
+    """The smallest size from which on each finishes; `places` are in rising order of size."""
+    least: dict[str, str] = {}
+    for p in reversed(places):
+        for name, _ in (*p.ranking, *p.oracles):
+            if name not in {n for q in places[places.index(p) :] for n, _ in q.failed}:
+                least[name] = p.along
+    never = list(dict.fromkeys(n for p in places for n, _ in p.failed if n not in least))
+    sizes: dict[str, list[str]] = {}
+    for p in places:
+        for name, along in least.items():
+            if along == p.along:
+                sizes.setdefault(along, []).append(name)
+    if len(sizes) == 1 and not never:
+        return f"To finish{on}, all need {next(iter(sizes))}."
+    parts = [f"{_few(sorted(n))} {'needs' if len(n) == 1 else 'need'} {size}" for size, n in sizes.items()]
+    if never:
+        parts.append(f"{_few(never)} never {'does' if len(never) == 1 else 'do'}")
+    return f"To finish{on}, {'; '.join(parts)}."
 
 
 def _ends(how: str, names: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ def oracles(results: Iterable[Result], lines: Sequence[str]) -> set[str]:
 
 def mean(results: Iterable[Result], metric: str) -> float | None:
     """The mean over repetitions of those that finished."""
-    found = [v for v in (value(r, metric) for r in results) if v is not None]
+    found = [v for v in (value(r, metric) for r in results if r.finished) if v is not None]
     return math.fsum(found) / len(found) if found else None
 
 

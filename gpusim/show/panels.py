@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -76,24 +77,28 @@ def failed_band(panels: Sequence[Axes], marks: Sequence[Sequence[tuple[float, st
         failed.gridline.set_visible(False)
         band = Rectangle((0, 1 - BAND * 0.9), 1, BAND * 0.9, transform=panel.transAxes, facecolor=ALARM, alpha=0.09)
         panel.add_patch(band)
-        _failed_marks(panel, there, len(panels))
+        _failed_marks(panel, there)
 
 
-def _failed_marks(panel: Axes, marks: Sequence[tuple[float, str, Look]], panels: int) -> None:
-    figure = panel.get_figure(root=True)
-    if not marks or figure is None:
+def _failed_marks(panel: Axes, marks: Sequence[tuple[float, str, Look]]) -> None:
+    figure, place = panel.get_figure(root=True), panel.get_subplotspec()
+    if not marks or figure is None or place is None:
         return
     positions: dict[float, list[tuple[str, Look]]] = {}
     for x, name, look in marks:
         positions.setdefault(x, []).append((name, look))
-    width = 72 * figure.get_figwidth() * 0.75 / shape(panels)[1]  # of the panel in points, about
-    ticks = max(len(panel.get_xticks()), len(positions))
-    step = min(8.0, 0.9 * width / (ticks * max(map(len, positions.values()))))
+    # Marks of one position must not reach those of the next; widths are in points, that of the panel a cautious guess.
+    low, high = panel.get_xlim()
+    rising = sorted(positions)
+    gap = min((b - a for a, b in pairwise(rising)), default=high - low) / (high - low)
+    width = 72 * figure.get_figwidth() * 0.66 / place.get_gridspec().ncols
+    step = min(8.0, 0.92 * width * gap / max(map(len, positions.values())))
     across = blended_transform_factory(panel.transData, panel.transAxes)
     for x, there in positions.items():
         for i, (name, look) in enumerate(there):
             beside = ScaledTranslation((i - (len(there) - 1) / 2) * step / 72, 0, figure.dpi_scale_trans)
+            size = min(5.5, max(3.0, step)) * look.grow
             panel.plot(
-                [x], [1 - BAND * 0.45], look.marker, color=look.colour, ms=5.5 * look.grow, mec="white", mew=0.4,
+                [x], [1 - BAND * 0.45], look.marker, color=look.colour, ms=size, mec="white", mew=0.4,
                 transform=across + beside, gid=f"failed:{name}", clip_on=False, zorder=5,
             )  # fmt: skip

@@ -154,7 +154,7 @@ class _Verdicts:
 def _judge(results: Sequence[Result], metric: str) -> _Verdicts:
     plan = layout(results)
     places = [place_name(r, [*plan.panels, *([plan.across] if plan.across else [])]) for r in results]
-    values = [value(r, metric) for r in results]
+    values = [value(r, metric) if r.finished else None for r in results]
     competing = {id(r) for r in contenders(results)}
     pick = max if declared(metric).better == "higher" else min
     best: dict[str, float] = {}
@@ -176,7 +176,7 @@ def _sorted(results: Sequence[Result], metric: str) -> list[Result]:
     sign = -1.0 if declared(metric).better == "higher" else 1.0
 
     def key(r: Result) -> tuple[int, float, bool, float]:
-        own = value(r, metric)
+        own = value(r, metric) if r.finished else None
         along = -(number(r.spec.get(plan.across)) or 0.0) if plan.across else 0.0
         return panels.index(place_name(r, plan.panels)), along, own is None, sign * (own or 0.0)
 
@@ -189,7 +189,7 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     keys = [*plan.panels, *([plan.across] if plan.across else []), *plan.lines]
     columns = [_key_column(results, key) for key in keys or ["evict"]]
     compared = _metric_column(results, metric)
-    cells = tuple(c if c != "-" else ending(r) or "-" for c, r in zip(compared.cells, results, strict=True))
+    cells = tuple(ending(r) or c for c, r in zip(compared.cells, results, strict=True))
     columns.append(Column(compared.header, cells, True))
     ratios = verdicts.ratios
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):

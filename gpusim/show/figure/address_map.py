@@ -39,7 +39,7 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, join, run_name, scale, varying
+from gpusim.show.view import ending, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
 MOST = 4
@@ -66,7 +66,8 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
         figure = canvas()
         empty(figure, "No run kept its event log.")
         return figure
-    shown = _extremes(logged)
+    held, _ = pick(logged, 3 * MOST)  # one memory size and machine, while there are many
+    shown = _extremes(held)
     note = (
         f"{len(shown)} of {len(logged)} runs with an event log are shown: those that hold least and most."
         if len(shown) < len(logged)

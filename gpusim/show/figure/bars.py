@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,9 +13,10 @@ from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
 from gpusim.show.panels import grid, shape
-from gpusim.show.style import ALARM, HEIGHT, SOFT, Look, canvas, looks
-from gpusim.show.view import Layout, ending, human, main_unit, value
+from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, SOFT, Look, canvas, looks
+from gpusim.show.view import POLICIES, Layout, ending, human, main_unit, value
 
+LOOK = Look(BLUE, "o")
 LEAST_ROWS = 5  # a panel with fewer bars leaves room instead of fattening them
 
 
@@ -23,6 +25,8 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
     everything = [r for runs in panels.values() for r in runs]
     future = oracles(everything, plan.lines)
     look = looks(by_line(everything, plan.lines), future)
+    if not set(plan.lines) & set(POLICIES) and plan.lines:  # machines and programs have no colour of their own
+        look = {name: replace(LOOK, dashed=name in future) for name in look}
     rows, columns = shape(len(panels))
     most = max(LEAST_ROWS, *(len(by_line(runs, plan.lines)) for runs in panels.values()))
     figure = canvas(height=max(HEIGHT, rows * (0.24 * most + 0.6) + 0.9))
@@ -38,6 +42,10 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
         for y, (_, _, name) in enumerate(order):
             how = next((e for r in lines[name] if (e := ending(r))), "")
             _bar(panel, y, name, means[name], divisor, metric, look[name], how)
+            free = mean(lines[name], "bound_no_limit_ns") if metric == "makespan_ns" else None
+            if free is not None:
+                panel.plot([free / divisor] * 2, [y - 0.4, y + 0.4], color=BLACK, lw=1.6, gid=f"bound:{name}")
+                label = label if "  " in label else f"{label}  (tick: without memory limit)"
         if metric == "slowdown":
             panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
         panel.set_title(title)

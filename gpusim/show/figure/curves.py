@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from gpusim.show.panels import failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
 from gpusim.show.view import Layout, ending, kind_of, line_name, main_unit, number, scale, value
 
+MOST_TICKS = 8
+CROWDED = 0.07  # gaps of less than this share of the axis are too narrow for a label each
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
 _POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "top"}
 
@@ -33,11 +36,12 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
     found = [v for r in everything if (v := value(r, metric)) is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
     logarithmic = bool(found) and min(found) > 0 and max(found) / min(found) > LOG_FROM
+    where = _positions({number(r.spec.get(plan.across)) or 0.0 for r in everything})
     handles: dict[str, Line2D] = {}
     marks: list[list[tuple[float, str, Look]]] = []
     for panel, (title, runs) in zip(axes, panels.items(), strict=True):
         panel.set_title(title)
-        x_of = {id(r): number(r.spec.get(plan.across)) or 0.0 for r in runs}
+        x_of = {id(r): where[number(r.spec.get(plan.across)) or 0.0] for r in runs}
         lines = by_line(runs, plan.lines)
         marks.append([])
         for rank, name in enumerate(names):
@@ -51,7 +55,7 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
             _spread(panel, at, metric, divisor, look[name])
             line.set_label(starred(name, name in future))
         _bounds(panel, runs, x_of, metric, divisor, bool(future))
-        _across(panel, plan.across, sorted(set(x_of.values())))
+        _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())})
     for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
         _limits(group, metric, logarithmic)
         if any(there):
@@ -119,18 +123,31 @@ def _bounds(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str
         panel.annotate("oracle eviction *", (x[0], least[x[0]]), (4, -3), color=INK, **_POINTS)
 
 
-def _across(panel: Axes, key: str, positions: list[float]) -> None:
-    """The horizontal axis, with a tick at each value while they are few."""
-    if key == "memory":
-        divisor, unit = scale("B", max(positions))
-        panel.set_xlabel(f"device memory [{unit}]")
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v / divisor:.3g}"))
+def _positions(values: set[float]) -> dict[float, float]:
+    """Where each value stands on the axis: to scale, or evenly where labels to scale would lie over each other."""
+    rising = sorted(values)
+    gaps = [b - a for a, b in itertools.pairwise(rising)]
+    if len(rising) <= MOST_TICKS and gaps and min(gaps) < CROWDED * (rising[-1] - rising[0]):
+        return {v: float(i) for i, v in enumerate(rising)}
+    return {v: v for v in rising}
+
+
+def _across(panel: Axes, key: str, values: dict[float, float]) -> None:
+    """The horizontal axis: position -> value; with a tick at each value while they are few."""
+    positions = sorted(values)
+    divisor: float = 1
+    if key in ("memory", "host_memory", "host_capacity"):
+        divisor, unit = scale("B", max(values.values()))
+        label, form = f"{'device' if key == 'memory' else 'host'} memory [{unit}]", "{:.4g}"
     elif key == "memory_share":
-        panel.set_xlabel("device memory, share of what the program needs at its peak")
-        panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.3g} %"))
+        divisor, label, form = 0.01, "device memory, share of what the program needs at its peak", "{:.4g} %"
     else:
-        panel.set_xlabel(key)
-    if len(positions) <= 8:
+        label, form = key.replace("_", " "), "{:,.6g}"
+    if any(x != v for x, v in values.items()):
+        label += "  (not to scale)"
+    panel.set_xlabel(label)
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: form.format(values.get(float(x or 0), float(x or 0)) / divisor)))
+    if len(positions) <= MOST_TICKS:
         panel.xaxis.set_major_locator(FixedLocator(positions))
     low, high = positions[0], positions[-1]
     pad = 0.09 * (high - low) or 0.5 * abs(high) or 1.0
@@ -178,4 +195,5 @@ def _outer_labels(axes: list[Axes], label: str) -> None:
         if i + columns < len(axes):
             panel.set_xlabel("")
         elif columns > 1:
-            panel.set_xlabel(panel.get_xlabel().split(",")[0])
+            words = panel.get_xlabel()
+            panel.set_xlabel(words.split(",")[0] + ("  (not to scale)" if "not to scale" in words else ""))

@@ -19,9 +19,9 @@ MOST = 10
 # title, what it is, share of 1 or None when not measured
 MEASURES: tuple[tuple[str, str, Callable[[Result], float | None]], ...] = (
     ("internal", "lost to rounding", lambda r: value(r, "frag_internal")),
-    ("unused", "of the reserved peak", lambda r: _complement(value(r, "frag_utilisation"))),
-    ("external", "outside the largest hole", lambda r: value(r, "frag_external")),
-    ("failures", "enough, not in one piece", lambda r: value(r, "frag_failures")),
+    ("unused", "of reserved peak", lambda r: _complement(value(r, "frag_utilisation"))),
+    ("external", "beside largest hole", lambda r: value(r, "frag_external")),
+    ("failures", "not in one piece", lambda r: value(r, "frag_failures")),
 )
 
 

@@ -30,7 +30,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     shown = dict(list(panels.items())[:MOST_PANELS])
     note = f"{len(shown)} of {len(panels)} panels are shown." if len(shown) < len(panels) else ""
     figure = (curves if plan.across else bars)(shown, plan, metric)
-    headline(figure, question or _question(plan, metric), answer(results, metric), note)
+    headline(figure, question or _question(plan, metric), answer(results, metric, most=320), note)
     return figure
 
 
