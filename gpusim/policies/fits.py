@@ -39,6 +39,17 @@ def update(S: I64, p: int, end: int) -> None:
 
 
 @helper
+def settle(S: I64, p: int) -> None:
+    """The same from p upwards, as far as it changes anything."""
+    while p != 0:
+        found = max(S[p + SIZE], most(S, S[p + LEFT]), most(S, S[p + RIGHT]))
+        if found == S[p + MOST]:
+            return
+        S[p + MOST] = found
+        p = S[p + PARENT]
+
+
+@helper
 def hang(S: I64, link: int, p: int, parent: int) -> None:
     S[link] = p
     if p != 0:
@@ -76,7 +87,7 @@ def add(S: I64, p: int) -> None:
 
 @helper
 def drop(S: I64, p: int) -> None:
-    parent = S[p + PARENT]
+    above = parent = S[p + PARENT]
     link = ROOT
     if parent != 0:
         link = parent + LEFT if S[parent + LEFT] == p else parent + RIGHT
@@ -91,18 +102,14 @@ def drop(S: I64, p: int) -> None:
             parent, link = right, right + LEFT
             right = S[link]
     hang(S, link, left + right, parent)  # one of them is 0
-    update(S, parent, 0)
+    update(S, parent, above)
+    settle(S, above)
 
 
 @helper
 def moved(S: I64, p: int, addr: int, size: int) -> None:
     S[p + ADDR], S[p + SIZE] = addr, size
-    while p != 0:
-        found = max(S[p + SIZE], most(S, S[p + LEFT]), most(S, S[p + RIGHT]))
-        if found == S[p + MOST]:
-            break  # nothing changes above either
-        S[p + MOST] = found
-        p = S[p + PARENT]
+    settle(S, p)
 
 
 @helper
