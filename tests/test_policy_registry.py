@@ -13,7 +13,7 @@ from gpusim.errors import PolicyError
 from gpusim.policies import contract, facts, registry
 from gpusim.policies.entry import KINDS
 
-EVICT = "arc belady clock cost_aware fifo largest lfu lru none random s3fifo sieve".split()
+EVICT = ["arc", "belady", "clock", "cost_aware", "fifo", "largest", "lfu", "lru", "none", "random", "s3fifo", "sieve"]
 
 
 def test_every_eviction_policy_is_found_and_says_what_it_is() -> None:

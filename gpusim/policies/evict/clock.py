@@ -28,7 +28,6 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
 @verb(INSERT)
 def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     queue.join(S, Q, W, unit)
-    marks.write(S, S[M], unit, 0)
     S[COUNT] += 1
     return 0
 
@@ -44,6 +43,8 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     if queue.get(S, W + unit) != 0:
         queue.put(S, W + unit, 0)
         S[COUNT] -= 1
+        if marks.read(S, S[M], unit) != 0:
+            marks.write(S, S[M], unit, 0)
     return 0
 
 
@@ -56,5 +57,6 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
             if marks.read(S, S[M], unit) == 0:
                 return unit
             marks.write(S, S[M], unit, 0)
+        S[Q + queue.LIVE] += 1
         queue.join(S, Q, W, unit)
     return -1

@@ -30,7 +30,6 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
 @verb(INSERT)
 def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     queue.join(S, Q, W, unit)
-    marks.write(S, S[M], unit, 0)
     S[COUNT] += 1
     return 0
 
@@ -46,6 +45,8 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     if queue.get(S, W + unit) != 0:
         queue.put(S, W + unit, 0)
         S[COUNT] -= 1
+        if marks.read(S, S[M], unit) != 0:
+            marks.write(S, S[M], unit, 0)
     return 0
 
 
