@@ -63,7 +63,7 @@ def _levels(name: str, what: str) -> tuple[tuple[str, str, str, str], ...]:
 METRICS: dict[str, Metric] = {
     **_declare(
         "time",
-        ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel or copy."),
+        ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
         ("compute_busy_ns", "ns", NEITHER, "Kernel time, summed over streams."),
         ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream ran no kernel."),
         ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
@@ -71,7 +71,7 @@ METRICS: dict[str, Metric] = {
         ("kernels", "", NEITHER, "Kernels that were submitted."),
         ("events", "", NEITHER, "Events of the trace that were carried out."),
         ("duration_error", "1", LOWER,
-         "Mean relative difference between modelled and recorded kernel times, for a trace that carries times."),
+         "Median relative error of modelled kernel times against the trace's own, when it carries times."),
     ),
     **_declare(
         "stalls",
