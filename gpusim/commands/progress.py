@@ -36,4 +36,4 @@ def warn_of_compilation() -> None:
     own = os.environ.get("NUMBA_CACHE_DIR")
     places = [Path(own)] if own else [beside, Path.home() / ".cache" / "numba"]
     if not any(next(place.rglob("island.*.nbi"), None) for place in places if place.is_dir()):
-        typer.echo("gpusim: compiling the kernels, once; this takes some 20 seconds", err=True)
+        typer.echo("gpusim: compiling the kernels, once; this takes up to a minute", err=True)
