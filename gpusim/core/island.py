@@ -219,7 +219,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         reason = issue_op(isl, prog, pol, h, i.arg, i.stream)
     elif i.kind == I_RECORD:
         for k in range(c.queues):
-            isl.marks[c.streams + i.arg, k] = 0
+            isl.marks[c.streams + i.arg, k] = isl.marks[i.stream, k]
         isl.marks[c.streams + i.arg, i.stream] = isl.queues[i.stream].submitted
     elif i.kind == I_WAIT:
         for k in range(c.queues):
