@@ -15,6 +15,7 @@ Speeds are of CPU time, the median of `--repeat`; exit code 1 when results diffe
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import resource
 import statistics
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ MACHINE = "a100-pcie-40gb"
 
 
 @policy.evict(columns=True)
-def column_lru(last_use):  # type: ignore[no-untyped-def]
+def column_lru(last_use):
     """LRU as a function of whole columns."""
     return last_use
 
@@ -58,19 +60,19 @@ def column_lru(last_use):  # type: ignore[no-untyped-def]
 class ClassLru:
     """LRU as a class; names as many victims at once as `batch` says."""
 
-    def __init__(self, batch=1):  # type: ignore[no-untyped-def]
+    def __init__(self, batch=1):
         self.batch, self.order = batch, OrderedDict()
 
-    def insert(self, unit, size):  # type: ignore[no-untyped-def]
+    def insert(self, unit, size):
         self.order[unit] = None
 
-    def touch(self, unit, size):  # type: ignore[no-untyped-def]
+    def touch(self, unit, size):
         self.order.move_to_end(unit)
 
-    def remove(self, unit, size):  # type: ignore[no-untyped-def]
+    def remove(self, unit, size):
         self.order.pop(unit, None)
 
-    def victim(self, need, locked):  # type: ignore[no-untyped-def]
+    def victim(self, need, locked):
         free = (u for u in self.order if not locked[u])
         return [u for u, _ in zip(free, range(self.batch), strict=False)]
 
@@ -116,7 +118,7 @@ def rival(work: workload.Workload, sim: Simulation, ahead: int) -> Rival:
     pairs = list(zip(work.acc_unit.tolist(), work.acc_write.astype(bool).tolist(), strict=True))
     events = [e for e in zip(trace.kind.tolist(), trace.arg.tolist(), trace.stream.tolist(), strict=True) if e[0] <= 2]
     return Rival(
-        events, [pairs[a:b] for a, b in zip(start, start[1:], strict=False)], work.duration.tolist(),
+        events, [pairs[a:b] for a, b in itertools.pairwise(start)], work.duration.tolist(),
         work.has_data.astype(bool).tolist(), int(trace.stream.max()) + 1, BLOCK, sim.machine.capacity, sim.machine,
         int(sim.island.queues[-1]["limit"]), ahead,
     )  # fmt: skip
@@ -134,10 +136,16 @@ def island(work: workload.Workload, capacity: int, prefetch: str, repeat: int) -
     seconds = []
     for _ in range(repeat):
         sim = simulation(work, capacity, prefetch)
-        taken, reason = timed(lambda s=sim: s.advance(state.NEVER))  # type: ignore[misc]
+        taken, reason = timed(partial(sim.advance, state.NEVER))
         assert reason == state.FINISHED, reason
         seconds.append(taken)
     return statistics.median(seconds), sim
+
+
+def whole(work: workload.Workload, capacity: int, prefetch: str, **more: Any) -> tuple[float, Any]:
+    """(CPU seconds of simulate() from a workload to a result, the result)"""
+    return timed(partial(simulate, work.trace, catalogue.load(MACHINE), place="first_fit", prefetch=prefetch,
+                         capacity_bytes=capacity, work=work, **more))  # fmt: skip
 
 
 def against_simpy(small: int, large: int, repeat: int) -> int:
@@ -163,10 +171,8 @@ def against_simpy(small: int, large: int, repeat: int) -> int:
                         f"{ops / slow / 1e3:7.1f} {ops / fast / 1e3:8.0f} {slow / fast:6.0f}x")  # fmt: skip
                 if name == "training":
                     alone, _ = island(long, memory(long, share), prefetch, repeat)
-                    whole, _ = timed(lambda share=share, prefetch=prefetch: simulate(  # type: ignore[misc]
-                        long.trace, catalogue.load(MACHINE), place="first_fit", prefetch=prefetch,
-                        capacity_bytes=memory(long, share), work=long))  # fmt: skip
-                    line += f" {long.trace.ops / alone / 1e3:26.0f} {long.trace.ops / whole / 1e3:8.0f}"
+                    all_of_it, _ = whole(long, memory(long, share), prefetch)
+                    line += f" {long.trace.ops / alone / 1e3:26.0f} {long.trace.ops / all_of_it / 1e3:8.0f}"
                 print(line + ("  DIFFER: " + "; ".join(differ) if differ else ""), flush=True)
     print(f"results that differ: {wrong or 'none'}\n")
     return wrong
@@ -189,8 +195,7 @@ def with_monitor(kernels: int, repeat: int) -> None:
                 yield env.timeout(every)
                 ticks.append(s.memory()["allocated"])
 
-        seconds = [timed(lambda share=share: simulate(work.trace, catalogue.load(MACHINE), place="first_fit", work=work,  # type: ignore[misc]
-                                          capacity_bytes=memory(work, share), control=[monitor]))[0] for _ in range(repeat)]  # fmt: skip
+        seconds = [whole(work, memory(work, share), "none", control=[monitor])[0] for _ in range(repeat)]
         print(f"{share:6.0%} {work.trace.ops / statistics.median(seconds) / 1e3:8.0f} with {len(ticks) // repeat:,} ticks,"
               f" {work.trace.ops / alone / 1e3:8.0f} alone")  # fmt: skip
     print()
@@ -204,7 +209,7 @@ def asked(kernels: int, repeat: int) -> None:
         seconds = []
         for _ in range(repeat):
             sim = simulation(work, memory(work, 0.6), "none", text)
-            seconds.append(timed(lambda sim=sim: sim.advance(state.NEVER))[0])  # type: ignore[misc]
+            seconds.append(timed(partial(sim.advance, state.NEVER))[0])
         n = outcome.metrics(sim)
         victims, second = n["swap_outs"] + n["clean_drops"], statistics.median(seconds)
         print(f"{text:20} {victims / second / 1e3:8.0f} thousand victims/s ({victims:,} victims, {second:.2f} s)", flush=True)
@@ -217,14 +222,13 @@ def asked(kernels: int, repeat: int) -> None:
 def replay_file(path: str) -> dict[str, float]:
     """One process's answer: seconds and peak memory of reading a trace, making its workload, and replaying it."""
     out: dict[str, float] = {}
-    read, trace = timed(lambda: load_trace(path))
+    read, trace = timed(partial(load_trace, path))
     out["read"] = read
-    make, work = timed(lambda: bound(trace))
-    whole, result = timed(lambda: simulate(trace, catalogue.load(MACHINE), place="first_fit", prefetch="next_k(k=4)",
-                                           capacity_bytes=memory(work, 0.6), work=work))  # fmt: skip
+    make, work = timed(partial(bound, trace))
+    seconds, result = whole(work, memory(work, 0.6), "next_k(k=4)")
     assert result.finished, result.failure
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return out | {"workload": make, "simulate": whole, "events": trace.events, "peak_bytes": peak}
+    return out | {"workload": make, "simulate": seconds, "events": trace.events, "peak_bytes": peak}
 
 
 def growth(events: int) -> None:

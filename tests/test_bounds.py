@@ -1,0 +1,125 @@
+"""Is the traffic bound below every policy, and reached where it can be?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hand_worked import BLOCK, Steps
+
+from gpusim.engine.bounds import swap_in_bound
+from gpusim.engine.simulate import simulate
+from gpusim.hardware import catalogue
+from gpusim.policies import registry
+from gpusim.results.result import Result
+from gpusim.trace.synth import random_program
+from gpusim.trace.workload import Workload, build
+
+EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none"]
+PREFETCH = [e.name for e in registry.entries("prefetch") if e.builtin]
+
+
+def workload(steps: Steps) -> Workload:
+    trace = steps.trace()
+    return build(trace, trace.duration)
+
+
+def alternating(first_written: bool = False) -> Workload:
+    """a, b, a, b, each one block."""
+    steps = Steps()
+    a, b = steps.alloc(), steps.alloc()
+    for i in range(4):
+        tensor = (a, b)[i % 2]
+        steps.kernel(10, *(((), (tensor,)) if first_written and i < 2 else ((tensor,), ())))
+    return workload(steps)
+
+
+def test_two_tensors_and_room_for_one_and_a_half() -> None:
+    """Both came with data, half of b does not fit.  b is used second: its half comes in, b is needed last, so half of b
+    goes again, a is still whole, and the half of b comes in once more: twice half a block.
+    """
+    assert swap_in_bound(alternating(), BLOCK * 3 // 2) == BLOCK
+
+
+def test_bytes_that_were_never_there_are_not_brought_in() -> None:
+    """Both are written first: at b's writing half a block must be out, of b, which is used later; it returns once."""
+    assert swap_in_bound(alternating(first_written=True), BLOCK * 3 // 2) == BLOCK // 2
+
+
+def test_bytes_may_pass_through() -> None:
+    """Room for one block: a stays where it is while b's bytes come and go one by one, twice."""
+    assert swap_in_bound(alternating(), BLOCK) == 2 * BLOCK
+
+
+@pytest.mark.parametrize(("freed", "bound"), [(True, 0), (False, BLOCK)])
+def test_a_freed_tensor_makes_room(freed: bool, bound: int) -> None:
+    """Room for two blocks, a third tensor is made: nothing has to leave when the first was freed; else it returns for its
+    use at the end.
+    """
+    steps = Steps()
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(10, writes=(a,))
+    steps.kernel(10, writes=(b,))
+    if freed:
+        steps.free(a)
+    c = steps.alloc()
+    steps.kernel(10, writes=(c,))
+    steps.kernel(10, reads=(b,))
+    steps.kernel(10, reads=(c,))
+    if not freed:
+        steps.kernel(10, reads=(a,))
+    assert swap_in_bound(workload(steps), 2 * BLOCK) == bound
+
+
+def drawn(seed: int) -> Workload:
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return build(random_program(seed, 200, largest=16 << 20, mean_life=25.0), rng.integers(1000, 100_000, 200))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_with_room_for_everything_nothing_comes_back(seed: int) -> None:
+    """Zero from the peak of the live bytes on; and more memory never needs more traffic."""
+    work = drawn(seed)
+    bounds = [swap_in_bound(work, work.live_peak * share // 10) for share in range(1, 11)]
+    assert bounds[-1] == 0 and bounds[0] > 0
+    assert bounds == sorted(bounds, reverse=True)
+
+
+def replay(work: Workload, capacity: int, evict: str, prefetch: str = "none") -> Result:
+    """First fit, whose blocks of one size leave no holes."""
+    return simulate(work.trace, catalogue.load("a100-pcie-40gb"), place="first_fit", evict=evict, prefetch=prefetch,
+                    capacity_bytes=capacity, work=work)  # fmt: skip
+
+
+@pytest.mark.parametrize("evict", EVICT)
+def test_no_policy_is_below_the_bound(evict: str) -> None:
+    swapped = 0
+    for seed in range(4):
+        work = drawn(seed)
+        for share in (0.9, 0.6):
+            capacity = int(work.live_peak * share)
+            for prefetch in PREFETCH:
+                result = replay(work, capacity, evict, prefetch)
+                if result.finished:
+                    swapped += result.metrics["swap_ins"]
+                    assert result.metrics["h2d_bytes"] >= swap_in_bound(work, capacity)
+    assert swapped > 100
+
+
+def one_at_a_time(seed: int) -> Workload:
+    """Tensors of one block, all there from the start, used one by one."""
+    steps, rng = Steps(), np.random.Generator(np.random.PCG64(seed))
+    tensors = [steps.alloc() for _ in range(30)]
+    for tensor in rng.zipf(1.3, 400) % 30:
+        steps.kernel(10, reads=(tensors[tensor],))
+    return workload(steps)
+
+
+@pytest.mark.parametrize("blocks", [5, 15, 25])
+def test_belady_is_best_on_equal_tensors_and_one_block_from_the_bound(blocks: int) -> None:
+    """The bound lets bytes pass by; whole tensors need one block for that, so with one block more they do as well."""
+    for seed in range(3):
+        work = one_at_a_time(seed)
+        misses = {evict: replay(work, blocks * BLOCK, evict).metrics["swap_ins"] for evict in EVICT}
+        assert min(misses.values()) == misses["belady"] < misses["fifo"]
+        bounds = [swap_in_bound(work, room * BLOCK) for room in (blocks, blocks - 1)]
+        assert bounds[0] <= misses["belady"] * BLOCK <= bounds[1]
