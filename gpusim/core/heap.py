@@ -33,11 +33,11 @@ def push(isl: Island, time: int, kind: int, arg: int) -> None:
 
 @kernel
 def pop(isl: Island) -> Any:
-    """Remove the first event; returns (time, kind, arg)."""
+    """Remove the first event; returns (kind, arg)."""
     c = isl.control[0]
     heap = isl.heap
     first = heap[0]
-    time, kind, arg = first.time, first.kind, first.arg
+    kind, arg = first.kind, first.arg
     c.events -= 1
     n = c.events
     last_time, last_order = heap[n].time, heap[n].order
@@ -56,4 +56,4 @@ def pop(isl: Island) -> Any:
         heap[i] = heap[child]
         i = child
     heap[i] = heap[n]
-    return time, kind, arg
+    return kind, arg

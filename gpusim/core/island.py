@@ -8,11 +8,11 @@ from numba import types
 
 from gpusim.core import heap, links, log, queues, residency
 from gpusim.core.jit import entry, kernel, verb
-from gpusim.core.residency import IN_USE, LOCKED, PROPOSED, V_NOTE, V_PROPOSE, WHERE
+from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
     DRAIN,
+    E_KERNEL,
     E_MOVE,
-    E_READY,
     ENDED,
     FINISHED,
     I_ALLOC,
@@ -25,7 +25,6 @@ from gpusim.core.state import (
     ISLAND,
     KERNEL,
     LOG_FULL,
-    N_INSERT,
     N_TOUCH,
     NEVER,
     NEXT_CHUNK,
@@ -40,32 +39,12 @@ from gpusim.core.state import (
     Program,
 )
 from gpusim.policies import contract
-from gpusim.policies.contract import HELD, HOST, ROUNDED
+from gpusim.policies.contract import ABSENT, HELD, HOST, ROUNDED
 
 as_propose, as_note = verb(contract.PROPOSE), verb(contract.NOTE)
 
 
 # --- the host -------------------------------------------------------------------------------------------------------------
-
-
-@kernel
-def issue_alloc(isl: Island, prog: Program, pol: Policies, h: Any, u: int, stream: int) -> int:
-    """A tensor begins."""
-    c = isl.control[0]
-    unit = isl.units[u]
-    if not unit.live:
-        unit.live = 1
-        unit.born = unit.last = c.program
-        unit.next = prog.first[u]
-        queues.record(isl, pol, c.now, log.CREATE, u, 0, -1, unit.size)
-    if unit.size == 0:
-        return 0
-    reason = residency.take_block(isl, pol, h, u, stream, True)
-    if reason == 0:
-        residency.tell(isl, pol, N_INSERT, u)
-        h.time += c.cached_ns
-        h.alloc_ns += c.cached_ns
-    return reason
 
 
 @kernel
@@ -86,47 +65,41 @@ def lock(isl: Island, u: int) -> None:
 
 
 @kernel
-def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> int:
-    """Bring in what the operator uses, then submit its kernel.  Stops and repeats are harmless until the submission."""
-    c, n = isl.control[0], isl.counts[0]
-    if queues.full(isl, stream) or queues.full(isl, c.q_in) or queues.full(isl, c.q_out):
-        h.state = SPACE
-        h.queue = stream
-        if queues.full(isl, c.q_in):
-            h.queue = c.q_in
-        elif queues.full(isl, c.q_out):
-            h.queue = c.q_out
-        return -1
+def create(isl: Island, prog: Program, pol: Policies, u: int) -> None:
+    """A tensor begins; once, however often its allocation has to be tried."""
+    c = isl.control[0]
+    unit = isl.units[u]
+    if not unit.live:
+        unit.live = 1
+        unit.born = unit.last = c.program
+        unit.next = prog.first[u]
+        queues.record(isl, pol, log.CREATE, u, 0, -1, unit.size)
+
+
+@kernel
+def may_launch(isl: Island, h: Any, stream: int) -> bool:
+    """The host has room in the queues and has paid for the launch; if not, it comes back later."""
+    c = isl.control[0]
+    for q in (stream, c.q_in, c.q_out):
+        if queues.full(isl, q):
+            h.state, h.queue = SPACE, q
+            return False
     if not h.paid:
         h.paid = 1
         h.time += c.submit_ns
-        return -1
-    c.program = prog.clock[o]
-    first, last = prog.acc_start[o], prog.acc_start[o + 1]
-    for i in range(first, last):
-        lock(isl, prog.acc_unit[i])
-    for i in range(first, last):
-        u = prog.acc_unit[i]
-        if isl.flags[WHERE, u] == HOST:
-            reason = residency.bring_in(isl, pol, h, u, stream, False)
-            if reason:
-                unlock(isl)
-                return reason
-            if c.propose:
-                as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 1)
-    if c.drain:
-        unlock(isl)
-        if queues.idle(isl):
-            queues.settle(isl, h)
-        else:
-            h.state = DRAIN
-        return -1
+        return False
+    return True
 
+
+@kernel
+def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
+    """All that the operator uses is or will be there: its kernel joins the stream and waits for it."""
+    c, n = isl.control[0], isl.counts[0]
     row = queues.submit(isl, stream, KERNEL, o, 0, prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
     a = isl.activities[row]
-    for i in range(first, last):
+    for i in range(prog.acc_start[o], prog.acc_start[o + 1]):
         u = prog.acc_unit[i]
         unit = isl.units[u]
         if unit.size == 0:
@@ -153,35 +126,11 @@ def issue_op(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: 
     a.alloc_ns, a.sync_ns = h.alloc_ns, h.sync_ns
     h.alloc_ns = 0
     h.sync_ns = 0
+    h.paid = 0
+    h.prefetching = c.propose
     c.kernels += 1
     n.op = o
-    queues.record(isl, pol, c.now, log.ISSUE, o, stream, a.number, 0)
-    queues.start_ready(isl, pol, stream)
-    if c.propose:
-        prefetch(isl, prog, pol, h, o, stream)
-    unlock(isl)
-    h.paid = 0
-    return 0
-
-
-@kernel
-def prefetch(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
-    """Bring in what the policy proposes, as far as room can be made without evicting what it proposes or uses now."""
-    c = isl.control[0]
-    proposed = isl.lists[PROPOSED]
-    n = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
-        pol.prefetch, o, prog.acc_start, prog.acc_unit, isl.flags[WHERE], proposed
-    )
-    for i in range(n):
-        lock(isl, proposed[i])
-    for i in range(n):
-        u = proposed[i]
-        if isl.flags[WHERE, u] == HOST:
-            if queues.full(isl, c.q_in) or queues.full(isl, c.q_out):
-                break
-            if residency.bring_in(isl, pol, h, u, stream, True):
-                c.failing = 0
-                break
+    queues.record(isl, pol, log.ISSUE, o, stream, a.number, 0)
 
 
 @kernel
@@ -202,21 +151,80 @@ def sample(isl: Island, pol: Policies) -> None:
 
 @kernel
 def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
-    """One instruction of a host.  Returns 0, or the reason to stop before it."""
+    """One step of a host: an instruction, or what follows a launch.  Returns 0, or the reason to stop before it.
+
+    A step may be repeated after a stop: what it has done already it finds done.
+    """
     c = isl.control[0]
-    if h.pc == h.end:
+    if h.pc == h.end and not h.prefetching:
         if c.more:
             return NEXT_CHUNK
         h.state = ENDED
         return 0
-    i = prog.instructions[h.pc]
-    reason = 0
-    if i.kind == I_ALLOC:
-        reason = issue_alloc(isl, prog, pol, h, i.arg, i.stream)
+
+    # Which units does this step need on the device, and why?
+    i = prog.instructions[h.pc - h.prefetching]
+    first, count, why = 0, 0, DEMANDED
+    if h.prefetching:
+        why = PREFETCH
+        count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
+            pol.prefetch, i.arg, prog.acc_start, prog.acc_unit, isl.flags[WHERE], isl.lists[PROPOSED]
+        )
+        for j in range(count):
+            lock(isl, isl.lists[PROPOSED, j])
+    elif i.kind == I_OP:
+        if not may_launch(isl, h, i.stream):
+            return 0
+        c.program = prog.clock[i.arg]
+        first = prog.acc_start[i.arg]
+        count = prog.acc_start[i.arg + 1] - first
+        for j in range(first, first + count):
+            lock(isl, prog.acc_unit[j])
+    elif i.kind == I_ALLOC:
+        why = CREATED
+        count = 1
+        create(isl, prog, pol, i.arg)
+
+    # Bring them in.  This is the only place from which blocks are taken.
+    wanted = ABSENT if why == CREATED else HOST
+    for j in range(count):
+        u = i.arg
+        if why == DEMANDED:
+            u = prog.acc_unit[first + j]
+        elif why == PREFETCH:
+            u = isl.lists[PROPOSED, j]
+        if isl.flags[WHERE, u] == wanted and isl.units[u].size > 0:
+            if why == PREFETCH and (queues.full(isl, c.q_in) or queues.full(isl, c.q_out)):
+                break
+            reason = residency.bring_in(isl, pol, h, u, i.stream, why)
+            if reason:
+                if why != PREFETCH:
+                    return reason
+                c.failing = 0  # what does not fit is not prefetched
+                break
+            if why == DEMANDED and c.propose:
+                as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, i.arg, 1)
+            elif why == CREATED:
+                h.time += c.cached_ns
+                h.alloc_ns += c.cached_ns
+
+    # Then do it.
+    if h.prefetching:
+        h.prefetching = 0
+        unlock(isl)
+        return 0
+    if i.kind == I_OP:
+        if c.drain:
+            if queues.idle(isl):
+                queues.settle(isl, h)
+            else:
+                h.state = DRAIN
+            return 0
+        submit_kernel(isl, prog, pol, h, i.arg, i.stream)
+        if not h.prefetching:
+            unlock(isl)
     elif i.kind == I_FREE:
         residency.destroy(isl, pol, h, i.arg)
-    elif i.kind == I_OP:
-        reason = issue_op(isl, prog, pol, h, i.arg, i.stream)
     elif i.kind == I_RECORD:
         for k in range(c.queues):
             isl.marks[c.streams + i.arg, k] = isl.marks[i.stream, k]
@@ -226,10 +234,6 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             isl.marks[i.stream, k] = max(isl.marks[i.stream, k], isl.marks[c.streams + i.arg, k])
     elif i.kind == I_UNTIL:
         h.time = max(h.time, i.arg)
-    if reason == -1:  # the same instruction again, later
-        return 0
-    if reason:
-        return reason
     h.pc += 1
     if i.kind != I_UNTIL:
         c.instructions += 1
@@ -246,29 +250,24 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
 
 @kernel
-def end_flows(isl: Island, prog: Program, pol: Policies) -> None:
-    """Every flow that has ended by now ends, in the order of the exact times; those left share anew after each."""
+def step_device(isl: Island, prog: Program, pol: Policies) -> None:
+    """The next thing on the device happens: a flow ends, a kernel ends, a copy begins to move, a stream's gap is over."""
     c = isl.control[0]
-    while c.fluid_tick == c.now:
-        links.advance(isl, links.first_end(isl))
-        row = links.take_ended(isl)
-        while row >= 0:
-            queues.finish(isl, pol, row)
-            row = links.take_ended(isl)
-        links.reschedule(isl, prog)
-
-
-@kernel
-def dispatch(isl: Island, prog: Program, pol: Policies) -> None:
-    """The next event of the heap happens."""
-    c = isl.control[0]
-    c.now, kind, arg = heap.pop(isl)
-    if kind == E_MOVE:
-        queues.move(isl, prog, arg)
-    elif kind == E_READY:
-        queues.start_ready(isl, pol, arg)
+    ended = -1
+    if c.fluid_tick == c.now:
+        ended = links.take_ended(isl)
     else:
-        queues.finish(isl, pol, arg)
+        kind, arg = heap.pop(isl)
+        if kind == E_MOVE:
+            queues.move(isl, prog, arg)
+        elif kind == E_KERNEL:
+            ended = arg
+        else:
+            c.woken = 1
+    if ended >= 0:
+        queues.finish(isl, pol, ended)
+    if c.reshare:
+        links.reschedule(isl, prog)
 
 
 @entry(types.int64(ISLAND, PROGRAM, POLICIES, types.int64))
@@ -276,6 +275,8 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
     """Run up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c = isl.control[0]
     while True:
+        if c.woken:
+            queues.start_ready(isl, pol)
         if c.logged > c.log_room or c.notes > c.log_room:
             return LOG_FULL
         device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
@@ -293,11 +294,8 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
                     return STUCK
             return FINISHED if queues.idle(isl) else STUCK
         if device <= at:
-            if c.fluid_tick == device:
-                c.now = device
-                end_flows(isl, prog, pol)
-            else:
-                dispatch(isl, prog, pol)
+            c.now = device
+            step_device(isl, prog, pol)
         else:
             c.now = max(c.now, at)
             reason = issue(isl, prog, pol, isl.hosts[next_host])

@@ -26,12 +26,16 @@ def _stamp() -> str:
 
 
 # Decorates a function that only other kernels call.  Without doors to Python and without reference counts (kernels make no
-# arrays) the island compiles in half of the time.  Python must not call one, only entries have that door.
+# arrays) the island compiles in half of the time.  Python must not call one: only entries have a door.
 kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy", forceinline=True)
 
 
+# The same for what is called from many places with few arguments: a call is cheaper than many copies.
+outlined = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+
+
 def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate an entry point of the island: compiled for `signature`, cached on disk, plain Python without numba's compiler."""
+    """Decorate an entry point: compiled for `signature`, cached on disk, plain Python without numba's compiler."""
 
     def compile_now(function: Callable[..., Any]) -> Any:
         if config.DISABLE_JIT:

@@ -95,6 +95,7 @@ def advance(isl: Island, time: float) -> None:
 def reschedule(isl: Island, prog: Program) -> None:
     """Share the links anew and note the tick that will see the next end."""
     c = isl.control[0]
+    c.reshare = 0
     c.fluid_tick = NEVER
     if c.flows > 0:
         share(isl, prog)
@@ -102,27 +103,35 @@ def reschedule(isl: Island, prog: Program) -> None:
 
 
 @kernel
-def begin(isl: Island, prog: Program, activity: int, queue: int, size: float, cap: float) -> None:
-    """A copy starts to move `size` bytes now."""
+def begin(isl: Island, activity: int, queue: int, size: float, cap: float) -> None:
+    """A copy starts to move `size` bytes now; the loop reschedules."""
     c = isl.control[0]
     advance(isl, float(c.now))
-    if c.flows == 0:
-        c.fluid_time = float(c.now)
+    c.fluid_time = float(c.now)
     x = isl.flow[c.flows]
     c.flows += 1
     x.activity, x.queue, x.remaining, x.cap = activity, queue, size, cap
-    reschedule(isl, prog)
+    c.reshare = 1
 
 
 @kernel
 def take_ended(isl: Island) -> int:
-    """Remove one flow that has nothing left at the fluid's present moment; returns its activity, or -1 when none has."""
+    """Remove the flow that ends next, at its exact time; returns its activity.
+
+    The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
+    """
     c = isl.control[0]
+    advance(isl, first_end(isl))
+    ended, others = -1, 0
     for f in range(c.flows):
         x = isl.flow[f]
         if x.remaining <= x.rate * SAME_INSTANT:
-            activity = x.activity
-            c.flows -= 1
-            isl.flow[f] = isl.flow[c.flows]
-            return activity
-    return -1
+            if ended < 0:
+                ended = f
+            else:
+                others = 1
+    activity = isl.flow[ended].activity
+    c.flows -= 1
+    isl.flow[ended] = isl.flow[c.flows]
+    c.reshare = 1 - others
+    return activity

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.core import heap, links, log
-from gpusim.core.jit import kernel
+from gpusim.core.jit import kernel, outlined
 from gpusim.core.state import (
     COPY,
     DRAIN,
@@ -27,14 +27,19 @@ from gpusim.core.state import (
 )
 
 
+@outlined
+def append(control: Any, log: Any, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
+    """One more record in the event log; the loop makes sure that there is room."""
+    e = log[control[0].logged]
+    control[0].logged += 1
+    e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
+
+
 @kernel
-def record(isl: Island, pol: Policies, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
-    """Append to the event log, if there is one; the loop makes sure that there is room."""
-    c = isl.control[0]
-    if c.log_on:
-        e = pol.log[c.logged]
-        c.logged += 1
-        e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
+def record(isl: Island, pol: Policies, kind: int, a: int, b: int, addr: int, size: int) -> None:
+    """Write to the event log, if there is one."""
+    if isl.control[0].log_on:
+        append(isl.control, pol.log, isl.control[0].now, kind, a, b, addr, size)
 
 
 @kernel
@@ -48,6 +53,7 @@ def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, t
     a.kind, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, q, arg, size, c.number, time, duration
     a.start, a.end, a.done, a.brought = NEVER, NEVER, 0, 0
     c.number += 1
+    c.woken = 1
     for k in range(c.queues):
         isl.need[row, k] = 0
     return row
@@ -145,39 +151,43 @@ def own_rate(prog: Program, queue: Any, size: int) -> float:
 
 
 @kernel
-def start_ready(isl: Island, pol: Policies, q: int) -> None:
-    """Start what can be started in queue q now."""
+def start_ready(isl: Island, pol: Policies) -> None:
+    """Start whatever can be started now, queue by queue."""
     c, n = isl.control[0], isl.counts[0]
-    queue = isl.queues[q]
-    while queue.started < queue.submitted and queue.running < queue.slots:
-        row = queue.base + (queue.started & queue.mask)
-        for k in range(c.queues):
-            if isl.need[row, k] > isl.queues[k].done:
-                return
-        a = isl.activities[row]
-        if c.now < queue.free_at + queue.gap and queue.started > 0:
-            if queue.ready_at < queue.free_at + queue.gap:
-                queue.ready_at = queue.free_at + queue.gap
-                heap.push(isl, queue.ready_at, E_READY, q)
-            return
-        queue.started += 1
-        queue.running += 1
-        a.start = c.now
-        if a.kind == KERNEL:
-            account_stall(isl, row)
-            n.busy += a.duration
-            record(isl, pol, c.now, log.START, a.number, q, 0, 0)
-            heap.push(isl, c.now + a.duration, E_KERNEL, row)
-        else:
-            record(isl, pol, c.now, log.START, a.number, -1 if q == c.q_in else -2, 0, 0)
-            heap.push(isl, c.now + queue.latency, E_MOVE, row)
+    c.woken = 0
+    for q in range(c.queues):
+        queue = isl.queues[q]
+        while queue.started < queue.submitted and queue.running < queue.slots:
+            row = queue.base + (queue.started & queue.mask)
+            waiting = 0
+            for k in range(c.queues):
+                if isl.need[row, k] > isl.queues[k].done:
+                    waiting = 1
+            if waiting:
+                break
+            if c.now < queue.free_at + queue.gap and queue.started > 0:
+                if queue.ready_at < queue.free_at + queue.gap:
+                    queue.ready_at = queue.free_at + queue.gap
+                    heap.push(isl, queue.ready_at, E_READY, q)
+                break
+            a = isl.activities[row]
+            queue.started += 1
+            queue.running += 1
+            a.start = c.now
+            at, kind, shown = c.now + queue.latency, E_MOVE, -1 if q == c.q_in else -2
+            if a.kind == KERNEL:
+                account_stall(isl, row)
+                n.busy += a.duration
+                at, kind, shown = c.now + a.duration, E_KERNEL, q
+            record(isl, pol, log.START, a.number, shown, 0, 0)
+            heap.push(isl, at, kind, row)
 
 
 @kernel
 def move(isl: Island, prog: Program, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    links.begin(isl, prog, row, a.queue, float(a.bytes), own_rate(prog, isl.queues[a.queue], a.bytes))
+    links.begin(isl, row, a.queue, float(a.bytes), own_rate(prog, isl.queues[a.queue], a.bytes))
 
 
 @kernel
@@ -194,11 +204,10 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     shown = q
     if a.kind == COPY:
         shown = -1 if q == c.q_in else -2
-    record(isl, pol, c.now, log.END, a.number, shown, 0, 0)
+    record(isl, pol, log.END, a.number, shown, 0, 0)
     while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
         queue.done += 1
-    for k in range(c.queues):
-        start_ready(isl, pol, k)
+    c.woken = 1
     wake_hosts(isl)
 
 

@@ -35,6 +35,9 @@ as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), ve
 as_victim, as_score = verb(contract.VICTIM), verb(contract.SCORE)
 V_ALLOC, V_FREE, V_LARGEST, V_INSERT, V_TOUCH, V_REMOVE, V_VICTIM, V_SCORE, V_PROPOSE, V_NOTE = range(10)
 
+# Why a unit comes to the device.
+CREATED, DEMANDED, PREFETCH = range(3)
+
 WHERE, LOCKED = 0, 1                                # rows of Island.flags
 RESIDENTS, VICTIMS, PROPOSED, IN_USE = 0, 1, 2, 3   # rows of Island.lists
 
@@ -186,12 +189,12 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
         if size > 0:
             n.device_allocs += 1
             spent += c.malloc_ns + c.malloc_per_byte * size
-            queues.record(isl, pol, c.now, log.RESERVE, 0, 0, addr, size)
+            queues.record(isl, pol, log.RESERVE, 0, 0, addr, size)
         elif size < 0:
             n.device_frees += 1
             spent += c.free_ns - c.free_per_byte * size
             c.drain = 1
-            queues.record(isl, pol, c.now, log.RELEASE, 0, 0, addr, -size)
+            queues.record(isl, pol, log.RELEASE, 0, 0, addr, -size)
     if c.drain:
         c.owed += int(spent)
     else:
@@ -209,9 +212,7 @@ def update_peaks(isl: Island, pol: Policies) -> None:
     if rounded > n.allocated_peak:
         n.allocated_peak = rounded
         n.internal_at_peak = 1.0 - n.requested / rounded
-    if held > n.reserved_peak:
-        n.reserved_peak = held
-        n.external_at_peak = external(isl, pol)
+    n.reserved_peak = max(n.reserved_peak, held)
 
 
 @kernel
@@ -260,7 +261,7 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
     n.requested_total += unit.size
     n.allocated_total += unit.block
     unit.arrived = c.program
-    queues.record(isl, pol, c.now, log.PLACE, u, 0, addr, unit.block)
+    queues.record(isl, pol, log.PLACE, u, 0, addr, unit.block)
     update_peaks(isl, pol)
     return 0
 
@@ -271,7 +272,7 @@ def give_block_back(isl: Island, pol: Policies, h: Any, u: int) -> None:
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     remember_freed(isl, u)
-    queues.record(isl, pol, c.now, log.UNPLACE, u, 0, unit.addr, unit.block)
+    queues.record(isl, pol, log.UNPLACE, u, 0, unit.addr, unit.block)
     as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, unit.stream)
     pay_device_calls(isl, pol, h)
     n.requested -= unit.size
@@ -291,7 +292,7 @@ def drop_host_copy(isl: Island, pol: Policies, u: int) -> None:
     unit, c = isl.units[u], isl.control[0]
     unit.host_copy = 0
     c.host_used -= unit.size
-    queues.record(isl, pol, c.now, log.UNPLACE, u, 1, -1, unit.size)
+    queues.record(isl, pol, log.UNPLACE, u, 1, -1, unit.size)
 
 
 @kernel
@@ -316,7 +317,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
     copied = 0
     if unit.host_copy or not unit.data:
         n.clean_drops += 1
-        queues.record(isl, pol, c.now, log.DROP, u, 0, unit.addr, unit.block)
+        queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
     else:
         if not host_room(isl, pol, unit.size):
             return HOST_OUT_OF_MEMORY
@@ -331,8 +332,8 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
         n.host_peak = max(n.host_peak, c.host_used)
         n.swap_outs += 1
         n.d2h_bytes += unit.size
-        queues.record(isl, pol, c.now, log.PLACE, u, 1, -1, unit.size)
-        queues.record(isl, pol, c.now, log.COPY, u, 0 << 8 | 1, isl.activities[row].number, unit.size)
+        queues.record(isl, pol, log.PLACE, u, 1, -1, unit.size)
+        queues.record(isl, pol, log.COPY, u, 0 << 8 | 1, isl.activities[row].number, unit.size)
     if unit.brought:
         unit.brought = 0
         n.prefetch_wasted += 1
@@ -344,20 +345,18 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
         isl.use[u, k] = 0
         isl.after[u, k] = 0
     isl.after[u, c.q_out] = out  # it can come back only when it has arrived there
-    if copied:
-        queues.start_ready(isl, pol, c.q_out)
     return 0
 
 
 @kernel
-def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched: bool) -> int:
-    """Swap a unit in.  Returns 0 or the reason to stop."""
+def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) -> int:
+    """Make a unit resident: place it, and copy it in if the host has its data.  Returns 0 or the reason to stop."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
-    reason = take_block(isl, pol, h, u, stream, not prefetched or c.may_evict != 0)
+    reason = take_block(isl, pol, h, u, stream, why != PREFETCH or c.may_evict != 0)
     if reason:
         return reason
-    if unit.data:
+    if unit.host_copy:
         row = queues.submit(isl, c.q_in, COPY, u, unit.size, 0, c.now)
         queues.wait_for(isl, row, isl.after[u])
         count = isl.queues[c.q_in].submitted
@@ -366,11 +365,10 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched
         h.time += c.submit_ns
         n.swap_ins += 1
         n.h2d_bytes += unit.size
-        if prefetched:
+        if why == PREFETCH:
             n.prefetches += 1
             unit.brought = count
-        queues.record(isl, pol, c.now, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.size)
-        queues.start_ready(isl, pol, c.q_in)
+        queues.record(isl, pol, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.size)
     tell(isl, pol, N_INSERT, u)
     return 0
 
@@ -378,7 +376,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, prefetched
 @kernel
 def destroy(isl: Island, pol: Policies, h: Any, u: int) -> None:
     """The tensor ends: its block and its host copy are free."""
-    c, n = isl.control[0], isl.counts[0]
+    n = isl.counts[0]
     unit = isl.units[u]
     if isl.flags[WHERE, u] == DEVICE:
         tell(isl, pol, N_FREE, u)
@@ -390,4 +388,4 @@ def destroy(isl: Island, pol: Policies, h: Any, u: int) -> None:
         n.prefetch_wasted += 1
     isl.flags[WHERE, u] = ABSENT
     unit.live = 0
-    queues.record(isl, pol, c.now, log.DESTROY, u, 0, -1, unit.size)
+    queues.record(isl, pol, log.DESTROY, u, 0, -1, unit.size)

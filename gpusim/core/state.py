@@ -39,7 +39,8 @@ INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 RUNNING, DRAIN, SPACE, ENDED = range(4)
 HOST = record(
     [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
-     ("paid", i8)]         # the launch of the operator at hand has been paid
+     ("paid", i8),         # the launch of the operator at hand has been paid
+     ("prefetching", i8)]  # its kernel is submitted, the prefetch policy has yet to be heard
 )  # fmt: skip
 
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
@@ -76,6 +77,8 @@ EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 CONTROL = record(
     [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
      ("fluid_time", f8), ("fluid_tick", i8), ("flows", i8),
+     ("woken", i8),        # something ended or was submitted: look for activities that can start
+     ("reshare", i8),      # the set of flows has changed
      ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
      ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
      ("asks", i8),
@@ -93,7 +96,7 @@ COUNTS = record(
      ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
-     ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8), ("external_at_peak", f8),
+     ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("host_peak", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
