@@ -38,6 +38,7 @@ def run(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
+    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
     force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
     allow_large: Annotated[bool, typer.Option("--allow-large", help="Allow a grid of very many runs.")] = False,
     json: Json = False,
@@ -53,6 +54,7 @@ def run(
             jobs=jobs,
             log=log,
             figures=figures,
+            formats=formats,
             force=force,
             allow_large=allow_large,
             json=json,
@@ -77,12 +79,13 @@ def plot(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
     figure: Annotated[list[str] | None, typer.Option("--figure", help="Only this one. Repeatable.")] = None,
     out: Out = None,
+    formats: Annotated[str, typer.Option("--format", help="Some of png,svg,pdf; default: all.")] = "png,svg,pdf",
     json: Json = False,
 ) -> None:
     """Draw the figures of a results folder again."""
     from gpusim.commands.look import plot as verb
 
-    verb(folder, figure or [], out, json=json)
+    verb(folder, figure or [], out, formats=formats, json=json)
 
 
 @app.command()
@@ -116,12 +119,14 @@ def import_(
     ],
     out: Out = None,
     format: Annotated[str | None, typer.Option("--format", help="The recording's format, when it cannot be told.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
+    device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
     json: Json = False,
 ) -> None:
     """Turn a foreign recording into a trace (.npz)."""
     from gpusim.commands.traces import import_file as verb
 
-    verb(file, out, format, json=json)
+    verb(file, out, format, name=name, device=device, json=json)
 
 
 @app.command()

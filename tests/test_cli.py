@@ -61,7 +61,7 @@ def test_run_answers_the_question_with_a_table(experiment: Path, tmp_path: Path)
     assert said.startswith("Does it work?\n")
     assert "lru" in said and "belady *" in said and "reads the future" in said
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
-        "experiment.yaml", "machine.json", "manifest.json", "runs", "summary.csv",
+        "experiment.yaml", "machine.json", "manifest.json", "report.md", "runs", "summary.csv",
     }  # fmt: skip
 
 
@@ -85,6 +85,27 @@ def test_plot_draws_what_is_asked_for(results: Path, tmp_path: Path) -> None:
     made = table("plot", results, "--figure", "policy_comparison", "-o", tmp_path)
     assert sorted(Path(p).name for p in made) == [f"policy_comparison.{end}" for end in ("pdf", "png", "svg")]
     assert all(Path(p).stat().st_size > 1000 for p in made)
+
+
+def test_run_draws_pictures_and_plot_what_papers_need(experiment: Path, tmp_path: Path) -> None:
+    gpusim("run", experiment, "-o", tmp_path, "--set", "policies.evict=lru")
+    made = {p.suffix for p in (tmp_path / "figures").iterdir()}
+    assert made == {".png"} and "](figures/policy_comparison.png)" in (tmp_path / "report.md").read_text()
+    gpusim("plot", tmp_path, "--format", "svg, pdf")
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg", ".pdf"}
+    said = gpusim("run", experiment, "-o", tmp_path, "--format", "pgn", code=2).stderr
+    assert "figures do not come as 'pgn' (did you mean 'png'?)" in said
+
+
+def test_run_says_how_sure_its_kernel_times_are(results: Path) -> None:
+    assert "\nKernel times: all estimated.\n" in gpusim("compare", results).stdout
+
+
+def test_an_address_map_shows_what_blocks_hold(experiment: Path, tmp_path: Path) -> None:
+    gpusim("run", experiment, "-o", tmp_path, "--no-figures", "--set", "policies.evict=lru", "--log")
+    gpusim("plot", tmp_path, "--figure", "address_map", "--format", "svg")
+    drawn = (tmp_path / "figures" / "address_map.svg").read_text()
+    assert "<!-- param -->" in drawn and "64 KiB" not in drawn
 
 
 def test_plot_knows_its_figures(results: Path, tmp_path: Path) -> None:
@@ -159,6 +180,15 @@ def test_import_makes_a_trace_that_trace_describes(tmp_path: Path) -> None:
     assert "2 tensors, 3 events" in gpusim("import", log, "-o", tmp_path / "t.npz").stdout
     found = table("trace", tmp_path / "t.npz")
     assert (found["counts"]["tensors"], found["live"]["peak"]) == (2, 3072)
+
+
+def test_import_takes_a_name_and_a_device_and_says_what_it_doubts(tmp_path: Path) -> None:
+    log = tmp_path / "rmm.csv"
+    log.write_text("Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00.000000,free,0x100,1024,0\n")
+    done = gpusim("import", log, "--name", "mine")
+    assert "gpusim: warning: 1 frees are of allocations older than the log" in done.stderr
+    assert table("trace", tmp_path / "rmm.npz")["name"] == "mine"
+    assert "no option 'device'" in gpusim("import", log, "--device", "1", code=2).stderr
 
 
 def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from made_results import GIB, run, sweep
 
 from gpusim.errors import ResultError
 from gpusim.show.answer import answer, standings
+from gpusim.show.basis import basis
 from gpusim.show.report import doubts, report, write_report
 from gpusim.show.table import markdown, render, rows
 from gpusim.show.view import layout, line_name, main_metric, number, pick, text, varying
@@ -172,6 +173,22 @@ def test_a_report_has_question_answer_table_figures_and_doubts(tmp_path):
     assert "None of the 20 runs was recomputed from an event log" in said
 
 
+def test_the_basis_of_kernel_times_is_said_per_machine():
+    def timed(profile, fitted, error=None):
+        result = run(profile=profile)
+        result.metrics.update(kernel_recorded_share=0.0, kernel_fitted_share=fitted, kernel_estimated_share=1 - fitted)
+        result.metrics.update({} if error is None else {"duration_error": error})
+        return result
+
+    assert basis([run()]) == ""
+    assert basis([timed("a", 0.0), timed("b", 0.0)]) == "Kernel times: all estimated."
+    assert basis([timed("a", 0.998)]) == "Kernel times: > 99 % fitted to measurements, < 1 % estimated."
+    assert basis([timed(p, 0.0) for p in "abcde"] + [timed("f", 0.7, 0.25)]) == (
+        "Kernel times: all estimated (a, b and 3 others); 70 % fitted to measurements, 30 % estimated (f). "
+        "Where they were recorded, the model is off by 25 % (median over kernels)."
+    )
+
+
 def test_doubts_name_wrong_and_unchecked_runs():
     wrong, right = run(), run("fifo")
     object.__setattr__(wrong, "checked", False)
@@ -183,5 +200,5 @@ def test_doubts_name_wrong_and_unchecked_runs():
 
 
 def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(ResultError, match="cannot write the report"):
+    with pytest.raises(ResultError, match="report.md: cannot write"):
         write_report(tmp_path / "missing", sweep())

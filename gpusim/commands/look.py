@@ -11,14 +11,17 @@ from typing import Any
 import typer
 
 from gpusim.commands.output import emit, emit_json
-from gpusim.errors import ResultError, suggest
+from gpusim.errors import GpusimError, ResultError, suggest
 from gpusim.results.result import Result
+
+MAP = "address_map"  # the figure that reads event logs and traces
 
 
 def print_results(results: Sequence[Result], *, json: bool) -> None:
     """One row per run: what differs, how it ended, what was measured; then what that says, in words."""
     from gpusim.show import table
     from gpusim.show.answer import answer
+    from gpusim.show.basis import basis
 
     if json:
         emit_json(table.rows(results))
@@ -26,13 +29,19 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     seen = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if seen else 120
     typer.echo(table.render(results, width=width, colour=seen))
-    typer.echo(f"\n{answer(results)}")
+    for words in (answer(results), basis(results)):
+        if words:
+            typer.echo(f"\n{words}")
 
 
-def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = None, new: bool = True) -> list[Path]:
-    """The named figures of a results folder as PNG, SVG and PDF, as far as they say something; returns their paths.
+def draw(
+    folder: Path, names: Sequence[str], question: str, out: Path | None = None, *, formats: Sequence[str], new: bool = True
+) -> dict[str, list[Path]]:
+    """The named figures of a results folder, as far as they say something; returns the files by figure.
 
-    new  draw also what is there already.  Raises ResultError for an unknown name.
+    formats  some of "png", "svg", "pdf"
+    new      draw also what is there already
+    Raises ResultError for an unknown name.
     """
     from gpusim.results.folder import FIGURES, load_folder
     from gpusim.show import figures
@@ -40,19 +49,51 @@ def draw(folder: Path, names: Sequence[str], question: str, out: Path | None = N
     for name in names:
         if name not in figures.FIGURES:
             raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
-    results = load_folder(folder, log="address_map" in names)
+    results = load_folder(folder, log=MAP in names)
     target = out or folder / FIGURES
     wanted = [name for name in figures.suitable(results) if name in names]
-    files = [target / f"{name}.{form}" for name in wanted for form in figures.FORMATS]
-    if new or not all(file.is_file() for file in files):
-        figures.draw_all(results, target, question, wanted)
+    files = {name: [target / f"{name}.{form}" for form in formats] for name in wanted}
+    if new or not all(file.is_file() for made in files.values() for file in made):
+        categories = _categories(results, folder) if MAP in wanted else None
+        figures.draw_all(results, target, question, wanted, formats, categories)
     return files
 
 
-def plot(folder: Path, names: Sequence[str], out: Path | None, *, json: bool) -> None:
+def _categories(results: Sequence[Result], folder: Path) -> dict[str, list[str]]:
+    """Trace name -> what each of its tensors is, for the colours of the address map; without traces that are gone."""
+    from gpusim.config.find import find
+    from gpusim.trace.files import load_trace
+
+    found = {}
+    for result in results:
+        name, recorded = str(result.spec["trace"]), result.spec.get("trace_hash")
+        if name in found or result.log is None:
+            continue
+        try:
+            trace = load_trace(find("trace", name, folder))
+        except GpusimError:
+            continue  # results outlive their trace: blocks are then coloured by size
+        if trace.content_hash == recorded:
+            found[name] = [trace.categories[c] for c in trace.category]
+    return found
+
+
+def chosen_formats(text: str) -> list[str]:
+    """ "png,svg" as a list; ResultError for a format that figures do not come in."""
+    from gpusim.show.figures import FORMATS
+
+    asked = [word.strip() for word in text.split(",") if word.strip()]
+    for word in asked:
+        if word not in FORMATS:
+            raise ResultError(f"figures do not come as '{word}'", hint=suggest(word, FORMATS) or f"one of {', '.join(FORMATS)}")
+    return list(dict.fromkeys(asked)) or list(FORMATS)
+
+
+def plot(folder: Path, names: Sequence[str], out: Path | None, *, formats: str, json: bool) -> None:
     """Draw the figures of a results folder again: those of its experiment, or the named ones."""
     question, figures = _experiment(folder)
-    paths = draw(folder, names or figures, question, out)
+    made = draw(folder, names or figures, question, out, formats=chosen_formats(formats))
+    paths = [path for files in made.values() for path in files]
     if names and not paths:
         raise ResultError(f"these results have nothing to show as {', '.join(names)}", str(folder))
     if json:

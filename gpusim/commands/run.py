@@ -19,16 +19,19 @@ def run(
     jobs: int | None,
     log: bool,
     figures: bool,
+    formats: str,
     force: bool,
     allow_large: bool,
     json: bool,
 ) -> int:
     """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
-    from gpusim.commands.look import draw, print_results
+    from gpusim.commands.look import chosen_formats, draw, print_results
     from gpusim.experiment import grid
     from gpusim.experiment.plan import inputs, plan
     from gpusim.experiment.resolved import resolved
+    from gpusim.show.report import write_report
 
+    wanted = chosen_formats(formats)
     loaded = load.experiment(name, [*sets, *(["options.log=true"] if log else [])])
     folder = out or load.default_folder(loaded)
     todo = plan(loaded, folder, allow_large=allow_large)
@@ -53,10 +56,12 @@ def run(
         print_results(done.results, json=json)
         e = loaded.experiment
         # Equal results give equal figures: what is there from an earlier run need not be drawn again.
-        drawn = draw(folder, e.figures, e.question, new=bool(done.ran)) if figures else []
+        drawn = draw(folder, e.figures, e.question, formats=wanted, new=bool(done.ran)) if figures else {}
+        write_report(folder, done.results, e.question, drawn)
         if not json:
-            count = f"{done.ran} runs executed" if done.ran else "all runs were there"
-            typer.echo(f"\n{folder}: {count}, summary.csv" + (f", {len(drawn)} figures in figures/" if drawn else ""))
+            made = [f"{done.ran} runs executed" if done.ran else "all runs were there", "summary.csv", "report.md"]
+            made += [f"{len(drawn)} figures in figures/"] if drawn else []
+            typer.echo(f"\n{folder}: {', '.join(made)}")
     for task, failure in done.failures:
         typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
         if failure.is_bug:

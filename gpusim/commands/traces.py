@@ -13,19 +13,27 @@ from gpusim.commands.output import emit, emit_json
 MOST_ROWS = 12  # of a table of phases or operators
 
 
-def import_file(file: Path, out: Path | None, format: str | None, *, json: bool) -> None:
-    """A recording as a trace beside it, or at `out`."""
+def import_file(
+    file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, json: bool
+) -> None:
+    """A recording as a trace beside it, or at `out`; what the importer doubts goes to stderr."""
     from gpusim.trace.files import save_trace
     from gpusim.trace.importers import import_trace
 
-    trace = import_trace(file, format)
+    given = {key: value for key, value in (("name", name), ("device", device)) if value is not None}
+    trace = import_trace(file, format, **given)
     path = out or file.with_name(file.name.split(".")[0] + ".npz")
     save_trace(trace, path)
-    found = {"file": str(path), "tensors": trace.tensors, "events": trace.events, "operators": trace.ops, **trace.meta}
+    found = {
+        "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,
+        **trace.meta,
+    }  # fmt: skip
     if json:
         emit_json(found)
     else:
         typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators")
+    for warning in trace.meta.get("warnings", ()):
+        typer.echo(f"gpusim: warning: {warning}", err=True)
 
 
 def describe(name: str, *, json: bool) -> None:

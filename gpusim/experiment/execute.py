@@ -16,7 +16,7 @@ from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task
 from gpusim.hardware.profile import Profile, changed, load_file
-from gpusim.hardware.roofline import durations, model_error
+from gpusim.hardware.roofline import durations, model_error, shares
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.result import Result
@@ -65,7 +65,7 @@ def result(task: Task) -> Result:
         "prefetch": str(spec.prefetch),
         "seed": spec.seed,
     }
-    metrics = dict(done.metrics)
+    metrics = {**done.metrics, **program.basis}
     if program.error is not None:
         metrics["duration_error"] = program.error
     bounds = {**done.bounds, "bound_swap_in_bytes": program.traffic_bound(capacity)}
@@ -79,7 +79,10 @@ class Program:
 
     def __init__(self, trace: Trace, profile: Profile) -> None:
         self.profile = profile
-        self.work: Workload = build(trace, durations(trace, profile)[0])
+        duration, basis = durations(trace, profile)
+        self.work: Workload = build(trace, duration)
+        # How sure the kernel times are; a trace without kernels has none.
+        self.basis = {f"kernel_{n}_share": v for n, v in shares(duration, basis).items()} if trace.ops else {}
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self._bounds: dict[int, int] = {}

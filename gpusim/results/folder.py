@@ -8,6 +8,7 @@
             result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
             timeline.npz     memory over time
             log.npz          the event log, when it was kept
+        report.md            question, answer, table and figures, and what was not checked
         figures/
 
 A run is finished when its result.json is there, so an interrupted experiment continues where it stopped.

@@ -67,9 +67,14 @@ METRICS: dict[str, Metric] = {
         ("compute_busy_ns", "ns", NEITHER, "Kernel time, summed over streams."),
         ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream ran no kernel."),
         ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
-        ("over_oracle", "1", LOWER, "Makespan over the makespan of the same run with oracle eviction (belady)."),
+        ("over_oracle", "1", LOWER,
+         "Makespan over that of the same run with oracle eviction (belady), a reference and no bound: below 1 is possible, "
+         "since evicting the farthest next use is optimal only for misses of equal size."),
         ("kernels", "", NEITHER, "Kernels that were submitted."),
         ("events", "", NEITHER, "Events of the trace that were carried out."),
+        ("kernel_recorded_share", "1", NEITHER, "Share of the kernel time that the trace itself recorded."),
+        ("kernel_fitted_share", "1", NEITHER, "Share of the kernel time by a model fitted to such kernels on this GPU."),
+        ("kernel_estimated_share", "1", NEITHER, "Share of the kernel time estimated from similar kernels or another GPU."),
         ("duration_error", "1", LOWER,
          "Median relative error of modelled kernel times against the trace's own, when it carries times."),
     ),
@@ -118,7 +123,8 @@ METRICS: dict[str, Metric] = {
     **_declare(
         "bounds",
         ("bound_no_limit_ns", "ns", NEITHER, "Makespan of the same run without a memory limit."),
-        ("bound_oracle_ns", "ns", NEITHER, "Makespan of the same run with oracle eviction (belady)."),
+        ("bound_oracle_ns", "ns", NEITHER,
+         "Makespan of the same run with oracle eviction (belady): a reference; it bounds misses of equal sizes, not time."),
         ("bound_swap_in_bytes", "B", NEITHER, "The least that any eviction policy must bring in at this memory size."),
     ),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
     view, groups   which axes vary, what runs are called, which belong together     (no matplotlib)
     answer         what the numbers say, in sentences                               (no matplotlib)
+    basis          where kernel times come from, in a sentence                      (no matplotlib)
     table, report  text for terminals, JSON, Markdown                               (no matplotlib)
     figures        the figures by name; each is one file in figure/
     heap           blocks, segments and holes of the device's memory, from an event log

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gpusim.errors import ResultError
+from gpusim.results.files import write_text
 from gpusim.results.result import Result
 from gpusim.show.answer import answer
+from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
 from gpusim.show.table import markdown
 from gpusim.show.view import TIE, join, main_metric, varying
@@ -39,10 +40,7 @@ def write_report(
     """Writes FOLDER/report.md with links relative to it; returns its path.  Raises ResultError."""
     folder = Path(folder)
     near = {name: [os.path.relpath(f, folder) for f in files] for name, files in (figures or {}).items()}
-    try:
-        (folder / NAME).write_text(report(results, question, near), encoding="utf-8")
-    except OSError as error:
-        raise ResultError(f"cannot write the report: {error.strerror or error}", str(folder / NAME)) from None
+    write_text(folder / NAME, report(results, question, near))
     return folder / NAME
 
 
@@ -63,10 +61,7 @@ def doubts(results: Sequence[Result]) -> list[str]:
             f"Modelled kernel times differ from the recorded ones by up to {100 * worst:.0f} % (per run, in the middle)."
         )
     if len(errors) < total:
-        lines.append(
-            f"{_none(total - len(errors), total)} compared with recorded kernel times: "
-            "durations are the machine model's estimate."
-        )
+        lines.append(f"{_none(total - len(errors), total)} compared with recorded kernel times. {basis(results)}".strip())
     seeds = {r.spec.get("seed") for r in results}
     if len(seeds) == 1 and any("random" in str(r.spec.get(key)) for r in results for key in ("evict", "prefetch")):
         lines.append("Policies that draw lots ran with one seed only.")

@@ -8,6 +8,7 @@ schemes", 2021), which people with any common colour blindness tell apart; a mar
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 import textwrap
 import zlib
@@ -230,25 +231,45 @@ def empty(figure: Figure, text: str) -> Axes:
     return panel
 
 
+# The canvas and its own print function, per format: `savefig` would draw twice and lay out once more for each of them.
+_PRINT = {
+    "png": ("agg", "FigureCanvasAgg", {"Software": None}),
+    "svg": ("svg", "FigureCanvasSVG", {"Date": None, "Creator": None}),
+    "pdf": ("pdf", "FigureCanvasPdf", {"CreationDate": None, "Creator": None, "Producer": None}),
+}
+
+
 @styled
 def save(figure: Figure, stem: str | Path, formats: Iterable[str] = ("png", "svg", "pdf")) -> list[Path]:
     """Writes STEM.png, STEM.svg, ... and returns the paths; equal figures give equal bytes on equal versions.
 
-    Dates and versions are left out of the files.  Raises OSError when the folder cannot be written.
+    The layout is found once, so all formats look alike.  Dates and versions are left out of the files.  Raises OSError
+    when the folder cannot be written.
     """
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    undated: dict[str, dict[str, str | None]] = {
-        "png": {"Software": None},
-        "svg": {"Date": None, "Creator": None},
-        "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-    }
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     paths = []
     for form in formats:
         path = stem.with_name(f"{stem.name}.{form}")
-        figure.savefig(path, format=form, metadata=undated.get(form, {}))
+        _print(figure, path, form)
         paths.append(path)
     return paths
+
+
+def _print(figure: Figure, path: Path, form: str) -> None:
+    """One file; the figure's own canvas and resolution are back afterwards."""
+    module, name, undated = _PRINT[form]
+    own, dpi = figure.canvas, figure.dpi
+    canvas = getattr(importlib.import_module(f"matplotlib.backends.backend_{module}"), name)(figure)
+    try:
+        getattr(canvas, f"print_{form}")(path, metadata=undated)
+    finally:
+        figure.set_dpi(dpi)
+        figure.set_canvas(own)
 
 
 def _settings() -> dict[Any, Any]:

@@ -1,0 +1,60 @@
+"""Where the kernel times of results come from, in words: recorded, fitted to measurements, or estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.results.result import Result
+from gpusim.show.view import join
+
+_WORDS = {
+    "kernel_recorded_share": "recorded",
+    "kernel_fitted_share": "fitted to measurements",
+    "kernel_estimated_share": "estimated",
+}
+MOST = 3  # names before "and N others"
+
+
+def basis(results: Sequence[Result]) -> str:
+    """Of how much of the kernel time is how sure, and how far the model is from what was recorded; "" when unknown."""
+    machines: dict[str, dict[str, None]] = {}
+    errors: dict[str, dict[str, None]] = {}
+    for r in results:
+        name = _place(r, results)
+        if words := _shares(r):
+            machines.setdefault(words, {})[name] = None
+        if (error := r.metrics.get("duration_error")) is not None:
+            errors.setdefault(f"{100 * error:.0f} %", {})[name] = None
+    parts = [words + _on(list(names), len(machines)) for words, names in machines.items()]
+    sentences = [f"Kernel times: {'; '.join(parts)}."] if parts else []
+    if errors:
+        off = [error + _on(list(names), len(errors)) for error, names in errors.items()]
+        sentences.append(f"Where they were recorded, the model is off by {join(off)} (median over kernels).")
+    return " ".join(sentences)
+
+
+def _shares(result: Result) -> str:
+    """ "71 % fitted to measurements, 29 % estimated"; "" when the result does not say."""
+    found = [(result.metrics.get(name, 0.0), word) for name, word in _WORDS.items()]
+    said = [(share, word) for share, word in found if share > 0.0]
+    if len(said) == 1:
+        return f"all {said[0][1]}"
+    return ", ".join(f"{_percent(share)} {word}" for share, word in said)
+
+
+def _percent(share: float) -> str:
+    """A part is never rounded to nothing or to all."""
+    return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
+
+
+def _place(result: Result, results: Sequence[Result]) -> str:
+    """Machine, program or both: what of them varies."""
+    keys = [key for key in ("trace", "profile") if len({r.spec.get(key) for r in results}) > 1]
+    return " on ".join(str(result.spec.get(key)) for key in keys)
+
+
+def _on(names: Sequence[str], kinds: int) -> str:
+    if kinds == 1 or not any(names):
+        return ""
+    few = list(names) if len(names) <= MOST else [*names[: MOST - 1], f"{len(names) - MOST + 1} others"]
+    return f" ({join(few)})"
