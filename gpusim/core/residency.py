@@ -125,7 +125,8 @@ def choose(isl: Island, pol: Policies, incoming: int) -> int:
         while c.asked_at < c.asked:
             u = isl.lists[VICTIMS, c.asked_at]
             c.asked_at += 1
-            if isl.flags[WHERE, u] == DEVICE and isl.flags[LOCKED, u] == 0 and isl.units[u].size > 0:
+            # A victim that has been used since the answer is no longer one.
+            if isl.units[u].slot >= 0 and isl.flags[LOCKED, u] == 0 and isl.units[u].last <= c.asked_time:
                 return u
         return -2
     if c.form == SCORE_NOW:

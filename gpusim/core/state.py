@@ -82,7 +82,8 @@ CONTROL = record(
      ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
      ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
      ("asks", i8),
-     ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8), ("request", i8), ("request_bytes", i8),
+     ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
+     ("asked_time", f8), ("request", i8), ("request_bytes", i8),
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
@@ -164,12 +165,11 @@ class Policies(NamedTuple):
     verbs: Any      # int64[len(Verbs), 2] addresses of the compiled verbs, see jit.address
 
 
+_m = np.zeros((1, 1), i8)
 ISLAND = typeof(
     Island(
-        *(table(1, dtype) for dtype in (CONTROL, COUNTS, HOST, QUEUE, ACTIVITY)),
-        np.zeros((1, 1), i8), table(1, UNIT), np.zeros((1, 1), i8), np.zeros((1, 1), i8), np.zeros((1, 1), i8),
-        np.zeros((1, 1), np.uint8), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), np.zeros((1, 1), i8),
-        np.zeros((1, 1), i8),
+        table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
+        _m, np.zeros((1, 1), np.uint8), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), _m, _m,
     )
 )  # fmt: skip
 PROGRAM = typeof(

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
-from gpusim.errors import PolicyError
+
+# Share of the memory that one answer is to free, at least.
+BATCH = 1 / 16
+
+# Facts that are a column of the units' table; the others follow from several (contract.FACTS).
+COLUMNS = {
+    "size": "size", "last_use": "last", "next_use": "next", "uses": "uses", "arrived": "arrived", "born": "born",
+}  # fmt: skip
 
 if TYPE_CHECKING:
     from gpusim.engine.simulate import Simulation
@@ -20,6 +27,7 @@ class Asking:
         self.simulation = simulation
         self.policy = simulation.evict
         self.ask = self.policy.new_ask()
+        self.sizes = simulation.island.units["size"].copy()
         self.ask.start(len(simulation.island.units), simulation.machine.capacity, seed)
 
     def tell(self) -> None:
@@ -32,7 +40,11 @@ class Asking:
             c["notes"] = 0
 
     def answer(self) -> bool:
-        """Ask for victims; False when the policy has none, which is out of memory."""
+        """Ask for victims; False when the policy has none, which is out of memory.
+
+        The policy is asked for more than the request (BATCH of the memory), so that it is asked seldom; what the island
+        does not need now it takes later, unless the unit has been used in between.
+        """
         self.tell()
         island = self.simulation.island
         c, units = island.control[0], island.units
@@ -41,35 +53,32 @@ class Asking:
         candidates = np.sort(resident[locked[resident] == 0])
         if not len(candidates):
             return False
-        facts = self.facts(candidates)
-        victims = self.ask.victims(int(c["request_bytes"]), locked, units["size"], candidates, facts)
-        for u in victims:
-            if not 0 <= u < len(units) or units["slot"][u] < 0 or locked[u]:
-                raise PolicyError(f"policy '{self.policy.name}' chose unit {u}, which may not leave", self.policy.entry.where)
+        need = max(int(c["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
+        victims = np.array(self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates)), np.int64)
+        if len(victims):
+            wrong = (victims < 0) | (victims >= len(units))
+            if not wrong.any():
+                wrong = (units["slot"][victims] < 0) | (locked[victims] != 0)
+            if wrong.any():
+                raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
         island.lists[VICTIMS, : len(victims)] = victims
-        c["asked"], c["asked_at"] = len(victims), 0
-        return bool(victims)
+        c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
+        return bool(len(victims))
 
     def facts(self, candidates: Any) -> dict[str, Any]:
         """Whole columns of the facts that the policy reads, one row per candidate; see contract.FACTS."""
-        island, wanted = self.simulation.island, self.ask.facts
-        c = island.control[0]
-        if not wanted:
-            return {}
-        unit = island.units[candidates]
-        queue = island.queues
-        q_in, q_out = queue[int(c["q_in"])], queue[int(c["q_out"])]
-        dirty = (unit["host_copy"] == 0).astype(np.float64)
-        columns = {
-            "size": lambda: unit["size"].astype(np.float64),
-            "last_use": lambda: unit["last"],
-            "next_use": lambda: unit["next"],
-            "uses": lambda: unit["uses"].astype(np.float64),
-            "reload_ns": lambda: q_in["latency"] + unit["size"] / q_in["rate"],
-            "evict_ns": lambda: dirty * (q_out["latency"] + unit["size"] / q_out["rate"]),
-            "dirty": lambda: dirty,
-            "arrived": lambda: unit["arrived"],
-            "born": lambda: unit["born"],
-            "now": lambda: np.full(len(unit), c["program"]),
-        }
-        return {name: columns[name]() for name in wanted}
+        return {name: self._fact(name, candidates) for name in self.ask.facts}
+
+    def _fact(self, name: str, candidates: Any) -> Any:
+        island = self.simulation.island
+        c, units, queues = island.control[0], island.units, island.queues
+        if name in COLUMNS:
+            return units[COLUMNS[name]][candidates].astype(np.float64)
+        if name == "now":
+            return np.full(len(candidates), c["program"])
+        dirty = (units["host_copy"][candidates] == 0).astype(np.float64)
+        if name == "dirty":
+            return dirty
+        queue = queues[int(c["q_in"] if name == "reload_ns" else c["q_out"])]
+        time = queue["latency"] + units["size"][candidates] / queue["rate"]
+        return time if name == "reload_ns" else dirty * time

@@ -116,6 +116,8 @@ class ObjectAsk:
         for k, u, s in zip(kind.tolist(), unit.tolist(), size.tolist(), strict=True):
             if k in (EVICTED, FREED) and not resident[u]:
                 continue  # chosen by this policy, and told at once
+            if k == TOUCH and not resident[u]:
+                k = INSERT  # chosen by this policy, but used before it had to leave
             resident[u] = k in (INSERT, TOUCH)
             function = self._verbs[k]
             if function is not None:
