@@ -200,5 +200,5 @@ def test_doubts_name_wrong_and_unchecked_runs():
 
 
 def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(ResultError, match="report.md: cannot write"):
+    with pytest.raises(ResultError, match=r"report\.md: cannot write"):
         write_report(tmp_path / "missing", sweep())
