@@ -8,7 +8,14 @@ import numpy as np
 from numba import config
 
 
+class Row(np.record):
+    """A row of an interpreted table: its fields go before numpy's own attributes, `size`, `data` and `base` are both."""
+
+    def __getattribute__(self, name: str) -> Any:
+        fields = np.void.__getattribute__(self, "dtype").fields
+        return self[name] if name in fields else super().__getattribute__(name)
+
+
 def table(rows: int, dtype: np.dtype[Any]) -> Any:
-    """A zeroed table of `rows` records.  Without numba's compiler, rows need numpy's record class for field access by name."""
-    array = np.zeros(rows, dtype)
-    return array.view(np.recarray) if config.DISABLE_JIT else array
+    """A zeroed table of `rows` records; without numba's compiler, of `Row`s."""
+    return np.zeros(rows, np.dtype((Row, dtype)) if config.DISABLE_JIT else dtype)

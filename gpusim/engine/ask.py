@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
+from gpusim.units import show_bytes
 
 # Share of the memory that one answer is to free, at least.
 BATCH = 1 / 16
@@ -40,7 +41,7 @@ class Asking:
             c["notes"] = 0
 
     def answer(self) -> bool:
-        """Ask for victims; False when the policy has none, which is out of memory.
+        """Ask for victims; False when nothing may leave, which is out of memory.
 
         The policy is asked for more than the request (BATCH of the memory), so that it is asked seldom; what the island
         does not need now it takes later, unless the unit has been used in between.
@@ -62,8 +63,11 @@ class Asking:
             if wrong.any():
                 raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
         island.lists[VICTIMS, : len(victims)] = victims
+        else:
+            request = show_bytes(int(c["request_bytes"]))
+            raise self.policy.error(f"named no victim for {request} although {len(candidates)} units may leave")
         c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
-        return bool(len(victims))
+        return True
 
     def facts(self, candidates: Any) -> dict[str, Any]:
         """Whole columns of the facts that the policy reads, one row per candidate; see contract.FACTS."""
