@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
+from gpusim.core.residency import LOCKED, RESIDENTS
 from gpusim.units import show_bytes
 
 # Share of the memory that one answer is to free, at least.
@@ -56,16 +56,14 @@ class Asking:
             return False
         need = max(int(c["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
         victims = np.array(self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates)), np.int64)
-        if len(victims):
-            wrong = (victims < 0) | (victims >= len(units))
-            if not wrong.any():
-                wrong = (units["slot"][victims] < 0) | (locked[victims] != 0)
-            if wrong.any():
-                raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
-        island.lists[VICTIMS, : len(victims)] = victims
-        else:
+        if not len(victims):
             request = show_bytes(int(c["request_bytes"]))
             raise self.policy.error(f"named no victim for {request} although {len(candidates)} units may leave")
+        wrong = (victims < 0) | (victims >= len(units))
+        if not wrong.any():
+            wrong = (units["slot"][victims] < 0) | (locked[victims] != 0)
+        if wrong.any():
+            raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
         c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
         return True
 
