@@ -56,16 +56,22 @@ class Link:
     def __init__(self, env: simpy.Environment, rates: tuple[float, float], both: float) -> None:
         self.env, self.own, self.both = env, rates, both
         self.flows: dict[int, list[Any]] = {}  # direction -> [bytes left, rate, event]
-        self.time, self.version = 0.0, 0
+        self.tick, self.time = 0, 0.0  # the fluid has run until `time` ns after `tick`: a sum would lose digits in an hour
+        self.version = 0
 
     def transfer(self, direction: int, size: int) -> simpy.Event:
         self.complete()
-        self.settle(float(self.env.now))
+        self.settle(float(self.env.now - self.tick))
+        self.rebase()
         done = self.env.event()
         self.flows[direction] = [float(size), 0.0, done]
         self.share()
         self.plan()
         return done
+
+    def rebase(self) -> None:
+        self.time -= self.env.now - self.tick
+        self.tick = self.env.now
 
     def share(self) -> None:
         if len(self.flows) == 1:
@@ -89,7 +95,7 @@ class Link:
 
     def complete(self) -> None:
         """Flows that have ended by now end, at their exact times."""
-        while (end := self.first_end()) <= self.env.now + INSTANT:
+        while (end := self.first_end()) <= self.env.now - self.tick + INSTANT:
             self.settle(end)
             for direction, (left, rate, done) in list(self.flows.items()):
                 if left <= rate * INSTANT:
@@ -100,10 +106,10 @@ class Link:
 
     def plan(self) -> None:
         self.version += 1
+        self.rebase()
         end = self.first_end()
         if end < math.inf:
-            tick = max(math.ceil(end - INSTANT), self.env.now)
-            self.env.timeout(tick - self.env.now).callbacks.append(partial(self.wake, self.version))
+            self.env.timeout(max(math.ceil(end - INSTANT), 0)).callbacks.append(partial(self.wake, self.version))
 
     def wake(self, version: int, _event: simpy.Event) -> None:
         if version == self.version:

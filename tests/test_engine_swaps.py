@@ -10,8 +10,9 @@ from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls
 from gpusim.core import log, state
 
 
-def three_tensors_in_two_blocks() -> Steps:
+def three_tensors_in_two_blocks(begin_at: int = 0) -> Steps:
     steps = Steps()
+    steps.until(begin_at)
     a, b = steps.alloc(), steps.alloc()
     steps.kernel(1000, writes=(a,))
     steps.kernel(1000, writes=(b,))
@@ -40,6 +41,17 @@ def test_a_swap_is_worked_out_to_the_nanosecond() -> None:
     assert stalls(result) == {"swap_out": 1280 + 1780, "swap_in": 2024}
     assert result.metrics["stall_ns"] == result.metrics["makespan_ns"] - result.metrics["compute_busy_ns"]
     assert [result.metrics[k] for k in ("h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs")] == [BLOCK, 2 * BLOCK, 1, 2]
+
+
+def test_copies_keep_time_after_a_year() -> None:
+    """A simulation that begins late gives the same times, later: no float counts all the nanoseconds so far."""
+    late, rates = 365 * 86_400 * 10**9, {"link.h2d": 3e9, "link.d2h": 7e9, "link.both": 8e9}
+    found = []
+    for begin_at in (0, late):
+        steps = three_tensors_in_two_blocks(begin_at)
+        found.append(spans(play(steps, rates, blocks=2)))
+    assert found[0]["out"][0] == (1000, 1000 + 1000 + 1463)  # 10240 / 7 = 1462.86
+    assert {k: [(a - late, b - late) for a, b in v] for k, v in found[1].items()} == found[0]
 
 
 def test_each_copy_costs_the_host_a_submission() -> None:
