@@ -34,20 +34,20 @@ def alternating(first_written: bool = False) -> Workload:
 
 
 def test_two_tensors_and_room_for_one_and_a_half() -> None:
-    """Both came with data, half of b does not fit.  b is used second: its half comes in, b is needed last, so half of b
-    goes again, a is still whole, and the half of b comes in once more: twice half a block.
+    """Both came with data, half of b does not fit.  From b's first use on, each use finds half of its tensor pushed out by
+    the use before, which needed all of the other: three times half a block.
     """
-    assert swap_in_bound(alternating(), BLOCK * 3 // 2) == BLOCK
+    assert swap_in_bound(alternating(), BLOCK * 3 // 2) == 3 * BLOCK // 2
 
 
 def test_bytes_that_were_never_there_are_not_brought_in() -> None:
-    """Both are written first: at b's writing half a block must be out, of b, which is used later; it returns once."""
-    assert swap_in_bound(alternating(first_written=True), BLOCK * 3 // 2) == BLOCK // 2
+    """Both are written first, which brings nothing in; the two uses after that find half of their tensor gone."""
+    assert swap_in_bound(alternating(first_written=True), BLOCK * 3 // 2) == BLOCK
 
 
-def test_bytes_may_pass_through() -> None:
-    """Room for one block: a stays where it is while b's bytes come and go one by one, twice."""
-    assert swap_in_bound(alternating(), BLOCK) == 2 * BLOCK
+def test_what_an_operator_uses_must_be_there_together() -> None:
+    """Room for one block: b's first use pushes all of a out, a's second all of b, and so on: three blocks come in."""
+    assert swap_in_bound(alternating(), BLOCK) == 3 * BLOCK
 
 
 @pytest.mark.parametrize(("freed", "bound"), [(True, 0), (False, BLOCK)])

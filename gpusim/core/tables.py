@@ -8,7 +8,7 @@ import numpy as np
 from numba import config
 
 
-class Row(np.record):
+class Row(np.record):  # type: ignore[misc]
     """A row of an interpreted table: its fields go before numpy's own attributes, `size`, `data` and `base` are both."""
 
     def __getattribute__(self, name: str) -> Any:
