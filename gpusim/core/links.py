@@ -71,7 +71,7 @@ def share(isl: Island, prog: Program) -> None:
 
 @kernel
 def first_end(isl: Island) -> float:
-    """The exact time at which the next flow ends, ns; infinite without flows."""
+    """The exact time at which the next flow ends, ns after fluid_base; infinite without flows."""
     c = isl.control[0]
     end = math.inf
     for f in range(c.flows):
@@ -81,7 +81,7 @@ def first_end(isl: Island) -> float:
 
 @kernel
 def advance(isl: Island, time: float) -> None:
-    """Let all flows run up to `time`, ns."""
+    """Let all flows run up to `time`, ns after fluid_base."""
     c = isl.control[0]
     step = time - c.fluid_time
     if step > 0.0:
@@ -96,18 +96,21 @@ def reschedule(isl: Island, prog: Program) -> None:
     """Share the links anew and note the tick that will see the next end."""
     c = isl.control[0]
     c.reshare = 0
+    # Count from the present tick: a float of all the time so far would lose its digits within the hour.
+    c.fluid_time -= c.now - c.fluid_base
+    c.fluid_base = c.now
     c.fluid_tick = NEVER
     if c.flows > 0:
         share(isl, prog)
-        c.fluid_tick = max(math.ceil(first_end(isl) - SAME_INSTANT), c.now)
+        c.fluid_tick = c.now + max(math.ceil(first_end(isl) - SAME_INSTANT), 0)
 
 
 @kernel
 def begin(isl: Island, activity: int, queue: int, size: float, cap: float) -> None:
     """A copy starts to move `size` bytes now; the loop reschedules."""
     c = isl.control[0]
-    advance(isl, float(c.now))
-    c.fluid_time = float(c.now)
+    advance(isl, float(c.now - c.fluid_base))
+    c.fluid_time = float(c.now - c.fluid_base)
     x = isl.flow[c.flows]
     c.flows += 1
     x.activity, x.queue, x.remaining, x.cap = activity, queue, size, cap
@@ -122,16 +125,16 @@ def take_ended(isl: Island) -> int:
     """
     c = isl.control[0]
     advance(isl, first_end(isl))
-    ended, others = -1, 0
+    ended, others, least = -1, 0, math.inf
     for f in range(c.flows):
         x = isl.flow[f]
-        if x.remaining <= x.rate * SAME_INSTANT:
-            if ended < 0:
-                ended = f
-            else:
-                others = 1
+        left = x.remaining / x.rate
+        if left <= SAME_INSTANT:
+            others += 1
+        if left < least:
+            ended, least = f, left
     activity = isl.flow[ended].activity
     c.flows -= 1
     isl.flow[ended] = isl.flow[c.flows]
-    c.reshare = 1 - others
+    c.reshare = others <= 1
     return activity

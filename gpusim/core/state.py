@@ -76,7 +76,7 @@ EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 
 CONTROL = record(
     [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
-     ("fluid_time", f8), ("fluid_tick", i8), ("flows", i8),
+     ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
      ("reshare", i8),      # the set of flows has changed
      ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
