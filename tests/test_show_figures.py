@@ -133,6 +133,56 @@ def test_without_a_number_bars_are_sorted_and_failures_last():
     assert found(figure, "failed:random") and "out of memory" in words(figure)
 
 
+def test_long_names_stand_once_in_one_order_for_all_panels():
+    speed = {"best_fit": 1.2, "pytorch(paged=1)": 1.1, "size_classes": 1.4}
+    runs = [
+        run(place=p, evict=e, profile=m, slowdown=v + (e == "lru"))
+        for m in "AB"
+        for p, v in speed.items()
+        for e in ("lru", "arc")
+    ]
+    left, right = figures.draw("policy_comparison", runs).axes
+    assert [t.get_text() for t in left.get_yticklabels()][:2] == ["pytorch(paged=1) + arc", "best_fit + arc"]
+    assert (
+        [p.get_width() for p in left.patches]
+        == [p.get_width() for p in right.patches]
+        == sorted(p.get_width() for p in left.patches)
+    )
+    assert not right.yaxis.get_tick_params()["labelleft"]
+
+
+def test_the_memory_that_comes_with_a_machine_is_no_axis():
+    runs = [run(profile=m, memory=size * GIB, slowdown=s) for m, size, s in (("A", 8, 2.0), ("B", 16, 1.5))]
+    assert found(figures.draw("policy_comparison", runs), "bar:B")
+
+
+def test_programs_are_compared_machine_by_machine():
+    runs = [run(profile=m, trace=t, memory=size * GIB) for m in "AB" for t in ("swap", "redo") for size in (4, 8)]
+    figure = figures.draw("policy_comparison", runs)
+    assert [a.get_title(loc="left") for a in figure.axes] == ["A", "B"]
+    assert len(found(figure, "line:swap")) == len(found(figure, "line:redo")) == 2
+    assert not found(figure, "bound:no limit")  # each program has its own
+
+
+def test_runs_of_very_different_length_have_their_own_axes_of_time():
+    def ends(slowdown):
+        figure = figures.draw("memory_over_time", [run(slowdown=1.0), run("fifo", slowdown=slowdown)])
+        return [round(a.get_xlim()[1]) for a in figure.axes], " ".join(words(figure))
+
+    assert ends(2.0)[0] == [204, 204] and ends(5.0)[0] == [102, 510]  # ms
+    assert "own axis of time" in ends(5.0)[1] and "own axis of time" not in ends(2.0)[1]
+
+
+def test_all_formats_have_one_layout(tmp_path):
+    figure = figures.draw("traffic", sweep()[:3])
+    before = figure.axes[0].get_position().bounds
+    figures.save(figure, tmp_path / "a", ("svg",))
+    after = figure.axes[0].get_position().bounds
+    figures.save(figure, tmp_path / "a", ("png", "pdf"))
+    assert before != after == figure.axes[0].get_position().bounds
+    assert figure.dpi == 150 and "<svg" in (tmp_path / "a.svg").read_text()
+
+
 def test_other_axes_become_panels_and_machines_alone_are_compared_by_makespan():
     figure = figures.draw("policy_comparison", sweep(profile="A100") + sweep(profile="GH200"))
     assert [a.get_title(loc="left") for a in figure.axes] == ["A100", "GH200"]

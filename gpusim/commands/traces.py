@@ -13,9 +13,7 @@ from gpusim.commands.output import emit, emit_json
 MOST_ROWS = 12  # of a table of phases or operators
 
 
-def import_file(
-    file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, json: bool
-) -> None:
+def import_file(file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, json: bool) -> None:
     """A recording as a trace beside it, or at `out`; what the importer doubts goes to stderr."""
     from gpusim.trace.files import save_trace
     from gpusim.trace.importers import import_trace

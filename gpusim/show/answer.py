@@ -76,7 +76,11 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
     sentences = [_verdict(hardest, metric), _against_oracle(hardest, metric)]
     sentences.append(_along([p for p in decided if p.panel == hardest.panel], hardest))
     sentences.append(_elsewhere(decided, hardest))
-    sentences.append(_failures(places))
+    failures = _failures(places)
+    if failures and hardest.along and layout(results).lines == ("place",):  # of an allocator one asks first what fits
+        sentences.insert(0, failures)
+    else:
+        sentences.append(failures)
     said = ""
     for sentence in filter(None, sentences):
         if not most or not said or len(said) + len(sentence) < most:

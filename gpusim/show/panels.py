@@ -38,10 +38,24 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
+LONG = 24  # characters of a label from which a legend beside several panels would take too much of their width
+
+
 def legend(axes: Sequence[Axes], handles: Sequence[Artist], title: str = "", oracle: bool = False) -> None:
-    """The legend beside the top right panel, where it covers no data."""
-    corner = axes[min(len(axes), shape(len(axes))[1]) - 1]
+    """The legend beside the top right panel, where it covers no data; below the panels when its labels are long."""
     note = f"{ORACLE} reads the future" if oracle else ""
+    longest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    figure = axes[0].get_figure(root=True)
+    if figure is not None and len(axes) > 1 and longest > LONG:
+        rows = math.ceil(len(handles) / (columns := 3 if longest <= 36 else 2))
+        figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + 0.2 * rows)
+        made = figure.legend(
+            handles=list(handles), loc="outside lower left", ncols=columns, alignment="left",
+            title=", ".join(t for t in (title, note) if t), columnspacing=1.6,
+        )  # fmt: skip
+        made.get_title().set_color(INK)
+        return
+    corner = axes[min(len(axes), shape(len(axes))[1]) - 1]
     made = corner.legend(
         handles=list(handles), loc="upper left", bbox_to_anchor=(1.02, 1.02), borderaxespad=0, alignment="left",
         title="\n".join(t for t in (title, note) if t), labelspacing=0.55, borderpad=0.2,

@@ -139,27 +139,28 @@ def looks(names: Iterable[str], oracles: Iterable[str] = ()) -> dict[str, Look]:
     future = set(oracles)
     given: dict[str, Look] = {}
     taken: set[tuple[str, str]] = set()
+    used: set[str] = set()  # colours
     # Built-in names first, then in alphabetical order: the look does not depend on the order of the runs.
     for name in sorted(set(names), key=lambda n: (n not in _KNOWN, n)):
         look = _preferred(name)
-        start = zlib.crc32(name.encode()) % len(_SPARE)
-        for k in range(len(_SPARE)):
-            if (look.colour, look.marker) not in taken:
-                break
-            look = _SPARE[(start + k) % len(_SPARE)]
+        if look is None or (look.colour, look.marker) in taken:
+            start = zlib.crc32(name.encode()) % len(_SPARE)
+            spare = [s for s in (*_SPARE[start:], *_SPARE[:start]) if (s.colour, s.marker) not in taken]
+            look = next((s for s in spare if s.colour not in used), (spare or _SPARE)[0])
         taken.add((look.colour, look.marker))
+        used.add(look.colour)
         given[name] = Look(look.colour, look.marker, name in future)
     return given
 
 
-def _preferred(name: str) -> Look:
+def _preferred(name: str) -> Look | None:
     """The look that a name gets when no other has it: a built-in policy's also with parameters, "arc(p=2)"."""
     first, *others = (part.split("(")[0].strip() for part in name.split("+"))
     if first in _KNOWN and not others:
         return _KNOWN[first]
-    if first in _KNOWN and others[0] in _KNOWN:
+    if first in _KNOWN and len(others) == 1 and others[0] in _KNOWN:
         return Look(_KNOWN[first].colour, _KNOWN[others[0]].marker)
-    return _SPARE[zlib.crc32(name.encode()) % len(_SPARE)]
+    return None
 
 
 def styled(draw: Callable[P, R]) -> Callable[P, R]:

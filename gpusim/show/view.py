@@ -26,7 +26,7 @@ TIE = 0.01  # two numbers within 1 % are a tie
 def varying(results: Sequence[Result]) -> list[str]:
     """The keys of `spec` in which the results differ, in order of appearance; neither derived keys nor the seed.
 
-    Memory written as a share hides the bytes that follow from it; a machine hides the host memory that it comes with.
+    Memory written as a share hides the bytes that follow from it; a machine hides the memory that it comes with.
     """
     keys = [key for key in dict.fromkeys(key for r in results for key in r.spec) if key not in _DERIVED | {_REPEAT}]
     differ = [key for key in keys if len({text(key, r.spec.get(key)) for r in results}) > 1]
@@ -35,6 +35,9 @@ def varying(results: Sequence[Result]) -> list[str]:
         hidden.add("memory")
     elif "memory" in keys:
         hidden.add("memory_share")
+        of_machine = {(str(r.spec.get("profile")), r.spec.get("memory")) for r in results}
+        if len(of_machine) == len({machine for machine, _ in of_machine}) > 1:
+            hidden.add("memory")
     if "profile" in differ or "host_memory" in differ:
         hidden.add("host_capacity")
     return [key for key in differ if key not in hidden]
@@ -58,8 +61,8 @@ def layout(results: Sequence[Result]) -> Layout:
     # A share outranks bytes, memory outranks the rest.
     numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
     across = numbers[0] if numbers else ""
-    if not lines:  # nothing but programs or machines differ: they are what is compared
-        lines = tuple([key for key in others if key != across][:1])
+    if not lines:  # nothing but programs or machines differ: programs are compared, on each machine, or else machines
+        lines = tuple(sorted((key for key in others if key != across), key=lambda key: key != "trace")[:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
 
 

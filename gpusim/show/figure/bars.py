@@ -17,29 +17,38 @@ from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, SOFT, Look, canvas, lo
 from gpusim.show.view import POLICIES, Layout, ending, human, main_unit, value
 
 LOOK = Look(BLUE, "o")
+LONG = 14  # characters of a label from which it stands only once, left of all panels
 LEAST_ROWS = 5  # a panel with fewer bars leaves room instead of fattening them
 
 
 def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
-    """One panel per entry, best bar on top; a ratio has one scale in all panels."""
+    """One panel per entry, best bar on top; a ratio has one scale in all panels.
+
+    Names too long to stand beside every panel stand once per row of panels: then one order, that of the means over the
+    panels, holds for all.
+    """
     everything = [r for runs in panels.values() for r in runs]
     future = oracles(everything, plan.lines)
     look = looks(by_line(everything, plan.lines), future)
-    if not set(plan.lines) & set(POLICIES) and plan.lines:  # machines and programs have no colour of their own
+    # Machines, programs and combinations of many policies have no colour of their own; their names stand beside the bars.
+    if plan.lines and (not set(plan.lines) & set(POLICIES) or len(plan.lines) > 2):
         look = {name: replace(LOOK, dashed=name in future) for name in look}
     rows, columns = shape(len(panels))
     most = max(LEAST_ROWS, *(len(by_line(runs, plan.lines)) for runs in panels.values()))
     figure = canvas(height=max(HEIGHT, rows * (0.24 * most + 0.6) + 0.9))
     shared = declared(metric).unit == "1"
-    axes = grid(figure, len(panels), sharex=shared)
+    sign = -1.0 if declared(metric).better == "higher" else 1.0
+    once = _common(panels, plan, metric, sign) if columns > 1 and max(map(len, look)) > LONG else None
+    axes = grid(figure, len(panels), sharex=shared, sharey=once is not None)
     found = [v for r in everything if (v := value(r, metric)) is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
     for i, (panel, (title, runs)) in enumerate(zip(axes, panels.items(), strict=True)):
         lines = by_line(runs, plan.lines)
         means = {name: mean(there, metric) for name, there in lines.items()}
-        sign = -1.0 if declared(metric).better == "higher" else 1.0
-        order = sorted((m is None, sign * (m or 0.0), name) for name, m in means.items())
-        for y, (_, _, name) in enumerate(order):
+        order = once or sorted(means, key=lambda n: (means[n] is None, sign * (means[n] or 0.0), n))
+        for y, name in enumerate(order):
+            if name not in lines:
+                continue
             how = next((e for r in lines[name] if (e := ending(r))), "")
             _bar(panel, y, name, means[name], divisor, metric, look[name], how)
             free = mean(lines[name], "bound_no_limit_ns") if metric == "makespan_ns" else None
@@ -49,7 +58,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
         if metric == "slowdown":
             panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
         panel.set_title(title)
-        panel.set_yticks(range(len(order)), [starred(n, n in future) for _, _, n in order])
+        panel.set_yticks(range(len(order)), [starred(n, n in future) for n in order])
         panel.set_ylim(max(len(order), LEAST_ROWS) - 0.4, -0.6)
         panel.grid(axis="y", visible=False)
         panel.grid(axis="x", visible=True)
@@ -61,6 +70,19 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
         if i + columns >= len(axes):
             panel.set_xlabel(label if columns == 1 else label.split("  ")[0])
     return figure
+
+
+def _common(panels: dict[str, list[Result]], plan: Layout, metric: str, sign: float) -> list[str]:
+    """Names in one order for all panels: by how many panels they fail in, then by their mean distance from the best."""
+    failed: dict[str, int] = {}
+    distance: dict[str, float] = {}
+    for runs in panels.values():
+        means = {name: mean(there, metric) for name, there in by_line(runs, plan.lines).items()}
+        best = min((sign * m for m in means.values() if m is not None), default=0.0)
+        for name, m in means.items():
+            failed[name] = failed.get(name, 0) + (m is None)
+            distance[name] = distance.get(name, 0.0) + ((sign * m - best) / abs(best) if m is not None and best else 0.0)
+    return sorted(failed, key=lambda name: (failed[name], distance[name], name))
 
 
 def _bar(panel: Axes, y: int, name: str, mean: float | None, divisor: float, metric: str, look: Look, how: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,13 +14,12 @@ from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
 from gpusim.show.panels import failed_band, grid, legend, shape
-from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
-from gpusim.show.view import Layout, ending, kind_of, line_name, main_unit, number, scale, value
+from gpusim.show.style import BLACK, SOFT, Look, canvas, looks
+from gpusim.show.view import ORACLE, POLICIES, Layout, ending, kind_of, line_name, main_unit, number, scale, value
 
 MOST_TICKS = 8
 CROWDED = 0.07  # gaps of less than this share of the axis are too narrow for a label each
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
-_POINTS: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8, "va": "top"}
 
 
 def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
@@ -54,14 +52,17 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
             handles.setdefault(name, line)
             _spread(panel, at, metric, divisor, look[name])
             line.set_label(starred(name, name in future))
-        _bounds(panel, runs, x_of, metric, divisor, bool(future))
+        if metric == "slowdown" or set(plan.lines) & set(POLICIES):  # else each line has a reference of its own
+            _no_limit(panel, runs, metric, divisor)
+            if not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
+                handles[ORACLE] = oracle
         _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())})
     for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
         _limits(group, metric, logarithmic)
         if any(there):
             failed_band(group, there, "out of\nmemory" if _all_oom(everything) else "failed")
     _outer_labels(axes, label)
-    legend(axes, list(handles.values()), kind_of(plan.lines), bool(future))
+    legend(axes, list(handles.values()), kind_of(plan.lines), bool(future) or ORACLE in handles)
     return figure
 
 
@@ -98,29 +99,35 @@ def _spread(panel: Axes, at: dict[float, list[Result]], metric: str, divisor: fl
         panel.fill_between(columns[0], columns[1], columns[2], color=look.colour, alpha=0.18, lw=0)
 
 
-def _bounds(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float, has_oracle: bool) -> None:
-    """The run without limit, and oracle eviction where no line of the figure is an oracle already."""
+def _no_limit(panel: Axes, runs: list[Result], metric: str, divisor: float) -> None:
+    """The run that has no memory limit, as a level."""
     if metric not in ("slowdown", "makespan_ns"):
         return
     free = min((b for r in runs if (b := value(r, "bound_no_limit_ns")) is not None), default=None)
     floor = 1.0 if metric == "slowdown" else free / divisor if free else None
     if floor is not None:
         panel.axhline(floor, color=SOFT, lw=0.9, zorder=1, gid="bound:no limit")
-        edge: Any = panel.get_yaxis_transform()
-        panel.annotate("no memory limit", (1, floor), (-2, -3), ha="right", color=SOFT, xycoords=edge, **_POINTS)
-    if has_oracle:
-        return
+        panel.annotate("no memory limit", (1, floor), (-2, -3), ha="right", va="top", color=SOFT, fontsize=8,
+                       xycoords=panel.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
+
+
+def _oracle(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float) -> Line2D | None:
+    """Oracle eviction, where no line of the figure is an oracle already and something is evicted at all."""
+    if metric not in ("slowdown", "makespan_ns") or all(r.spec.get("evict") in (None, "none") for r in runs):
+        return None
     least: dict[float, float] = {}
     for r in runs:
-        bound = value(r, "over_oracle")
+        over = value(r, "over_oracle")
         mine = value(r, metric)
-        if bound and mine is not None:  # the run's own metric over its distance from the oracle is the oracle's metric
-            y = mine / divisor / bound
+        if over and mine is not None:  # the run's own metric over its distance from the oracle is the oracle's metric
+            y = mine / divisor / over
             least[x_of[id(r)]] = min(y, least.get(x_of[id(r)], y))
-    if least:
-        x = sorted(least)
-        panel.plot(x, [least[v] for v in x], "--", color=BLACK, lw=1.1, gid="bound:oracle", zorder=2)
-        panel.annotate("oracle eviction *", (x[0], least[x[0]]), (4, -3), color=INK, **_POINTS)
+    if not least:
+        return None
+    x = sorted(least)
+    (line,) = panel.plot(x, [least[v] for v in x], "--", color=BLACK, lw=1.1, gid="bound:oracle", zorder=2)
+    line.set_label(f"oracle eviction {ORACLE}")
+    return line
 
 
 def _positions(values: set[float]) -> dict[float, float]:
@@ -171,7 +178,7 @@ def _limits(panels: Sequence[Axes], metric: str, logarithmic: bool) -> None:
         panel.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.6g}"))
     low, high = panels[0].get_ylim()
     if metric == "slowdown":
-        low = min(low, 0.86 if logarithmic else 1 - 0.09 * ((high - 1) or 1))
+        low = min(low, high**-0.09 if logarithmic else 1 - 0.09 * ((high - 1) or 1))
     elif not logarithmic:
         low = 0.0
     for panel in panels:

@@ -19,7 +19,8 @@ from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas,
 from gpusim.show.view import ending, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
-MOST = 6
+MOST = 9
+APART = 3.0  # slowest over fastest run from which each has its own axis of time
 Phases = Sequence[tuple[float, float, str]]  # start ns, end ns, name
 
 
@@ -34,16 +35,20 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     shown, note = pick(known, MOST)
     keys = varying(shown)
     figure = canvas(shape(len(shown))[0])
-    axes = grid(figure, len(shown), sharex=True, sharey=True)
+    ends = [_end(r) for r in shown if r.finished] or [_end(r) for r in shown]
     last = max(_end(r) for r in shown)
+    # What is filled when is told by the shape: a run that is many times faster than another would be a mere line.
+    together = last <= APART * min(ends)
+    axes = grid(figure, len(shown), sharex=together, sharey=True)
     top = max(max(_capacity(r) or 0, _highest(r)) for r in shown)
     (per_time, time_unit), (per_byte, byte_unit) = scale("ns", last), scale("B", top)
     index = {id(r): i for i, r in enumerate(results)}
     for panel, run in zip(axes, shown, strict=True):
-        _panel(panel, run, last / per_time, per_time, per_byte)
+        end = last if together else _end(run)
+        _panel(panel, run, end / per_time, per_time, per_byte)
+        panel.set_xlim(0, end / per_time * 1.02)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
         panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
-    axes[0].set_xlim(0, last / per_time * 1.02)
     axes[0].set_ylim(0, top / per_byte * 1.10)
     _, columns = shape(len(axes))
     for i, panel in enumerate(axes):
@@ -59,6 +64,8 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
         handles.append(Line2D([], [], color=PINK, lw=1.5, ls="-.", label="swapped out"))
     if any(not r.finished for r in shown):
         handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
+    if not together:
+        note = f"{note} Each run has its own axis of time.".strip()
     headline(figure, question or "Does it fit, and what fills the memory?", _answer(shown, keys), note, handles)
     return figure
 
