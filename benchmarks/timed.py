@@ -227,8 +227,15 @@ def replay_file(path: str) -> dict[str, float]:
     make, work = timed(partial(bound, trace))
     seconds, result = whole(work, memory(work, 0.6), "next_k(k=4)")
     assert result.finished, result.failure
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return out | {"workload": make, "simulate": seconds, "events": trace.events, "peak_bytes": peak}
+    return out | {"workload": make, "simulate": seconds, "events": trace.events, "peak_bytes": peak_memory()}
+
+
+def peak_memory() -> int:
+    """Bytes of memory that this process held at most; on Linux ru_maxrss would count its parent's at the fork as well."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def growth(events: int) -> None:
