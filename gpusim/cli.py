@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 a bug, or a run of a grid that failed by one; 2 something 
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -27,14 +28,14 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key; a list (a,b) is an axis of the grid. Repeatable."),
 ]
-Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")]
+Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: beside what is read.")]
 
 
 @app.command()
 def run(
     experiment: Annotated[str, typer.Argument(help="An experiment's YAML file, or the name of a shipped one.")],
     overrides: Set = None,
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="The results folder; default: results/NAME.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
@@ -77,9 +78,16 @@ def validate(
 @app.command()
 def plot(
     folder: Annotated[Path, typer.Argument(help="A results folder.")],
-    figure: Annotated[list[str] | None, typer.Option("--figure", help="Only this one. Repeatable.")] = None,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            help="Only this one; default: those of the experiment. Repeatable. One of policy_comparison, memory_over_time, "
+            "time_breakdown, fragmentation, address_map, traffic.",
+        ),
+    ] = None,
     out: Out = None,
-    formats: Annotated[str, typer.Option("--format", help="Some of png,svg,pdf; default: all.")] = "png,svg,pdf",
+    formats: Annotated[str, typer.Option("--format", help="Some of png,svg,pdf.")] = "png,svg,pdf",
     json: Json = False,
 ) -> None:
     """Draw the figures of a results folder again."""
@@ -118,7 +126,7 @@ def import_(
         Path, typer.Argument(help="A recording: PyTorch snapshot, RMM log, minimalloc or plain CSV, recorder JSONL.")
     ],
     out: Out = None,
-    format: Annotated[str | None, typer.Option("--format", help="The recording's format, when it cannot be told.")] = None,
+    format: Annotated[str | None, typer.Option("--format", help="When it cannot be told: pytorch, pytorch-csv, recorder, rmm, minimalloc or csv.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
     device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
     json: Json = False,
@@ -171,7 +179,7 @@ def metrics(json: Json = False) -> None:
 @app.command()
 def schema(
     kind: Annotated[str, typer.Argument(help="experiment or profile")] = "experiment",
-    out: Out = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="A file to write; default: it is printed.")] = None,
 ) -> None:
     """Print the JSON Schema of experiments or profiles."""
     from gpusim.commands.catalogue import schema as verb
@@ -181,6 +189,8 @@ def schema(
 
 def main() -> None:
     """The `gpusim` script."""
+    # What imports make stays: to look through it for garbage takes a twentieth of the time of a short run.
+    gc.set_threshold(100_000)
     app()
 
 
