@@ -49,14 +49,15 @@ def draw(
     for name in names:
         if name not in figures.FIGURES:
             raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
-    results = load_folder(folder, log=MAP in names)
     target = out or folder / FIGURES
-    wanted = [name for name in figures.suitable(results) if name in names]
-    files = {name: [target / f"{name}.{form}" for form in formats] for name in wanted}
-    if new or not all(file.is_file() for made in files.values() for file in made):
-        categories = _categories(results, folder) if MAP in wanted else None
-        figures.draw_all(results, target, question, wanted, formats, categories)
-    return files
+    files = {name: [target / f"{name}.{form}" for form in formats] for name in figures.FIGURES if name in names}
+    there = {name for name, made in files.items() if not new and all(file.is_file() for file in made)}
+    results = load_folder(folder, log=MAP in files.keys() - there)  # logs are large: read only for the map that needs them
+    wanted = [name for name in figures.suitable(results) if name in files.keys() - there]
+    categories = _categories(results, folder) if MAP in wanted else None
+    shown = [name for name in files if name in there or name in wanted]
+    figures.draw_all(results, target, question if wanted[:1] == shown[:1] else "", wanted, formats, categories)
+    return {name: files[name] for name in shown}
 
 
 def _categories(results: Sequence[Result], folder: Path) -> dict[str, list[str]]:
