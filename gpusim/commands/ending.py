@@ -39,7 +39,7 @@ class Verbs(TyperGroup):
                 _say(f"{error.filename or 'input or output'}: {error.strerror or error}")
             raise typer.Exit(2) from None
         except MemoryError:
-            _say("this machine ran out of memory (try fewer --jobs)")
+            _say("this machine ran out of memory (a smaller input, or a run with fewer --jobs, needs less)")
             raise typer.Exit(2) from None
         except (typer.Exit, typer.Abort):
             raise

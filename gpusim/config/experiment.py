@@ -61,7 +61,8 @@ def _capacity(value: Any) -> Capacity:
         else:
             capacity = Capacity(bytes=int(parse(value, BYTES)))
     except UnitError as error:
-        raise UnitError(error.message, hint=f"{error.hint}; or '60 %' of the footprint, or 'capacity'") from None
+        other = "'60 %' of the footprint, or 'capacity'"
+        raise UnitError(error.message, hint=f"{error.hint}; or {other}" if error.hint else f"write a size, {other}") from None
     if not (capacity.bytes or capacity.fraction):
         raise UnitError(f"'{value}' leaves no memory at all")
     return capacity

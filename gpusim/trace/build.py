@@ -26,6 +26,7 @@ _FILL = {
     "written_bytes": 0,
     "duration": -1,
 }
+_BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
 
 
@@ -158,7 +159,7 @@ class TraceBuilder:
             ):
                 c[column].append(value)
         except (OverflowError, TypeError):
-            raise TraceError("a number does not fit 64 bits", self.where, "sizes are bytes, times are ns") from None
+            raise TraceError("a number does not fit 64 bits", self.where, _BYTES_AND_NS) from None
         self._lines.append(self.line)
 
     def alloc(self, size: int, category: str = "unknown", *, stream: int = 0, time: int = -1, addr: int = -1) -> int:
@@ -200,11 +201,14 @@ class TraceBuilder:
         c["op"].append(self.op_names(name))
         c["module"].append(-1 if module is None else self.modules(module))
         c["dtype"].append(-1 if dtype is None else self.dtypes(dtype))
-        c["flops"].append(flops)
-        c["read_bytes"].append(read_bytes)
-        c["written_bytes"].append(written_bytes)
-        c["duration"].append(duration)
         c["phase"].append(self._phase)
+        try:
+            c["flops"].append(flops)
+            c["read_bytes"].append(read_bytes)
+            c["written_bytes"].append(written_bytes)
+            c["duration"].append(duration)
+        except (OverflowError, TypeError):
+            raise TraceError(f"a number of operator '{name[:40]}' does not fit 64 bits", self.where, _BYTES_AND_NS) from None
         c["read_id"].extend(reads)
         c["write_id"].extend(writes)
         c["read_start"].append(len(c["read_id"]))

@@ -12,6 +12,7 @@ from gpusim.errors import TraceError
 from gpusim.trace.trace import ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 MAX_BYTES = 2**56  # one tensor, segment or access: 64 PiB, so that sums of a few thousand still fit int64
+MAX_FLOPS = 1e21  # of one operator: 30 years at a teraflop per second, which the clock can still count
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
@@ -75,7 +76,9 @@ class _Check:
             self.each(column, fine, f"but '{table}' has {len(names)} names", "indices count from 0")
         for column in ("time", "duration", "addr"):
             self.each(column, getattr(trace, column) >= -1, "which is negative", "-1 means not recorded")
-        self.each("flops", np.isfinite(trace.flops) & (trace.flops >= 0), "which no kernel computes", "0 when unknown")
+        if float(np.maximum(trace.duration, 0).sum(dtype=np.float64)) >= 2.0**60:
+            raise self.error("the operators' durations sum to more than 36 years, which overflows the clock", "times are ns")
+        self.each("flops", (trace.flops >= 0) & (trace.flops <= MAX_FLOPS), "which no kernel computes", "0 when unknown")
         self.each("stream", trace.stream >= 0, "which is negative", "streams count from 0, the default stream")
         timed = np.flatnonzero(trace.time >= 0)
         bad = _first(np.diff(trace.time[timed]) < 0)

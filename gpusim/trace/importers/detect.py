@@ -16,6 +16,7 @@ from gpusim.errors import TraceError, suggest
 from gpusim.trace.trace import Trace
 
 MAX_BYTES = 4 * 2**30  # of a recording once decompressed
+HEAD = 64 * 1024  # bytes by which a format is told
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Format:
 
     module: str
     help: str
-    looks_like: Callable[[bytes], bool]  # judged by the first 64 KiB
+    looks_like: Callable[[bytes], bool]  # judged by the first HEAD bytes
 
 
 def _first_line(head: bytes) -> str:
@@ -82,9 +83,9 @@ def import_trace(path: str | os.PathLike[str], format: str | None = None, **opti
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise TraceError(f"there is no trace format '{format}'", str(path), suggest(format, FORMATS))
-    data = read_bytes(path)
     if format is None:
-        format = _recognise(data, path)
+        format = _recognise(_read(path, HEAD), path)
+    data = read_bytes(path)
     reader = import_module(f"gpusim.trace.importers.{FORMATS[format].module}").read
     known = [p for p in inspect.signature(reader).parameters if p not in ("data", "path")]
     for option in options:
@@ -96,30 +97,40 @@ def import_trace(path: str | os.PathLike[str], format: str | None = None, **opti
 
 def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """The file's content, decompressed when it is gzip; refuses more than `max_bytes`."""
+    too_large = TraceError(
+        f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps"
+    )
+    if path.is_file() and path.stat().st_size > max_bytes:
+        raise too_large  # before its gigabytes are read
+    data = _read(path, max_bytes + 1)
+    if len(data) > max_bytes:
+        raise too_large
+    return data
+
+
+def _read(path: Path, count: int) -> bytes:
+    """The first `count` bytes of the file, decompressed when it is gzip."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             if packed:
                 with gzip.GzipFile(fileobj=raw) as file:
-                    data = file.read(max_bytes + 1)
+                    data = file.read(count)
             else:
-                data = raw.read(max_bytes + 1)
+                data = raw.read(count)
     except FileNotFoundError:
         raise TraceError("there is no such file", str(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise TraceError("the gzip data is cut short or damaged", str(path), "copy the file again") from None
     except OSError as error:
         raise TraceError(f"cannot read the file: {error.strerror or error}", str(path)) from None
-    if len(data) > max_bytes:
-        raise TraceError(f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps")
     if not data.strip():
         raise TraceError("the file is empty", str(path))
     return data
 
 
-def _recognise(data: bytes, path: Path) -> str:
-    head = data[: 64 * 1024]
+def _recognise(head: bytes, path: Path) -> str:
     for name, format in FORMATS.items():
         if format.looks_like(head):
             return name
@@ -128,5 +139,5 @@ def _recognise(data: bytes, path: Path) -> str:
     raise TraceError(
         "cannot tell which format this recording is in",
         str(path),
-        "name it with format=, one of: " + ", ".join(FORMATS),
+        "name it with --format, one of: " + ", ".join(FORMATS),
     )
