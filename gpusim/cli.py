@@ -28,7 +28,7 @@ Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key; a list (a,b) is an axis of the grid. Repeatable."),
 ]
-Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: beside what is read.")]
+Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: beside the input.")]
 
 
 @app.command()
@@ -126,7 +126,10 @@ def import_(
         Path, typer.Argument(help="A recording: PyTorch snapshot, RMM log, minimalloc or plain CSV, recorder JSONL.")
     ],
     out: Out = None,
-    format: Annotated[str | None, typer.Option("--format", help="When it cannot be told: pytorch, pytorch-csv, recorder, rmm, minimalloc or csv.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="When it cannot be told: pytorch, pytorch-csv, recorder, rmm, minimalloc or csv."),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
     device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
     json: Json = False,
