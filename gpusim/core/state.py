@@ -5,7 +5,7 @@
         ▼                                                   ▼
       units (where each tensor's bytes are)  ◀──finish── event heap
 
-One island holds everything that is coupled: the columns `device` and `host` say whose a row is, one GPU is the case of one.
+One island holds everything that is coupled: the column `device` says whose a queue is, one GPU is the case of one.
 Times are int64 nanoseconds, sizes int64 bytes, rates float64 bytes per nanosecond (= GB/s).
 """
 
@@ -58,13 +58,14 @@ ACTIVITY = record(
 )  # fmt: skip
 
 UNIT = record(
-    [("size", i8), ("device", i8), ("addr", i8), ("block", i8), ("stream", i8),
-     ("live", i8),         # created and not destroyed
-     ("data", i8),         # holds something worth copying
-     ("host_copy", i8),    # the host holds a valid copy
+    [("size", i8), ("addr", i8), ("block", i8),
      ("brought", i8),      # count of the copy that prefetched it, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
-     ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8)]
+     ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
+     ("stream", np.int32),
+     ("live", np.int8),       # created and not destroyed
+     ("data", np.int8),       # holds something worth copying
+     ("host_copy", np.int8)]  # the host holds a valid copy
 )  # fmt: skip
 
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
@@ -125,7 +126,7 @@ class Island(NamedTuple):
     units: Any      # UNIT[U]
     after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
-    lists: Any      # int64[4, U]: residents | asked victims | prefetch proposals | locked units
+    lists: Any      # int64[4, most units alive at once]: residents | asked victims | prefetch proposals | locked units
     flags: Any      # uint8[2, U]: where the unit is | locked against eviction
     link: Any       # LINK[L]
     flow: Any       # FLOW[sum of slots]

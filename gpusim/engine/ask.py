@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.core.residency import LOCKED, RESIDENTS
+from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
 from gpusim.units import show_bytes
 
 # Share of the memory that one answer is to free, at least.
@@ -64,6 +64,7 @@ class Asking:
             wrong = (units["slot"][victims] < 0) | (locked[victims] != 0)
         if wrong.any():
             raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
+        island.lists[VICTIMS, : len(victims)] = victims
         c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
         return True
 

@@ -138,7 +138,8 @@ def build(
     flows = m.slots_in + m.slots_out
     island = Island(
         control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
-        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), np.zeros((4, max(1, units)), np.int64),
+        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64),
+        np.zeros((4, work.max_live + 1), np.int64),
         np.zeros((2, units), np.uint8), link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
         np.zeros((streams + events, n_queues), np.int64),

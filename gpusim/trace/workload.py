@@ -98,7 +98,7 @@ def _accesses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, te
                 n += 1
             write[seen[t]] = 1
         start[o + 1] = n
-    return start, unit[:n].copy(), write[:n].copy()
+    return start, unit[:n], write[:n]
 
 
 @njit(cache=True)
