@@ -10,6 +10,7 @@ from gpusim.core import heap, links, log, queues, residency
 from gpusim.core.jit import entry, kernel, verb
 from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
+    BAD_ANSWER,
     DRAIN,
     E_KERNEL,
     E_MOVE,
@@ -170,8 +171,15 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
             pol.prefetch, i.arg, prog.acc_start, prog.acc_unit, isl.flags[WHERE], isl.lists[PROPOSED]
         )
+        if count < 0 or count > isl.lists.shape[1]:
+            c.request = count
+            return BAD_ANSWER
         for j in range(count):
-            lock(isl, isl.lists[PROPOSED, j])
+            u = isl.lists[PROPOSED, j]
+            if u < 0 or u >= isl.units.size or not isl.units[u].live:
+                c.request = u
+                return BAD_ANSWER
+            lock(isl, u)
     elif i.kind == I_OP:
         if not may_launch(isl, h, i.stream):
             return 0

@@ -13,6 +13,7 @@ from gpusim.core.jit import kernel, verb
 from gpusim.core.state import (
     ASK,
     ASKED,
+    BAD_ANSWER,
     COPY,
     HOST_OUT_OF_MEMORY,
     N_EVICT,
@@ -247,6 +248,9 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
         if v < 0:
             c.request, c.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
+        if v >= isl.units.size or isl.units[v].slot < 0 or isl.flags[LOCKED, v]:
+            c.request = v
+            return BAD_ANSWER
         reason = evict(isl, pol, h, v)
         if reason:
             c.request, c.request_bytes = v, isl.units[v].size

@@ -19,9 +19,10 @@ from gpusim.core.island import run_until
 from gpusim.core.log import LOG
 from gpusim.engine import outcome, tables
 from gpusim.engine.ask import Asking
-from gpusim.errors import GpusimError
+from gpusim.errors import GpusimError, PolicyError
 from gpusim.hardware.profile import Profile
 from gpusim.policies import registry
+from gpusim.policies.ask import own_line
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.trace import Trace
@@ -37,9 +38,13 @@ class Simulation:
     ) -> None:
         self.work, self.machine = work, machine
         self.place, self.evict, self.prefetch = place, evict, prefetch
-        self.island, self.program, self.policies = tables.build(
-            work, machine, place, evict, prefetch, seed, record
-        )
+        try:
+            built = tables.build(work, machine, place, evict, prefetch, seed, record)
+        except GpusimError:
+            raise
+        except Exception as error:  # a user's `state`
+            raise self._theirs(error) from error
+        self.island, self.program, self.policies = built
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
         self._log: list[Any] = []
@@ -63,7 +68,16 @@ class Simulation:
     def advance(self, until: int) -> int:
         """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
         while True:
-            self.reason = run_until(self.island, self.program, self.policies, until)
+            try:
+                self.reason = run_until(self.island, self.program, self.policies, until)
+            except GpusimError:
+                raise
+            except Exception as error:  # the island itself raises nothing
+                raise self._theirs(error) from error
+            if self.reason == state.BAD_ANSWER:
+                guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
+                unit = self.island.control[0]["request"]
+                raise guilty.error(f"named {unit}, which is not a tensor that it may name")
             if self.reason == state.LOG_FULL:
                 self._drain()
             elif self.reason == state.ASK and self.asking is not None:
@@ -76,6 +90,15 @@ class Simulation:
                 tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
             else:
                 return self.reason
+
+    def _theirs(self, error: Exception) -> Exception:
+        """The error as that of the user's policy whose code raised it; itself when all policies are built in."""
+        users = [p for p in (self.place, self.evict, self.prefetch) if not p.entry.builtin]
+        guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
+        if not guilty:
+            return error
+        entry = guilty[0].entry
+        return PolicyError(f"policy '{entry.name}' raised {type(error).__name__}: {error}", own_line(entry, error))
 
     def _drain(self) -> None:
         c = self.island.control[0]

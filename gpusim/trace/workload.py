@@ -36,9 +36,18 @@ class Workload:
     has_data: npt.NDArray[np.uint8]    # (T,) 1 when the tensor is read before anything wrote it: it came with data
 
     @cached_property
+    def _peaks(self) -> tuple[int, int]:
+        return _live_peaks(self.trace.kind, self.trace.arg, self.trace.size)  # type: ignore[no-any-return]
+
+    @property
     def live_peak(self) -> int:
         """Footprint: the most bytes alive at once, each tensor rounded up to 512, before any allocator."""
-        return int(_live_peak(self.trace.kind, self.trace.arg, self.trace.size))
+        return int(self._peaks[0])
+
+    @property
+    def max_live(self) -> int:
+        """The most tensors alive at once."""
+        return int(self._peaks[1])
 
     @cached_property
     def widest_operator(self) -> tuple[int, int]:
@@ -52,14 +61,6 @@ class Workload:
         touched[np.diff(self.acc_start) == 0] = 0
         widest = int(touched.argmax())
         return int(touched[widest]), widest
-
-    @cached_property
-    def max_live(self) -> int:
-        """The most tensors alive at once."""
-        steps = np.zeros(len(self.trace.kind), np.int64)
-        steps[self.trace.kind == ALLOC] = 1
-        steps[self.trace.kind == FREE] = -1
-        return int(steps.cumsum().max(initial=0))
 
 
 def build(trace: Trace, duration: I64) -> Workload:
@@ -118,16 +119,17 @@ def _next_uses(start: Any, unit: Any, clock: Any, read_start: Any, read_id: Any,
 
 
 @njit(cache=True)
-def _live_peak(kind: Any, arg: Any, size: Any) -> int:
-    live = 0
-    peak = 0
+def _live_peaks(kind: Any, arg: Any, size: Any) -> Any:
+    live, peak, count, most = 0, 0, 0, 0
     for e in range(kind.size):
         if kind[e] == ALLOC:
             live += -(-size[arg[e]] // ROUND) * ROUND
-            peak = max(peak, live)
+            count += 1
+            peak, most = max(peak, live), max(most, count)
         elif kind[e] == FREE:
             live -= -(-size[arg[e]] // ROUND) * ROUND
-    return peak
+            count -= 1
+    return peak, most
 
 
 def op_of_event(trace: Trace) -> I64:
