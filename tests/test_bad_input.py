@@ -219,7 +219,34 @@ def test_an_experiment_that_makes_no_sense_is_refused_by_validate_and_run(
     assert os.listdir() == ["x.yaml"]
 
 
+def test_a_profile_with_mistakes_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    shipped = (TRACE.parents[1] / "hardware_profiles" / "t4.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(shipped.replace("bandwidth:", "bandwith:").replace(" GB/s", " Gb/s"))
+    (tmp_path / "x.yaml").write_text(YAML.replace("l4", "mine.yaml"))
+    for words in (["validate", tmp_path / "x.yaml"], ["run", tmp_path / "x.yaml", "-o", tmp_path / "out"]):
+        said = refused(*words)
+        assert "did you mean 'bandwidth'?" in said and "counts bits" in said
+    assert not (tmp_path / "out").exists()
+
+
 # --- policies of one's own
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("from gpusim import policy\n\n\n@policy.evict\ndef mine(sise):\n    return sise\n", "mine.py:5: "),
+        ("from gpusim import policy\n\nimport nothing_here\n", "mine.py:3: ModuleNotFoundError"),
+        ("def mine(:\n", "mine.py:1: SyntaxError"),
+        ("x = 1\n", "mine.py: the file registers no policy"),
+    ],
+)
+def test_a_policy_file_that_cannot_be_loaded_is_told_at_its_line_and_only_there(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "x.yaml").write_text(YAML.replace("lru", "mine") + "use: [mine.py]\n")
+    told = refused("run", tmp_path / "x.yaml", "-o", tmp_path / "out")
+    assert said in told and "there is no evict policy" not in told
+    assert not (tmp_path / "out").exists()
 
 
 _POLICIES = '''

@@ -12,15 +12,22 @@ if TYPE_CHECKING:
 
 
 def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
-    """The experiment in the file `name`, or the shipped one of this name, with overrides.  Raises ConfigError."""
+    """The experiment in the file `name`, or the shipped one of this name, with overrides; its profiles are in order.
+
+    Raises ConfigError.
+    """
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
+    from gpusim.hardware.profile import load_file
     from gpusim.policies import registry
 
     def check(kind: str, spec: PolicySpec) -> None:
         registry.bind(registry.find(kind, spec.name), dict(spec.params))
 
-    return load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)
+    loaded = load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)
+    for profile in loaded.profiles.values():
+        load_file(profile)  # a mistake in it is told once, before anything runs, and not by every run
+    return loaded
 
 
 def default_folder(loaded: Loaded) -> Path:

@@ -22,13 +22,13 @@ def refuse(message: str, hint: str = "") -> PydanticCustomError:
 
 
 def checked(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`function` as a validator: its GpusimError becomes a refusal."""
+    """`function` as a validator: its GpusimError becomes a refusal, which names the other file where there is one."""
 
     def validate(value: Any) -> Any:
         try:
             return function(value)
         except GpusimError as error:
-            raise refuse(error.message, error.hint) from None
+            raise refuse(f"{error.where}: {error.message}" if error.where else error.message, error.hint) from None
 
     return validate
 

@@ -44,13 +44,18 @@ def load_experiment(
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
     files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}}
+    broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
     def known(kind: str, value: Any) -> None:
-        if kind in files:
-            files[kind][value] = _beside(base, value) if kind == "use" else find.find(kind, value, base)
-            if kind == "use" and use:
+        if kind == "use":
+            broken.add(value)
+            files[kind][value] = _beside(base, value)
+            if use:
                 use(files[kind][value])
-        elif check_policy:
+            broken.discard(value)
+        elif kind in files:
+            files[kind][value] = find.find(kind, value, base)
+        elif check_policy and not broken:
             check_policy(kind, value)
 
     experiment = validate.build(Experiment, doc, context=known)
