@@ -10,6 +10,7 @@ changing phases, on which policies differ that agree on Zipf.  Exit code 1 when 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import tempfile
@@ -92,6 +93,9 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--policies", default=",".join(RIVALS))
     options = parser.parse_args()
+    if importlib.util.find_spec("libcachesim") is None:
+        print("libcachesim is not installed, so there is nobody to compare with (pip install 'gpusim[bench]')", file=sys.stderr)
+        return 2
     policies, wrong = options.policies.split(","), 0
     for name, requests in sequences(options.requests // 10, options.requests // 100).items():
         with tempfile.TemporaryDirectory() as folder:

@@ -331,6 +331,23 @@ def test_a_policy_that_breaks_its_contract_fails_its_run_and_no_other(
     assert [len(list(run.iterdir())) for run in (tmp_path / "out" / "runs").iterdir()] == [2]
 
 
+# --- results
+
+
+@pytest.mark.parametrize("name", ["result.json", "timeline.npz"])
+def test_a_damaged_result_says_what_repairs_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(YAML + "bounds: false\n")
+    words = ["run", str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--no-figures"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    (file,) = (tmp_path / "out" / "runs").glob(f"*/{name}")
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1])
+    for again in (words, ["compare", tmp_path / "out"], ["check", tmp_path / "out"]):
+        assert f"{name}: this file is" in (said := refused(*again)) and "run again with --force" in said
+    assert CliRunner().invoke(app, [*words, "--force"]).exit_code == 0
+    assert file.read_bytes() == whole
+
+
 # --- where nothing can be written
 
 

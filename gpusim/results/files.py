@@ -91,7 +91,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise ResultError("this file is damaged: it does not hold a JSON object", str(path), "run again")
+        raise ResultError("this file is damaged: it does not hold a JSON object", str(path), "run again with --force")
     return value
 
 
@@ -111,7 +111,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """What `write_arrays` wrote; ResultError when the file is missing, damaged, absurdly large, or holds objects."""
-    damaged = ResultError("this file is damaged or cut short", str(path), "run again")
+    damaged = ResultError("this file is damaged or cut short", str(path), "run again with --force")
     try:
         with _said(path, "read"), zipfile.ZipFile(path) as file:
             if sum(info.file_size for info in file.infolist()) > MAX_BYTES:

@@ -132,13 +132,14 @@ def load_result(folder: Path, *, log: bool = True) -> Result:
     text = read_json(path)
     if text.get("format") != FORMAT or text.get("version") != VERSION:
         raise ResultError(
-            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path), "run again"
-        )
+            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path),
+            "run again with --force",
+        )  # fmt: skip
     files = text.get("files", {})
     # The log is large and only the referee reads it, so only then is it compared with its hash.
     for name in (n for n in files if log or n != EVENT_LOG):
         if digest(folder / name) != files[name]:
-            raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again")
+            raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
     try:
         return Result(
             spec=text["spec"],
@@ -152,7 +153,7 @@ def load_result(folder: Path, *, log: bool = True) -> Result:
             log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
         )
     except (KeyError, TypeError, AttributeError):
-        raise ResultError("this result lacks something", str(path), "run again") from None
+        raise ResultError("this result lacks something", str(path), "run again with --force") from None
 
 
 def run_folders(out: Path) -> list[Path]:
