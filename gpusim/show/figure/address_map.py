@@ -97,9 +97,9 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     _, columns = shape(len(axes))
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"address [{byte_unit}]" if i % columns == 0 else "")
-        panel.set_xlabel(f"time [{time_unit}]" if i + columns >= len(axes) and strip is None else "")
+        panel.set_xlabel(f"host time [{time_unit}]" if i + columns >= len(axes) and strip is None else "")
     if strip is not None:
-        strip.set_xlabel(f"time [{time_unit}]")
+        strip.set_xlabel(f"host time [{time_unit}]")
     legend["hole"] = Patch(facecolor=FREE, label="free")
     if strip is not None:
         legend["lost"] = Patch(facecolor=ALARM, alpha=0.22, label="free, but outside the largest hole")

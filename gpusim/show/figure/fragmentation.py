@@ -113,7 +113,7 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
                        textcoords="offset points", fontsize=8, color=ALARM)  # fmt: skip
     panel.set_xlim(left=0)
     panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08)
-    panel.set_xlabel(f"time [{time_unit}]")
+    panel.set_xlabel(f"host time [{time_unit}]")
     panel.set_ylabel(f"memory [{byte_unit}]")
     handles = [Line2D([], [], color=look[n].colour, ls=look[n].line, lw=2, label=n) for _, n in known]
     handles += [

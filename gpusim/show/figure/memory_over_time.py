@@ -53,7 +53,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     _, columns = shape(len(axes))
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
-        panel.set_xlabel(f"time [{time_unit}]" if i + columns >= len(axes) else "")
+        panel.set_xlabel(f"host time [{time_unit}]" if i + columns >= len(axes) else "")
     handles: list[Artist] = [
         Line2D([], [], color=ALARM, lw=1.2, ls="--", label="capacity"),
         Line2D([], [], color=ORANGE, lw=1.5, label="reserved"),
