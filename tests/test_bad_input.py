@@ -265,6 +265,19 @@ def undefined_now(size, now):
     return (now - now) / (size - size)
 
 
+@policy.evict
+def boom(size):
+    if size > 0:
+        raise ValueError("boom")
+    return size
+
+
+@policy.evict
+def mute(size, now):
+    if size < 0:
+        return now
+
+
 @policy.evict(columns=True)
 def undefined_column(size):
     return size * np.nan
@@ -296,6 +309,20 @@ class never_enough:
 class unheard_of:
     def victim(self, need, locked):
         return 10**30
+
+
+@policy.evict
+class compiled_wild:
+    def state(n_units, capacity, params, seed):
+        return np.zeros(1, np.int64), np.zeros(1)
+
+    def insert(S, X, unit, size, key):
+        return 0
+
+    touch = remove = insert
+
+    def victim(S, X, incoming, size, locked):
+        return 1 << 50
 '''
 
 
@@ -311,12 +338,15 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("undefined", "returned nan"),
         ("undefined_now", "returned nan"),
+        ("boom", "raised ValueError: boom"),
+        ("mute", "raised TypeError"),
         ("undefined_column", "returned nan"),
         ("raising_column", "raised RuntimeError: no model here"),
         ("short_column", "returned an array of shape (2,), not one number for each of"),
         ("raising", "raised KeyError: 'x'"),
         ("never_enough", "named no victim for"),
         ("unheard_of", "chose 1000000000000000000000000000000, which is not resident"),
+        ("compiled_wild", "named 1125899906842624, which is not"),
     ],
 )
 def test_a_policy_that_breaks_its_contract_fails_its_run_and_no_other(
