@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from gpusim.commands import load
-from gpusim.commands.progress import bar, warn_of_compilation
+from gpusim.commands.progress import bar
 
 
 def run(
@@ -26,7 +26,7 @@ def run(
 ) -> int:
     """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
     from gpusim.commands.look import chosen_formats, draw, print_results
-    from gpusim.experiment import grid
+    from gpusim.experiment import grid, warm
     from gpusim.experiment.plan import inputs, plan
     from gpusim.experiment.resolved import resolved
     from gpusim.show.report import write_report
@@ -37,8 +37,13 @@ def run(
     todo = plan(loaded, folder, allow_large=allow_large)
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
-    if force or todo.waiting():
-        warn_of_compilation()
+    if (force or todo.waiting()) and warm.is_cold():
+        typer.echo("gpusim: compiling the kernels, once; this takes about 20 seconds", err=True)
+        warm.compile_side_by_side(
+            (kind, policy.name)
+            for task in todo.tasks
+            for kind, policy in (("place", task.spec.place), ("evict", task.spec.evict), ("prefetch", task.spec.prefetch))
+        )
     try:
         with bar("runs") as progress:
             done = grid.run(

@@ -74,7 +74,7 @@ class ColumnAsk:
         entry = self._entry
         try:
             answer = self._function(*(facts[name] for name in self.facts), **self._values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             message = f"policy '{entry.name}' raised {type(error).__name__}: {error}"
             raise PolicyError(message, own_line(entry, error)) from error
         try:
@@ -167,7 +167,7 @@ class ObjectAsk:
     def _call(self, function: Any, *args: Any, **values: Any) -> Any:
         try:
             return function(*args, **values)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             entry = self._entry
             message = f"policy '{entry.name}' raised {type(error).__name__}: {error}"
             raise PolicyError(message, own_line(entry, error)) from error

@@ -92,7 +92,7 @@ def load_user_file(path: str | Path) -> list[Entry]:
         spec.loader.exec_module(module)
     except PolicyError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = next((f.lineno for f in reversed(_frames(error)) if f.filename == str(file)), 1)
         if isinstance(error, SyntaxError) and error.filename == str(file):
             line = error.lineno or 1

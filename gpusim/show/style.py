@@ -23,6 +23,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from gpusim.results.files import write_atomic
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -244,8 +246,8 @@ _PRINT = {
 def save(figure: Figure, stem: str | Path, formats: Iterable[str] = ("png", "svg", "pdf")) -> list[Path]:
     """Writes STEM.png, STEM.svg, ... and returns the paths; equal figures give equal bytes on equal versions.
 
-    The layout is found once, so all formats look alike.  Dates and versions are left out of the files.  Raises OSError
-    when the folder cannot be written.
+    The layout is found once, so all formats look alike.  Dates and versions are left out of the files.  Raises
+    ResultError when one cannot be written; it is then not there.
     """
     stem = Path(stem)
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -267,7 +269,7 @@ def _print(figure: Figure, path: Path, form: str) -> None:
     own, dpi = figure.canvas, figure.dpi
     canvas = getattr(importlib.import_module(f"matplotlib.backends.backend_{module}"), name)(figure)
     try:
-        getattr(canvas, f"print_{form}")(path, metadata=undated)
+        write_atomic(path, lambda out: getattr(canvas, f"print_{form}")(out, metadata=undated))
     finally:
         figure.set_dpi(dpi)
         figure.set_canvas(own)

@@ -37,8 +37,8 @@ from gpusim.show.view import (
 
 # What a table shows after the metric that is compared, while there is room.
 ALSO = (
-    "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "over_oracle", "compute_idle_share",
-    "frag_external", "host_peak_bytes",
+    "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "over_oracle",
+    "compute_idle_share", "frag_external", "host_peak_bytes",
 )  # fmt: skip
 _GAP = 2
 

@@ -1,0 +1,57 @@
+"""The first run of all compiles the kernels: the island in this process, what it works with in another, at the same time.
+
+    python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpusim.errors import GpusimError
+
+
+def is_cold() -> bool:
+    """True when no compiled island is on disk."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return False
+    import gpusim.core
+
+    beside = Path(gpusim.core.__file__).parent / "__pycache__"
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    places = [Path(own)] if own else [beside, Path.home() / ".cache" / "numba"]
+    return not any(next(place.rglob("island.*.nbi"), None) for place in places if place.is_dir())
+
+
+def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
+    """Leave compiled on disk what runs with these policies (kind, name) need; nobody's results depend on it."""
+    words = [word for pair in sorted(set(policies)) for word in pair]
+    command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+        import gpusim.core.island  # noqa: F401
+
+        other.wait()
+
+
+def main(words: list[str]) -> None:
+    """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
+    from gpusim.engine.bounds import swap_in_bound
+    from gpusim.policies import registry
+    from gpusim.trace.synth import training
+    from gpusim.trace.workload import build
+
+    for kind, name in zip(words[::2], words[1::2], strict=True):
+        try:
+            registry.get(kind, name)
+        except GpusimError:
+            continue  # a user's own: compiled when its file is loaded
+    trace = training(steps=1, layers=2)
+    work = build(trace, trace.duration)
+    swap_in_bound(work, work.live_peak)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
