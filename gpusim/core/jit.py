@@ -1,7 +1,7 @@
 """How the island is compiled: ahead of the first call, for one declared signature, found again by the next process.
 
-Numba's disk cache looks only at the file of the function itself.  An entry point of the island inlines functions of several
-files, so its cache entry is stamped with the contents of all of them.
+Numba's disk cache looks only at the file of the function itself.  What is compiled here inlines functions of several files,
+so its cache entry is stamped with the contents of all of them.
 """
 
 from __future__ import annotations
@@ -34,21 +34,26 @@ kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_
 outlined = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
 
 
-def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate an entry point: compiled for `signature`, cached on disk, plain Python without numba's compiler."""
+def cached(function: Callable[..., Any], content: str, signature: Any = None, **options: Any) -> Any:
+    """The compiled function, kept on disk as long as `content` is the same; plain Python without numba's compiler.
 
-    def compile_now(function: Callable[..., Any]) -> Any:
-        if config.DISABLE_JIT:
-            return function
-        dispatcher = njit(_nrt=False, error_model="numpy")(function)
-        dispatcher.enable_caching()
-        # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
-        dispatcher._cache._cache_file._source_stamp = _stamp()
+    With a signature it is compiled now and for nothing else, without one at the first call.  options: those of njit.
+    """
+    if config.DISABLE_JIT:
+        return function
+    dispatcher = njit(**options)(function)
+    dispatcher.enable_caching()
+    # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
+    dispatcher._cache._cache_file._source_stamp = content
+    if signature is not None:
         dispatcher.compile(signature)
         dispatcher.disable_compile()
-        return dispatcher
+    return dispatcher
 
-    return compile_now
+
+def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate an entry point of the island: compiled for `signature` when its module is imported."""
+    return lambda function: cached(function, _stamp(), signature, _nrt=False, error_model="numpy")
 
 
 # Verbs travel as addresses: numba needs 40 us to turn one function argument into an address, at every call.

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from numba import types
 from numba.core import config
 
+from gpusim.core.jit import cached
 from gpusim.errors import TraceError
 from gpusim.policies import compiled
 from gpusim.policies.compiled import F64, I64, U8
@@ -195,5 +196,5 @@ def _specialised(policy: EvictPolicy, verbs: Any, flags: dict[str, bool]) -> Any
         own = {n: compiled.inlined(f) for n, f in zip(_VERBS, functions, strict=True)}
         function = FunctionType(_loop.__code__, {**globals(), **flags, **own, "score": policy.score}, name)
         function.__qualname__ = name  # what numba's cache files are named by
-        _loops[name] = compiled.cached(function, stamp)
+        _loops[name] = cached(function, stamp)
     return _loops[name]

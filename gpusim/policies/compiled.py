@@ -15,6 +15,8 @@ from numba import njit, types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
+from gpusim.core.jit import cached
+
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
@@ -29,23 +31,6 @@ def stamp(*files: str) -> str:
     """A digest of these files and of the helpers beside this one, which verbs inline."""
     shared = sorted(str(f) for f in Path(__file__).parent.glob("*.py"))
     return hashlib.sha256("".join(_digest(f) for f in [*shared, *files]).encode()).hexdigest()
-
-
-def cached(function: Callable[..., Any], content: str, signature: Any = None) -> Any:
-    """The compiled function, kept on disk as long as `content` is the same.
-
-    Numba's cache watches only the file of the function itself, which says nothing of the helpers that are inlined.
-    With a signature it is compiled now and for nothing else, without one at the first call.
-    """
-    if config.DISABLE_JIT:
-        return function
-    dispatcher = njit(function)
-    dispatcher.enable_caching()
-    dispatcher._cache._cache_file._source_stamp = content
-    if signature is not None:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-    return dispatcher
 
 
 def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
