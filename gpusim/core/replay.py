@@ -78,10 +78,11 @@ def replay(
         "UNIFORM": len(table) == 1, "SCORED": scored, "FORESIGHT": policy.oracle,
         "TOUCHES": policy.touches or policy.oracle,
     }  # fmt: skip
-    pages = np.zeros((2, n_units), np.uint8)
+    resident = np.zeros(n_units, np.uint8)
+    locked = np.broadcast_to(np.zeros(1, np.uint8), n_units)  # nothing is: one byte that stays in the nearest cache
     scoring = np.zeros((3, n_units if scored else 1)), np.zeros(len(FACTS)), policy.params
     run = _specialised(policy, verbs, flags)
-    answer = run(ids, next_use, table, room, S, X, pages, *scoring)
+    answer = run(ids, next_use, table, room, S, X, resident, locked, *scoring)
     misses, evictions, brought, stuck = (int(n) for n in answer)
     if stuck >= 0:
         raise policy.error(f"found no victim for request {stuck}")
@@ -133,11 +134,10 @@ UNIFORM = SCORED = FORESIGHT = TOUCHES = False
 
 
 def _loop(
-    requests: I32, next_use: I32, sizes: I64, capacity: int, S: I64, X: F64, pages: U8, per_unit: F64, facts: F64,
-    params: F64,
+    requests: I32, next_use: I32, sizes: I64, capacity: int, S: I64, X: F64, resident: U8, locked: U8, per_unit: F64,
+    facts: F64, params: F64,
 ) -> tuple[int, int, int, int]:  # fmt: skip
     """(misses, evictions, bytes brought in, -1 or the request for which there was no victim)."""
-    resident, locked = pages[0], pages[1]
     misses = evictions = brought = used = 0
     size, key = 1, 0.0
     for i in range(requests.shape[0]):
