@@ -24,6 +24,10 @@ Place (allocators)
     release(S, bytes)                    gives cached memory back to the device, at least `bytes` if it can; returns the bytes
     largest(S)                           the largest request (bytes) for which there is room in what is held now
     The first words of S are the header below, which the engine reads after every call.
+    Two more verbs are there for allocators that have them:
+    use(S, unit, stream)                 the unit is used on another stream than its own from here on (record_stream)
+    command(S, code, a, b)               what only this allocator knows (a private pool, a setting changed while it runs);
+                                         the codes stand in the policy's file
 
 Prefetch
     propose(S, k, acc_start, acc_unit, where, out)
@@ -51,6 +55,8 @@ ALLOC = types.int64(S, types.int64, types.int64, types.int64)
 FREE = types.int64(S, types.int64, types.int64)
 RELEASE = types.int64(S, types.int64)
 LARGEST = types.int64(S)
+USE = types.int64(S, types.int64, types.int64)
+COMMAND = types.int64(S, types.int64, types.int64, types.int64)
 PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
 NOTE = types.int64(S, types.int64, types.int64, types.int64)
 SCORE = types.float64(X, X)
