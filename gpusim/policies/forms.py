@@ -22,6 +22,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "place": {"alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST},
     "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
 }
+OPTIONAL_VERBS: dict[str, dict[str, Any]] = {"place": {"use": contract.USE, "command": contract.COMMAND}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +95,8 @@ class PlacePolicy(Policy):
     free: Any
     release: Any
     largest: Any
+    use: Any = None      # None: the allocator does not hear of other streams
+    command: Any = None  # None: it has no commands
     module: Any = field(default=None, repr=False)
 
 
@@ -175,6 +178,7 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
             f"{entry.kind} policy '{entry.name}' has no '{missing[0]}'", entry.where,
             "it needs state, " + ", ".join(wanted),
         )  # fmt: skip
+    wanted = wanted | {k: v for k, v in OPTIONAL_VERBS.get(entry.kind, {}).items() if hasattr(target, k)}
     verbs = {name: getattr(target, name) for name in wanted}
     if inspect.isclass(target):
         verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
