@@ -1,0 +1,91 @@
+"""One program through one allocator: what was held, what was refused, and what the heap looked like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gpusim.core import jit
+from gpusim.core import requests as core
+from gpusim.core.log import LOG
+from gpusim.core.tables import table
+from gpusim.fragment.requests import Requests
+from gpusim.policies.contract import HELD, MAX_CALLS, ROUNDED
+from gpusim.policies.forms import PlacePolicy
+
+ENDLESS = 1 << 45  # bytes of a device that never refuses
+SAMPLES = 2048
+LOG_ROOM = 1 << 15
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What one allocator made of a program.
+
+    counts   name -> number, as in core.requests.COUNTS
+    samples  core.requests.SAMPLE, one row per `bucket` requests: highest values, and how it ended
+    log      event log (core.log.LOG) whose time is the number of the request; None when it was not kept
+    S        the policy's table at the end
+    """
+
+    policy: PlacePolicy
+    program: Requests
+    capacity: int
+    counts: dict[str, int]
+    samples: Any
+    log: Any
+    S: Any
+
+    @property
+    def held_peak(self) -> int:
+        """Most bytes taken from the device at once ("reserved")."""
+        return self.counts["held_peak"]
+
+    @property
+    def fits(self) -> bool:
+        return self.counts["refused"] == 0
+
+    @cached_property
+    def utilisation(self) -> float:
+        """Peak of the bytes requested / peak of the bytes held, the "memory efficiency" of GMLake and STAlloc."""
+        return self.counts["requested_peak"] / self.held_peak if self.held_peak else 1.0
+
+    @property
+    def at_end(self) -> dict[str, int]:
+        """Bytes at the end: requested, rounded, held."""
+        return {"requested": self.counts["requested"], "rounded": int(self.S[ROUNDED]), "held": int(self.S[HELD])}
+
+
+def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False) -> Replay:
+    """Run a program through an allocator that may hold `capacity` bytes.
+
+    Requests that are refused are counted, and the program goes on without them.
+    log  keep the event log: about three records of 48 bytes per request
+    """
+    S = policy.state(capacity, program.units, program.max_live, policy.params)
+    room = LOG_ROOM + int(S[MAX_CALLS]) + 4
+    placed, counts = table(max(program.units, 1), core.PLACED), table(1, core.COUNTS)
+    placed["addr"], counts["refused_at"] = -1, -1
+    counts["bucket"] = max(1, -(-program.total // SAMPLES))
+    samples = table(program.total // int(counts["bucket"][0]) + 1, core.SAMPLE)
+    rows = table(room if log else 0, LOG)
+    functions = (policy.alloc, policy.free, policy.use, policy.release, policy.command, policy.largest)
+    verbs = np.array(
+        [jit.address(f, s) if f else (0, 0) for f, s in zip(functions, core.VERB_SIGNATURES, strict=True)], np.int64
+    )
+    kept = []
+    for piece in program.pieces():
+        first = 0
+        while first >= 0:
+            first = core.run(piece, first, S, placed, counts, samples, rows, verbs)
+            if log:
+                kept.append(rows[: counts["logged"][0]].copy())
+                counts["logged"] = 0
+    names = core.COUNTS.names or ()
+    return Replay(
+        policy, program, capacity, {name: int(counts[name][0]) for name in names},
+        samples[: -(-counts["requests"][0] // counts["bucket"][0])], np.concatenate(kept) if log else None, S,
+    )  # fmt: skip
