@@ -13,7 +13,7 @@ from gpusim.core import requests as core
 from gpusim.core.log import LOG
 from gpusim.core.tables import table
 from gpusim.fragment.requests import Requests
-from gpusim.policies.contract import HELD, MAX_CALLS, ROUNDED
+from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
 
 ENDLESS = 1 << 45  # bytes of a device that never refuses
@@ -25,19 +25,22 @@ LOG_ROOM = 1 << 15
 class Replay:
     """What one allocator made of a program.
 
-    counts   name -> number, as in core.requests.COUNTS
-    samples  core.requests.SAMPLE, one row per `bucket` requests: highest values, and how it ended
-    log      event log (core.log.LOG) whose time is the number of the request; None when it was not kept
-    S        the policy's table at the end
+    name      the allocator, with the parameters that are not its defaults
+    capacity  bytes that it might hold
+    counts    name -> number, as in core.requests.COUNTS
+    samples   core.requests.SAMPLE, one row per `bucket` requests: highest values, and how it ended
+    log       event log (core.log.LOG) whose time is the number of the request; None when it was not kept
+    S         the policy's table at the end; None for a recording
     """
 
-    policy: PlacePolicy
+    name: str
     program: Requests
     capacity: int
     counts: dict[str, int]
     samples: Any
-    log: Any
-    S: Any
+    log: Any = None
+    S: Any = None
+    policy: PlacePolicy | None = None
 
     @property
     def held_peak(self) -> int:
@@ -46,17 +49,13 @@ class Replay:
 
     @property
     def fits(self) -> bool:
+        """No request was refused."""
         return self.counts["refused"] == 0
 
     @cached_property
     def utilisation(self) -> float:
         """Peak of the bytes requested / peak of the bytes held, the "memory efficiency" of GMLake and STAlloc."""
         return self.counts["requested_peak"] / self.held_peak if self.held_peak else 1.0
-
-    @property
-    def at_end(self) -> dict[str, int]:
-        """Bytes at the end: requested, rounded, held."""
-        return {"requested": self.counts["requested"], "rounded": int(self.S[ROUNDED]), "held": int(self.S[HELD])}
 
 
 def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False) -> Replay:
@@ -69,7 +68,7 @@ def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, l
     room = LOG_ROOM + int(S[MAX_CALLS]) + 4
     placed, counts = table(max(program.units, 1), core.PLACED), table(1, core.COUNTS)
     placed["addr"], counts["refused_at"] = -1, -1
-    counts["bucket"] = max(1, -(-program.total // SAMPLES))
+    counts["bucket"] = bucket(program.total)
     samples = table(program.total // int(counts["bucket"][0]) + 1, core.SAMPLE)
     rows = table(room if log else 0, LOG)
     functions = (policy.alloc, policy.free, policy.use, policy.release, policy.command, policy.largest)
@@ -84,8 +83,11 @@ def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, l
             if log:
                 kept.append(rows[: counts["logged"][0]].copy())
                 counts["logged"] = 0
-    names = core.COUNTS.names or ()
-    return Replay(
-        policy, program, capacity, {name: int(counts[name][0]) for name in names},
-        samples[: -(-counts["requests"][0] // counts["bucket"][0])], np.concatenate(kept) if log else None, S,
-    )  # fmt: skip
+    taken = {name: int(counts[name][0]) for name in core.COUNTS.names or ()}
+    records = np.concatenate([np.zeros(0, LOG), *kept]) if log else None
+    return Replay(policy.spec, program, capacity, taken, samples[: -(-program.total // taken["bucket"])], records, S, policy)
+
+
+def bucket(total: int) -> int:
+    """Requests per sample."""
+    return max(1, -(-total // SAMPLES))

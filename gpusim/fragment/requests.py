@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from gpusim.core.requests import R_ALLOC, R_FREE, REQUEST
 from gpusim.core.tables import table
-from gpusim.trace.trace import ALLOC, FREE, I64, Trace
+from gpusim.trace.trace import ALLOC, FREE, I64, OOM, Trace
+
+NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,11 @@ class Requests:
     total     number of requests
     units     ids of units are below it; an id may be used again when its unit has been freed
     max_live  most units alive at once, or a bound of it
-    event     index of the trace's event behind each request, empty for a program that was generated
+
+    Of a recorded program, empty otherwise:
+    event     (total,) index of the trace's event behind each request
+    size      (units,) bytes of each unit: the trace's tensors, then one for each request that failed in the recording
+    site      (units,) where each unit comes from, as an index of sites
     """
 
     name: str
@@ -29,17 +35,36 @@ class Requests:
     total: int
     units: int
     max_live: int
-    event: I64
+    event: I64 = field(default_factory=NONE.copy)
+    size: I64 = field(default_factory=NONE.copy)
+    site: I64 = field(default_factory=NONE.copy)
+    sites: tuple[str, ...] = ()
+
+    def rows(self) -> Any:
+        """All requests at once."""
+        return np.concatenate(list(self.pieces()))
 
 
 def of_trace(trace: Trace) -> Requests:
-    """The allocs and frees of a recorded program.  What lived before the recording is allocated first."""
-    event = np.flatnonzero((trace.kind == ALLOC) | (trace.kind == FREE))
-    unit = trace.arg[event]
+    """The allocs and frees of a recorded program.  What lived before the recording is allocated first.
+
+    A request that failed in the recording is made again, and freed at once should it succeed.
+    """
+    failed = np.flatnonzero(trace.kind == OOM)
+    event = np.flatnonzero((trace.kind == ALLOC) | (trace.kind == FREE) | (trace.kind == OOM))
+    event = np.sort(np.concatenate([event, failed]))  # those that failed twice: alloc and free
+    again = np.zeros(len(event), bool)
+    again[1:] = event[1:] == event[:-1]
+    kind = trace.kind[event]
+    unit = trace.arg[event].copy()
+    unit[kind == OOM] = trace.tensors + np.repeat(np.arange(len(failed)), 2)
+    size = np.concatenate([trace.size, trace.bytes[failed]])
     rows = table(len(event), REQUEST)
-    rows["kind"] = np.where(trace.kind[event] == ALLOC, R_ALLOC, R_FREE)
-    rows["unit"], rows["size"], rows["stream"] = unit, trace.size[unit], trace.stream[event]
+    rows["kind"] = np.where((kind == FREE) | again, R_FREE, R_ALLOC)
+    rows["unit"], rows["size"], rows["stream"] = unit, size[unit], trace.stream[event]
     live = np.cumsum(np.where(rows["kind"] == R_ALLOC, 1, -1))
+    site = np.concatenate([trace.category.astype(np.int64), np.full(len(failed), len(trace.categories))])
     return Requests(
-        trace.name, lambda: iter([rows]), len(rows), trace.tensors, int(live.max(initial=0)), event.astype(np.int64)
-    )
+        trace.name, lambda: iter([rows]), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64), size, site,
+        (*trace.categories, "request that failed"),
+    )  # fmt: skip
