@@ -1,0 +1,110 @@
+"""A study in words and tables, and as plain values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.commands.output import table
+from gpusim.fragment.diagnosis import CAUSES, Diagnosis
+from gpusim.fragment.replay import ENDLESS, Replay
+from gpusim.fragment.study import Study, Tried, advice
+from gpusim.units import show_bytes, show_fraction
+
+MOST_PINS = 6
+
+
+def values(found: Study) -> dict[str, Any]:
+    """Everything of a study as JSON: bytes, counts, shares of 1."""
+    return {
+        "name": found.program.name,
+        "requests": found.program.total,
+        "requested_peak": found.now.counts["requested_peak"],
+        "capacity": found.capacity if found.capacity < ENDLESS else None,
+        "now": _outcome(found.now, found.diagnosis) | {
+            "moment": _moment(found.diagnosis),
+            "causes": found.diagnosis.causes,
+            "pins": [vars(pin) for pin in found.diagnosis.pins],
+        },
+        "candidates": [
+            {"how": t.candidate.how, "saved_share": found.saving(t)} | _outcome(t.replay, t.diagnosis) for t in found.tried
+        ],
+        "advice": advice(found),
+    }  # fmt: skip
+
+
+def _outcome(replay: Replay, diagnosis: Diagnosis) -> dict[str, Any]:
+    counts = replay.counts
+    return {
+        "allocator": replay.name, "fits": replay.fits, "refused": counts["refused"], "fragmented": counts["fragmented"],
+        "held_peak": replay.held_peak, "utilisation": replay.utilisation, "internal": diagnosis.internal,
+        "external": diagnosis.external, "device_allocs": counts["device_allocs"], "device_frees": counts["device_frees"],
+    }  # fmt: skip
+
+
+def _moment(d: Diagnosis) -> dict[str, Any]:
+    return {
+        "request": d.request, "refused": d.refused, "size": d.size, "stream": d.stream, "held": d.held, "rounded": d.rounded,
+        "requested": d.requested, "largest_hole": d.largest_hole,
+    }  # fmt: skip
+
+
+def text(found: Study) -> str:
+    """The report that `gpusim fragment` prints."""
+    now, d = found.now, found.diagnosis
+    limit = f" of {show_bytes(found.capacity)}" if found.capacity < ENDLESS else ""
+    parts = [
+        f"{found.program.name}: {found.program.total:,} requests, at most {show_bytes(now.counts['requested_peak'])} at once",
+        f"Now ({now.name}) it holds {show_bytes(now.held_peak)}{limit} at its peak. {_when(d)}",
+    ]
+    if d.idle:
+        rows = [
+            {"bytes": show_bytes(size), "share": show_fraction(size / d.idle), "where": CAUSES[name]}
+            for name, size in d.causes.items() if size
+        ]  # fmt: skip
+        parts.append(_titled("Where it sits", table(rows, ["bytes", "share", "where"])))
+    if d.pins:
+        parts.append(_titled("Who keeps segments that are mostly free", _pins(d)))
+    parts.append(_titled("What each would have held", _candidates(found)))
+    parts.append(advice(found))
+    return "\n\n".join(parts)
+
+
+def _when(d: Diagnosis) -> str:
+    if d.refused:
+        told = f"Request {d.request:,} ({show_bytes(d.size)}) fails with {show_bytes(d.held - d.rounded)} free"
+        return f"{told}, the largest piece of it {show_bytes(d.largest_hole)}; {show_bytes(d.idle)} are not in use:"
+    if not d.idle:
+        return "All of it is in use then."
+    share = show_fraction(d.idle / d.held) if d.held else "0 %"
+    return f"At request {d.request:,} ({show_bytes(d.size)}) {show_bytes(d.idle)} of it ({share}) are not in use:"
+
+
+def _titled(title: str, body: str) -> str:
+    return f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
+
+
+def _pins(d: Diagnosis) -> str:
+    rows = [
+        {"from": pin.site, "segments": pin.segments, "free in them": show_bytes(pin.free), "tensors": pin.tensors,
+         "of": show_bytes(pin.tensor_bytes), "oldest since event": pin.born}
+        for pin in d.pins[:MOST_PINS]
+    ]  # fmt: skip
+    return table(rows, list(rows[0]))
+
+
+def _candidates(found: Study) -> str:
+    rows = [_line(found, t) for t in found.tried]
+    return table(rows, list(rows[0]))
+
+
+def _line(found: Study, t: Tried) -> dict[str, Any]:
+    counts = t.replay.counts
+    return {
+        "allocator": t.replay.name,
+        "held": show_bytes(t.replay.held_peak),
+        "against now": f"{-100 * found.saving(t):+.1f} %",
+        "used": show_fraction(t.replay.utilisation),
+        "refused": counts["refused"],
+        "device calls": counts["device_allocs"] + counts["device_frees"],
+        "how": t.candidate.how,
+    }

@@ -1,0 +1,95 @@
+"""The whole answer for one program: what it holds, why, and what every candidate would have held instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.fragment.candidates import CONF, Candidate
+from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
+from gpusim.fragment.recorded import recorded
+from gpusim.fragment.replay import ENDLESS, Replay, replay
+from gpusim.fragment.requests import Requests, of_trace
+from gpusim.policies import registry
+from gpusim.trace.trace import Trace
+from gpusim.units import show_bytes, show_fraction
+
+WORTH = 0.01  # a saving of less is not worth a change
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One candidate and what became of the program under it."""
+
+    candidate: Candidate
+    replay: Replay
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True)
+class Study:
+    """now: the recording itself, or the first candidate where it has no addresses; tried: best first."""
+
+    program: Requests
+    capacity: int
+    now: Replay
+    diagnosis: Diagnosis
+    tried: list[Tried]
+
+    @property
+    def best(self) -> Tried | None:
+        """The best candidate that a user can simply switch to and that is worth it."""
+        able = [t for t in self.tried if t.candidate.how.startswith(CONF)]
+        first = min(able, key=_rank, default=None)
+        if first is None or (first.replay.fits == self.now.fits and self.saving(first) < WORTH):
+            return None
+        return first
+
+    def saving(self, tried: Tried) -> float:
+        """Share of what is held now that this candidate would not hold."""
+        return 1 - tried.replay.held_peak / self.now.held_peak if self.now.held_peak else 0.0
+
+
+def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> Study:
+    """Replay a recorded program under each candidate.
+
+    capacity  bytes that an allocator may hold; None: what the recording tells of a request that failed, else no limit
+    """
+    program = of_trace(trace)
+    real = recorded(trace, program)
+    limit = capacity or (real.capacity if real else ENDLESS)
+    tried = []
+    for candidate in candidates:
+        policy = registry.get("place", candidate.spec)
+        done = replay(program, policy, limit, log=True)
+        tried.append(Tried(candidate, done, diagnose(done, apart(policy))))
+    now = real or tried[0].replay
+    about = diagnose(real, apart(registry.get("place", "pytorch"))) if real else tried[0].diagnosis
+    return Study(program, limit, now, about, sorted(tried, key=_rank))
+
+
+def apart(policy: Any) -> Apart:
+    """What the allocator keeps apart, as it says itself."""
+    told = getattr(policy.module, "apart", None)
+    return told(policy.params) if told else Apart()
+
+
+def _rank(tried: Tried) -> tuple[int, int, int, str]:
+    counts = tried.replay.counts
+    return counts["refused"], counts["held_peak"], counts["device_allocs"], tried.replay.name
+
+
+def advice(found: Study) -> str:
+    """One sentence: what to change, or why nothing."""
+    best, now = found.best, found.now
+    ends = "" if now.fits else f" The request of {show_bytes(now.counts['refused_bytes'])} that failed "
+    if best is None:
+        least = min((t.replay.held_peak for t in found.tried), default=now.held_peak)
+        gain = show_fraction(max(0.0, 1 - least / now.held_peak)) if now.held_peak else "0 %"
+        if ends:
+            return f"No setting helps.{ends}fails under every one of them: the program needs a larger device, or less."
+        return f"Leave it as it is: the best of {len(found.tried)} candidates would save {gain}, and no setting more than 1 %."
+    held, less = show_bytes(best.replay.held_peak), show_fraction(max(0.0, found.saving(best)))
+    verdict = f"would succeed{'' if best.replay.fits else ' less often'}." if ends else ""
+    return f"Set {best.candidate.how} : it would hold {held}, {less} less.{ends}{verdict}"
