@@ -141,6 +141,29 @@ def import_(
 
 
 @app.command()
+def fragment(
+    file: Annotated[str, typer.Argument(help="A trace, by file or name, or a recording: PyTorch snapshot, RMM log, CSV.")],
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
+    ] = None,
+    capacity: Annotated[str | None, typer.Option(help="What an allocator may hold, like '24 GiB'; default: no limit.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="PROFILE", help="... or what this machine has room for.")] = None,
+    device: Annotated[int | None, typer.Option(help="Which GPU of a snapshot that holds several.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fragment-NAME.")] = None,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
+    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
+    json: Json = False,
+) -> None:
+    """Explain what fragments a program's memory, and what would fix it."""
+    from gpusim.commands.fragment import fragment as verb
+
+    verb(
+        file, tries or [], capacity=capacity, on=on, device=device, out=out, figures=figures, formats=formats, json=json
+    )  # fmt: skip
+
+
+@app.command()
 def trace(
     file: Annotated[str, typer.Argument(help="A trace's .npz file, or the name of a shipped one.")] = "",
     json: Json = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -43,6 +43,7 @@ from gpusim.show.view import ending, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
 MOST = 4
+REQUEST = "request"  # of a run's spec under `clock`: its log counts the allocator's requests, not nanoseconds
 VECTOR = 20_000  # from so many blocks on they are drawn as a picture of pixels
 FREE = "#DDE0E6"
 _CATEGORY = {
@@ -83,6 +84,9 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     top = max((int((box.addr + box.bytes).max()) for b, s, _ in heaps for box in (b, s) if len(box)), default=0)
     per_byte, byte_unit = scale("B", top)
     per_time, time_unit = scale("ns", max(_end(r) for r in shown))
+    time_label, when = f"host time [{time_unit}]", show_time
+    if any(r.spec.get("clock") == REQUEST for r in shown):
+        per_time, time_label, when = 1.0, "request", "request {:,.0f}".format
     legend: dict[str, Artist] = {}
     for panel, run, (block, segment, hole) in zip(axes, shown, heaps, strict=True):
         legend |= _map(panel, run, block, segment, per_time, per_byte, categories)
@@ -97,13 +101,13 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     _, columns = shape(len(axes))
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"address [{byte_unit}]" if i % columns == 0 else "")
-        panel.set_xlabel(f"host time [{time_unit}]" if i + columns >= len(axes) and strip is None else "")
+        panel.set_xlabel(time_label if i + columns >= len(axes) and strip is None else "")
     if strip is not None:
-        strip.set_xlabel(f"host time [{time_unit}]")
+        strip.set_xlabel(time_label)
     legend["hole"] = Patch(facecolor=FREE, label="free")
     if strip is not None:
         legend["lost"] = Patch(facecolor=ALARM, alpha=0.22, label="free, but outside the largest hole")
-    headline(figure, question or "Where do the holes come from?", _answer(shown, keys, heaps), note, [*legend.values()])
+    headline(figure, question or "Where do the holes come from?", _answer(shown, keys, heaps, when), note, [*legend.values()])
     return figure
 
 
@@ -219,7 +223,9 @@ def _worst(panel: Axes, run: Result, hole: Holes, per_time: float, per_byte: flo
     panel.add_patch(frame)
 
 
-def _answer(shown: Sequence[Result], keys: Sequence[str], heaps: Sequence[tuple[Boxes, Boxes, Holes]]) -> str:
+def _answer(
+    shown: Sequence[Result], keys: Sequence[str], heaps: Sequence[tuple[Boxes, Boxes, Holes]], when: Callable[[float], str]
+) -> str:
     """How much free memory is in pieces at the worst moment of each run."""
     if len(shown) == 1:
         hole = heaps[0][2]
@@ -227,7 +233,7 @@ def _answer(shown: Sequence[Result], keys: Sequence[str], heaps: Sequence[tuple[
         if hole.free[i] == hole.largest[i]:
             return "The free memory always is in one piece."
         free, largest = show_bytes(hole.free[i]), show_bytes(hole.largest[i])
-        return f"At {show_time(hole.time[i])} {free} are free, but the largest hole (red frame) has {largest}."
+        return f"At {when(hole.time[i])} {free} are free, but the largest hole (red frame) has {largest}."
     lost = [
         (int(hole.free[hole.worst] - hole.largest[hole.worst]), run_name(run, keys))
         for run, (_, _, hole) in zip(shown, heaps, strict=True)

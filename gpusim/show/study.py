@@ -1,0 +1,198 @@
+"""The figures of a fragmentation study: what each candidate holds over time, the heap at the moment that decides, its holes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from gpusim.fragment.diagnosis import CAUSES
+from gpusim.fragment.heap import History
+from gpusim.fragment.recorded import NAME
+from gpusim.fragment.replay import Replay
+from gpusim.fragment.study import Study, Tried
+from gpusim.results.result import FINISHED, OOM, Result
+from gpusim.show.figure import address_map
+from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
+from gpusim.show.view import scale
+from gpusim.trace.trace import I64
+from gpusim.units import show_bytes, show_fraction
+
+MOST = 10        # curves of one figure
+WIDEST = 64      # segments of the map of one moment, one line each
+
+
+@styled
+def held_over_time(found: Study) -> Figure:
+    """What each candidate holds, over the bytes that the program asks for."""
+    shown = _worth_showing(found)
+    names = [r.name for r in shown]
+    look = looks([n for n in names if n != NAME]) | {NAME: Look(BLACK, "")}
+    figure = canvas()
+    panel = figure.add_subplot()
+    highest = max((r.held_peak for r in shown), default=1)
+    per_byte, unit = scale("B", highest)
+    asked = found.now.samples["requested"] / per_byte
+    at = np.arange(len(asked)) * found.now.counts["bucket"]
+    panel.fill_between(at, 0, asked, step="post", color=FAINT, lw=0, gid="requested")
+    for rank, replay in enumerate(shown):
+        one = look[replay.name]
+        held = replay.samples["held"] / per_byte
+        width = 2.2 - 1.2 * rank / max(1, len(shown) - 1)
+        panel.step(at[: len(held)], held, where="post", color=one.colour, lw=width, label=replay.name, gid=replay.name)
+        if not replay.fits:
+            first = replay.counts["refused_at"]
+            panel.plot([first], [held[min(first // replay.counts["bucket"], len(held) - 1)]], "x", color=ALARM, ms=8, mew=2.2)
+    top = highest
+    if found.capacity < 1.3 * highest:
+        panel.axhline(found.capacity / per_byte, color=ALARM, lw=1.1, ls="--", gid="capacity")
+        top = max(top, found.capacity)
+    panel.set_xlim(0, max(found.program.total, 1))
+    panel.set_ylim(0, top / per_byte * 1.06)
+    panel.set_xlabel("request")
+    panel.set_ylabel(f"memory [{unit}]")
+    handles, labels = panel.get_legend_handles_labels()
+    handles.append(Patch(facecolor=FAINT))
+    panel.legend(handles, [*labels, "requested"], loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
+    note = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
+    headline(figure, "What would each allocator have held?", _least(found), note)
+    return figure
+
+
+def _worth_showing(found: Study) -> list[Replay]:
+    """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
+    others = [t.replay for t in found.tried if t.replay is not found.now][: MOST - 1]
+    return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
+
+
+def _least(found: Study) -> str:
+    first: Tried | None = next((t for t in found.tried if t.replay.fits), None)
+    if first is None:
+        return "No candidate can serve all requests."
+    saved = found.saving(first)
+    than = f", {show_fraction(saved)} less than now" if saved > 0 else ", no less than now"
+    return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
+
+
+@styled
+def heap(found: Study) -> Figure:
+    """The segments at the moment that decides, one bar each: blocks in use, and what is free between them."""
+    d, figure = found.diagnosis, canvas(height=HEIGHT * 1.15)
+    held, live = d.heap.segments, d.heap.blocks
+    if not len(held):
+        empty(figure, "Nothing is held.")
+        return figure
+    free = held.bytes - d.heap.live_in()
+    order = np.argsort(-held.bytes, kind="stable")
+    wide = np.sort(np.argsort(-free[order], kind="stable")[:WIDEST])  # those with most free bytes, largest first
+    order = order[wide]
+    row = np.full(len(held), -1)
+    row[order] = np.arange(len(order))
+    panel = figure.add_subplot()
+    panel.grid(visible=False)
+    per_byte, unit = scale("B", int(held.bytes[order].max()))
+    zero = np.zeros(len(order))
+    panel.add_collection(
+        PolyCollection(_bars(row[order], zero, held.bytes[order] / per_byte), facecolors=address_map.FREE, gid="free")
+    )
+    mine = row[d.heap.home] >= 0
+    start = (live.addr - held.addr[d.heap.home])[mine] / per_byte
+    site = found.program.site[live.unit[mine]]
+    names = [found.program.sites[s] for s in np.unique(site)]
+    look = looks(names)
+    colour = [look[found.program.sites[s]].colour for s in site]
+    panel.add_collection(
+        PolyCollection(
+            _bars(row[d.heap.home[mine]], start, start + live.bytes[mine] / per_byte), facecolors=colour, gid="blocks",
+            edgecolors="white", linewidths=0.3 if mine.sum() < 400 else 0.0,
+        )
+    )  # fmt: skip
+    panel.set_xlim(0, float(held.bytes[order].max()) / per_byte * 1.01)
+    panel.set_ylim(len(order) - 0.4, -0.6)
+    panel.set_yticks([])
+    panel.set_xlabel(f"inside the segment [{unit}]")
+    panel.set_ylabel("segments with most free bytes")
+    largest = sorted(names, key=lambda n: -int(live.bytes[mine][np.array(colour) == look[n].colour].sum()))[:8]
+    strip = [Patch(facecolor=look[n].colour, label=n) for n in largest] + [Patch(facecolor=address_map.FREE, label="free")]
+    panel.legend(handles=strip, loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
+    note = f"{len(order)} of {len(held)} segments." if len(order) < len(held) else ""
+    headline(figure, "Where does the memory sit that is not in use?", _why(found), note)
+    return figure
+
+
+def _bars(row: I64, left: Any, right: Any) -> Any:
+    """Corners (N, 4, 2) of horizontal bars."""
+    low, high = row - 0.42, row + 0.42
+    return np.stack([np.stack(c, -1) for c in ((left, low), (right, low), (right, high), (left, high))], 1)
+
+
+def _why(found: Study) -> str:
+    d = found.diagnosis
+    if not d.main:
+        return "All that is held is in use."
+    return f"{show_bytes(d.idle)} of {show_bytes(d.held)} are not in use at request {d.request:,}; most: {CAUSES[d.main]}."
+
+
+@styled
+def free_blocks(found: Study) -> Figure:
+    """Histogram of free blocks by size at the moment that decides: bytes in each class, and the request beside them."""
+    d, figure = found.diagnosis, canvas()
+    if not len(d.heap.hole_bytes):
+        empty(figure, "Nothing is free.")
+        return figure
+    panel = figure.add_subplot()
+    octave = np.floor(np.log2(d.heap.hole_bytes)).astype(int)
+    first, last = int(octave.min()), int(max(octave.max(), np.log2(max(d.size, 1))))
+    total = np.bincount(octave - first, d.heap.hole_bytes, last - first + 1)
+    count = np.bincount(octave - first, minlength=last - first + 1)
+    per_byte, unit = scale("B", int(total.max()))
+    panel.bar(np.arange(len(total)), total / per_byte, 0.86, color=SOFT, gid="free bytes")
+    for x, (height, n) in enumerate(zip(total / per_byte, count, strict=True)):
+        if n:
+            panel.annotate(f"{n}", (x, height), (0, 2), textcoords="offset points", ha="center", fontsize=8, color=INK)
+    if d.size:
+        x = np.log2(d.size) - first - 0.5
+        panel.axvline(x, color=ALARM, lw=1.3, gid="request")
+        side, way = ("left", 4) if x < len(total) / 2 else ("right", -4)
+        words = panel.annotate(f"request: {show_bytes(d.size)}", (x, 1), (way, -4), ha=side, va="top", color=ALARM,
+                               xycoords=panel.get_xaxis_transform(), textcoords="offset points", fontsize=8.5)  # fmt: skip
+        words.set_in_layout(False)
+    panel.set_xticks(np.arange(len(total)) - 0.5, [show_bytes(2**k) for k in range(first, last + 1)], rotation=45, ha="right")
+    panel.set_ylabel(f"free bytes [{unit}]")
+    panel.set_xlabel("size of the free block (the number on a bar counts them)")
+    answer = (
+        f"{show_bytes(int(d.heap.hole_bytes.sum()))} are free in {len(d.heap.hole_bytes):,} pieces, the largest has "
+        f"{show_bytes(d.largest_hole)}."
+    )
+    headline(figure, "How large are the free pieces?", answer)
+    return figure
+
+
+@styled
+def heap_over_time(found: Study) -> Figure:
+    """The address map of what is now: segments as bands, blocks coloured by where they come from."""
+    now = found.now
+    end = History(now.log, found.program.total).blocks.end.max(initial=1)
+    spec = {"trace": found.program.name, "place": now.name, "clock": address_map.REQUEST}
+    metrics: dict[str, int | float] = {"makespan_ns": int(end), "reserved_peak_bytes": now.held_peak}
+    result = Result(spec, FINISHED if now.fits else OOM, metrics, log=now.log)
+    sites = {found.program.name: [found.program.sites[s] for s in found.program.site]}
+    return address_map.draw([result], "How does the heap look over time?", sites)
+
+
+FIGURES: dict[str, Callable[[Study], Figure]] = {
+    "held_over_time": held_over_time,
+    "heap": heap,
+    "free_blocks": free_blocks,
+    "heap_over_time": heap_over_time,
+}
+
+
+def names(found: Study) -> Sequence[str]:
+    """The figures that say something about this study."""
+    return list(FIGURES) if found.diagnosis.heap.held else ["held_over_time"]
+
