@@ -173,8 +173,14 @@ def test_a_class_that_answers_nonsense_is_shown_its_line(tmp_path: Path, answer:
     ("body", "says"),
     [
         ("return size / 0 * 0", "returned nan for size=3"),
-        ("return 'large'", "returned 'large', not one number for each of 2 candidates"),
-        ("return size[:1].repeat(3)", "returned an array of shape (3,)"),
+        ("return", "returned None, not one number for each of 2 candidates"),
+        ("return 'large'", "returned 'large', a str, not one number for each of 2 candidates"),
+        ("return [None, 1.0]", "returned [None, 1.0], a list, not"),
+        ("return [1.0, [2.0]]", "returned [1.0, [2.0]], a list, not"),
+        ("return [1, 2, 3]", "returned [1, 2, 3], a list, not"),
+        ("return size[:1].repeat(3)", "returned an array of shape (3,), not"),
+        ("return size.astype(object)", "returned an array of shape (2,) of type object, not"),
+        ("return size * 1j", "returned an array of shape (2,) of type complex128, not"),
         ("raise KeyError('weights')", "raised KeyError: 'weights'"),
     ],
 )

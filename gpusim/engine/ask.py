@@ -29,15 +29,16 @@ class Asking:
         self.policy = simulation.evict
         self.ask = self.policy.new_ask()
         self.sizes = simulation.island.units["size"].copy()
+        simulation.island.control[0]["asks"] = self.ask.listens
         self.ask.start(len(simulation.island.units), simulation.machine.capacity, seed)
 
     def tell(self) -> None:
         """Hand over what happened since the last time."""
-        c, notes = self.simulation.island.control[0], self.simulation.policies.notes
+        c = self.simulation.island.control[0]
         n = int(c["notes"])
         if n:
-            part = notes[:n]
-            self.ask.events(part["kind"].copy(), part["unit"].copy(), part["size"].copy())
+            notes = self.simulation.policies.notes[:n]
+            self.ask.events(notes["kind"], notes["unit"], notes["size"])
             c["notes"] = 0
 
     def answer(self) -> bool:
@@ -48,22 +49,17 @@ class Asking:
         """
         self.tell()
         island = self.simulation.island
-        c, units = island.control[0], island.units
+        c = island.control[0]
         resident = island.lists[RESIDENTS, : int(c["residents"])]
         locked = island.flags[LOCKED]
         candidates = np.sort(resident[locked[resident] == 0])
         if not len(candidates):
             return False
         need = max(int(c["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
-        victims = np.array(self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates)), np.int64)
-        if not len(victims):
+        victims = self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates))
+        if not victims:
             request = show_bytes(int(c["request_bytes"]))
             raise self.policy.error(f"named no victim for {request} although {len(candidates)} units may leave")
-        wrong = (victims < 0) | (victims >= len(units))
-        if not wrong.any():
-            wrong = (units["slot"][victims] < 0) | (locked[victims] != 0)
-        if wrong.any():
-            raise self.policy.error(f"chose unit {victims[wrong][0]}, which may not leave")
         island.lists[VICTIMS, : len(victims)] = victims
         c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
         return True

@@ -8,8 +8,10 @@ what makes this fast; the engine uses them in that order until there is room, an
 from __future__ import annotations
 
 import inspect
+import reprlib
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,17 +23,20 @@ from gpusim.policies.entry import Entry, Number
 # Kinds of events.
 INSERT, TOUCH, EVICTED, FREED = range(4)
 
+NUMBERS = "biuf"  # kinds of dtype that can be scores
+
 
 class Ask(Protocol):
     """One eviction policy within one simulation."""
 
     facts: tuple[str, ...]  # columns that `victims` wants
+    listens: bool  # False: it is told of no events
 
     def start(self, n_units: int, capacity: int, seed: int) -> None:
         """Before the first event; capacity in bytes."""
 
     def events(self, kind: I64, unit: I64, size: I64) -> None:
-        """What happened since the last call, in order: INSERT, TOUCH, EVICTED, FREED."""
+        """What happened since the last call, in order: INSERT, TOUCH, EVICTED, FREED.  The columns are lent, not given."""
 
     def victims(self, need: int, locked: U8, sizes: I64, units: I64, facts: Mapping[str, F64]) -> list[int]:
         """Units that shall leave, first to last, until `need` bytes are free.
@@ -49,8 +54,22 @@ def own_line(entry: Entry, error: BaseException) -> str:
     return f"{file}:{lines[-1]}" if lines else entry.where
 
 
+@contextmanager
+def _blamed(entry: Entry) -> Generator[None]:
+    """Whatever the policy's own code raises within is told as the policy's fault, with its line."""
+    try:
+        yield
+    except PolicyError:
+        raise
+    except (Exception, SystemExit) as error:
+        message = f"policy '{entry.name}' raised {type(error).__name__}: {error}"
+        raise PolicyError(message, own_line(entry, error)) from error
+
+
 class ColumnAsk:
     """A function of facts, called with whole columns: one numpy array per fact, one score per candidate back."""
+
+    listens = False
 
     def __init__(self, entry: Entry, function: Any, values: Mapping[str, Number]) -> None:
         self.facts = entry.facts
@@ -64,30 +83,41 @@ class ColumnAsk:
         pass
 
     def victims(self, need: int, locked: U8, sizes: I64, units: I64, facts: Mapping[str, F64]) -> list[int]:
-        scores = self.scores(len(units), facts)
-        order = np.argsort(scores, kind="stable")
-        enough = int(np.searchsorted(np.cumsum(sizes[units[order]]), need)) + 1
-        return [int(u) for u in units[order[:enough]]]
+        order = self.scores(len(units), facts).argsort(kind="stable")
+        enough = int(sizes[units[order]].cumsum().searchsorted(need)) + 1
+        chosen: list[int] = units[order[:enough]].tolist()
+        return chosen
 
     def scores(self, count: int, facts: Mapping[str, F64]) -> F64:
         """One score per candidate; PolicyError when the function raises or answers anything else."""
         entry = self._entry
-        try:
+        with _blamed(entry):
             answer = self._function(*(facts[name] for name in self.facts), **self._values)
-        except (Exception, SystemExit) as error:
-            message = f"policy '{entry.name}' raised {type(error).__name__}: {error}"
-            raise PolicyError(message, own_line(entry, error)) from error
         try:
-            scores = np.broadcast_to(np.asarray(answer, np.float64), (count,))
+            given = np.asarray(answer)
+            if given.dtype.kind not in NUMBERS:
+                raise TypeError
+            scores = given.astype(np.float64, copy=False)
+            if scores.shape != (count,):
+                scores = np.broadcast_to(scores, (count,))
         except (TypeError, ValueError):
-            text = f"an array of shape {np.shape(answer)}" if np.ndim(answer) else repr(answer)
-            message = f"policy '{entry.name}' returned {text}, not one number for each of {count} candidates"
+            message = f"policy '{entry.name}' returned {_described(answer)}, not one number for each of {count} candidates"
             raise PolicyError(message, entry.where) from None
         if np.isnan(scores).any():
             worst = int(np.flatnonzero(np.isnan(scores))[0])
             read = ", ".join(f"{name}={facts[name][worst]:g}" for name in self.facts)
             raise PolicyError(f"policy '{entry.name}' returned nan for {read}", entry.where)
         return scores
+
+
+def _described(answer: Any) -> str:
+    """What a function returned instead of scores, in a few words."""
+    if answer is None:
+        return "None"
+    if isinstance(answer, np.ndarray):
+        kind = "" if answer.dtype.kind in NUMBERS else f" of type {answer.dtype}"
+        return f"an array of shape {answer.shape}{kind}"
+    return f"{reprlib.repr(answer)}, a {type(answer).__name__}"
 
 
 class ObjectAsk:
@@ -97,9 +127,12 @@ class ObjectAsk:
     touch(unit, size)       a resident unit was accessed
     remove(unit, size)      the unit left (evicted, or its tensor was freed)
     victim(need, locked)    a resident unit with locked[unit] == 0, or a list of them; None when there is none
+
+    A unit is removed as soon as it is chosen.  If it is used before it has to leave, it is inserted again.
     """
 
     facts: tuple[str, ...] = ()
+    listens = True
 
     def __init__(self, entry: Entry, cls: Any, values: Mapping[str, Number]) -> None:
         self._entry, self._cls, self._values = entry, cls, dict(values)
@@ -107,67 +140,68 @@ class ObjectAsk:
             raise PolicyError(f"policy '{entry.name}' has no method 'victim(need, locked)'", entry.where)
 
     def start(self, n_units: int, capacity: int, seed: int) -> None:
-        self._object = self._call(self._cls, **self._values)
-        self._resident = np.zeros(n_units, np.uint8)
-        self._verbs = [getattr(self._object, name, None) for name in ("insert", "touch", "remove", "remove")]
+        with _blamed(self._entry):
+            policy = self._cls(**self._values)
+            told = (getattr(policy, name, _ignore) for name in ("insert", "touch", "remove"))
+            self._insert, self._touch, self._remove = told
+            self._victim = policy.victim
+        self._resident = bytearray(n_units)  # 1 for what the policy has been told of and has not chosen
 
     def events(self, kind: I64, unit: I64, size: I64) -> None:
-        resident = self._resident
-        for k, u, s in zip(kind.tolist(), unit.tolist(), size.tolist(), strict=True):
-            if k in (EVICTED, FREED) and not resident[u]:
-                continue  # chosen by this policy, and told at once
-            if k == TOUCH and not resident[u]:
-                k = INSERT  # chosen by this policy, but used before it had to leave
-            resident[u] = k in (INSERT, TOUCH)
-            function = self._verbs[k]
-            if function is not None:
-                self._call(function, u, s)
+        resident, insert, touch, remove = self._resident, self._insert, self._touch, self._remove
+        with _blamed(self._entry):
+            for k, u, s in zip(kind.tolist(), unit.tolist(), size.tolist(), strict=True):
+                if k == TOUCH and resident[u]:
+                    touch(u, s)
+                elif k <= TOUCH:
+                    resident[u] = 1
+                    insert(u, s)
+                elif resident[u]:
+                    resident[u] = 0
+                    remove(u, s)
 
     def victims(self, need: int, locked: U8, sizes: I64, units: I64, facts: Mapping[str, F64]) -> list[int]:
+        victim, remove, bytes_of = self._victim, self._remove, sizes.data
         chosen: list[int] = []
-        freed = 0
-        remove = self._verbs[EVICTED]
-        while freed < need:
-            answer = self._call(self._object.victim, need - freed, locked)
-            if answer is None:
-                break
-            batch = self._units(answer, locked)
-            for unit in batch:
-                self._resident[unit] = 0
-                freed += int(sizes[unit])
-                chosen.append(unit)
-                if remove is not None:
-                    self._call(remove, unit, int(sizes[unit]))
-            if not batch:
-                break
+        with _blamed(self._entry):
+            while need > 0:
+                batch = self._taken(victim(need, locked), locked)
+                if not batch:
+                    break
+                for unit in batch:
+                    size = bytes_of[unit]
+                    need -= size
+                    remove(unit, size)
+                chosen += batch
         return chosen
 
-    def _units(self, answer: Any, locked: U8) -> list[int]:
-        """The answer as units; PolicyError when one of them is not a unit that may leave."""
-        batch = list(answer) if isinstance(answer, Iterable) else [answer]
-        for unit in batch:
-            if isinstance(unit, bool) or not isinstance(unit, int | np.integer):
-                problem = "is not a unit (a whole number)"
-            elif not 0 <= unit < len(self._resident) or not self._resident[unit]:
-                problem = "is not resident"
-            elif locked[unit]:
-                problem = "is locked: the kernel about to run needs it"
-            elif batch.count(unit) > 1:
-                problem = "is named twice"
-            else:
-                continue
-            raise PolicyError(f"policy '{self._entry.name}' chose {unit!r}, which {problem}", self._place("victim"))
-        return [int(unit) for unit in batch]
+    def _taken(self, answer: Any, locked: U8) -> list[int]:
+        """The answer as units, which are resident no more; PolicyError when one of them is not a unit that may leave."""
+        if answer is None:
+            return []
+        resident, taken = self._resident, []
+        for unit in answer if type(answer) is list or isinstance(answer, Iterable) else (answer,):
+            if type(unit) is not int:
+                unit = self._whole(unit)
+            if not 0 <= unit < len(resident) or not resident[unit]:
+                raise self._refused(unit, "is named twice" if unit in taken else "is not resident")
+            if locked[unit]:
+                raise self._refused(unit, "is locked: the kernel about to run needs it")
+            resident[unit] = 0
+            taken.append(unit)
+        return taken
 
-    def _place(self, verb: str) -> str:
+    def _whole(self, unit: Any) -> int:
+        if isinstance(unit, bool) or not isinstance(unit, int | np.integer):
+            raise self._refused(unit, "is not a unit (a whole number)")
+        return int(unit)
+
+    def _refused(self, unit: Any, problem: str) -> PolicyError:
         from gpusim.policies.user import place_of
 
-        return place_of(inspect.unwrap(getattr(self._cls, verb)))
+        where = place_of(inspect.unwrap(self._cls.victim))
+        return PolicyError(f"policy '{self._entry.name}' chose {unit!r}, which {problem}", where)
 
-    def _call(self, function: Any, *args: Any, **values: Any) -> Any:
-        try:
-            return function(*args, **values)
-        except (Exception, SystemExit) as error:
-            entry = self._entry
-            message = f"policy '{entry.name}' raised {type(error).__name__}: {error}"
-            raise PolicyError(message, own_line(entry, error)) from error
+
+def _ignore(unit: int, size: int) -> None:
+    """A verb that the policy does not define."""
