@@ -39,7 +39,7 @@ def run(
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
-    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
+    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png,svg,pdf",
     force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
     allow_large: Annotated[bool, typer.Option("--allow-large", help="Allow a grid of very many runs.")] = False,
     json: Json = False,
@@ -161,6 +161,20 @@ def fragment(
     verb(
         file, tries or [], capacity=capacity, on=on, device=device, out=out, figures=figures, formats=formats, json=json
     )  # fmt: skip
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="A results folder with event logs, or a trace by file or name.")],
+    format: Annotated[str, typer.Option("--format", help="pytorch: a memory snapshot.")] = "pytorch",
+    run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
+    place: Annotated[str, typer.Option("--place", help="Under which allocator a trace is replayed.")] = "pytorch",
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+) -> None:
+    """Write a run as a memory snapshot that PyTorch's own viewer opens."""
+    from gpusim.commands.export import export as verb
+
+    verb(what, format, run=run, place=place, out=out)
 
 
 @app.command()

@@ -27,7 +27,7 @@ def check(folder: Path, trace: Path | None, *, json: bool) -> int:
     found: list[tuple[Result, Report]] = []
     for run in run_folders(folder):
         result = load_result(run)
-        report = referee.check(result, _trace(trace or result.spec["trace"], folder))
+        report = referee.check(result, load_trace_of(result, folder, trace))
         if report.ok is not None:
             mark_checked(run, report.ok)
         found.append((result, report))
@@ -58,10 +58,11 @@ def _row(result: Result, report: Report) -> dict[str, Any]:
     return {"run": result.key, "ok": report.ok, "violations": [str(v) for v in report.violations]}
 
 
-def _trace(name: str | Path, base: Path) -> Trace:
+def load_trace_of(result: Result, base: Path, other: Path | None = None) -> Trace:
+    """The trace that a run replayed, found from its results folder; `other` is where it is now."""
     from gpusim.config.find import find
 
-    return _load(find("trace", str(name), base))
+    return _load(find("trace", str(other or result.spec["trace"]), base))
 
 
 @lru_cache(maxsize=2)

@@ -53,10 +53,10 @@ class History:
         held = _joined(self.segments.at(request), live)
         # Each segment is its blocks and what is between its start, the blocks and its end.
         home = np.searchsorted(held.addr, live.addr, "right") - 1
-        left = np.concatenate([held.addr, live.addr + live.bytes])
+        left = np.concatenate([live.addr + live.bytes, held.addr])
         right = np.concatenate([live.addr, held.addr + held.bytes])
-        of = np.concatenate([np.arange(len(held)), home])
-        order = np.argsort(left, kind="stable")
+        of = np.concatenate([home, np.arange(len(held))])
+        order = np.argsort(left, kind="stable")  # a block's end goes before the start of the next segment
         left, of, right = left[order], of[order], np.sort(right)
         found = right > left
         return Heap(held, live, left[found], (right - left)[found], of[found], home)

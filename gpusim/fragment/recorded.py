@@ -11,7 +11,7 @@ from gpusim.core.requests import R_ALLOC, R_FREE
 from gpusim.core.tables import table
 from gpusim.fragment.replay import ENDLESS, Replay, bucket
 from gpusim.fragment.requests import Requests
-from gpusim.trace.trace import I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
+from gpusim.trace.trace import ALLOC, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
 NAME = "as recorded"
 ROUND = 512  # bytes: recordings tell what was requested, not what the block was
@@ -24,7 +24,7 @@ def recorded(trace: Trace, program: Requests) -> Replay | None:
     events = np.flatnonzero((trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE))
     rows = program.rows()
     placed = trace.addr[program.event]
-    if not len(events) or np.any((placed < 0) & (rows["size"] > 0) & (trace.kind[program.event] != OOM)):
+    if not len(events) or np.any((placed < 0) & (rows["size"] > 0) & (trace.kind[program.event] == ALLOC)):
         return None
     # A segment's event belongs to the request that follows it; a free has no address of its own in some formats.
     number = np.minimum(np.searchsorted(program.event, events), program.total - 1)

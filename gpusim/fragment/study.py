@@ -72,7 +72,7 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
 def apart(policy: Any) -> Apart:
     """What the allocator keeps apart, as it says itself."""
     told = getattr(policy.module, "apart", None)
-    return told(policy.params) if told else Apart()
+    return Apart(**told(policy.params)) if told else Apart()
 
 
 def _rank(tried: Tried) -> tuple[int, int, int, str]:

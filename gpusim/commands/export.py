@@ -1,0 +1,61 @@
+"""`gpusim export`: a run in the format of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gpusim.errors import ResultError, suggest
+
+FORMATS = ("pytorch",)
+
+
+def export(what: str, format: str, *, run: str | None, place: str, out: Path | None) -> None:
+    """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot."""
+    if format not in FORMATS:
+        raise ResultError(f"there is no format '{format}'", hint=suggest(format, FORMATS) or f"one of {', '.join(FORMATS)}")
+    from gpusim.results.files import write_atomic
+    from gpusim.show.snapshot import dump
+
+    folder = Path(what).expanduser()
+    found, name = _run(folder, run) if folder.is_dir() else _replayed(what, place)
+    path = out or Path(f"{name}.pickle")
+    write_atomic(path, lambda file: file.write(dump(found)))
+    typer.echo(f"{path}: {len(found['device_traces'][0]):,} events, {len(found['segments']):,} segments")
+    typer.echo("open it at https://pytorch.org/memory_viz, or: python -m torch.cuda._memory_viz trace_plot FILE -o page.html")
+
+
+def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
+    """The named run of a results folder, or its only one with an event log."""
+    from gpusim.commands.check import load_trace_of
+    from gpusim.results.folder import load_result, run_folders
+    from gpusim.show.snapshot import snapshot
+
+    kept = {run.name: run for run in run_folders(folder)}
+    logged = [name for name, run in kept.items() if load_result(run, log=True).log is not None]
+    if key is None and len(logged) != 1:
+        about = f"{len(logged)} runs here kept their event log" if logged else "no run here kept its event log"
+        raise ResultError(about, str(folder), f"choose one: --run {logged[0]}" if logged else "run with --log")
+    if key is not None and key not in kept:
+        raise ResultError(f"there is no run '{key}'", str(folder), suggest(key, kept))
+    result = load_result(kept[key or logged[0]], log=True)
+    if result.log is None:
+        raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
+    title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
+    return snapshot(result.log, load_trace_of(result, folder), title=title), result.key
+
+
+def _replayed(what: str, place: str) -> tuple[dict[str, Any], str]:
+    """A trace, by name or file, under one allocator."""
+    from gpusim.commands.fragment import open_trace
+    from gpusim.fragment.replay import replay
+    from gpusim.fragment.requests import of_trace
+    from gpusim.policies import registry
+    from gpusim.show.snapshot import snapshot
+
+    trace = open_trace(what, None)
+    done = replay(of_trace(trace), registry.get("place", place), log=True)
+    found = snapshot(done.log, trace, title=f"{trace.name} {done.name}", microseconds=False)
+    return found, f"{trace.name}-{place.split('(')[0]}"
