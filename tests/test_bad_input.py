@@ -229,6 +229,36 @@ def test_a_profile_with_mistakes_is_refused_before_anything_runs(tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
+def test_a_damaged_trace_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Once, whatever the number of runs; a second trace that is whole does not help."""
+    whole = TRACE.read_bytes()
+    middle = len(whole) // 2
+    (tmp_path / "t.npz").write_bytes(whole[:middle] + b"?" * 64 + whole[middle + 64 :])
+    text = YAML.replace("gpt-medium-infer", "[gpt-medium-infer, t.npz]").replace("lru", "[lru, fifo]")
+    (tmp_path / "x.yaml").write_text(text)
+    for words in (["validate", tmp_path / "x.yaml"], ["run", tmp_path / "x.yaml", "-o", tmp_path / "out"]):
+        said = refused(*words)
+        assert said.count("\n") == 1 and "t.npz: " in said and "damaged" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_trace_of_a_process_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the check before the first run, and for all runs."""
+    from gpusim.trace import files
+
+    read: list[Path] = []
+    load = files.load_trace
+    monkeypatch.setattr(files, "load_trace", lambda path: read.append(path) or load(path))
+    trace = tmp_path / "own.npz"
+    trace.write_bytes(TRACE.read_bytes())
+    (tmp_path / "x.yaml").write_text(YAML.replace("gpt-medium-infer", "own.npz").replace("lru", "[lru, fifo]"))
+    words = ["run", str(tmp_path / "x.yaml"), "-o", str(tmp_path / "out"), "--no-figures", "--jobs", "1"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert read == [trace]
+    assert CliRunner().invoke(app, words).exit_code == 0  # all results are there: nothing is read
+    assert read == [trace]
+
+
 # --- policies of one's own
 
 

@@ -42,9 +42,13 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     from gpusim.config.experiment import expand, size
+    from gpusim.trace.files import load_trace
 
-    e = load.experiment(str(path), sets).experiment
+    loaded = load.experiment(str(path), sets)
+    e = loaded.experiment
     expand(e)
+    for trace in loaded.traces.values():
+        load_trace(trace)
     return {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
 
 

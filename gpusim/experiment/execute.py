@@ -14,13 +14,12 @@ from typing import Any
 from gpusim.config.experiment import Capacity
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
-from gpusim.experiment.plan import Task
+from gpusim.experiment.plan import Task, read_trace
 from gpusim.hardware.profile import Profile, changed, load_file
 from gpusim.hardware.roofline import durations, model_error, shares
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.result import Result
-from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 
@@ -106,13 +105,8 @@ def _stamp(file: Path) -> int:
 
 
 @lru_cache(maxsize=2)
-def _trace(file: Path, stamp: int) -> Trace:
-    return load_trace(file)
-
-
-@lru_cache(maxsize=2)
 def _program(trace: Path, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
-    return Program(_trace(trace, trace_stamp), load_file(profile))
+    return Program(read_trace(trace), load_file(profile))
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpusim.experiment.plan import Plan, Task
+from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, run_tasks
 from gpusim.results.files import read_json, write_json
 from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, write_summary
@@ -53,6 +53,8 @@ def run(
 
         progress(0, len(todo))
         processes = min(jobs or _helpful(todo), len(todo))
+        if processes > 1:
+            forget_traces()  # every worker reads for itself
         with closing(run_tasks(todo, execute, processes, ["gpusim.experiment.execute"])) as ending:
             for count, (index, failure) in enumerate(ending, 1):
                 if failure is None:

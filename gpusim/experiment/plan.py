@@ -11,14 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpusim.config.experiment import Capacity, PolicySpec, RunSpec, expand
 from gpusim.config.load import Loaded
 from gpusim.experiment.key import code_hash, file_hash, run_key
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, RUNS, has_result
+
+if TYPE_CHECKING:
+    from gpusim.trace.trace import Trace
 
 NONE, BELADY = PolicySpec("none"), PolicySpec("belady")
 
@@ -62,7 +66,7 @@ class Plan:
 
 
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
-    """The experiment's tasks.  Raises GridError for a grid that is too large, before anything is made."""
+    """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
     specs = expand(e, allow_large)
     files = {path: file_hash(path) for path in (*loaded.traces.values(), *loaded.profiles.values())}
@@ -85,7 +89,27 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
             no_limit[run.key] = tuple(task(replace(free, place=place), unlimited=True) for place in e.policies.place)
             oracle[run.key] = (task(replace(run.spec, evict=BELADY, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values()) for t in tasks}
-    return Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
+    made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
+    for trace in dict.fromkeys(task.trace for task in made.waiting()):
+        read_trace(trace)  # a mistake in it is told once, before anything runs, and not by every run
+    return made
+
+
+def read_trace(file: Path) -> Trace:
+    """The trace in a file, kept for the runs of this process that need it next.  Raises TraceError."""
+    return _trace(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _trace(file: Path, stamp: int) -> Trace:
+    from gpusim.trace.files import load_trace
+
+    return load_trace(file)
+
+
+def forget_traces() -> None:
+    """Give the memory of traces back that `read_trace` has kept."""
+    _trace.cache_clear()
 
 
 def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]]:
