@@ -24,8 +24,7 @@ def fragment(
 
     wanted = chosen_formats(formats)
     trace = open_trace(file, device)
-    current = trace.meta.get("alloc_conf") or ""
-    chosen = candidates.named(tries) if tries else candidates.default(str(current))
+    chosen = candidates.named(tries) if tries else candidates.default(trace)
     found = study(trace, chosen, _limit(capacity, on))
     folder = out or Path("results") / f"fragment-{trace.name}"
     values = report.values(found)

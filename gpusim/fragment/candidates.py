@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.errors import PolicyError
 from gpusim.policies import registry
+from gpusim.trace.trace import Trace
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An allocator with its parameters, and what a user does to get it ("" when it cannot simply be had)."""
+    """An allocator with its parameters.
+
+    how     what a user does to get it
+    family  the programs that can switch to it in that way: "pytorch", "rmm"; "" when none simply can
+    """
 
     place: str
     params: tuple[tuple[str, Any], ...] = ()
     how: str = ""
+    family: str = ""
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -27,7 +33,7 @@ class Candidate:
 
 def pytorch(conf: str) -> Candidate:
     """PyTorch's allocator with these settings, written as in the environment variable."""
-    return Candidate("pytorch", (("conf", conf),) if conf else (), f"{CONF}={conf}" if conf else "the default")
+    return Candidate("pytorch", (("conf", conf),) if conf else (), f"{CONF}={conf}" if conf else "the default", "pytorch")
 
 
 # Settings that change where blocks go, each alone; values are those that PyTorch's own notes and users try first.
@@ -35,23 +41,29 @@ SETTINGS = (
     "", "expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8",
     "large_segment_size_mb:64",
 )  # fmt: skip
-RMM = "rmm.reinitialize({}); torch.cuda.memory.change_current_allocator(rmm_torch_allocator)"
+ASYNC = "cuda_async", ()
 OTHERS = (
-    Candidate("cuda_async", (), f"{CONF}=backend:cudaMallocAsync"),
-    Candidate("rmm_pool", (), RMM.format("pool_allocator=True")),
-    Candidate("rmm_arena", (), RMM.format("ArenaMemoryResource")),
-    Candidate("bfc", (), "the allocator of TensorFlow and JAX"),
-    Candidate("gmlake", (), "GMLake's build of PyTorch"),
     Candidate("best_fit"),
     Candidate("tlsf"),
     Candidate("buddy"),
+    Candidate("bfc", (), "the allocator of TensorFlow and JAX"),
+    Candidate("gmlake", (), "GMLake's build of PyTorch"),
+)
+RMM = (
+    Candidate("rmm_pool", (), "rmm.mr.PoolMemoryResource", "rmm"),
+    Candidate("rmm_arena", (), "rmm.mr.ArenaMemoryResource", "rmm"),
+    Candidate("rmm_binning", (), "rmm.mr.BinningMemoryResource", "rmm"),
 )
 
 
-def default(current: str) -> list[Candidate]:
-    """The settings worth trying and the other allocators; `current` are the settings that the recording was made with."""
-    settings = dict.fromkeys((current, *SETTINGS))
-    return [*map(pytorch, settings), *OTHERS]
+def default(trace: Trace) -> list[Candidate]:
+    """What a program of this kind could run with, first what it did; then other allocators, for comparison."""
+    if trace.meta.get("format") == "rmm":
+        return [*RMM, Candidate(*ASYNC, "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
+    settings = dict.fromkeys((str(trace.meta.get("alloc_conf") or ""), *SETTINGS))
+    return [
+        *map(pytorch, settings), Candidate(*ASYNC, f"{CONF}=backend:cudaMallocAsync", "pytorch"), *RMM[:2], *OTHERS,
+    ]  # fmt: skip
 
 
 def named(names: Iterable[str]) -> list[Candidate]:
@@ -62,8 +74,8 @@ def named(names: Iterable[str]) -> list[Candidate]:
             found.append(pytorch(name))
             continue
         place, given = registry.parse(name)
-        known = next((c for c in OTHERS if c.place == place), Candidate(place))
-        found.append(Candidate(place, tuple(given.items()), known.how))
+        known = next((c for c in (*RMM, *OTHERS) if c.place == place), Candidate(place))
+        found.append(replace(known, params=tuple(given.items())))
     for candidate in found:
         registry.bind(registry.find("place", candidate.place), candidate.spec["params"])
     if not found:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.fragment.candidates import CONF, Candidate
+from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import ENDLESS, Replay, replay
@@ -24,14 +24,19 @@ class Tried:
 
     candidate: Candidate
     replay: Replay
+    apart: Apart
     diagnosis: Diagnosis
 
 
 @dataclass(frozen=True)
 class Study:
-    """now: the recording itself, or the first candidate where it has no addresses; tried: best first."""
+    """now: the recording itself, or the first candidate where it has no addresses; tried: best first.
+
+    family  what the program runs on: "pytorch" or "rmm"
+    """
 
     program: Requests
+    family: str
     capacity: int
     now: Replay
     diagnosis: Diagnosis
@@ -40,7 +45,7 @@ class Study:
     @property
     def best(self) -> Tried | None:
         """The best candidate that a user can simply switch to and that is worth it."""
-        able = [t for t in self.tried if t.candidate.how.startswith(CONF)]
+        able = [t for t in self.tried if t.candidate.family == self.family]
         first = min(able, key=_rank, default=None)
         if first is None or (first.replay.fits == self.now.fits and self.saving(first) < WORTH):
             return None
@@ -52,7 +57,7 @@ class Study:
 
 
 def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> Study:
-    """Replay a recorded program under each candidate.
+    """Replay a recorded program under each candidate; the first of them is what it ran with.
 
     capacity  bytes that an allocator may hold; None: what the recording tells of a request that failed, else no limit
     """
@@ -63,10 +68,11 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     for candidate in candidates:
         policy = registry.get("place", candidate.spec)
         done = replay(program, policy, limit, log=True)
-        tried.append(Tried(candidate, done, diagnose(done, apart(policy))))
+        keeps = apart(policy)
+        tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
-    about = diagnose(real, apart(registry.get("place", "pytorch"))) if real else tried[0].diagnosis
-    return Study(program, limit, now, about, sorted(tried, key=_rank))
+    about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
+    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank))
 
 
 def apart(policy: Any) -> Apart:
@@ -92,4 +98,5 @@ def advice(found: Study) -> str:
         return f"Leave it as it is: the best of {len(found.tried)} candidates would save {gain}, and no setting more than 1 %."
     held, less = show_bytes(best.replay.held_peak), show_fraction(max(0.0, found.saving(best)))
     verdict = f"would succeed{'' if best.replay.fits else ' less often'}." if ends else ""
-    return f"Set {best.candidate.how} : it would hold {held}, {less} less.{ends}{verdict}"
+    change = f"Set {best.candidate.how} :" if found.family == "pytorch" else f"Use {best.candidate.how}:"
+    return f"{change} it would hold {held}, {less} less.{ends}{verdict}"
