@@ -23,7 +23,7 @@ def values(found: Study) -> dict[str, Any]:
         "now": _outcome(found.now, found.diagnosis) | {
             "moment": _moment(found.diagnosis),
             "causes": found.diagnosis.causes,
-            "pins": [vars(pin) for pin in found.diagnosis.pins],
+            "pins": [vars(pin) | {"stack": found.program.stacks.get(pin.site, [])} for pin in found.diagnosis.pins],
         },
         "candidates": [
             {"how": t.candidate.how, "saved_share": found.saving(t)} | _outcome(t.replay, t.diagnosis) for t in found.tried
@@ -63,7 +63,7 @@ def text(found: Study) -> str:
         ]  # fmt: skip
         parts.append(_titled("Where it sits", table(rows, ["bytes", "share", "where"])))
     if d.pins:
-        parts.append(_titled("Who keeps segments that are mostly free", _pins(d)))
+        parts.append(_titled("Who keeps segments that are mostly free", _pins(found)))
     parts.append(_titled("What each would have held", _candidates(found)))
     parts.append(advice(found))
     return "\n\n".join(parts)
@@ -83,13 +83,15 @@ def _titled(title: str, body: str) -> str:
     return f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
 
 
-def _pins(d: Diagnosis) -> str:
+def _pins(found: Study) -> str:
+    pins = found.diagnosis.pins[:MOST_PINS]
     rows = [
         {"from": pin.site, "segments": pin.segments, "free in them": show_bytes(pin.free), "tensors": pin.tensors,
          "of": show_bytes(pin.tensor_bytes), "oldest since event": pin.born}
-        for pin in d.pins[:MOST_PINS]
+        for pin in pins
     ]  # fmt: skip
-    return table(rows, list(rows[0]))
+    stacks = [f"{pin.site}: {' < '.join(found.program.stacks[pin.site])}" for pin in pins if pin.site in found.program.stacks]
+    return "\n".join([table(rows, list(rows[0])), *stacks])
 
 
 def _candidates(found: Study) -> str:

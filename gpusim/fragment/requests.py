@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,7 @@ class Requests:
     size: I64 = field(default_factory=NONE.copy)
     site: I64 = field(default_factory=NONE.copy)
     sites: tuple[str, ...] = ()
+    stacks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # site -> frames of one such stack, innermost first
 
     def rows(self) -> Any:
         """All requests at once."""
@@ -66,5 +67,5 @@ def of_trace(trace: Trace) -> Requests:
     site = np.concatenate([trace.category.astype(np.int64), np.full(len(failed), len(trace.categories))])
     return Requests(
         trace.name, lambda: iter([rows]), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64), size, site,
-        (*trace.categories, "request that failed"),
+        (*trace.categories, "request that failed"), trace.meta.get("stacks") or {},
     )  # fmt: skip

@@ -11,6 +11,7 @@ from gpusim.trace.importers.pytorch_state import ACTIONS, LIVE_STATES, Block, Ev
 from gpusim.trace.trace import Trace
 
 _MAX_FRAMES = 200
+_KEPT_FRAMES = 8
 
 
 def read(data: bytes, path: str, *, name: str | None = None, device: int | None = None, frames: bool = True) -> Trace:
@@ -42,6 +43,8 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
         "device": chosen,
         "alloc_conf": conf if isinstance(conf, str) else None,
     }
+    if names.stacks:
+        meta["stacks"] = names.stacks
     return to_trace(snapshot, build, meta)
 
 
@@ -99,6 +102,7 @@ class _FrameNames:
 
     def __init__(self, wanted: bool) -> None:
         self.wanted, self.known, self.keep = wanted, dict[int, str](), list[Any]()
+        self.stacks: dict[str, list[str]] = {}  # name -> the Python frames of the first stack of that name, innermost first
 
     def of(self, entry: dict[str, Any]) -> str:
         frames = entry.get("frames")
@@ -110,10 +114,20 @@ class _FrameNames:
         return self.known[id(frames)]
 
     def _name(self, frames: list[Any]) -> str:
+        stack = []
         for frame in frames:
             file = frame.get("filename") if isinstance(frame, dict) else None
             # Only strings: the text of nested lists could be endless.
             if isinstance(file, str) and file.endswith(".py") and "/torch/" not in file:
-                function = frame.get("name")
-                return f"{file.rsplit('/', 1)[-1][:80]}:{function[:80] if isinstance(function, str) else ''}"
-        return "unknown"
+                function, line = frame.get("name"), frame.get("line")
+                stack.append((file.rsplit("/", 1)[-1][:80], function[:80] if isinstance(function, str) else "", line))
+        if not stack:
+            return "unknown"
+        name = f"{stack[0][0]}:{stack[0][1]}"
+        if name not in self.stacks:
+            self.stacks[name] = [
+                f"{file}:{line} {function}" if type(line) is int and 0 <= line < 2**31 else f"{file} {function}"
+                for file, function, line in stack
+                if not function.endswith("_call_impl")  # torch.nn.Module's own, two for each of the program's
+            ][:_KEPT_FRAMES]
+        return name
