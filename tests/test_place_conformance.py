@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from place_programs import Watched, program
@@ -16,12 +17,17 @@ from gpusim.policies.contract import BLOCK, CAPACITY, HELD, ROUNDED
 POLICIES = [e.name for e in registry.entries("place") if e.builtin]
 SEEDS = range(6)
 SCALE = {"size_classes": 64, "pytorch": 256, "bfc": 256}  # these deal in pages of 2 MiB
-ALIGN = {"bfc": 256}  # others: 512
+ALIGN = dict.fromkeys(("bfc", "rmm_pool"), 256)  # others: 512
+SPEC = {"rmm_pool": "rmm_pool(initial=0)"}  # by default it takes half of the memory at once
+
+
+def get(name: str) -> Any:
+    return registry.get("place", SPEC.get(name, name))
 
 
 def watched(name: str, seed: int, units: int = 120) -> Watched:
     capacity = SCALE.get(name, 1) * [1 << 20, 300_000, 1 << 18][seed % 3]
-    return Watched(registry.get("place", name), capacity, units)
+    return Watched(get(name), capacity, units)
 
 
 def ops(name: str, seed: int, streams: int = 1) -> list[tuple[int, int, int]]:
@@ -76,7 +82,7 @@ def test_the_largest_request_fits(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_as_many_live_blocks_as_the_table_was_made_for(name: str) -> None:
     units = 300
-    heap = Watched(registry.get("place", name), 1 << 40, units)
+    heap = Watched(get(name), 1 << 40, units)
     for round_ in range(3):
         for unit in range(units):
             assert heap.alloc(unit, 512 * (1 + (7 * unit + round_) % 13) * SCALE.get(name, 1)) >= 0
@@ -104,7 +110,7 @@ def test_requests_that_take_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_larger_capacity_is_used_and_a_smaller_one_kept(name: str) -> None:
     scale = SCALE.get(name, 1)
-    heap = Watched(registry.get("place", name), 96_000 * scale, 60)
+    heap = Watched(get(name), 96_000 * scale, 60)
     assert heap.alloc(0, 60_000 * scale) >= 0
     assert heap.alloc(1, 60_000 * scale) == -1
     heap.S[CAPACITY] = 160_000 * scale if name != "buddy" else 131_072

@@ -1,0 +1,192 @@
+"""Do the policies rmm_* answer as RMM's resources, and in the way their rules say?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from place_programs import Watched
+from rmm_logs import answers, of_trace, policy_of
+
+from gpusim.errors import PolicyError
+from gpusim.policies import registry
+from gpusim.policies.contract import HELD
+from gpusim.trace.importers import import_trace
+
+DATA = Path(__file__).parent / "data" / "rmm"
+CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text()) if "pool" in case["args"]}
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_library_answers_the_same(name: str) -> None:
+    """Addresses, bytes held, what is refused; waits between streams and calls of the device."""
+    case = CASES[name]
+    trace = import_trace(DATA / f"{name}.csv")
+    streams = trace.meta["streams"]
+    major, minor = map(int, case["rmm"].split("."))
+    spec, capacity = policy_of(case["args"], (major, minor), streams.index("0x1") if "0x1" in streams else -1)
+    policy = registry.get("place", spec)
+    lines, S = answers(policy, capacity, of_trace(trace))
+    assert lines == (DATA / f"{name}.expect").read_text().splitlines()
+    assert sum(" OOM " in line for line in lines) == case["oom"]
+    counts = policy.module.statistics(S)
+    assert (counts["cross_stream_waits"], counts["upstream_calls"]) == (case["stream_waits"], case["upstream_calls"])
+    assert S[HELD] == case["final_pool_bytes"]
+
+
+def resource(spec: str, capacity: int) -> Watched:
+    return Watched(registry.get("place", spec), capacity, 40)
+
+
+def counts(heap: Watched) -> dict[str, int]:
+    found: dict[str, int] = heap.policy.module.statistics(heap.S)
+    return found
+
+
+def held(heap: Watched) -> int:
+    return int(heap.S[HELD])
+
+
+# --- pool ---
+
+
+def test_a_pool_without_maximum_doubles() -> None:
+    pool = resource("rmm_pool(initial=0)", MIB)
+    sizes = []
+    for unit in range(6):
+        pool.alloc(unit, 1000)
+        sizes.append(held(pool))
+    # 1,024; as much again; 2,048 more, of which the fourth gets the rest; 4,096 more
+    assert sizes == [1024, 2048, 4096, 4096, 8192, 8192]
+
+
+def test_a_pool_with_a_maximum_goes_half_way_and_backs_off() -> None:
+    pool = resource("rmm_pool(initial=0, maximum=65536)", MIB)
+    assert [pool.alloc(0, 256), held(pool)] == [0, 32768]  # half of 65,536
+    assert [pool.alloc(1, 40_000), held(pool)] == [-1, 32768]  # more than the 32,768 that are left
+    assert [pool.alloc(1, 32_600), held(pool)] == [32768, 65536]  # more than half of what is left: all that it needs
+    tight = resource("rmm_pool(initial=0, maximum=65536)", 20_000)
+    assert [tight.alloc(0, 256), held(tight)] == [0, 16384]  # 32,768 is refused, half of it is not
+    assert counts(tight)["upstream_calls"] == 2
+
+
+def test_a_capped_pool_may_exceed_its_maximum_by_less_than_256_bytes() -> None:
+    pool = resource("rmm_pool(initial=0, maximum=768)", MIB)
+    assert [pool.alloc(0, 256), held(pool)] == [0, 384]
+    assert [pool.alloc(1, 512), held(pool)] == [512, 896]  # 384 are left, which counts as 512
+    assert pool.alloc(2, 1) == -1  # 128 bytes are free, none is left
+
+
+def test_a_free_pool_cannot_serve_more_than_its_largest_range() -> None:
+    pool = resource("rmm_pool(initial=0)", MIB)
+    pool.alloc(0, 4096)
+    pool.alloc(1, 4096)  # a range of its own, right behind the first
+    pool.free(0)
+    pool.free(1)
+    assert pool.policy.largest(pool.S) == 4096
+    assert [pool.alloc(2, 8192), held(pool)] == [8192, 16384]
+
+
+def test_the_smallest_block_serves_and_the_lowest_among_equal_ones() -> None:
+    pool = resource("rmm_pool(initial=10240, maximum=10240)", MIB)
+    for unit in range(10):
+        pool.alloc(unit, 1024)
+    for unit in (7, 2, 3, 5):
+        pool.free(unit)
+    assert pool.alloc(20, 1024) == 5 * 1024  # not 2 and 3, which are one block; not 7, which is higher
+    assert pool.alloc(21, 512) == 7 * 1024
+    assert pool.alloc(22, 513) == 2 * 1024
+    assert pool.alloc(23, 512) == 7 * 1024 + 512
+    assert pool.alloc(24, 1024) == 2 * 1024 + 768
+
+
+def test_what_is_left_of_a_stolen_block_stays_in_the_other_list() -> None:
+    pool = resource("rmm_pool(initial=4096, maximum=4096)", MIB)
+    assert pool.alloc(0, 1024, stream=1) == 0  # from the default stream's list, which waits
+    assert counts(pool)["cross_stream_waits"] == 1
+    assert pool.alloc(1, 1024, stream=1) == 1024
+    assert counts(pool)["cross_stream_waits"] == 2  # the rest was still the other stream's
+    pool.free(0)  # by the default stream: its list has [0, 1024) and [2048, 4096)
+    assert pool.alloc(2, 512, stream=0) == 0
+    assert counts(pool) == {
+        "cross_stream_waits": 2, "event_records": 1, "synchronisations": 0, "upstream_calls": 1,
+    }  # fmt: skip
+
+
+def test_lists_merge_only_when_no_single_one_serves() -> None:
+    pool = resource("rmm_pool(initial=4096, maximum=4096, reclaim=0)", MIB)
+    for unit in range(4):
+        pool.alloc(unit, 1024)
+    for unit in range(4):
+        pool.policy.free(pool.S, unit, unit)  # each by another stream: neighbours stay apart
+        pool.live.pop(unit)
+    assert pool.policy.largest(pool.S) == 1024
+    assert pool.alloc(5, 2048, stream=2) == 0  # with list 0 there are two blocks of 1,024, with list 1 one of 3,072
+    assert counts(pool)["cross_stream_waits"] == 2
+
+
+def test_a_refused_request_has_merged_all_lists() -> None:
+    pool = resource("rmm_pool(initial=2048, maximum=2048, reclaim=0)", MIB)
+    pool.alloc(0, 1024)
+    pool.alloc(1, 1024)
+    pool.policy.free(pool.S, 0, 0)
+    pool.policy.free(pool.S, 1, 1)
+    pool.live.clear()
+    assert pool.alloc(2, 4096, stream=2) == -1
+    assert pool.policy.largest(pool.S) == 2048
+    assert pool.alloc(2, 2048, stream=2) == 0
+    assert counts(pool)["cross_stream_waits"] == 2
+
+
+def test_the_legacy_stream_shares_the_list_of_the_default_stream() -> None:
+    for legacy, waits in ((3, 0), (-1, 1)):
+        pool = resource(f"rmm_pool(initial=1024, legacy={legacy})", MIB)
+        pool.alloc(0, 1024, stream=3)
+        assert counts(pool)["cross_stream_waits"] == waits
+
+
+def test_a_capped_pool_reclaims_whole_ranges_from_26_10_on() -> None:
+    for reclaim, found in ((0, -1), (1, 0)):
+        pool = resource(f"rmm_pool(initial=0, maximum=8192, reclaim={reclaim})", MIB)
+        assert [pool.alloc(0, 1024), held(pool)] == [0, 4096]
+        assert [pool.alloc(1, 4096), held(pool)] == [4096, 8192]
+        pool.free(0)
+        assert pool.alloc(2, 4352) == -1  # the one free range is not enough; it is given back all the same
+        assert held(pool) == (8192 if not reclaim else 4096)
+        assert pool.alloc(2, 4096) == 0
+        pool.free(1)
+        pool.free(2)
+        assert pool.alloc(3, 8192) == found
+        assert held(pool) == 8192
+
+
+def test_an_idle_pool_is_destroyed_by_release_and_a_used_one_keeps_all() -> None:
+    pool = resource("rmm_pool(initial=0.25)", MIB)
+    assert [pool.alloc(0, 1), held(pool)] == [0, MIB // 4]
+    assert pool.release() == 0
+    pool.free(0)
+    assert pool.release() == MIB // 4
+    assert [pool.alloc(0, 1), held(pool)] == [0, MIB // 4]
+
+
+def refused(spec: str, *words: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        resource(spec, 64 * MIB)
+    for word in words:
+        assert word in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_sizes_that_rmm_refuses_are_refused_in_one_sentence() -> None:
+    refused("rmm_pool(initial=1000)", "'initial'", "1000 bytes", "multiple of 256")
+    refused("rmm_pool(initial=-1)", "'initial'", "negative")
+    refused("rmm_pool(maximum=1048576)", "initial size of 33554432", "maximum of 1048576")
+
+
+def test_a_pool_whose_initial_size_the_device_refuses_gives_nothing() -> None:
+    pool = resource("rmm_pool(initial=2097152)", MIB)
+    assert [pool.alloc(0, 1), pool.alloc(1, 0), held(pool)] == [-1, 0, 0]
+
+
