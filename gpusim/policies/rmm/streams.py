@@ -22,8 +22,8 @@ from gpusim.policies.compiled import I64, helper
 from gpusim.policies.rmm.table import LEGACY, RECORDS, STREAMS, WAITS
 
 
-@helper
 def words(streams: int) -> int:
+    """Of the layer in a table, for so many streams."""
     return 1 + 2 * streams
 
 
