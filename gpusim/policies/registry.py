@@ -22,12 +22,11 @@ from typing import Any
 
 from gpusim.errors import PolicyError, suggest
 from gpusim.policies import entry as entry_file
-from gpusim.policies.entry import KINDS, Entry, Value, check_value, vector
+from gpusim.policies.entry import KINDS, Entry, Number, check_number
 from gpusim.policies.user import MARK
 
 _users: dict[tuple[str, str], Entry] = {}
 _CALL = re.compile(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
 
 @cache
@@ -110,10 +109,10 @@ def _frames(error: BaseException) -> list[Any]:
     return list(traceback.extract_tb(error.__traceback__))
 
 
-def parse(spec: str) -> tuple[str, dict[str, Value]]:
+def parse(spec: str) -> tuple[str, dict[str, Number]]:
     """'next_k(k=4)' -> ('next_k', {'k': 4})."""
     name, texts = split(spec)
-    return name, {key: value_of(text) for key, text in texts.items()}
+    return name, {key: _number(text, key, spec) for key, text in texts.items()}
 
 
 def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
@@ -122,7 +121,7 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     if not match:
         raise PolicyError(f"'{spec}' is not {what}", hint="write name or name(parameter=value, ...)")
     values: dict[str, str] = {}
-    for part in _NEXT.split(match[2] or ""):
+    for part in (match[2] or "").split(","):
         if not part.strip():
             continue
         key, equals, text = (p.strip() for p in part.partition("="))
@@ -132,29 +131,26 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     return match[1], values
 
 
-def value_of(text: str) -> Value:
-    """A number where the text is one."""
+def _number(text: str, key: str, spec: str) -> Number:
     for convert in (int, float):
         try:
             return convert(text)
         except ValueError:
             continue
-    return text
+    raise PolicyError(f"parameter '{key}' in '{spec}' is '{text}', not a number")
 
 
-def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
+def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Number]:
     """All parameters in order: given values, defaults for the rest; PolicyError for one the policy does not have."""
     known = dict(entry.parameters)
     if entry.kind == "evict" and "now" in entry.facts:
         known.setdefault("sample", 0)
-    values: dict[str, Value] = dict(known)
+    values = dict(known)
     for name, value in given.items():
         if name not in known:
             hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)
-        values[name] = check_value(value, name, entry.name, known[name])
-    if entry.numbers:
-        vector(entry, values)
+        values[name] = check_number(value, name, entry.name, known[name])
     return values
 
 
