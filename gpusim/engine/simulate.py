@@ -97,6 +97,10 @@ class Simulation:
         guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
         if not guilty:
             return error
+        from gpusim.policies.guard import Misplaced
+
+        if isinstance(error, Misplaced):
+            return PolicyError(f"policy '{self.place.name}' {error}", self.place.entry.where)
         entry = guilty[0].entry
         return PolicyError(f"policy '{entry.name}' raised {type(error).__name__}: {error}", own_line(entry, error))
 

@@ -182,5 +182,9 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
     verbs = {name: getattr(target, name) for name in wanted}
     if inspect.isclass(target):
         verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
+    if entry.kind == "place" and not entry.builtin:
+        from gpusim.policies.guard import guarded
+
+        return guarded(target.state, verbs)
     return {"state": target.state, **verbs}
 
