@@ -18,6 +18,10 @@ def parameters(m: Shape) -> list[Size]:
     return [w(m.vocabulary, d), w(m.context, d), *layer * m.layers, w(d), w(d)]
 
 
+def buffers(m: Shape) -> list[Size]:
+    return []
+
+
 @dataclass
 class Layer:
     """What a layer's forward pass keeps for the backward pass."""

@@ -18,6 +18,11 @@ def parameters(m: Shape) -> list[Size]:
     return [w(m.vocabulary, d), *layer * m.layers, w(d)]
 
 
+def buffers(m: Shape) -> list[Size]:
+    """The rotary embedding's frequencies, and a copy of them as they were at first."""
+    return [Size(m.head // 2 * 4)] * 2
+
+
 @dataclass
 class Layer:
     """What a layer's forward pass keeps for the backward pass."""

@@ -38,10 +38,8 @@ class Serving:
 def tape(shape: Shape, page: int) -> Serving:
     """page  tokens whose keys and values are one tensor, a page; 0: a tensor of all keys and one of all values"""
     t = Tape()
-    for size in llama.parameters(shape):
+    for size in llama.parameters(shape) + llama.buffers(shape):
         t.new(size)
-    for _ in ("frequencies", "as they were at first"):
-        t.new(Size(shape.head // 2 * 4))
     start = t.cut()
     prompt, decode = _forward(t, shape, of_prompt=True), _forward(t, shape, of_prompt=False)
     t.free_all()

@@ -38,7 +38,7 @@ def tape(name: str, shape: Shape, checkpoint: bool) -> Training:
     """PyTorch's order: Adam makes its state in the first step; gradients die after each; its foreach form has one
     temporary for each parameter."""
     t, sizes = Tape(), model(name).parameters(shape)
-    for size in sizes:
+    for size in sizes + model(name).buffers(shape):
         t.new(size)
     start = t.cut()
     first, step = (_step(t, name, shape, sizes, checkpoint, state) for state in (True, False))

@@ -70,7 +70,7 @@ def growing_cache(
     settings = table(1, SETTINGS)
     pages = -(-longest // chunk) if paged else 0
     settings[0] = (
-        max(1, round(hours * 3600 * steps_per_second)), layers, chunk, pages, tape.units, graphs, 1000 / steps_per_second, ends
+        int(hours * 3600 * steps_per_second), layers, chunk, pages, tape.units, graphs, 1000 / steps_per_second, ends
     )  # fmt: skip
     sections = np.array([*tape.prompt, *tape.decode, tape.make, *tape.grow, *tape.drop])
     per_slot = layers * max(1, pages) * tape.cache_units

@@ -76,7 +76,7 @@ def _jobs(rng: np.random.Generator, hours: float, job_hours: float, pause_hours:
     while now < hours:
         length = min(max(float(rng.exponential(job_hours)), 0.01), hours - now)
         found.append((int(rng.integers(len(JOBS))), now, length, int(rng.integers(1 << 31))))
-        now += length + float(rng.exponential(pause_hours))
+        now += length + max(float(rng.exponential(pause_hours)), 0.001)
     return found
 
 

@@ -37,7 +37,7 @@ def notebook(
     seed            of names, sizes and chains
     """
     rows, sections = tape()
-    cells, top = max(1, round(hours * cells_per_hour)), max(parse_bytes(largest), SMALLEST)
+    cells, top = max(1, int(hours * cells_per_hour)), max(parse_bytes(largest), SMALLEST)
 
     def plays() -> Iterator[Any]:
         rng = np.random.Generator(np.random.PCG64(seed))
@@ -45,7 +45,7 @@ def notebook(
         for at in range(0, cells, CHUNK):
             count = min(CHUNK, cells - at)
             name = rng.integers(0, variables, count)
-            size = np.exp(rng.uniform(np.log(SMALLEST), np.log(top), count)).astype(np.int64)
+            size = (SMALLEST * np.exp(rng.uniform(0, np.log(top / SMALLEST), count))).astype(np.int64)
             again = rng.geometric(2 / max(operators, 2.0), count) - 1
             made = _cells(sections, name, size, again, bound)
             made["time"] = np.repeat((np.arange(at, at + count) * (3_600_000 / cells_per_hour)).astype(np.int64), 3 + again)

@@ -48,7 +48,7 @@ def variable_training(
         layers, width, heads, kv_heads or heads, hidden or 4 * width, vocabulary, longest, batch, dtype_bytes
     )  # fmt: skip
     tape = training.tape(model, shape, checkpointing)
-    steps = max(1, round(hours * steps_per_hour))
+    steps = max(1, int(hours * steps_per_hour))
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn = distributions.draw(rng, steps * batch, lengths, typical=typical, spread=spread, longest=longest)
     number = np.minimum(-(-drawn.reshape(steps, batch).max(axis=1) // pad_to) * pad_to, longest)
