@@ -7,8 +7,12 @@ Blocks tile [0, TAIL) in address order, linked with their neighbours; no two fre
 so there are at most twice as many blocks as live ones.  What follows TAIL is one more free block, which is in no index:
 its size follows from CAPACITY, which may change at any time.
 
-HELD is a break, like a heap's on a CPU: it grows in whole pages to cover the highest block ever in use, one device call
-each time, and `release` takes it back to the end of the highest live block.
+The memory held ends at a break, like a heap's on a CPU: it grows in whole pages to cover the highest block ever in use, one
+device call each time, and `release` takes it back to the end of the highest live block.
+
+Defragmentation (defragment.py) moves the blocks, or gives back the pages inside of holes to take as many at
+the end: a block that stands for pages that are gone is in use by nobody, GONE counts their bytes, and addresses go on
+beyond CAPACITY by as much.  HELD = break - GONE.
 
 How free blocks are found is the policy's: it passes the functions of its index of free blocks.  add(S, p) and
 drop(S, p) put a block in and take it out, while p's ADDR and SIZE are right; moved(S, p, addr, size) changes both of a
@@ -28,6 +32,7 @@ from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HEADER, 
 # Words of the arena, after the header.
 ALIGN, MIN_REST, PAGE, TAIL, LAST, SPARE, FRESH, UNITS, ROVER, EXTRA = range(HEADER, HEADER + 10)
 CALL = 24          # the list of device calls: one pair, an arena grows or shrinks at one end
+GONE, N_UNITS, PIECES = 26, 27, 28   # PIECES: where the list of device calls of `remap` begins, 0 when it cannot be called
 INDEX = 32         # the policy's index of free blocks
 NODE = 8           # words of a block
 SIZE = KEY         # of an arena's block
@@ -42,13 +47,19 @@ def new(capacity: int, n_units: int, blocks: int, index: int, align: int, min_re
     S[CAPACITY] = capacity
     S[CALL_LIST], S[MAX_CALLS] = CALL, 1
     S[ALIGN], S[MIN_REST], S[PAGE] = align, min_rest, page
-    S[UNITS], S[FRESH] = units, fresh
+    S[UNITS], S[FRESH], S[N_UNITS] = units, fresh, n_units
     return S
 
 
 def fit(capacity: int, n_units: int, max_live: int, params: F64, index: int) -> I64:
-    """The table of a policy whose parameters are (align, min_rest)."""
-    return new(capacity, n_units, 2 * max_live + 1, index, max(1, int(params[0])), max(1, int(params[1])))
+    """The table of a policy whose parameters are (align, min_rest), which can be defragmented.
+
+    Between two live blocks there are at most two free ones and the pages that are gone.
+    """
+    holes = max_live + 1
+    S = new(capacity, n_units, max_live + 4 * holes, index + 4 * holes, max(1, int(params[0])), max(1, int(params[1])))
+    S[PIECES], S[MAX_CALLS] = INDEX + index, 2 * holes
+    return S
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -89,19 +100,19 @@ def rounded(S: I64, size: int) -> int:
 @helper
 def room(S: I64) -> int:
     """Size of the untouched end, which may be negative after CAPACITY was lowered."""
-    return S[CAPACITY] - S[TAIL]
+    return S[CAPACITY] + S[GONE] - S[TAIL]
 
 
 @helper
 def within(S: I64, p: int, need: int) -> bool:
     """The front of free block p is below CAPACITY; only a lowered one can make this false."""
-    return S[p + ADDR] + need <= S[CAPACITY]
+    return S[p + ADDR] + need <= S[CAPACITY] + S[GONE]
 
 
 @helper
 def slack(S: I64) -> int:
     """Bytes between the untouched end's start and the break that a request can have."""
-    return max(0, S[HELD] - S[TAIL]) // S[ALIGN] * S[ALIGN]
+    return max(0, S[HELD] + S[GONE] - S[TAIL]) // S[ALIGN] * S[ALIGN]
 
 
 @helper
@@ -197,13 +208,13 @@ def hand(S: I64, unit: int, p: int) -> int:
 @helper
 def cover(S: I64, end: int) -> None:
     """The break covers the addresses below `end`."""
-    held, page = S[HELD], S[PAGE]
-    if end > held:
-        top = min((end + page - 1) // page * page, S[CAPACITY])
-        S[CALL] = held
-        S[CALL + 1] = top - held
-        S[CALLS] = 1
-        S[HELD] = top
+    brk, page = S[HELD] + S[GONE], S[PAGE]
+    if end > brk:
+        top = min((end + page - 1) // page * page, S[CAPACITY] + S[GONE])
+        S[CALL] = brk
+        S[CALL + 1] = top - brk
+        S[CALL_LIST], S[CALLS] = CALL, 1
+        S[HELD] += top - brk
 
 
 @helper
@@ -236,12 +247,12 @@ def taken(S: I64, unit: int) -> int:
 def lower(S: I64) -> int:
     """`release` of an arena: the break goes back to the page after the highest live block.  Returns the bytes."""
     S[CALLS] = 0
-    page = S[PAGE]
-    top = min((S[TAIL] + page - 1) // page * page, S[HELD])
-    back = S[HELD] - top
+    page, brk = S[PAGE], S[HELD] + S[GONE]
+    top = min((S[TAIL] + page - 1) // page * page, brk)
+    back = brk - top
     if back > 0:
         S[CALL] = top
         S[CALL + 1] = -back
-        S[CALLS] = 1
-        S[HELD] = top
+        S[CALL_LIST], S[CALLS] = CALL, 1
+        S[HELD] -= back
     return back
