@@ -31,15 +31,14 @@ def policy_of(args: list[str], rmm: tuple[int, int], legacy: int = -1) -> tuple[
     """(policy, capacity) for the arguments of the oracle's command line and the release of RMM it is built with."""
     given = dict(zip(args[::2], args[1::2], strict=False))
     capacity = int(given.get("--capacity", 1 << 40))
-    reuse = int("--reuse" in args)
     pool = {"initial": given.get("--initial", 0), "maximum": given.get("--max", 0), "reclaim": int(rmm >= (26, 10))}
-    layer = {"reuse": reuse, "legacy": legacy}
+    layer = {"reuse": int("--reuse" in args), "legacy": legacy}
     if given["--mr"] == "pool":
         params = pool | layer
     elif given["--mr"] == "arena":
-        params = {"size": given["--arena"], "reuse": reuse}
+        params = {"size": given["--arena"]}
     elif given["--mr"] == "fixed":
-        params = {"block": given["--block"], "count": given["--blocks"], "rerecord": pool["reclaim"]} | layer
+        params = {"block_size": given["--block"], "blocks": given["--blocks"], "legacy": legacy}
     else:
         low, high = given["--bins"].split(":")
         params = {"min_size_exponent": low, "max_size_exponent": high} | pool | layer

@@ -11,11 +11,11 @@ from rmm_logs import answers, of_trace, policy_of
 
 from gpusim.errors import PolicyError
 from gpusim.policies import registry
-from gpusim.policies.contract import HELD
+from gpusim.policies.contract import BLOCK, HELD
 from gpusim.trace.importers import import_trace
 
 DATA = Path(__file__).parent / "data" / "rmm"
-CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text()) if "pool" in case["args"]}
+CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text())}
 MIB = 1 << 20
 
 
@@ -190,3 +190,107 @@ def test_a_pool_whose_initial_size_the_device_refuses_gives_nothing() -> None:
     assert [pool.alloc(0, 1), pool.alloc(1, 0), held(pool)] == [-1, 0, 0]
 
 
+# --- arena ---
+
+
+def sync(heap: Watched) -> int:
+    return counts(heap)["synchronisations"]
+
+
+def test_an_arena_cuts_superblocks_of_one_mebibyte_for_small_requests() -> None:
+    arena = resource(f"rmm_arena(size={8 * MIB})", 16 * MIB)
+    assert [arena.alloc(0, 1000), held(arena)] == [0, 8 * MIB]
+    assert arena.alloc(1, 1000, stream=1) == MIB  # another stream, another superblock
+    assert arena.alloc(2, MIB) == 2 * MIB  # 1 MiB is small; the stream's superblock has less left
+    assert arena.alloc(3, 1000) == 1024
+    assert arena.alloc(4, MIB + 1) == 3 * MIB  # large: from the global set
+    assert arena.alloc(5, 4 * MIB) == -1
+    assert sync(arena) == 1  # a refused request defragments
+
+
+def test_a_superblock_is_cut_only_when_a_mebibyte_remains() -> None:
+    arena = resource(f"rmm_arena(size={2 * MIB - 256})", 16 * MIB)
+    assert arena.alloc(0, 1000) == 0  # takes the whole superblock
+    assert arena.alloc(1, MIB, stream=1) == 1024  # which comes back when another stream needs it, in use or not
+    assert sync(arena) == 1
+
+
+def test_an_empty_superblock_stays_with_its_stream_until_memory_runs_out() -> None:
+    arena = resource(f"rmm_arena(size={2 * MIB})", 16 * MIB)
+    assert arena.alloc(0, 1000) == 0
+    arena.free(0)
+    assert sync(arena) == 0
+    assert arena.alloc(1, 1000, stream=1) == MIB
+    assert arena.alloc(2, 1000, stream=2) == 0  # after defragmentation
+    assert sync(arena) == 1
+    arena.free(1)  # the stream's superblock is global now: the host waits for the stream
+    assert sync(arena) == 2
+
+
+def test_large_blocks_are_waited_for_and_their_superblocks_merge() -> None:
+    arena = resource(f"rmm_arena(size={8 * MIB})", 16 * MIB)
+    assert [arena.alloc(unit, 2 * MIB) for unit in range(4)] == [0, 2 * MIB, 4 * MIB, 6 * MIB]
+    for unit in (0, 2, 1):
+        arena.free(unit)
+    assert sync(arena) == 3
+    assert arena.policy.largest(arena.S) == 6 * MIB
+    assert arena.alloc(5, 6 * MIB) == 0
+
+
+def test_the_null_and_the_legacy_stream_have_arenas_of_their_own() -> None:
+    arena = resource(f"rmm_arena(size={4 * MIB})", 16 * MIB)
+    assert [arena.alloc(0, 256, stream=0), arena.alloc(1, 256, stream=1)] == [0, MIB]
+
+
+def test_size_classes_have_four_steps_a_doubling_and_one_oddity() -> None:
+    kib = 1 << 10
+    for size, block in (
+        (1, 256), (2048, 2048), (2049, 2560), (5 * kib, 5 * kib), (5 * kib + 1, 6 * kib), (48 * kib + 1, 54 * kib),
+        (54 * kib + 1, 64 * kib), (56 * kib, 64 * kib), (1025 * kib, 1280 * kib),
+    ):  # fmt: skip
+        arena = resource("rmm_arena(size=1, size_classes=1)", 16 * MIB)
+        arena.alloc(0, size)
+        assert arena.live[0] == (0, block)
+
+
+def test_an_arena_below_one_mebibyte_is_refused() -> None:
+    refused("rmm_arena(size=1000000)", "'size'", "1000000 bytes", "1 MiB")
+    assert resource("rmm_arena", MIB).alloc(0, 1) == -1  # half of the memory is too little
+
+
+# --- fixed size, binning ---
+
+
+def test_blocks_of_one_size_are_served_first_in_first_out() -> None:
+    fixed = resource("rmm_fixed(block_size=1000, blocks=3)", MIB)
+    assert [fixed.alloc(unit, 1) for unit in range(2)] == [0, 1024]
+    fixed.free(1)
+    fixed.free(0)
+    assert [fixed.alloc(unit, 1024) for unit in range(2, 5)] == [2048, 1024, 0]
+    assert held(fixed) == 3072
+    assert fixed.alloc(5, 1) == 3072  # the next chunk
+    assert fixed.alloc(6, 1025) == -1
+    assert fixed.alloc(7, 1, stream=1) == 4096
+    assert counts(fixed) == {
+        "cross_stream_waits": 1, "event_records": 2, "synchronisations": 0, "upstream_calls": 2,
+    }  # fmt: skip
+
+
+def test_bins_take_their_chunks_from_the_pool() -> None:
+    bins = resource("rmm_binning(min_size_exponent=8, max_size_exponent=9)", MIB)
+    assert bins.alloc(0, 256) == 0
+    assert held(bins) == 128 * 256 + 128 * 512
+    assert bins.alloc(1, 257) == 128 * 256
+    assert bins.alloc(2, 513) == 128 * 768  # the pool's, which doubles
+    assert held(bins) == 2 * 128 * 768
+    assert bins.S[BLOCK] == 768
+    usual = resource("rmm_binning", 2048 * MIB)
+    usual.alloc(0, 1)
+    assert held(usual) == 992 * MIB
+
+
+def test_bins_and_chunks_that_cannot_be_are_refused() -> None:
+    refused("rmm_fixed(blocks=0)", "0 blocks", "at least 1")
+    refused("rmm_binning(min_size_exponent=9, max_size_exponent=8)", "2**9 to 2**8")
+    assert resource("rmm_fixed", MIB).alloc(0, 1) == -1  # no room for the first chunk
+    assert [resource("rmm_binning", MIB).alloc(0, 1), resource("rmm_binning", MIB).release()] == [-1, 0]

@@ -57,9 +57,10 @@ def hang(S: I64, link: int, p: int, parent: int) -> None:
 
 
 @helper
-def add(S: I64, p: int) -> None:
+def insert(S: I64, root: int, p: int) -> None:
+    """Block p joins the treap whose root is named by the word `root`."""
     addr, size, mine = S[p + ADDR], S[p + SIZE], priority(p)
-    link, parent, q = ROOT, 0, S[ROOT]
+    link, parent, q = root, 0, S[root]
     while q != 0 and priority(q) > mine:
         if size > S[q + MOST]:
             S[q + MOST] = size
@@ -86,9 +87,9 @@ def add(S: I64, p: int) -> None:
 
 
 @helper
-def drop(S: I64, p: int) -> None:
+def remove(S: I64, root: int, p: int) -> None:
     above = parent = S[p + PARENT]
-    link = ROOT
+    link = root
     if parent != 0:
         link = parent + LEFT if S[parent + LEFT] == p else parent + RIGHT
     left, right = S[p + LEFT], S[p + RIGHT]
@@ -104,6 +105,16 @@ def drop(S: I64, p: int) -> None:
     hang(S, link, left + right, parent)  # one of them is 0
     update(S, parent, above)
     settle(S, above)
+
+
+@helper
+def add(S: I64, p: int) -> None:
+    insert(S, ROOT, p)
+
+
+@helper
+def drop(S: I64, p: int) -> None:
+    remove(S, ROOT, p)
 
 
 @helper
@@ -146,3 +157,16 @@ def lowest_from(S: I64, addr: int, size: int) -> int:
     if found == 0 or S[found + SIZE] >= size:
         return found
     return lowest_in(S, S[found + RIGHT], size)
+
+
+@helper
+def last_from(S: I64, addr: int) -> int:
+    """The last free block that begins at `addr` or before it, or 0."""
+    found, q = 0, S[ROOT]
+    while q != 0:
+        if S[q + ADDR] <= addr:
+            found = q
+            q = S[q + RIGHT]
+        else:
+            q = S[q + LEFT]
+    return found

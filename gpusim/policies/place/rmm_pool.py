@@ -18,7 +18,6 @@ Source: rmm/mr/pool_memory_resource.hpp, RMM 26.04 to 26.10 (RAPIDS Memory Manag
 
 from __future__ import annotations
 
-from gpusim.errors import PolicyError
 from gpusim.policies.bins import NEXT
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
@@ -29,20 +28,7 @@ PARAMS = {"initial": 0.5, "maximum": 0.0, "reclaim": 1, "reuse": 1, "legacy": -1
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
-    initial, maximum = (table.size_of(params[i], capacity, "rmm_pool", list(PARAMS)[i]) for i in range(2))
-    if 0 < maximum < initial:
-        raise PolicyError(
-            f"policy 'rmm_pool' has an initial size of {initial} bytes, above its maximum of {maximum}", hint="give both"
-        )
-    blocks = min(capacity // table.ALIGN, 4 * n_units + (1 << 16)) + pool.MAX_RANGES
-    streams = min(table.MAX_STREAMS, max(64, 2 * n_units + 2))
-    S = table.new(
-        capacity, n_units, ranges=pool.MAX_RANGES, own=pool.words(streams), blocks=blocks, block_words=pool.BLOCK_WORDS,
-        reuse=params[3] != 0,
-    )  # fmt: skip
-    S[pool.INITIAL], S[pool.MAXIMUM] = initial, maximum or table.ENDLESS
-    S[pool.RECLAIMS], S[table.LEGACY] = params[2] != 0, params[4]
-    return S
+    return pool.state(capacity, n_units, params, "rmm_pool")
 
 
 @verb(ALLOC)

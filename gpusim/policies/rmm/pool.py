@@ -12,9 +12,10 @@ Source: rmm/mr/pool_memory_resource.hpp and detail/coalescing_free_list.hpp, RMM
 
 from __future__ import annotations
 
+from gpusim.errors import PolicyError
 from gpusim.policies import bins
 from gpusim.policies.bins import KEY, LEFT, LIVE, NEXT, OWNER, PREV, ROOTS
-from gpusim.policies.compiled import I64, helper
+from gpusim.policies.compiled import F64, I64, helper
 from gpusim.policies.contract import HELD
 from gpusim.policies.rmm import device, streams, table
 from gpusim.policies.rmm.table import ALIGN, ENDLESS, MADE, OWN, RANGE_LIST, RANGES, STREAMS
@@ -24,8 +25,8 @@ BLOCK_WORDS = 8
 MAX_RANGES = 1024  # each is at least half of what was left to take, so a pool has a few dozen
 
 # The pool's words; MAXIMUM is ENDLESS without one.  Its streams follow, then the words of lists.
-INITIAL, MAXIMUM, RECLAIMS, FRESH_LIST, SPARE_LIST = range(OWN, OWN + 5)
-AT_STREAMS = OWN + 8
+INITIAL, MAXIMUM, RECLAIMS, FRESH_LIST, SPARE_LIST, EXTRA = range(OWN, OWN + 6)  # EXTRA: what stands on a pool
+AT_STREAMS = OWN + 16
 
 # Words of a list after those of its bins: blocks in it; of one not in use, the next such list.
 COUNT, CHAIN, LIST_WORDS = bins.WORDS, bins.WORDS + 1, bins.WORDS + 7
@@ -34,6 +35,24 @@ COUNT, CHAIN, LIST_WORDS = bins.WORDS, bins.WORDS + 1, bins.WORDS + 7
 def words(n_streams: int) -> int:
     """Of the pool's own in a table."""
     return AT_STREAMS - OWN + streams.words(n_streams) + n_streams * LIST_WORDS
+
+
+def state(capacity: int, n_units: int, params: F64, policy: str, extra: int = 0) -> I64:
+    """The table of a policy on a pool, with `extra` words; params: initial, maximum, reclaim, reuse, legacy."""
+    initial, maximum = (table.size_of(params[i], capacity, policy, name) for i, name in enumerate(("initial", "maximum")))
+    if 0 < maximum < initial:
+        raise PolicyError(
+            f"policy '{policy}' has an initial size of {initial} bytes, above its maximum of {maximum}", hint="give both"
+        )
+    # Beside live blocks there are free ones: neighbours that different streams freed do not merge until they are needed.
+    blocks = min(capacity // ALIGN, 4 * n_units + (1 << 16)) + MAX_RANGES
+    S = table.new(
+        capacity, n_units, ranges=MAX_RANGES, own=words(table.streams(n_units)) + extra, blocks=blocks,
+        block_words=BLOCK_WORDS, reuse=params[3] != 0,
+    )  # fmt: skip
+    S[INITIAL], S[MAXIMUM] = initial, maximum or ENDLESS
+    S[RECLAIMS], S[table.LEGACY] = params[2] != 0, params[4]
+    return S
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

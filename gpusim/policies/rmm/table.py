@@ -23,9 +23,13 @@ TOP, USED, RANGES, RANGE_LIST, MAX_RANGES, REUSE = range(20, 26)  # the device's
 OWN = 32                       # the first word of the resource's own
 
 
-def new(capacity: int, n_units: int, *, ranges: int, own: int, blocks: int, block_words: int, reuse: bool) -> I64:
+def streams(n_units: int) -> int:
+    """How many streams a table tells apart; a unit names one when it is allocated and one when it is freed."""
+    return min(MAX_STREAMS, max(64, 2 * n_units + 2))
+
+
+def new(capacity: int, n_units: int, *, ranges: int, own: int, blocks: int, block_words: int, reuse: bool = False) -> I64:
     """An empty table with room for `own` words of a resource, device ranges, and blocks (lazily: unused pages cost nothing)."""
-    streams = min(MAX_STREAMS, max(64, 2 * n_units + 2))
     range_list = OWN + own
     calls = range_list + 3 * ranges
     units = calls + 2 * (ranges + 1)
@@ -33,23 +37,23 @@ def new(capacity: int, n_units: int, *, ranges: int, own: int, blocks: int, bloc
     S = np.zeros(fresh + block_words * (blocks + 2), np.int64)
     S[CAPACITY], S[CALL_LIST], S[MAX_CALLS] = capacity, calls, ranges + 1
     S[UNITS], S[FIRST], S[FRESH], S[END] = units, fresh, fresh, fresh + block_words * blocks
-    S[STREAMS], S[LEGACY] = streams, -1
+    S[STREAMS], S[LEGACY] = streams(n_units), -1
     S[RANGE_LIST], S[MAX_RANGES], S[REUSE] = range_list, ranges, reuse
     return S
 
 
-def size_of(value: float, capacity: int, policy: str, parameter: str) -> int:
-    """Bytes of a size given as a share of the memory, at most 1, or in bytes."""
+def size_of(value: float, capacity: int, policy: str, parameter: str, *, whole: bool = True) -> int:
+    """Bytes of a size given as a share of the memory, at most 1, or in bytes; `whole`: only of multiples of 256."""
     if value < 0:
         raise PolicyError(f"parameter '{parameter}' of policy '{policy}' is negative ({value:g})")
     if value <= 1:
         return int(value * capacity) // ALIGN * ALIGN
-    if value % ALIGN:
+    if whole and value % ALIGN:
         raise PolicyError(
             f"parameter '{parameter}' of policy '{policy}' is {value:.15g} bytes, not a multiple of {ALIGN}",
             hint=f"RMM takes {int(value) // ALIGN * ALIGN}; numbers up to 1 are shares of the memory",
         )
-    return int(value)
+    return int(value) // ALIGN * ALIGN
 
 
 def statistics(S: I64) -> dict[str, int]:
