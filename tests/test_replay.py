@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -70,6 +71,65 @@ def test_belady_equals_the_rule_written_out(requests: np.ndarray, capacity: int)
             resident.discard(max(later, key=later.__getitem__))
         resident.add(page)
     assert replay(requests, 1, capacity, registry.get("evict", "belady")).misses == misses
+
+
+SHORT = [name for name in REPLAYED if registry.get("evict", name).replay is not None]
+
+
+def both_ways(name: str, requests: np.ndarray, capacity: int) -> tuple[Counts, Counts]:
+    """Counts of the policy's own `replay`, and of its other verbs."""
+    policy = registry.get("evict", name)
+    return replay(requests, 1, capacity, policy), replay(requests, 1, capacity, dataclasses.replace(policy, replay=None))
+
+
+@pytest.mark.parametrize("sequence", SEQUENCES)
+@pytest.mark.parametrize("name", SHORT)
+def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> None:
+    for capacity in (1, 2, 37, 400, OBJECTS, 2**40):
+        short, verbs = both_ways(name, SEQUENCES[sequence], capacity)
+        assert short == verbs, capacity
+    assert both_ways(name, SEQUENCES[sequence][:0], 5)[0] == Counts(0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", SHORT)
+@settings(max_examples=150, deadline=None)
+@given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
+def test_the_short_way_counts_what_the_verbs_count_whatever_comes(name: str, requests: np.ndarray, capacity: int) -> None:
+    short, verbs = both_ways(name, requests, capacity)
+    assert short == verbs
+
+
+@pytest.mark.parametrize(
+    ("letters", "capacity", "misses"),
+    [
+        # d: FIFO evicts a; the others spare a and b and evict c.  Then FIFO has c, and a comes back; the others evict a for c.
+        ("abcabdca", 3, {"fifo": 5, "clock": 6, "sieve": 6}),
+        # e and f: FIFO evicts a and b, the others c and d.  g: CLOCK, once around, evicts a; SIEVE's hand stands at e.
+        ("abcdabefgb", 4, {"fifo": 8, "clock": 7, "sieve": 7}),
+        ("abcdabefga", 4, {"fifo": 8, "clock": 8, "sieve": 7}),
+    ],
+)
+def test_the_short_way_by_hand(letters: str, capacity: int, misses: dict[str, int]) -> None:
+    requests = np.array([ord(letter) - ord("a") for letter in letters], np.int32)
+    assert {name: both_ways(name, requests, capacity)[0].misses for name in SHORT} == misses
+
+
+def test_a_user_s_policy_may_have_a_short_way(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from gpusim import policy\n"
+        "from gpusim.policies.evict import fifo\n"
+        "@policy.evict\n"
+        "class never_hits:\n"
+        "    state, insert, touch, remove, victim = fifo.state, *(getattr(f, 'py_func', f) for f in (\n"
+        "        fifo.insert, fifo.touch, fifo.remove, fifo.victim))\n"
+        "    def replay(requests, n_units, capacity, params, seed):\n"
+        "        return requests.shape[0]\n",
+        "utf-8",
+    )
+    registry.load_user_file(str(tmp_path / "mine.py"))
+    policy, requests = registry.get("evict", "never_hits"), np.array([0, 1, 0, 1])
+    assert replay(requests, 4, 8, policy) == Counts(4, misses=4, hits=0, evictions=2, bytes=16)
+    assert replay(requests, [4, 4], 8, policy) == Counts(4, misses=2, hits=2, evictions=0, bytes=8)  # through the verbs
 
 
 def test_counts_add_up_and_bytes_are_those_of_the_misses() -> None:

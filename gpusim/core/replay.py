@@ -2,13 +2,14 @@
 
 No time, no links, no allocator: one loop over the requests that drives the policy's verbs as the timed engine does.
 Here a request costs a few nanoseconds, so the loop is compiled once per policy with the verbs inlined, and kept on
-disk; when all pages have one size it counts pages, in tables of half the width.
+disk; when all pages have one size it counts pages, in tables of half the width, or asks the policy's verb `replay`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -20,12 +21,12 @@ from numba.core import config
 
 from gpusim.core.jit import cached
 from gpusim.errors import TraceError
-from gpusim.policies import compiled
+from gpusim.policies import compiled, pages
 from gpusim.policies.compiled import F64, I64, U8
-from gpusim.policies.contract import FACTS
+from gpusim.policies.contract import FACTS, REPLAY
 from gpusim.policies.forms import EvictPolicy
 
-I32 = npt.NDArray[np.int32]
+I32 = pages.Requests
 _I32 = types.Array(types.int32, 1, "C")
 NEVER = -1  # a next use that does not come
 
@@ -66,7 +67,11 @@ def replay(
     if policy.form not in ("none", "ordered", "score"):
         raise policy.error(f"cannot replay pages: it needs the timed engine (form '{policy.form}')")
     next_use = next_uses(ids, n_units) if policy.oracle else np.empty(0, np.int32)
-    verbs: Any = getattr(policy.module, "replay", policy)
+    if policy.replay is not None and np.ndim(sizes) == 0:
+        room = min(room, n_units)
+        misses = int(_whole(policy.replay)(ids, n_units, room, policy.params, seed))
+        return Counts(len(ids), misses, len(ids) - misses, max(0, misses - room), misses * int(sizes))
+    verbs: Any = getattr(policy.module, "horizon", policy)
     scored = policy.form == "score" and verbs is policy
     if verbs is policy:
         S, X = policy.state(n_units, room, policy.params, seed)
@@ -109,11 +114,13 @@ def _checked(requests: Any, sizes: Any, capacity: int) -> tuple[I32, int, I64, i
     """(ids, number of pages, sizes, capacity), the last two in pages when all pages have one size."""
     if len(requests) > 2**31 - 1:
         raise TraceError(f"{len(requests)} requests are too many for one replay", hint="split them")
-    lowest, highest = (int(requests.min()), int(requests.max())) if len(requests) else (0, 0)
+    # One pass: as an unsigned number an id below 0 is the highest.
+    highest = int(requests.view(f"u{requests.dtype.itemsize}").max()) if len(requests) else 0
     table = np.atleast_1d(np.asarray(sizes, np.int64))
     n_units = len(table) if np.ndim(sizes) else highest + 1
-    if lowest < 0 or highest >= min(n_units, 2**28):
-        raise TraceError(f"page id {lowest if lowest < 0 else highest} is out of range", hint="ids are dense, from 0")
+    if highest >= min(n_units, 2**28):
+        wrong = int(requests.min()) if requests.min() < 0 else highest
+        raise TraceError(f"page id {wrong} is out of range", hint="ids are dense, from 0")
     if table.min() <= 0:
         raise TraceError(f"a page of {table.min()} bytes")
     if table.max() > capacity:
@@ -141,6 +148,7 @@ def _loop(
     misses = evictions = brought = used = 0
     size, key = 1, 0.0
     for i in range(requests.shape[0]):
+        pages.fetch_ahead(resident, requests, i)
         unit = np.int64(requests[i])
         hit = resident[np.uint64(unit)] != 0
         if hit and not TOUCHES:
@@ -179,6 +187,12 @@ def _loop(
         used += size
         brought += size
     return misses, evictions, brought, -1
+
+
+@cache
+def _whole(verb: Any) -> Any:
+    """The policy's verb `replay`, compiled; a built-in's is compiled here and not when the timed engine imports its file."""
+    return verb if hasattr(verb, "py_func") else compiled.verb(REPLAY)(verb)
 
 
 _VERBS = ("insert", "touch", "remove", "victim")

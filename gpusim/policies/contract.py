@@ -17,6 +17,10 @@ Evict (ordered policies; score policies are a heap over the same verbs)
     remove(S, X, unit, size, key)        the unit left: key is 1.0 when evicted, 0.0 when its tensor was freed
     victim(S, X, incoming, size, locked) a resident unit that may leave so that `incoming` (size bytes) fits, or -1;
                                          locked[unit] != 0 may not be chosen.  Does not remove: the engine calls remove.
+    One more verb is there for policies that have a shorter way when all units have one size and leave only by eviction:
+    replay(requests, n_units, capacity, params, seed)
+                                         how many of the requests miss in a memory that is empty at first and holds `capacity`
+                                         <= n_units units; a miss evicts one unit when it is full.  Decides as the verbs above.
 
 Place (allocators)
     alloc(S, unit, size, stream)         the address (>= 0) of a block for the unit, or -1 when there is no room
@@ -51,6 +55,7 @@ FLAGS = types.Array(types.uint8, 1, "C")
 
 INSERT = TOUCH = REMOVE = types.int64(S, X, types.int64, types.int64, types.float64)
 VICTIM = types.int64(S, X, types.int64, types.int64, FLAGS)
+REPLAY = types.int64(types.Array(types.int32, 1, "C"), types.int64, types.int64, X, types.int64)
 ALLOC = types.int64(S, types.int64, types.int64, types.int64)
 FREE = types.int64(S, types.int64, types.int64)
 RELEASE = types.int64(S, types.int64)
@@ -88,4 +93,5 @@ CAPACITY = 3    # bytes the device has for this allocator; the engine may change
 CALLS = 4       # number of device calls that the latest verb made, listed from S[CALL_LIST]: (address, bytes) pairs,
 CALL_LIST = 5   # bytes > 0 for memory taken from the device, < 0 for memory given back; S[CALL_LIST] is the index of the list
 MAX_CALLS = 6   # room in the list, in pairs; calls beyond it are merged into the last pair's bytes
+MOVES = 7       # so many of the calls, from the first on, cost nothing: memory with two addresses is booked where it is in use
 HEADER = 8      # first word that is the policy's own

@@ -22,7 +22,10 @@ VERBS: dict[str, dict[str, Any]] = {
     "place": {"alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST},
     "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
 }
-OPTIONAL_VERBS: dict[str, dict[str, Any]] = {"place": {"use": contract.USE, "command": contract.COMMAND}}
+OPTIONAL_VERBS: dict[str, dict[str, Any]] = {
+    "evict": {"replay": contract.REPLAY},
+    "place": {"use": contract.USE, "command": contract.COMMAND},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,7 @@ class EvictPolicy(Policy):
     remove: Any
     victim: Any
     score: Any = no_score
+    replay: Any = None  # None: pages of one size are replayed through the verbs above
     touches: bool = True
     facts: tuple[str, ...] = ()
     sample: int = 0

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gpusim import policy
-from gpusim.policies import horizon as replay  # noqa: F401  the same order when time is the index of a request
+from gpusim.policies import horizon  # noqa: F401  the same order when time is the index of a request
 
 
 @policy.evict

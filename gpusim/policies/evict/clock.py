@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, queue
+from gpusim.policies import marks, pages, queue
 from gpusim.policies.compiled import F64, I64, U8, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
@@ -60,3 +60,26 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
         S[Q + queue.LIVE] += 1
         queue.join(S, Q, W, unit)
     return -1
+
+
+def replay(requests: pages.Requests, n_units: int, capacity: int, params: F64, seed: int) -> int:
+    """Pages stand on a ring: who gets a second chance stays there while the hand goes on, and who arrives takes the slot."""
+    kind = np.zeros(n_units, np.uint8)
+    ring = np.zeros(capacity, np.uint32)
+    misses = hand = 0
+    for i in range(requests.shape[0]):
+        pages.fetch_ahead(kind, requests, i)
+        unit = np.uint64(requests[i])
+        if kind[unit] != pages.ABSENT:
+            kind[unit] = pages.ACCESSED
+            continue
+        if misses >= capacity:
+            while kind[ring[hand]] == pages.ACCESSED:
+                kind[ring[hand]] = pages.RESIDENT
+                hand = hand + 1 if hand + 1 < capacity else 0
+            kind[ring[hand]] = pages.ABSENT
+        misses += 1
+        ring[hand] = unit
+        kind[unit] = pages.RESIDENT
+        hand = hand + 1 if hand + 1 < capacity else 0
+    return misses

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import queue
+from gpusim.policies import pages, queue
 from gpusim.policies.compiled import F64, I64, U8, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
@@ -42,3 +42,16 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 @verb(VICTIM)
 def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     return queue.oldest(S, Q, W, locked)
+
+
+def replay(requests: pages.Requests, n_units: int, capacity: int, params: F64, seed: int) -> int:
+    """A page leaves with the capacity-th arrival after its own, so that the number of that miss is all there is to know."""
+    leaves = np.zeros(n_units, np.uint32)
+    misses = 0
+    for i in range(requests.shape[0]):
+        pages.fetch_ahead(leaves, requests, i)
+        unit = np.uint64(requests[i])
+        missed = leaves[unit] <= misses
+        misses += missed
+        leaves[unit] = misses + capacity if missed else leaves[unit]  # a move: a branch would be guessed wrongly too often
+    return misses

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, queue
+from gpusim.policies import marks, pages, queue
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
@@ -76,3 +76,37 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
                 return unit
             marks.write(S, S[M], unit, 0)
     return -1
+
+
+def replay(requests: pages.Requests, n_units: int, capacity: int, params: F64, seed: int) -> int:
+    """The queue is log[:kept], which the hand has passed in this round, and then log[hand:tail]: no slot of it is stale."""
+    kind = np.zeros(n_units, np.uint8)
+    log = np.zeros(2 * capacity, np.uint32)
+    misses = kept = hand = tail = 0
+    for i in range(requests.shape[0]):
+        pages.fetch_ahead(kind, requests, i)
+        unit = np.uint64(requests[i])
+        if kind[unit] != pages.ABSENT:
+            kind[unit] = pages.ACCESSED
+            continue
+        if misses >= capacity:
+            while kind[log[hand]] == pages.ACCESSED:
+                kind[log[hand]] = pages.RESIDENT
+                log[kept] = log[hand]
+                kept += 1
+                hand += 1
+                if hand == tail:
+                    kept, hand, tail = 0, 0, kept
+            kind[log[hand]] = pages.ABSENT
+            hand += 1
+            if hand == tail:
+                kept, hand, tail = 0, 0, kept
+            if tail == log.shape[0]:  # close the gap
+                for slot in range(hand, tail):
+                    log[kept + slot - hand] = log[slot]
+                hand, tail = kept, kept + tail - hand
+        misses += 1
+        log[tail] = unit
+        tail += 1
+        kind[unit] = pages.RESIDENT
+    return misses
