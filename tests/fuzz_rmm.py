@@ -154,7 +154,7 @@ def main() -> None:
             lines, S = answers(policy, capacity, requests)
             cases += 1
             if not wanted:
-                assert all(line.split()[3] in ("OOM", "NULL", "SKIP") for line in lines), (seed, args)
+                assert all(line.split()[3] in ("OOM", "NULL") for line in lines if " A " in line), (mr, seed, args)
                 continue
             for ours, theirs in zip(lines, wanted, strict=True):
                 assert ours == theirs, f"{mr} seed {seed} {' '.join(args)}: {ours!r}, the library: {theirs!r}"

@@ -232,7 +232,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         if not h.prefetching:
             unlock(isl)
     elif i.kind == I_FREE:
-        residency.destroy(isl, pol, h, i.arg)
+        residency.destroy(isl, pol, h, i.arg, i.stream)
     elif i.kind == I_RECORD:
         for k in range(c.queues):
             isl.marks[c.streams + i.arg, k] = isl.marks[i.stream, k]

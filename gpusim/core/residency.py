@@ -272,13 +272,13 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 
 
 @kernel
-def give_block_back(isl: Island, pol: Policies, h: Any, u: int) -> None:
-    """The unit's block is free for the next in program order."""
+def give_block_back(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
+    """The unit's block, freed on this stream, is free for the next in program order."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     remember_freed(isl, u)
     queues.record(isl, pol, log.UNPLACE, u, 0, unit.addr, unit.block)
-    as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, unit.stream)
+    as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, stream)
     pay_device_calls(isl, pol, h)
     n.requested -= unit.size
     last = isl.lists[RESIDENTS, c.residents - 1]
@@ -343,7 +343,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
         unit.brought = 0
         n.prefetch_wasted += 1
     tell(isl, pol, N_EVICT, u)
-    give_block_back(isl, pol, h, u)
+    give_block_back(isl, pol, h, u, isl.units[u].stream)
     isl.flags[WHERE, u] = HOST
     out = max(copied, isl.after[u, c.q_out])
     for k in range(c.queues):
@@ -379,13 +379,13 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
 
 
 @kernel
-def destroy(isl: Island, pol: Policies, h: Any, u: int) -> None:
-    """The tensor ends: its block and its host copy are free."""
+def destroy(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
+    """The tensor ends on this stream: its block and its host copy are free."""
     n = isl.counts[0]
     unit = isl.units[u]
     if isl.flags[WHERE, u] == DEVICE:
         tell(isl, pol, N_FREE, u)
-        give_block_back(isl, pol, h, u)
+        give_block_back(isl, pol, h, u, stream)
     if unit.host_copy:
         drop_host_copy(isl, pol, u)
     if unit.brought:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import gzip
 import inspect
 import os
@@ -120,7 +121,8 @@ def _read(path: Path, count: int) -> bytes:
             else:
                 data = raw.read(count)
     except FileNotFoundError:
-        raise TraceError("there is no such file", str(path)) from None
+        each = sorted(path.parent.glob(f"{glob.escape(path.stem)}.dev*{path.suffix}"))  # RMM writes one log for each device
+        raise TraceError("there is no such file", str(path), suggest(path.name, [f.name for f in each])) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise TraceError("the gzip data is cut short or damaged", str(path), "copy the file again") from None
     except OSError as error:

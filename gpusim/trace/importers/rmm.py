@@ -14,7 +14,7 @@ from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import OOM, Trace
 
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)[.:](\d{6})")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d):([0-5]\d)[.:](\d{6})")
 _HALF_DAY, _DAY = 43_200_000_000, 86_400_000_000  # us
 _ACTIONS = ("allocate", "free", "allocate failure")
 _PER_THREAD = 2  # the handle of each thread's own default stream
@@ -28,7 +28,7 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
     for pointer, size in older:
         live.setdefault(pointer, []).append((build.alloc(size, addr=pointer or -1), size))
     table = _table(data, path)
-    streams, threads, clock = Names("0"), Names(), _Clock()
+    streams, threads, clock, resized = Names("0"), Names(), _Clock(), 0
     for row in table:
         build.line = table.line
         action, size = row["action"], table.whole(row, "size")
@@ -47,7 +47,9 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
             if not held:
                 raise table.error(f"pointer {row['pointer']} was already freed", "is a line missing from the log?")
             match = next((i for i in range(len(held) - 1, -1, -1) if held[i][1] == size), len(held) - 1)
-            build.free(held.pop(match)[0], stream=stream, time=time, addr=pointer or -1)
+            tensor, allocated = held.pop(match)
+            resized += size != allocated
+            build.free(tensor, stream=stream, time=time, addr=pointer or -1)
         else:
             raise table.error(f"unknown action '{action[:40]}'", suggest(action, _ACTIONS))
     build.meta = {
@@ -58,7 +60,10 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
         "streams": list(streams),
         "threads": len(list(threads)),
         "times_out_of_order": clock.late,
-        "warnings": [f"{len(older)} frees are of allocations older than the log"] if older else [],
+        "warnings": [
+            *([f"{len(older)} frees are of allocations older than the log"] if older else []),
+            *([f"{resized} frees name another size than their allocation"] if resized else []),
+        ],
     }
     return build.finish()
 
@@ -80,19 +85,22 @@ def _older(data: bytes, path: str) -> list[tuple[int, int]]:
     return found
 
 
-def _handle(text: str, table: Table) -> int:
-    """A pointer or stream handle: hex with or without 0x, or (nil)."""
+def _handle(text: str, table: Table, what: str = "pointer") -> int:
+    """A pointer or stream handle: hex with or without 0x, or (nil).
+
+    Old logs have streams in decimal, which read as hex are other numbers, but as many different ones.
+    """
     try:
         value = 0 if text == "(nil)" else int(text, 16)
     except ValueError:
-        raise table.error(f"'{text[:40]}' is not a pointer", "expected 0x... or (nil)") from None
+        raise table.error(f"'{text[:40]}' is not a {what}", "expected 0x... or (nil)") from None
     if not 0 <= value < 2**63:
-        raise table.error(f"the pointer {text[:40]} overflows 63 bits")
+        raise table.error(f"the {what} {text[:40]} overflows 63 bits")
     return value
 
 
 def _stream_name(text: str, thread: str, table: Table) -> str:
-    handle = _handle(text, table)
+    handle = _handle(text, table, "stream")
     return f"{handle:#x}@{thread}" if handle == _PER_THREAD else f"{handle:#x}" if handle else "0"
 
 
