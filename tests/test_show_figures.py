@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 from made_results import GIB, MS, heap_log, run, sweep
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
+from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 
 from gpusim.core.log import OOM
 from gpusim.errors import ResultError
-from gpusim.show import figures
+from gpusim.show import figures, font
 from gpusim.show.figure import address_map
+from gpusim.show.steps import visible
 from gpusim.show.style import looks
 
 
@@ -134,7 +137,7 @@ def test_without_a_number_bars_are_sorted_and_failures_last():
 
 
 def test_long_names_stand_once_in_one_order_for_all_panels():
-    speed = {"best_fit": 1.2, "pytorch(paged=1)": 1.1, "size_classes": 1.4}
+    speed = {"best_fit": 1.2, "pytorch": 1.1, "size_classes": 1.4}
     runs = [
         run(place=p, evict=e, profile=m, slowdown=v + (e == "lru"))
         for m in "AB"
@@ -142,7 +145,7 @@ def test_long_names_stand_once_in_one_order_for_all_panels():
         for e in ("lru", "arc")
     ]
     left, right = figures.draw("policy_comparison", runs).axes
-    assert [t.get_text() for t in left.get_yticklabels()][:2] == ["pytorch(paged=1) + arc", "best_fit + arc"]
+    assert [t.get_text() for t in left.get_yticklabels()][:2] == ["pytorch + arc", "best_fit + arc"]
     assert (
         [p.get_width() for p in left.patches]
         == [p.get_width() for p in right.patches]
@@ -220,8 +223,8 @@ def test_memory_over_time_has_the_timeline_the_capacity_and_the_phases():
     one = run(memory=4 * GIB, slowdown=2.0)
     figure = figures.draw("memory_over_time", [one], phases={0: [(0, 50 * MS, "forward"), (50 * MS, 200 * MS, "backward")]})
     (reserved,) = found(figure, "reserved")
-    assert reserved.get_xdata() == pytest.approx(one.timeline["time_ns"] / MS)
-    assert reserved.get_ydata() == pytest.approx(one.timeline["reserved"] / GIB)
+    at = np.searchsorted(reserved.get_xdata(), one.timeline["time_ns"] / MS, side="right") - 1
+    assert reserved.get_ydata()[at] == pytest.approx(one.timeline["reserved"] / GIB)
     assert found(figure, "capacity")[0].get_ydata() == [4, 4]
     assert found(figure, "host") and found(figure, "phase:backward")
     assert {"forward", "backward"} <= set(words(figure))
@@ -360,3 +363,41 @@ def test_nothing_imports_pyplot():
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_letters_are_those_of_dejavu_and_missing_ones_come_from_it(tmp_path):
+    for file, ours in font.FILES.items():
+        whole = FT2Font(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / file)
+        part = FT2Font(ours)
+        shapes = []
+        for face in (whole, part):
+            face.set_size(12, 72)
+            shapes.append([(face.load_char(ord(c)).linearHoriAdvance, face.get_path()[0].tolist()) for c in "agβ×≥ 3µ"])
+        assert shapes[0] == shapes[1]
+    common, rare = (figures.draw("policy_comparison", [run(name), run("fifo")]) for name in ("lru", "lru⠿"))
+    figures.save(common, tmp_path / "common", ("pdf",))
+    figures.save(rare, tmp_path / "rare", ("pdf",))
+    assert b"gpusim-Sans" in (tmp_path / "common.pdf").read_bytes() and b"DejaVu" not in (tmp_path / "common.pdf").read_bytes()
+    assert b"gpusim-Sans" in (tmp_path / "rare.pdf").read_bytes() and b"DejaVuSans" in (tmp_path / "rare.pdf").read_bytes()
+
+
+def test_a_step_curve_keeps_each_turn_while_they_are_few():
+    time, level = visible(np.array([0.0, 1, 2, 3, 4, 5]), np.array([2.0, 2, 7, 7, 1, 1]), 100)
+    assert time.tolist() == [0, 2, 4, 5] and level.tolist() == [2, 7, 1, 1]
+    assert [c.tolist() for c in visible(np.array([3.0]), np.array([8.0]), 10)] == [[3], [8]]
+
+
+def test_a_long_step_curve_covers_the_same_pixels():
+    rng = np.random.default_rng(7)
+    time = np.sort(rng.random(50_000) ** 3)  # most of them early
+    level = rng.random(50_000)
+    level[31_000] = 9.0  # lower and higher peaks than all others, of one point each
+    level[44_000] = -9.0
+    seen_time, seen = visible(time, level, 60)
+    assert len(seen) <= 4 * 61 and (seen_time[0], seen[0], seen_time[-1], seen[-1]) == (time[0], level[0], time[-1], level[-1])
+
+    def ranges(t, y):
+        column = ((t - time[0]) * (60 / (time[-1] - time[0]))).astype(int)
+        return {c: (y[column == c].min(), y[column == c].max()) for c in set(column.tolist())}
+
+    assert ranges(seen_time, seen) == ranges(time, level)

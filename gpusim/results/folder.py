@@ -124,8 +124,11 @@ def _write_result(folder: Path, result: Result, files: Mapping[str, str]) -> Non
     )  # fmt: skip
 
 
-def load_result(folder: Path, *, log: bool = True) -> Result:
-    """Read one run's folder, with or without its event log.  ResultError: not there, damaged, of another version."""
+def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Result:
+    """Read one run's folder, with or without its event log and timeline.
+
+    Raises ResultError: not there, damaged, of another version.
+    """
     path = folder / RESULT
     if not path.is_file():
         raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
@@ -136,8 +139,9 @@ def load_result(folder: Path, *, log: bool = True) -> Result:
             "run again with --force",
         )  # fmt: skip
     files = text.get("files", {})
-    # The log is large and only the referee reads it, so only then is it compared with its hash.
-    for name in (n for n in files if log or n != EVENT_LOG):
+    # What is not read is not compared with its hash either: the log is large, and few need it.
+    unread = {*([] if log else [EVENT_LOG]), *([] if timeline else [TIMELINE])}
+    for name in (n for n in files if n not in unread):
         if digest(folder / name) != files[name]:
             raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
     try:
@@ -149,11 +153,15 @@ def load_result(folder: Path, *, log: bool = True) -> Result:
             bounds=text["bounds"],
             checked=text["checked"],
             key=folder.name,
-            timeline={n: _widen(v) for n, v in read_arrays(folder / TIMELINE).items()} if TIMELINE in files else {},
+            timeline=_timeline(folder) if timeline and TIMELINE in files else {},
             log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
         )
     except (KeyError, TypeError, AttributeError):
         raise ResultError("this result lacks something", str(path), "run again with --force") from None
+
+
+def _timeline(folder: Path) -> dict[str, npt.NDArray[Any]]:
+    return {name: _widen(column) for name, column in read_arrays(folder / TIMELINE).items()}
 
 
 def run_folders(out: Path) -> list[Path]:
@@ -175,9 +183,14 @@ def run_folders(out: Path) -> list[Path]:
     return found
 
 
-def load_folder(out: Path, *, log: bool = False) -> list[Result]:
+def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[Result]:
     """All finished runs of a results folder, in the order of the grid; without their logs unless asked."""
-    return [load_result(folder, log=log) for folder in run_folders(out)]
+    return [load_result(folder, log=log, timeline=timeline) for folder in run_folders(out)]
+
+
+def has_log(out: Path) -> bool:
+    """True when a finished run of this folder kept its event log."""
+    return any((folder / EVENT_LOG).is_file() for folder in run_folders(out))
 
 
 def write_summary(out: Path, results: Iterable[Result]) -> Path:

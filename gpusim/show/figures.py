@@ -20,10 +20,14 @@ FORMATS = ("png", "svg", "pdf")
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure: its module in gpusim.show.figure, one sentence, and the results for which it says something."""
+    """One figure: its module in gpusim.show.figure, one sentence, and the results for which it says something.
+
+    timeline  it shows memory over time; the other figures need no more than a result's numbers
+    """
 
     meaning: str
     fits: Callable[[Sequence[Result]], bool]
+    timeline: bool = False
 
 
 FIGURES: dict[str, Drawing] = {
@@ -34,6 +38,7 @@ FIGURES: dict[str, Drawing] = {
     "memory_over_time": Drawing(
         "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
         lambda results: any(len(r.timeline.get("time_ns", ())) for r in results),
+        timeline=True,
     ),
     "time_breakdown": Drawing(
         "Where the time went: kernels, and stalls by cause, per run.",
@@ -46,6 +51,7 @@ FIGURES: dict[str, Drawing] = {
     "fragmentation": Drawing(
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
         lambda results: "place" in varying(results),
+        timeline=True,
     ),
     "address_map": Drawing(
         "Blocks, segments and holes of the heap over time, by address; needs an event log.",

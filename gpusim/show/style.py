@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import re
 import textwrap
 import zlib
@@ -22,8 +23,10 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
 
 from gpusim.results.files import write_atomic
+from gpusim.show import font
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +43,7 @@ INDIGO, WINE, OLIVE, GREY, BLACK = "#332288", "#882255", "#7F7A1C", "#8A8F99", "
 RC: dict[str, object] = {
     "figure.dpi": DPI,
     "savefig.dpi": DPI,
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same on every machine
+    "font.family": [font.NAME, "DejaVu Sans"],  # ours, then matplotlib's own: the same on every machine
     "font.size": 9,
     "text.parse_math": False,  # a name may hold a dollar sign
     "axes.titlesize": 9,
@@ -78,6 +81,9 @@ RC: dict[str, object] = {
 }
 _UNIT = re.compile(r"(\d) (?=(?:[KMGT]i)?B\b|[num]?s\b|%|times\b)")
 _KEEP = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx", "datapath")  # not a matter of style
+
+for _file in font.FILES.values():
+    fontManager.addfont(_file)
 
 
 @dataclass(frozen=True)
@@ -268,11 +274,13 @@ def _print(figure: Figure, path: Path, form: str) -> None:
     module, name, undated = _PRINT[form]
     own, dpi = figure.canvas, figure.dpi
     canvas = getattr(importlib.import_module(f"matplotlib.backends.backend_{module}"), name)(figure)
+    drawn = io.BytesIO()
     try:
-        write_atomic(path, lambda out: getattr(canvas, f"print_{form}")(out, metadata=undated))
+        getattr(canvas, f"print_{form}")(drawn, metadata=undated)
     finally:
         figure.set_dpi(dpi)
         figure.set_canvas(own)
+    write_atomic(path, lambda out: out.write(drawn.getbuffer()))
 
 
 def _settings() -> dict[Any, Any]:

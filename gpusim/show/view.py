@@ -29,7 +29,8 @@ def varying(results: Sequence[Result]) -> list[str]:
     Memory written as a share hides the bytes that follow from it; a machine hides the memory that it comes with.
     """
     keys = [key for key in dict.fromkeys(key for r in results for key in r.spec) if key not in _DERIVED | {_REPEAT}]
-    differ = [key for key in keys if len({text(key, r.spec.get(key)) for r in results}) > 1]
+    several = [key for key in keys if any(r.spec.get(key) != results[0].spec.get(key) for r in results)]
+    differ = [key for key in several if len({text(key, r.spec.get(key)) for r in results}) > 1]
     hidden = set()
     if results and all(r.spec.get("memory_share") is not None for r in results):
         hidden.add("memory")

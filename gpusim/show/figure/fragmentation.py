@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
-from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
+from gpusim.show.steps import visible
+from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
 from gpusim.show.view import ending, join, pick, run_name, same, scale, value, varying
 from gpusim.units import show_bytes, show_fraction
 
@@ -100,10 +101,9 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
     for rank, (run, name) in enumerate(known):
         time, width = run.timeline["time_ns"] / per_time, 2.4 - 1.3 * rank / max(1, len(known) - 1)
         one = look[name]
-        panel.step(time, run.timeline["reserved"] / per_byte, where="post", color=one.colour, lw=width, ls=one.line,
-                   gid=f"reserved:{name}")  # fmt: skip
-        panel.step(time, run.timeline["allocated"] / per_byte, where="post", color=one.colour, lw=0.9, ls=":",
-                   gid=f"allocated:{name}")  # fmt: skip
+        for level, thick, dashes in (("reserved", width, one.line), ("allocated", 0.9, ":")):
+            points = visible(time, run.timeline[level] / per_byte, round(WIDTH * DPI))
+            panel.step(*points, where="post", color=one.colour, lw=thick, ls=dashes, gid=f"{level}:{name}")
         if not run.finished:
             last = run.timeline["reserved"][-1:] / per_byte
             panel.plot(time[-1:], last, "x", color=ALARM, ms=8, mew=2.2, clip_on=False, gid=f"failed:{name}", zorder=5)

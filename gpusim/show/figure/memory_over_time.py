@@ -15,7 +15,8 @@ from matplotlib.patches import Patch
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.panels import grid, shape
-from gpusim.show.style import ALARM, BLUE, INK, ORANGE, PINK, SKY, SOFT, canvas, empty, headline, styled
+from gpusim.show.steps import visible
+from gpusim.show.style import ALARM, BLUE, DPI, INK, ORANGE, PINK, SKY, SOFT, WIDTH, canvas, empty, headline, styled
 from gpusim.show.view import ending, join, pick, run_name, scale, varying
 from gpusim.units import show_bytes, show_time
 
@@ -34,7 +35,8 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
         return figure
     shown, note = pick(known, MOST)
     keys = varying(shown)
-    figure = canvas(shape(len(shown))[0])
+    rows, columns = shape(len(shown))
+    figure = canvas(rows)
     ends = [_end(r) for r in shown if r.finished] or [_end(r) for r in shown]
     last = max(_end(r) for r in shown)
     # What is filled when is told by the shape: a run that is many times faster than another would be a mere line.
@@ -45,12 +47,13 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
     index = {id(r): i for i, r in enumerate(results)}
     for panel, run in zip(axes, shown, strict=True):
         end = last if together else _end(run)
-        _panel(panel, run, end / per_time, per_time, per_byte)
+        _panel(panel, run, end / per_time, per_time, per_byte, round(WIDTH * DPI) // columns)
         panel.set_xlim(0, end / per_time * 1.02)
+        panel.locator_params(axis="x", nbins=9 // columns + 2)
+        panel.locator_params(axis="y", nbins=7 if rows < 3 else 5)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
         panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
     axes[0].set_ylim(0, top / per_byte * 1.10)
-    _, columns = shape(len(axes))
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
         panel.set_xlabel(f"host time [{time_unit}]" if i + columns >= len(axes) else "")
@@ -90,18 +93,19 @@ def _end(run: Result) -> float:
     return max(last, float(run.metrics.get("makespan_ns", 0))) if run.finished else last
 
 
-def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: float) -> None:
+def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: float, columns: int) -> None:
     time = _column(run, "time_ns") / per_time
     levels = [_column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")]
     if run.finished and _end(run) / per_time > time[-1]:  # nothing changes after the last allocation
         time = np.append(time, _end(run) / per_time)
         levels = [np.append(level, level[-1]) for level in levels]
     requested, allocated, reserved, host = levels
-    panel.fill_between(time, 0, requested, step="post", color=SKY, alpha=0.45, lw=0, gid="requested")
-    panel.step(time, reserved, where="post", color=ORANGE, lw=1.4, gid="reserved")
-    panel.step(time, allocated, where="post", color=BLUE, lw=1.2, gid="allocated")
+    edges, filled = visible(time, requested, columns)
+    panel.stairs(filled[:-1], edges, fill=True, color=SKY, alpha=0.45, lw=0, gid="requested")
+    panel.step(*visible(time, reserved, columns), where="post", color=ORANGE, lw=1.4, gid="reserved")
+    panel.step(*visible(time, allocated, columns), where="post", color=BLUE, lw=1.2, gid="allocated")
     if host.any():
-        panel.step(time, host, where="post", color=PINK, lw=1.4, ls="-.", gid="host")
+        panel.step(*visible(time, host, columns), where="post", color=PINK, lw=1.4, ls="-.", gid="host")
     capacity = _capacity(run)
     if capacity is not None:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
