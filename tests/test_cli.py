@@ -87,14 +87,43 @@ def test_plot_draws_what_is_asked_for(results: Path, tmp_path: Path) -> None:
     assert all(Path(p).stat().st_size > 1000 for p in made)
 
 
-def test_run_draws_pictures_and_plot_what_papers_need(experiment: Path, tmp_path: Path) -> None:
-    gpusim("run", experiment, "-o", tmp_path, "--set", "policies.evict=lru")
-    made = {p.suffix for p in (tmp_path / "figures").iterdir()}
-    assert made == {".png"} and "](figures/policy_comparison.png)" in (tmp_path / "report.md").read_text()
-    gpusim("plot", tmp_path, "--format", "svg, pdf")
-    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".png", ".svg", ".pdf"}
+def test_run_draws_all_formats_or_those_asked_for(experiment: Path, tmp_path: Path) -> None:
+    one = ("--set", "policies.evict=lru")
+    gpusim("run", experiment, "-o", tmp_path / "all", *one)
+    drawn = tmp_path / "all" / "figures"
+    assert {p.suffix for p in drawn.iterdir()} == {".png", ".svg", ".pdf"} and not [*drawn.glob(".*")]
+    said = (tmp_path / "all" / "report.md").read_text()
+    assert "](figures/policy_comparison.png)" in said and "[PDF](figures/policy_comparison.pdf)" in said
+    gpusim("run", experiment, "-o", tmp_path / "some", *one, "--format", "svg, pdf")
+    assert {p.suffix for p in (tmp_path / "some" / "figures").iterdir()} == {".svg", ".pdf"}
     said = gpusim("run", experiment, "-o", tmp_path, "--format", "pgn", code=2).stderr
     assert "figures do not come as 'pgn' (did you mean 'png'?)" in said
+
+
+def test_workers_draw_what_one_process_draws(experiment: Path, tmp_path: Path) -> None:
+    for jobs in (1, 2):
+        gpusim("run", experiment, "-o", tmp_path / str(jobs), "-j", jobs)
+    one, two = ({p.name: p.read_bytes() for p in (tmp_path / jobs / "figures").iterdir()} for jobs in "12")
+    assert one == two and len(one) % 3 == 0 and all(one.values())
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_figures_that_cannot_be_written_are_one_sentence(jobs: int, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("in the way")
+    said = gpusim("run", experiment, "-o", tmp_path, "-j", jobs, "--format", "svg", code=2).stderr
+    assert said.count("\n") == 1
+    assert "the figure " in said and "was not drawn" in said and "File exists" in said
+
+
+def test_a_bug_in_a_figure_is_told_as_one(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.delenv("GPUSIM_TRACEBACK", raising=False)
+    monkeypatch.setattr("gpusim.commands.draw.cores", lambda: 1)
+    monkeypatch.setattr("gpusim.show.figures.draw_all", fail)
+    said = gpusim("plot", results, "-o", tmp_path, "--figure", "traffic", code=1).stderr
+    assert "internal error: RuntimeError: traffic: KeyError: 'a bug'" in said
 
 
 def test_run_says_how_sure_its_kernel_times_are(results: Path) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,3 +54,61 @@ def test_a_failing_task_costs_only_itself() -> None:
 
 def test_no_tasks_is_no_work() -> None:
     assert list(run_tasks([], misbehave, 4)) == []
+
+
+# Started as a program of its own: the ancestor of the workers is one per process.
+PROGRAM = """
+from gpusim.experiment.pool import prepare, run_tasks
+import deeds
+
+prepare(["slow_to_import"])
+list(run_tasks([0, 1], deeds.deed, 2))
+"""
+
+
+def _start(folder: Path, deed: str) -> subprocess.Popen[str]:
+    """PROGRAM in a process group of its own; `slow_to_import` and the tasks leave files in `folder`."""
+    (folder / "slow_to_import.py").write_text(
+        f"from pathlib import Path\nimport time\nPath({str(folder / 'imports')!r}).touch()\ntime.sleep(1)\n"
+    )
+    (folder / "deeds.py").write_text(
+        "import sys, time\nfrom pathlib import Path\nhere = Path(__file__).parent\n\ndef deed(number):\n    " + deed + "\n"
+    )
+    path = os.pathsep.join([str(folder), *sys.path])
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def _wait_for(what: Callable[[], bool]) -> None:
+    """Until it is so; fails after a minute."""
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _is_gone(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_workers_need_not_import_what_was_prepared(tmp_path: Path) -> None:
+    program = _start(tmp_path, "(here / f'{number} {\"slow_to_import\" in sys.modules}').touch()")
+    assert program.communicate(timeout=60)[1] == ""
+    assert {p.name for p in tmp_path.iterdir()} >= {"0 True", "1 True"}
+    _wait_for(lambda: _is_gone(program.pid))
+
+
+@pytest.mark.parametrize("moment", ["imports", "works"])
+def test_ctrl_c_is_heard_by_one_process_and_ends_all(moment: str, tmp_path: Path) -> None:
+    program = _start(tmp_path, "(here / 'works').touch(); time.sleep(600)")
+    _wait_for((tmp_path / moment).exists)
+    os.killpg(program.pid, signal.SIGINT)
+    said = program.communicate(timeout=60)[1]
+    assert said.count("Traceback") == 1 and said.rstrip().endswith("KeyboardInterrupt")
+    _wait_for(lambda: _is_gone(program.pid))

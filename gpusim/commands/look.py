@@ -11,10 +11,8 @@ from typing import Any
 import typer
 
 from gpusim.commands.output import emit, emit_json
-from gpusim.errors import GpusimError, ResultError, suggest
+from gpusim.errors import ResultError, suggest
 from gpusim.results.result import Result
-
-MAP = "address_map"  # the figure that reads event logs and traces
 
 
 def print_results(results: Sequence[Result], *, json: bool) -> None:
@@ -34,51 +32,6 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
             typer.echo(f"\n{words}")
 
 
-def draw(
-    folder: Path, names: Sequence[str], question: str, out: Path | None = None, *, formats: Sequence[str], new: bool = True
-) -> dict[str, list[Path]]:
-    """The named figures of a results folder, as far as they say something; returns the files by figure.
-
-    formats  some of "png", "svg", "pdf"
-    new      draw also what is there already
-    Raises ResultError for an unknown name.
-    """
-    from gpusim.results.folder import FIGURES, load_folder
-    from gpusim.show import figures
-
-    for name in names:
-        if name not in figures.FIGURES:
-            raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
-    target = out or folder / FIGURES
-    files = {name: [target / f"{name}.{form}" for form in formats] for name in figures.FIGURES if name in names}
-    there = {name for name, made in files.items() if not new and all(file.is_file() for file in made)}
-    results = load_folder(folder, log=MAP in files.keys() - there)  # logs are large: read only for the map that needs them
-    wanted = [name for name in figures.suitable(results) if name in files.keys() - there]
-    categories = _categories(results, folder) if MAP in wanted else None
-    shown = [name for name in files if name in there or name in wanted]
-    figures.draw_all(results, target, question if wanted[:1] == shown[:1] else "", wanted, formats, categories)
-    return {name: files[name] for name in shown}
-
-
-def _categories(results: Sequence[Result], folder: Path) -> dict[str, list[str]]:
-    """Trace name -> what each of its tensors is, for the colours of the address map; without traces that are gone."""
-    from gpusim.config.find import find
-    from gpusim.trace.files import load_trace
-
-    found = {}
-    for result in results:
-        name, recorded = str(result.spec["trace"]), result.spec.get("trace_hash")
-        if name in found or result.log is None:
-            continue
-        try:
-            trace = load_trace(find("trace", name, folder))
-        except GpusimError:
-            continue  # results outlive their trace: blocks are then coloured by size
-        if trace.content_hash == recorded:
-            found[name] = [trace.categories[c] for c in trace.category]
-    return found
-
-
 def chosen_formats(text: str) -> list[str]:
     """ "png,svg" as a list; ResultError for a format that figures do not come in."""
     from gpusim.show.figures import FORMATS
@@ -92,8 +45,15 @@ def chosen_formats(text: str) -> list[str]:
 
 def plot(folder: Path, names: Sequence[str], out: Path | None, *, formats: str, json: bool) -> None:
     """Draw the figures of a results folder again: those of its experiment, or the named ones."""
+    from gpusim.commands.draw import NEEDS, draw
+    from gpusim.experiment.pool import cores, prepare
+    from gpusim.results.folder import load_folder
+
+    wanted = chosen_formats(formats)
+    if cores() > 1:
+        prepare(NEEDS)  # meanwhile this process reads
     question, figures = _experiment(folder)
-    made = draw(folder, names or figures, question, out, formats=chosen_formats(formats))
+    made = draw(folder, names or figures, question, out, results=load_folder(folder), formats=wanted)
     paths = [path for files in made.values() for path in files]
     if names and not paths:
         raise ResultError(f"these results have nothing to show as {', '.join(names)}", str(folder))

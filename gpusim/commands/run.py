@@ -25,14 +25,17 @@ def run(
     json: bool,
 ) -> int:
     """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
-    from gpusim.commands.look import chosen_formats, draw, print_results
+    from gpusim.commands.draw import NEEDS, draw
+    from gpusim.commands.look import chosen_formats, print_results
     from gpusim.experiment import grid, warm
     from gpusim.experiment.plan import inputs, plan
+    from gpusim.experiment.pool import cores
     from gpusim.experiment.resolved import resolved
     from gpusim.show.report import write_report
 
     wanted = chosen_formats(formats)
     loaded = load.experiment(name, [*sets, *(["options.log=true"] if log else [])])
+    jobs = jobs or loaded.experiment.jobs
     folder = out or load.default_folder(loaded)
     todo = plan(loaded, folder, allow_large=allow_large)
     if not json:
@@ -50,18 +53,27 @@ def run(
                 todo,
                 resolved(loaded.experiment),
                 inputs(loaded),
-                jobs=jobs or loaded.experiment.jobs,
+                jobs=jobs,
                 force=force,
                 progress=progress,
+                later=NEEDS if figures and (jobs or cores()) > 1 else (),
             )
     except KeyboardInterrupt:
         typer.echo(f"gpusim: finished runs are kept in {folder}; the same command does the rest", err=True)
         raise
     if done.results:
-        print_results(done.results, json=json)
         e = loaded.experiment
-        # Equal results give equal figures: what is there from an earlier run need not be drawn again.
-        drawn = draw(folder, e.figures, e.question, formats=wanted, new=bool(done.ran)) if figures else {}
+        drawn = draw(
+            folder,
+            e.figures if figures else [],
+            e.question,
+            results=done.results,
+            formats=wanted,
+            jobs=jobs,
+            # Equal results give equal figures: what is there from an earlier run need not be drawn again.
+            new=bool(done.ran),
+            meanwhile=lambda: print_results(done.results, json=json),
+        )
         write_report(folder, done.results, e.question, drawn)
         if not json:
             made = [f"{done.ran} runs executed" if done.ran else "all runs were there", "summary.csv", "report.md"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpusim.experiment.plan import Plan, Task, forget_traces
-from gpusim.experiment.pool import Failure, run_tasks
+from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.results.files import read_json, write_json
 from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, write_summary
 from gpusim.results.result import FINISHED, Result
@@ -36,6 +35,7 @@ def run(
     jobs: int | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    later: Sequence[str] = (),
 ) -> Finished:
     """Execute what is not there yet; keep bounds and summary.  Raises ResultError when the folder cannot be written.
 
@@ -44,18 +44,21 @@ def run(
     jobs        worker processes; None: as many as help
     force       execute also what is there
     progress    called with (runs done, runs to do)
+    later       modules that worker processes import meanwhile, for what they will do after the runs
     """
     open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid])
     todo = plan.tasks if force else plan.waiting()
     done = Finished()
     if todo:
-        from gpusim.experiment.execute import execute
-
-        progress(0, len(todo))
         processes = min(jobs or _helpful(todo), len(todo))
         if processes > 1:
             forget_traces()  # every worker reads for itself
-        with closing(run_tasks(todo, execute, processes, ["gpusim.experiment.execute"])) as ending:
+        if imports := [*(["gpusim.experiment.execute"] if processes > 1 else []), *later]:
+            prepare(imports)
+        from gpusim.experiment.execute import execute
+
+        progress(0, len(todo))
+        with closing(run_tasks(todo, execute, processes)) as ending:
             for count, (index, failure) in enumerate(ending, 1):
                 if failure is None:
                     done.ran += 1
@@ -74,7 +77,7 @@ def run(
 def _helpful(tasks: Iterable[Task]) -> int:
     """How many worker processes help: one (this) for work that is done before others have started."""
     cost = sum(task.trace.stat().st_size for task in tasks)
-    return 1 if cost < PARALLEL_FROM else len(os.sched_getaffinity(0))
+    return 1 if cost < PARALLEL_FROM else cores()
 
 
 def _attach_bounds(plan: Plan, task: Task) -> None:

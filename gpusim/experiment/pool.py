@@ -2,11 +2,16 @@
 
 Results do not come back through the pool: a task leaves what it made on disk.  The pool only says how each task ended,
 so that any number of workers gives the same bytes.
+
+Workers are copies of one ancestor.  What it has imported they need not import, and it can do so while this process is
+still busy with something else: `prepare`.
 """
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
+import os
 import signal
 import traceback
 from collections.abc import Callable, Generator, Sequence
@@ -32,24 +37,46 @@ class Failure:
         return bool(self.trace)
 
 
+# Never a plain fork: a forked copy of a process with threads may hang, and numba's caches differ.
+_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def prepare(modules: Sequence[str]) -> None:
+    """Start the workers' ancestor, which imports these modules; does not wait for it.  The first call counts."""
+    if _METHOD != "forkserver":
+        return
+    from multiprocessing import forkserver, resource_tracker
+
+    forkserver.set_forkserver_preload(list(modules))
+    resource_tracker.ensure_running()  # else the ancestor starts it, and that lets Ctrl-C through again
+    # Ctrl-C reaches all processes, and the parent decides: the ancestor must not hear it while it imports.
+    heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, heard)
+
+
 def run_tasks(
-    tasks: Sequence[Task], work: Callable[[Task], object], jobs: int = 1, preload: Sequence[str] = ()
+    tasks: Sequence[Task], work: Callable[[Task], object], jobs: int = 1, meanwhile: Callable[[], object] = lambda: None
 ) -> Generator[tuple[int, Failure | None], None, None]:
     """Call work(task) for every task and yield (index of the task, failure or None) as they end.
 
-    jobs     1 runs in this process, in order; more use that many worker processes, and tasks end in any order.
-    preload  modules that the workers' common ancestor imports once.
+    jobs       1 runs in this process, in order; more use that many worker processes, and tasks end in any order.
+    meanwhile  called once, here, when the workers have begun
     work and the tasks must be picklable for jobs > 1.  Closing the generator (or Ctrl-C) ends the workers at once.
     """
     if jobs <= 1:
+        meanwhile()
         for index, task in enumerate(tasks):
             yield index, _attempt(work, task)
         return
-    # Never a plain fork: a forked copy of a process with threads may hang, and numba's caches differ.
-    method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-    context: Any = multiprocessing.get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(list(preload))
+    context: Any = multiprocessing.get_context(_METHOD)
     waiting = iter(range(len(tasks)))
     busy: dict[Connection, tuple[BaseProcess, int]] = {}
 
@@ -68,6 +95,7 @@ def run_tasks(
     try:
         for _ in range(min(jobs, len(tasks))):
             start()
+        meanwhile()
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
@@ -110,6 +138,8 @@ def _attempt(work: Callable[[Task], object], task: Task) -> Failure | None:
 def _serve(work: Callable[[Any], object], pipe: Connection) -> None:
     """A worker's life: tasks from the pipe until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
+    gc.freeze()  # what comes from the ancestor stays
+    gc.set_threshold(100_000)  # as in the parent: gpusim.cli.main
     try:
         while True:
             pipe.send(_attempt(work, pipe.recv()))

@@ -1,0 +1,111 @@
+"""The figures of a results folder, drawn by worker processes: the end of `gpusim run`, and `gpusim plot`.
+
+matplotlib is imported in the ancestor of the workers (experiment/pool.py), while the runs of the grid are simulated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.errors import GpusimError, ResultError, suggest
+from gpusim.experiment.pool import cores, prepare, run_tasks
+from gpusim.results.folder import FIGURES, has_log, load_folder
+from gpusim.results.result import Result
+from gpusim.show import figures
+
+MAP = "address_map"  # the figure that reads event logs and traces
+
+# What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
+NEEDS = (
+    "gpusim.cli", __name__, *(f"gpusim.show.figure.{name}" for name in figures.FIGURES),
+    "matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """One figure to draw, in all its formats."""
+
+    figure: str
+    question: str
+    results: Path
+    target: Path
+    formats: tuple[str, ...]
+
+
+def draw(
+    folder: Path,
+    names: Sequence[str],
+    question: str,
+    out: Path | None = None,
+    *,
+    results: Sequence[Result],
+    formats: Sequence[str],
+    jobs: int | None = None,
+    new: bool = True,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> dict[str, list[Path]]:
+    """The named figures of a results folder, as far as they say something; returns the files by figure.
+
+    results    those of the folder; event logs are not needed
+    formats    some of "png", "svg", "pdf"
+    jobs       worker processes; None: one per core; 1: this process draws
+    new        draw also what is there already
+    meanwhile  called once, while the workers draw
+    Raises ResultError for an unknown name, and when a figure cannot be drawn or written: then it is not there.
+    """
+    for name in names:
+        if name not in figures.FIGURES:
+            raise ResultError(f"there is no figure '{name}'", hint=suggest(name, figures.FIGURES))
+    target = out or folder / FIGURES
+    files = {name: [target / f"{name}.{form}" for form in formats] for name in figures.FIGURES if name in names}
+    there = {name for name, made in files.items() if not new and all(file.is_file() for file in made)}
+    fitting = {*figures.suitable(results), *([MAP] if has_log(folder) else [])}
+    shown = [name for name in files if name in there or name in fitting]
+    # The question of the experiment stands over its first figure only.
+    sheets = [
+        Sheet(name, question if name == shown[0] else "", folder, target, tuple(formats))
+        for name in shown if name not in there
+    ]  # fmt: skip
+    jobs = jobs or cores()
+    if sheets and jobs > 1:
+        prepare(NEEDS)
+    with closing(run_tasks(sheets, draw_sheet, jobs, meanwhile)) as ending:
+        for index, failure in ending:
+            if failure is None:
+                continue
+            if failure.is_bug:
+                bug = RuntimeError(f"{sheets[index].figure}: {failure.message}")
+                bug.add_note(failure.trace)
+                raise bug
+            raise ResultError(f"the figure {sheets[index].figure} was not drawn: {failure.message}")
+    return {name: files[name] for name in shown}
+
+
+def draw_sheet(sheet: Sheet) -> None:
+    """Draw one figure and keep it in its formats.  Raises ResultError."""
+    results = load_folder(sheet.results, log=sheet.figure == MAP, timeline=figures.FIGURES[sheet.figure].timeline)
+    categories = _categories(results, sheet.results) if sheet.figure == MAP else None
+    figures.draw_all(results, sheet.target, sheet.question, [sheet.figure], sheet.formats, categories)
+
+
+def _categories(results: Sequence[Result], folder: Path) -> dict[str, list[str]]:
+    """Trace name -> what each of its tensors is, for the colours of the address map; without traces that are gone."""
+    from gpusim.config.find import find
+    from gpusim.trace.files import load_trace
+
+    found = {}
+    for result in results:
+        name, recorded = str(result.spec["trace"]), result.spec.get("trace_hash")
+        if name in found or result.log is None:
+            continue
+        try:
+            trace = load_trace(find("trace", name, folder))
+        except GpusimError:
+            continue  # results outlive their trace: blocks are then coloured by size
+        if trace.content_hash == recorded:
+            found[name] = [trace.categories[c] for c in trace.category]
+    return found
