@@ -457,16 +457,17 @@ def test_a_log_of_nonsense_is_told_and_not_a_crash() -> None:
 
 def test_ranges_agree_with_an_array() -> None:
     rng = np.random.default_rng(1)
-    keys, values, count = ranges(1000, 0)
+    made = ranges(1000, 0)
+    keys, values, count = made
     plain = np.zeros(64, np.int64)
     for _ in range(500):
         lo, hi = sorted(rng.choice(65, 2, replace=False).tolist())
         if rng.random() < 0.5:
             value = int(rng.integers(0, 4))
-            paint(keys, values, count, lo, hi, value)
+            paint(made, lo, hi, value)
             plain[lo:hi] = value
-        assert highest(keys, values, count, lo, hi) == plain[lo:hi].max()
-        assert lowest(keys, values, count, lo, hi) == plain[lo:hi].min()
+        assert highest(made, lo, hi) == plain[lo:hi].max()
+        assert lowest(made, lo, hi) == plain[lo:hi].min()
         assert (np.diff(keys[: count[0]]) > 0).all() and (np.diff(values[: count[0]]) != 0).all()
 
 

@@ -1,0 +1,186 @@
+"""The walk's records about blocks: tensors begin and end, get a block and leave it, the allocator takes and gives back."""
+
+from __future__ import annotations
+
+from gpusim.results.referee import codes as c
+from gpusim.results.referee.codes import DEVICE, HOST
+from gpusim.results.referee.ranges import highest, lowest, paint
+from gpusim.results.referee.world import World, say, step
+
+
+@step
+def create(w: World, i: int, u: int, n: int) -> None:
+    if w.live[u] != 0:
+        say(w, i, c.TWICE_BORN, u, 0)
+    if n != w.size[u]:
+        say(w, i, c.WRONG_SIZE, n, w.size[u])
+    w.live[u] = 1
+
+
+@step
+def destroy(w: World, i: int, u: int, n: int) -> None:
+    if w.live[u] != 1:
+        say(w, i, c.NOT_LIVE, u, 0)
+    if n != w.size[u]:
+        say(w, i, c.WRONG_SIZE, n, w.size[u])
+    w.live[u] = 2
+    for memory in range(2):
+        if w.where[memory, u] >= 0:
+            say(w, i, c.ENDS_PLACED, u, memory)
+    if w.left_at[u] >= 0:
+        w.ledger[c.FREED] += w.left_bytes[u]
+        w.left_at[u] = -1
+
+
+@step
+def place(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
+    if w.live[u] != 1:
+        say(w, i, c.NOT_LIVE, u, 0)
+    if w.where[m, u] >= 0:
+        say(w, i, c.PLACED_TWICE, u, m)
+        return
+    if n < w.size[u] or n <= 0:
+        say(w, i, c.TOO_SMALL, n, w.size[u])
+        return
+    w.block[m, u] = n
+    w.holds[m, u] = -1
+    w.before[m, u] = 0
+    w.written[m, u] = 0
+    w.touched[m, u] = 0
+    w.ledger[c.BLOCKS] += 1
+    if m == HOST:
+        _place_on_host(w, i, u, n)
+    else:
+        _place_on_device(w, i, u, at, n)
+
+
+@step
+def _place_on_host(w: World, i: int, u: int, n: int) -> None:
+    ledger = w.ledger
+    w.where[HOST, u] = 0
+    ledger[c.H_NOW] += n
+    ledger[c.H_PEAK] = max(ledger[c.H_PEAK], ledger[c.H_NOW])
+    if ledger[c.H_NOW] > w.capacity[HOST]:
+        say(w, i, c.OVER_CAPACITY, HOST, ledger[c.H_NOW])
+
+
+@step
+def _place_on_device(w: World, i: int, u: int, at: int, n: int) -> None:
+    w.where[DEVICE, u] = at
+    if w.left_at[u] >= 0:
+        say(w, i, c.NO_REASON, u, w.left_at[u])
+        w.left_at[u] = -1
+    w.reason[u] = 0
+    w.arrived[u] = 0
+    if w.placed[u] == 0:
+        w.placed[u] = 1
+        w.holds[DEVICE, u] = w.version[u]  # data that the tensor came with stands in its first block
+    inside = at >= 0 and lowest(w.held, at, at + n) == 1
+    if not inside or (w.held.count[0] == 1 and at + n > w.capacity[DEVICE]):
+        say(w, i, c.UNRESERVED, at, n)
+    if at >= 0:
+        owner = highest(w.owner, at, at + n)
+        if owner >= 0:
+            say(w, i, c.OVERLAP, at, owner)
+        w.before[DEVICE, u] = highest(w.used, at, at + n)
+        paint(w.owner, at, at + n, u)
+    ledger = w.ledger
+    ledger[c.CREATED] += n
+    ledger[c.A_NOW] += n
+    ledger[c.A_TOTAL] += n
+    ledger[c.Q_NOW] += w.size[u]
+    ledger[c.Q_TOTAL] += w.size[u]
+    ledger[c.Q_PEAK] = max(ledger[c.Q_PEAK], ledger[c.Q_NOW])
+    ledger[c.R_PEAK] = max(ledger[c.R_PEAK], ledger[c.R_NOW])
+    if ledger[c.A_NOW] > ledger[c.A_PEAK]:
+        ledger[c.A_PEAK] = ledger[c.A_NOW]
+        ledger[c.Q_AT_PEAK] = ledger[c.Q_NOW]
+    if ledger[c.A_NOW] > w.capacity[DEVICE]:
+        say(w, i, c.OVER_CAPACITY, DEVICE, ledger[c.A_NOW])
+
+
+@step
+def _is_there(w: World, u: int, m: int, at: int, n: int) -> bool:
+    """The tensor's block in this memory is the one that the record names."""
+    return w.where[m, u] >= 0 and w.block[m, u] == n and (m != DEVICE or w.where[m, u] == at)
+
+
+@step
+def unplace(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
+    if not _is_there(w, u, m, at, n):
+        say(w, i, c.NO_SUCH_BLOCK, u, m)
+        return
+    w.where[m, u] = -1
+    if w.holds[m, u] == w.version[u] and w.holds[1 - m, u] != w.version[u]:
+        w.lost[u] = 1
+    w.holds[m, u] = -1
+    if m == HOST:
+        w.ledger[c.H_NOW] -= n
+        return
+    if at >= 0:
+        paint(w.owner, at, at + n, -1)
+        if w.touched[DEVICE, u] > 0:
+            paint(w.used, at, at + n, max(w.touched[DEVICE, u], w.before[DEVICE, u]))
+    w.ledger[c.A_NOW] -= n
+    w.ledger[c.Q_NOW] -= w.size[u]
+    if w.reason[u] == 1:
+        w.ledger[c.DROPPED] += n
+    elif w.reason[u] == 2:
+        w.ledger[c.DEPARTED] += n
+    else:
+        w.left_at[u] = i
+        w.left_bytes[u] = n
+    w.reason[u] = 0
+
+
+@step
+def drop(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
+    if not _is_there(w, u, m, at, n):
+        say(w, i, c.NO_SUCH_BLOCK, u, m)
+    elif m == DEVICE:
+        w.reason[u] = 1
+        w.ledger[c.DROPS] += 1
+
+
+@step
+def reserve(w: World, i: int, at: int, n: int) -> None:
+    if at < 0 or n <= 0 or highest(w.held, at, at + n) != 0:
+        say(w, i, c.RESERVED_TWICE, at, 0)
+        return
+    paint(w.held, at, at + n, 1)
+    w.ledger[c.RESERVES] += 1
+    w.ledger[c.R_NOW] += n
+    if w.ledger[c.R_NOW] > w.capacity[DEVICE]:
+        say(w, i, c.OVER_CAPACITY, DEVICE, w.ledger[c.R_NOW])
+
+
+@step
+def release(w: World, i: int, at: int, n: int) -> None:
+    if at < 0 or n <= 0 or lowest(w.held, at, at + n) != 1:
+        say(w, i, c.NOT_RESERVED, at, 0)
+        return
+    owner = highest(w.owner, at, at + n)
+    if owner >= 0:
+        say(w, i, c.UNDER_BLOCK, at, owner)
+    paint(w.held, at, at + n, 0)
+    w.ledger[c.RELEASES] += 1
+    w.ledger[c.R_NOW] -= n
+
+
+@step
+def out_of_memory(w: World, i: int, m: int, largest: int) -> None:
+    w.ledger[c.OOMS] += 1
+    # Whether the largest block would do is the allocator's to say: pools and streams keep some for themselves.
+    free = w.capacity[DEVICE] - w.ledger[c.A_NOW]
+    if m == DEVICE and largest > free:
+        say(w, i, c.NOT_FULL, largest, free)
+
+
+@step
+def end(w: World, records: int) -> None:
+    """What has left device memory had a reason, and what had one has left."""
+    for u in range(w.size.size):
+        if w.left_at[u] >= 0:
+            say(w, w.left_at[u], c.NO_REASON, u, w.left_at[u])
+        if w.reason[u] == 1 and w.where[DEVICE, u] >= 0:
+            say(w, records - 1, c.STILL_THERE, u, DEVICE)
