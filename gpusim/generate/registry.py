@@ -35,8 +35,8 @@ class Generator:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the help."""
-        return self.help.split("\n\n")[0]
+        """The first paragraph of the help, on one line."""
+        return " ".join(self.help.split("\n\n")[0].split())
 
 
 @cache
