@@ -29,7 +29,7 @@ from gpusim.core.state import (
     Policies,
 )
 from gpusim.policies import contract
-from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, ROUNDED
+from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, MOVES, ROUNDED
 
 as_alloc, as_free, as_largest = verb(contract.ALLOC), verb(contract.FREE), verb(contract.LARGEST)
 as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), verb(contract.REMOVE)
@@ -188,15 +188,18 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
     spent = 0.0
     for i in range(calls):
         addr, size = pol.place[at + 2 * i], pol.place[at + 2 * i + 1]
+        paid = i >= pol.place[MOVES]
         if size > 0:
             n.device_allocs += 1
-            spent += c.malloc_ns + c.malloc_per_byte * size
             queues.record(isl, pol, log.RESERVE, 0, 0, addr, size)
+            if paid:
+                spent += c.malloc_ns + c.malloc_per_byte * size
         elif size < 0:
             n.device_frees += 1
-            spent += c.free_ns - c.free_per_byte * size
-            c.drain = 1
             queues.record(isl, pol, log.RELEASE, 0, 0, addr, -size)
+            if paid:
+                spent += c.free_ns - c.free_per_byte * size
+                c.drain = 1
     if c.drain:
         c.owed += int(spent)
     else:
