@@ -3,8 +3,8 @@
     python tests/fuzz_bfc.py --oracle PATH [--cases 200] [--operations 2000] [--seed 0] [--write tests/data/bfc_cases.csv]
 
 PATH is a program that links tsl::BFCAllocator over a device which only keeps books: lowest free range, whole pages of 2 MiB.
-Its options are --capacity, --limit (bytes), --growth, --gc, --join (0 or 1) and --fraction (fragmentation_fraction).  It reads
-`a ID SIZE` and `f ID`, one a line, and prints what it does and what it answers:
+Its options are --capacity, --limit (bytes), --growth, --gc, --join, --contiguous (0: only the bytes must be there) and
+--fraction (fragmentation_fraction).  It reads `a ID SIZE` and `f ID`, one a line, and prints what it does and answers:
 
     ! ADDR BYTES                  a region is taken; BYTES is negative when it is given back
     = N a ID ADDR BLOCK HELD      ADDR is -1 when the request is refused, -2 when it asks for nothing
@@ -34,14 +34,16 @@ def draw(seed: int) -> tuple[int, dict[str, float], dict[str, float]]:
     rng = random.Random(seed)
     capacity = rng.choice([48, 100, 256, 999]) * MIB
     growth, gc, join = rng.random() < 0.8, rng.random() < 0.7, rng.random() < 0.3
+    contiguous = rng.random() < 0.6
     waste = rng.choice([0, 0, 0.25, 0.015625])
     share = rng.choice([1.0, 1.0, 0.75, 0.5])
     limit = capacity if share == 1 else min(capacity, -(-int(share * capacity) // (2 * MIB)) * 2 * MIB)
     params = {
         "fraction": share, "allow_growth": int(growth), "garbage_collection": int(gc), "coalesce_regions": int(join),
-        "fragmentation_fraction": waste,
+        "fragmentation_fraction": waste, "contiguous": int(contiguous),
     }  # fmt: skip
     options = {"capacity": capacity, "limit": limit, "growth": growth, "gc": gc, "join": join, "fraction": waste}
+    options["contiguous"] = contiguous
     return capacity, params, options
 
 

@@ -14,7 +14,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 
 def heap(capacity: int = GIB, parameters: str = "", units: int = 40) -> Watched:
-    return Watched(registry.get("place", f"bfc({parameters})"), capacity, units)
+    return Watched(registry.get("place", f"bfc(contiguous=1, {parameters})"), capacity, units)
 
 
 def test_sizes_round_to_256() -> None:
