@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gmlake_reference import Segment
+
 
 class Intervals:
     """First, next, best and worst fit over [0, capacity): `live` maps a unit to (address, size)."""
@@ -138,11 +140,71 @@ class Classes(Intervals):
         self.note()
 
 
+class Pages:
+    """Whole pages: best fit among the empty ones that are held, else a new segment at the lowest address, by bytes."""
+
+    def __init__(self, capacity: int, page: int) -> None:
+        self.capacity, self.page = capacity, page
+        self.segments: list[Segment] = []
+        self.live: dict[int, tuple[int, int]] = {}
+        self.home: dict[int, tuple[Segment, int]] = {}
+
+    @property
+    def held(self) -> int:
+        return sum(s.size for s in self.segments)
+
+    def take(self, size: int) -> bool:
+        if self.held + size > self.capacity:
+            return False
+        at = 0
+        for other in sorted(self.segments, key=lambda s: s.addr):
+            if other.addr - at >= size:
+                break
+            at = other.addr + other.size
+        self.segments.append(Segment(at, self.page, 0, [None] * (size // self.page)))
+        return True
+
+    def release(self) -> None:
+        """Every empty page goes, by itself; what is left of a segment are segments."""
+        left: list[Segment] = []
+        for s in self.segments:
+            start = 0
+            for first, count in [*s.runs(), (len(s.user), 0)]:
+                if first > start:
+                    left.append(Segment(s.addr + start * self.page, self.page, 0, s.user[start:first]))
+                start = first + count
+        self.segments = left
+        for new in left:
+            for i, unit in enumerate(new.user):
+                if unit is not None and (i == 0 or new.user[i - 1] != unit):
+                    self.home[unit] = new, i
+
+    def alloc(self, unit: int, size: int) -> int:
+        need = -(-size // self.page)
+        for attempt in range(3):
+            able = [(n, s.addr + first * self.page, s, first) for s in self.segments for first, n in s.runs() if n >= need]
+            if able:
+                _, addr, segment, first = min(able, key=lambda c: c[:2])
+                segment.user[first : first + need] = [unit] * need
+                self.live[unit] = addr, need * self.page
+                self.home[unit] = segment, first
+                return addr
+            if not self.take(need * self.page) and attempt == 0:
+                self.release()
+        return -1
+
+    def free(self, unit: int) -> None:
+        if unit in self.live:
+            _, size = self.live.pop(unit)
+            segment, first = self.home.pop(unit)
+            segment.user[first : first + size // self.page] = [None] * (size // self.page)
+
+
 class Slabs:
-    """Size classes: a slab is (class, address, free slots); the last of `slabs` of a class with room serves first."""
+    """Size classes: of a slab `free` are the slots, the next one last; the last of `slabs` of a class serves first."""
 
     def __init__(self, capacity: int, steps: int = 8, page: int = 2 << 20, smallest: int = 512) -> None:
-        self.pages = Intervals("first_fit", capacity, page, page)
+        self.pages = Pages(capacity, page)
         self.steps, self.page, self.smallest = steps, page, smallest
         self.slabs: list[dict] = []
         self.live: dict[int, tuple[int, int]] = {}
@@ -167,10 +229,9 @@ class Slabs:
             if addr < 0:
                 return -1
             slots = min(4096, self.pages.live[self.names][1] // size)
-            slab = {"class": size, "addr": addr, "name": self.names, "slots": slots, "free": set(range(slots))}
+            slab = {"class": size, "addr": addr, "name": self.names, "slots": slots, "free": list(range(slots))[::-1]}
             self.slabs.append(slab)
-        slot = min(slab["free"])
-        slab["free"].remove(slot)
+        slot = slab["free"].pop()
         if not slab["free"]:
             self.slabs.remove(slab)
         self.home[unit] = slab
@@ -187,7 +248,7 @@ class Slabs:
             return
         if not slab["free"]:
             self.slabs.append(slab)
-        slab["free"].add((addr - slab["addr"]) // size)
+        slab["free"].append((addr - slab["addr"]) // size)
         if len(slab["free"]) == slab["slots"]:
             self.slabs.remove(slab)
             self.pages.free(slab["name"])

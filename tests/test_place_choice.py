@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -56,7 +57,8 @@ def test_buddy_tlsf_and_slabs_choose_as_the_reference(seed: int) -> None:
     same_as_reference("buddy", Buddies(capacity), capacity, seed)
     same_as_reference("tlsf", Classes(capacity), capacity, seed)
     same_as_reference("size_classes", Slabs(64 * capacity), 64 * capacity, seed, 64)
-    same_as_reference("size_classes(steps=4, page=65536, min_block=256)", Slabs(capacity, 4, 65536, 256), capacity, seed)
+    large = "size_classes(steps=4, page=8388608, min_block=4096)"
+    same_as_reference(large, Slabs(512 * capacity, 4, 8 << 20, 4096), 512 * capacity, seed, 256)
 
 
 # --- the four fits ------------------------------------------------------------------------------------------------------
@@ -194,6 +196,28 @@ def test_buddy_wastes_a_quarter_of_uniform_sizes() -> None:
     assert 1 - requested / int(h.S[ROUNDED]) == pytest.approx(0.25, abs=0.002)
 
 
+def test_buddy_wastes_28_per_cent_of_log_uniform_sizes() -> None:
+    """The mean of n over a doubling up to 2 A is A / ln 2, and 1 - 1 / (2 ln 2) = 0.2787."""
+    h = heap("buddy", 1 << 30, 400)
+    sizes = [int(256 * K * 2 ** ((i + 0.5) / 400)) for i in range(400)]
+    for unit, size in enumerate(sizes):
+        h.alloc(unit, size)
+    assert 1 - sum(sizes) / int(h.S[ROUNDED]) == pytest.approx(1 - 1 / (2 * math.log(2)), abs=0.0005)
+
+
+def test_a_buddy_does_not_merge_with_its_other_neighbour() -> None:
+    """1 K and 2 K are free side by side, but 1 xor 1 is 0 and 2 xor 1 is 3."""
+    h = heap("buddy", 8 * K)
+    for unit in range(4):
+        assert h.alloc(unit, K) == unit * K
+    h.free(1)
+    h.free(2)
+    assert h.alloc(4, 2 * K) == 4 * K
+    h.free(3)
+    assert h.alloc(5, 2 * K) == 2 * K
+    assert h.alloc(6, K) == 1 * K  # the lowest address, and not a half of 6 K
+
+
 # --- TLSF -----------------------------------------------------------------------------------------------------------------
 
 
@@ -217,6 +241,32 @@ def test_tlsf_does_not_see_a_block_of_the_requests_own_class() -> None:
     assert h.alloc(2, 64 * K) == 0
 
 
+def test_tlsf_takes_the_head_of_a_class_though_another_fits_better() -> None:
+    """64 and 65 times 512 bytes are of one class; the latest freed is the larger, and its rest is split off."""
+    h = heap("tlsf", 200 * K)
+    for unit, size in enumerate([64, 1, 65, 1]):
+        h.alloc(unit, size * K)
+    h.free(0)
+    h.free(2)
+    assert h.alloc(4, 64 * K) == 65 * K and h.S[BLOCK] == 64 * K
+    assert h.alloc(5, K) == 129 * K  # the rest
+    assert h.alloc(6, 64 * K) == 0
+
+
+def test_tlsf_rounds_the_search_up_by_at_most_a_32nd() -> None:
+    """A class between 2^f and 2^(f+1) is 2^(f-5) wide: a block is seen from the next multiple of that on."""
+    for size in (33, 63, 64, 65, 66, 100, 127, 128, 129, 1000, 5000):
+        width = 2 ** max(0, size.bit_length() - 1 + 9 - 5) // K  # in units of 512 B; classes narrower than one are exact
+        seen = -(-size // max(1, width)) * max(1, width)
+        for block in (seen - 1, seen):
+            if block >= size:
+                h = heap("tlsf", (block + 1) * K)
+                h.alloc(0, block * K)
+                h.alloc(1, K)
+                h.free(0)
+                assert (h.alloc(2, size * K) == 0) == (block == seen), (size, block)
+
+
 # --- size classes -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +278,7 @@ def test_size_classes_by_hand() -> None:
     assert h.alloc(3, 3 * MIB) == 4 * MIB and h.S[BLOCK] == 4 * MIB  # whole pages
     assert h.alloc(4, 1 * MIB) == 8 * MIB and h.S[HELD] == 16 * MIB  # a slab of eight
     h.free(0)
-    assert h.alloc(5, 8193) == 0       # the lowest free block of the slab
+    assert h.alloc(5, 8193) == 0       # the latest freed block of the slab
     h.free(1)
     h.free(5)
     assert h.alloc(6, 512) == 0        # the empty slab's page serves another class
@@ -239,14 +289,38 @@ def test_a_slab_of_the_smallest_class_has_4096_blocks() -> None:
     assert [int(h.policy.alloc(h.S, unit, 1, 0)) for unit in range(4097)] == [*range(0, 2 * MIB, K), 2 * MIB]
     for unit in (4095, 63, 64):
         h.policy.free(h.S, unit, 0)
-    assert [int(h.policy.alloc(h.S, unit, 1, 0)) for unit in (63, 64, 4095)] == [63 * K, 64 * K, 4095 * K]
+    assert [int(h.policy.alloc(h.S, unit, 1, 0)) for unit in (64, 63, 4095)] == [64 * K, 63 * K, 4095 * K]  # latest freed first
 
 
 def test_the_words_of_an_empty_slab_are_used_again() -> None:
     h = heap("size_classes", 64 * MIB, 2)
-    for size in [1000, 70_000, 1 * MIB] * 5:  # more slabs one after another than there are units
-        assert h.alloc(0, size) == 0
+    for size, addr in [(1000, 0), (70_000, 0), (1 * MIB, 2 * MIB)] * 5:  # more slabs one after another than there are units
+        assert h.alloc(0, size) == addr
         h.free(0)
+
+
+def test_only_whole_empty_pages_are_given_back() -> None:
+    """A page with one block of 512 bytes, three blocks of two pages each; the middle one and its neighbour are freed."""
+    h = heap("size_classes", 64 * MIB)
+    for unit, size in enumerate([K, K, 4 * MIB, 4 * MIB, 4 * MIB]):
+        h.alloc(unit, size)
+    for unit in (0, 3):
+        h.free(unit)
+    assert h.release() == 4 * MIB and h.calls() == [(6 * MIB, -4 * MIB)]
+    h.free(1)
+    h.free(2)
+    assert h.release() == 6 * MIB and h.S[HELD] == 4 * MIB
+
+
+def test_a_full_device_takes_empty_pages_back() -> None:
+    """12 MiB, of which 4 and 4 are held but empty, in two segments."""
+    h = heap("size_classes", 12 * MIB)
+    for unit in range(3):
+        h.alloc(unit, 4 * MIB)
+    h.free(0)
+    h.free(2)
+    assert h.alloc(3, 8 * MIB) == 8 * MIB
+    assert h.calls() == [(0, -4 * MIB), (8 * MIB, -4 * MIB), (8 * MIB, 8 * MIB)]
 
 
 # --- no allocator ---------------------------------------------------------------------------------------------------------

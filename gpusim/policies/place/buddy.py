@@ -13,12 +13,14 @@ Source: K. C. Knowlton, "A fast storage allocator", CACM 8(10), 1965; D. E. Knut
 from __future__ import annotations
 
 from gpusim.policies import arena, bins, bits, sized
-from gpusim.policies.arena import ALIGN, INDEX, LAST, NODE, SIZE, TAIL
+from gpusim.policies.arena import ALIGN, INDEX, LAST, SIZE, TAIL
 from gpusim.policies.bins import ADDR, LEFT, LIVE, NEXT, PREV, ROOTS
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, CAPACITY, FREE, HELD, LARGEST, RELEASE
 
 PARAMS = {"min_block": 512}
+
+ROOT = arena.EXTRA  # word of the table: bytes of the block that all others are parts of
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
@@ -29,12 +31,18 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     shared = max_live.bit_length() - 1
     blocks = min(max_live * (max(0, doublings - shared) + 2), 2 * (root // smallest)) + 64
     S = arena.new(capacity, n_units, blocks, sized.WORDS, smallest, smallest)
-    p = int(arena.take_node(S))
-    S[p : p + NODE] = 0
-    S[p + SIZE] = root
+    S[ROOT] = root
+    return S
+
+
+@helper
+def begin(S: I64) -> None:
+    """All memory is one free block."""
+    p = arena.take_node(S)
+    S[p + ADDR] = S[p + PREV] = S[p + NEXT] = 0
+    S[p + SIZE] = S[ROOT]
     S[LAST] = p
     sized.add(S, p)
-    return S
 
 
 @helper
@@ -62,6 +70,8 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         return arena.nothing(S)
     if size > S[CAPACITY]:
         return -1
+    if S[LAST] == 0:
+        begin(S)
     need = S[ALIGN]
     if size > need:
         need = 1 << (bits.highest(size - 1) + 1)

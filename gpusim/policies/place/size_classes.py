@@ -1,12 +1,12 @@
 """Slabs: a block of each size class comes from pages that serve this class only, until they are empty.
 
 Requests of up to a page round up to a class; there are `steps` of them a doubling.  A slab is the smallest number of
-pages that holds eight blocks (at most 4096).  The slab that most recently got room serves first, its lowest free block;
-an empty slab's pages can serve any class again.  Larger requests are whole pages of their own.  Pages are placed first
-fit.
+pages that holds eight blocks (at most 4096).  The slab that most recently got room serves first, its latest freed block;
+an empty slab's pages can serve any class again.  Larger requests are whole pages of their own.  Pages are best fit among
+the empty ones that are held, else new ones; empty pages are given back, each by itself, when the device refuses.
 
 steps      classes a doubling, a power of two up to 32: at most 1/steps of a request is lost by rounding up
-page       bytes of a page, a power of two
+page       bytes of a page, a power of two and at least the 2 MiB that devices map memory in
 min_block  bytes of the smallest class; not below page / 4096
 
 Sources: J. Bonwick, "The slab allocator", USENIX 1994; J. Evans, "A scalable concurrent malloc(3) implementation for
@@ -15,31 +15,39 @@ FreeBSD" (jemalloc), BSDCan 2006; D. Leijen et al., "mimalloc: free list shardin
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, fits
-from gpusim.policies.arena import ALIGN, EXTRA, INDEX, UNITS
-from gpusim.policies.bins import ADDR, ROOTS
+from gpusim.policies import arena, bins, bits, chunks, device
+from gpusim.policies.bins import ADDR, PREV, ROOTS
+from gpusim.policies.chunks import LAST_CHUNK, size_of
 from gpusim.policies.compiled import F64, I64, helper, verb
-from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, LARGEST, RELEASE, ROUNDED
+from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, RELEASE, ROUNDED
 
 PARAMS = {"steps": 8, "page": 2097152, "min_block": 512}
 
-STEPS, MIN_BLOCK, SLOTS_OF, SPARE, FRESH = range(EXTRA, EXTRA + 5)  # SLOTS_OF: unit -> slot of its slab, -1 for pages
-# A slab: its class, number of free blocks, its pages, its neighbours in the list of the class's slabs with room (BEFORE
-# is 0 for the head), and which blocks are free: a bit a block, and a bit for each word of those that is not 0.
-CLASS, ROOM, PAGES, BEFORE, AFTER, WHICH, WORDS_OF = range(7)
-SLAB = WORDS_OF + 64
-IN_SLAB, FULL_SLOTS = 8, 4096
-CLASSES = INDEX + fits.WORDS  # heads of the lists, with the bitmaps of bins
+# SLOTS_OF: unit -> slot in its slab, -1 for pages.  Free lists are links: slot | next link << SLOT_BITS, 0 ends a list.
+STEPS, PAGE, MIN_BLOCK, SLOTS_OF, SPARE_SLAB, FRESH_SLAB, SPARE_LINK, FRESH_LINK = range(device.END, device.END + 8)
+PAGES = FRESH_LINK + 1              # index of the empty pages that are held
+CLASSES = PAGES + bins.WORDS        # heads of the lists of slabs with room, with the bitmaps of bins
+WORDS = CLASSES + bins.WORDS - device.END
+# A slab: its class, free blocks, its pages, its neighbours in the list of its class (BEFORE is 0 for the head), blocks that
+# were never given, and the blocks that were, latest freed first.
+CLASS, ROOM, CHUNK, BEFORE, AFTER, FRESH, FIRST, LAST = range(8)
+SLAB = 8
+IN_SLAB, FULL_SLOTS, SLOT_BITS = 8, 4096, 12
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     steps = min(32, 1 << (max(1, int(params[0])) - 1).bit_length())
-    page = 1 << (max(FULL_SLOTS, int(params[1])) - 1).bit_length()
-    index = fits.WORDS + bins.WORDS + n_units + SLAB * max_live
-    S = arena.new(capacity, n_units, 2 * max_live + 1, index, page, page, page)
-    S[STEPS], S[MIN_BLOCK] = steps, max(page // FULL_SLOTS, int(params[2]))
-    S[SLOTS_OF] = CLASSES + bins.WORDS
-    S[FRESH] = S[SLOTS_OF] + n_units
+    page = 1 << (max(device.PAGE, int(params[1])) - 1).bit_length()
+    smallest = max(page // FULL_SLOTS, int(params[2]))
+    # A class never has more blocks in lists than it had live ones: a slab gives new ones only when no other has room.
+    links = min((page // smallest).bit_length() * steps * max_live, capacity // smallest) + 1
+    segments = capacity // page + 1
+    nodes = 2 * max_live + 4 * min(segments, 4 * max_live + 65536)
+    words = WORDS + n_units + SLAB * max_live + links
+    S = device.new(capacity, n_units, nodes, words, device.LOWEST, 2 * min(segments, 4 * max_live + 65536))
+    S[STEPS], S[PAGE], S[MIN_BLOCK], S[SLOTS_OF] = steps, page, smallest, device.END + WORDS
+    S[FRESH_SLAB] = S[SLOTS_OF] + n_units
+    S[FRESH_LINK] = S[FRESH_SLAB] + SLAB * max_live
     return S
 
 
@@ -52,20 +60,46 @@ def class_of(S: I64, size: int) -> int:
 
 
 @helper
-def page_block(S: I64, need: int) -> int:
-    """Live block of whole pages, the lowest address with enough room; 0 when there is none."""
-    need = arena.rounded(S, need)
-    p = fits.lowest(S, need)
+def slots_of(S: I64, slab: int) -> int:
+    return min(FULL_SLOTS, size_of(S, S[slab + CHUNK]) // S[slab + CLASS])
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+@helper
+def give_empty_pages(S: I64) -> None:
+    r = chunks.first_segment(S)
+    while r != 0:
+        after, p = chunks.following(S, r), S[r + LAST_CHUNK]
+        while p != 0:
+            before = S[p + PREV]
+            if chunks.is_free(S, p):
+                r = chunks.unmap(S, PAGES, r, p)
+            p = before
+        r = after
+
+
+@helper
+def take_pages(S: I64, need: int) -> int:
+    """A live chunk of whole pages; 0 when the device has none."""
+    need = (need + S[PAGE] - 1) // S[PAGE] * S[PAGE]
+    p = bins.smallest(S, PAGES, need)
     if p == 0:
-        if arena.room(S) < need:
-            return 0
-        p = arena.cut_tail(S, need)
-    elif arena.within(S, p, need):
-        p = arena.cut(S, p, need, fits.drop, fits.moved)
-    else:
-        return 0
-    arena.cover(S, S[p + ADDR] + S[p + arena.SIZE])
+        r = device.take(S, need)
+        if r == 0:
+            give_empty_pages(S)
+            r = device.take(S, need)
+        return chunks.whole(S, r, need, 0) if r != 0 else 0
+    chunks.drop(S, PAGES, p)
+    if size_of(S, p) > need:
+        q = chunks.split(S, p, need)
+        chunks.put(S, PAGES, p)
+        p = q
     return p
+
+
+# --- slabs ------------------------------------------------------------------------------------------------------------
 
 
 @helper
@@ -100,23 +134,63 @@ def unlist_slab(S: I64, slab: int) -> None:
 @helper
 def new_slab(S: I64, size: int) -> int:
     """An empty slab of the class `size`, or 0 when there are no pages for it."""
-    pages = page_block(S, IN_SLAB * size)
+    pages = take_pages(S, IN_SLAB * size)
     if pages == 0:
         return 0
-    slab = S[SPARE]
+    slab = S[SPARE_SLAB]
     if slab != 0:
-        S[SPARE] = S[slab + AFTER]
+        S[SPARE_SLAB] = S[slab + AFTER]
     else:
-        slab = S[FRESH]
-        S[FRESH] = slab + SLAB
-    slots = min(FULL_SLOTS, S[pages + arena.SIZE] // size)
-    S[slab + CLASS], S[slab + ROOM], S[slab + PAGES], S[slab + WHICH] = size, slots, pages, 0
-    for w in range((slots + 63) // 64):
-        rest = slots - 64 * w
-        S[slab + WORDS_OF + w] = -1 if rest >= 64 else bits.bit(rest) - 1
-        S[slab + WHICH] |= bits.bit(w)
+        slab = S[FRESH_SLAB]
+        S[FRESH_SLAB] = slab + SLAB
+    S[slab + CLASS], S[slab + CHUNK] = size, pages
+    S[slab + ROOM], S[slab + FRESH], S[slab + FIRST], S[slab + LAST] = slots_of(S, slab), 0, 0, 0
     list_slab(S, slab)
     return slab
+
+
+@helper
+def pop(S: I64, slab: int) -> int:
+    """A slot of a slab with room: the latest freed, else the first that was never given."""
+    link = S[slab + FIRST]
+    if link == 0:
+        S[slab + FRESH] += 1
+        return S[slab + FRESH] - 1
+    word = S[link]
+    S[slab + FIRST] = word >> SLOT_BITS
+    S[link] = S[SPARE_LINK] << SLOT_BITS
+    S[SPARE_LINK] = link
+    return word & (FULL_SLOTS - 1)
+
+
+@helper
+def push(S: I64, slab: int, slot: int) -> None:
+    link = S[SPARE_LINK]
+    if link != 0:
+        S[SPARE_LINK] = S[link] >> SLOT_BITS
+    else:
+        link = S[FRESH_LINK]
+        S[FRESH_LINK] = link + 1
+    first = S[slab + FIRST]
+    if first == 0:
+        S[slab + LAST] = link
+    S[link] = first << SLOT_BITS | slot
+    S[slab + FIRST] = link
+
+
+@helper
+def drop_slab(S: I64, slab: int) -> None:
+    """An empty slab's pages can serve any class again, its links any slab."""
+    unlist_slab(S, slab)
+    chunks.insert(S, PAGES, S[slab + CHUNK])
+    if S[slab + FIRST] != 0:
+        S[S[slab + LAST]] = S[SPARE_LINK] << SLOT_BITS
+        S[SPARE_LINK] = S[slab + FIRST]
+    S[slab + AFTER] = S[SPARE_SLAB]
+    S[SPARE_SLAB] = slab
+
+
+# --- verbs ------------------------------------------------------------------------------------------------------------
 
 
 @verb(ALLOC)
@@ -124,69 +198,62 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
     S[CALLS] = 0
     if size == 0:
         return arena.nothing(S)
-    if size > S[ALIGN]:
-        p = page_block(S, size)
+    if size > chunks.SIZE_MASK >> 1:
+        return -1
+    if size > S[PAGE]:
+        p = take_pages(S, size)
         if p == 0:
             return -1
         S[S[SLOTS_OF] + unit] = -1
-        return arena.hand(S, unit, p)
+        return chunks.hand(S, unit, p)
     need = class_of(S, size)
     slab = S[CLASSES + ROOTS + bins.bin_of(need)]
     if slab == 0:
         slab = new_slab(S, need)
         if slab == 0:
             return -1
-    w = bits.lowest(S[slab + WHICH])
-    word = S[slab + WORDS_OF + w]
-    slot = 64 * w + bits.lowest(word)
-    word &= ~bits.bit(slot & 63)
-    S[slab + WORDS_OF + w] = word
-    if word == 0:
-        S[slab + WHICH] &= ~bits.bit(w)
+    slot = pop(S, slab)
     S[slab + ROOM] -= 1
     if S[slab + ROOM] == 0:
         unlist_slab(S, slab)
-    S[S[UNITS] + unit] = slab
+    S[S[arena.UNITS] + unit] = slab
     S[S[SLOTS_OF] + unit] = slot
     S[ROUNDED] += need
     S[BLOCK] = need
-    return S[S[slab + PAGES] + ADDR] + slot * need
+    return S[S[slab + CHUNK] + ADDR] + slot * need
 
 
 @verb(FREE)
 def free(S: I64, unit: int, stream: int) -> int:
-    slot = S[S[SLOTS_OF] + unit]
-    if slot < 0 or S[S[UNITS] + unit] == 0:
-        p = arena.taken(S, unit)
-        if p != 0:
-            arena.give_back(S, p, fits.add, fits.drop, fits.moved)
-        return 0
     S[CALLS] = 0
-    slab = S[S[UNITS] + unit]
-    S[S[UNITS] + unit] = 0
+    slot, slab = S[S[SLOTS_OF] + unit], S[S[arena.UNITS] + unit]
+    if slab == 0:
+        return 0
+    if slot < 0:
+        chunks.insert(S, PAGES, chunks.taken(S, unit))
+        return 0
+    S[S[arena.UNITS] + unit] = 0
     S[ROUNDED] -= S[slab + CLASS]
     if S[slab + ROOM] == 0:
         list_slab(S, slab)
     S[slab + ROOM] += 1
-    S[slab + WORDS_OF + (slot >> 6)] |= bits.bit(slot & 63)
-    S[slab + WHICH] |= bits.bit(slot >> 6)
-    pages = S[slab + PAGES]
-    if S[slab + ROOM] == min(FULL_SLOTS, S[pages + arena.SIZE] // S[slab + CLASS]):
-        unlist_slab(S, slab)
-        arena.give_back(S, pages, fits.add, fits.drop, fits.moved)
-        S[slab + AFTER] = S[SPARE]
-        S[SPARE] = slab
+    push(S, slab, slot)
+    if S[slab + ROOM] == slots_of(S, slab):
+        drop_slab(S, slab)
     return 0
 
 
 @verb(RELEASE)
 def release(S: I64, bytes: int) -> int:
-    return arena.lower(S)
+    S[CALLS] = 0
+    held = S[HELD]
+    give_empty_pages(S)
+    return held - S[HELD]
 
 
 @verb(LARGEST)
 def largest(S: I64) -> int:
-    page, run = S[ALIGN], max(fits.largest(S), arena.slack(S))
+    page, run = S[PAGE], chunks.largest(S, PAGES)
     if run > page:
         return run
     found = page // IN_SLAB if run == page else 0  # a slab of one page
