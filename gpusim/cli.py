@@ -142,7 +142,9 @@ def import_(
 
 @app.command()
 def fragment(
-    file: Annotated[str, typer.Argument(help="A trace, by file or name, or a recording: PyTorch snapshot, RMM log, CSV.")],
+    file: Annotated[
+        str, typer.Argument(help="A trace, a recording (PyTorch snapshot, RMM log, CSV), or 'variable_training(hours=24)'.")
+    ],
     tries: Annotated[
         list[str] | None,
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),

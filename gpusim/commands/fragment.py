@@ -23,9 +23,13 @@ def fragment(
     from gpusim.results.files import make_folder, write_json
 
     wanted = chosen_formats(formats)
+    limit = _limit(capacity, on)
+    if _is_generated(file):
+        _long(file, tries, limit, json=json)
+        return
     trace = open_trace(file, device)
     chosen = candidates.named(tries) if tries else candidates.default(trace)
-    found = study(trace, chosen, _limit(capacity, on))
+    found = study(trace, chosen, limit)
     folder = out or Path("results") / f"fragment-{trace.name}"
     values = report.values(found)
     make_folder(folder)
@@ -42,6 +46,26 @@ def fragment(
     else:
         typer.echo(report.text(found))
         typer.echo(f"\n{folder}: study.json{''.join(f', {path.name}' for path in made)}")
+
+
+def _is_generated(file: str) -> bool:
+    """True for "variable_training(hours=24)" and the like; a file of that name goes before."""
+    from gpusim import generate
+
+    name = file.partition("(")[0].strip()
+    return not Path(file).exists() and ("(" in file or any(name == entry.name for entry in generate.entries()))
+
+
+def _long(program: str, tries: Sequence[str], limit: int | None, *, json: bool) -> None:
+    from gpusim import generate
+    from gpusim.fragment import candidates, lasting
+
+    chosen = candidates.named(tries) if tries else candidates.lasting()
+    found = lasting.lasting(generate.get(program), chosen, limit)
+    if json:
+        emit_json(lasting.rows(found))
+    else:
+        typer.echo(lasting.text(found))
 
 
 def open_trace(file: str, device: int | None) -> Trace:

@@ -66,6 +66,11 @@ def default(trace: Trace) -> list[Candidate]:
     ]  # fmt: skip
 
 
+def lasting() -> list[Candidate]:
+    """For a program that was never recorded."""
+    return [*map(pytorch, SETTINGS[:2]), Candidate(*ASYNC), *RMM[:2], *OTHERS]
+
+
 def named(names: Iterable[str]) -> list[Candidate]:
     """Candidates from the command line: "bfc", "tlsf(min_rest=1)", or settings of PyTorch such as "max_split_size_mb:64"."""
     found = []

@@ -1,0 +1,70 @@
+"""What is lost over hours and days: a generated program through every candidate, in pieces, without an event log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.commands.output import table
+from gpusim.fragment.candidates import Candidate
+from gpusim.fragment.replay import Replay, replay
+from gpusim.fragment.requests import Requests
+from gpusim.policies import registry
+from gpusim.units import show_bytes
+
+DEVICE = 80 << 30  # bytes of a device where nobody names one: allocators that take a share of it need a size
+PART = 24          # a look at the first and at the last of so many parts of the program
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """A long program under each candidate; those that hold least first."""
+
+    program: Requests
+    capacity: int
+    tried: list[tuple[Candidate, Replay]]
+
+
+def lasting(program: Requests, candidates: Sequence[Candidate], capacity: int | None = None) -> Lasting:
+    """Replay a generated program under each candidate on a device of `capacity` bytes (DEVICE)."""
+    limit = capacity or DEVICE
+    done = [(c, replay(program, registry.get("place", c.spec), limit)) for c in candidates]
+    return Lasting(program, limit, sorted(done, key=lambda d: (d[1].counts["refused"], d[1].held_peak, d[1].name)))
+
+
+def idle(run: Replay, part: int) -> int:
+    """The most bytes held during one part of the program, beyond the most requested: what the allocator could do without."""
+    first, last = len(run.samples) * part // PART, len(run.samples) * (part + 1) // PART
+    within = run.samples[first : max(last, first + 1)]
+    return int(within["held"].max() - within["requested"].max())
+
+
+def rows(found: Lasting) -> list[dict[str, Any]]:
+    """One row per candidate, bytes and counts."""
+    return [
+        {
+            "allocator": run.name, "held_peak": run.held_peak, "idle_first": idle(run, 0),
+            "idle_last": idle(run, PART - 1), "refused": run.counts["refused"],
+            "device_calls": run.counts["device_allocs"] + run.counts["device_frees"],
+        }
+        for _, run in found.tried
+    ]  # fmt: skip
+
+
+def text(found: Lasting) -> str:
+    """The report that `gpusim fragment` prints of a generated program."""
+    first = found.tried[0][1]
+    lines = [
+        {"allocator": r["allocator"], "held": show_bytes(r["held_peak"]), "not in use, first": show_bytes(r["idle_first"]),
+         "last": show_bytes(r["idle_last"]), "refused": r["refused"], "device calls": r["device_calls"]}
+        for r in rows(found)
+    ]  # fmt: skip
+    return "\n\n".join(
+        (
+            f"{found.program.name}: {found.program.total:,} requests, at most {show_bytes(first.counts['requested_peak'])} "
+            f"at once, on a device of {show_bytes(found.capacity)}",
+            table(lines, list(lines[0])),
+            f"Not in use: the most held beyond the most requested, in the first and in the last 1/{PART} of the program.",
+        )
+    )
