@@ -18,6 +18,7 @@ Source: rmm/mr/binning_memory_resource.hpp, RMM 26.04 (RAPIDS Memory Manager); c
 
 from __future__ import annotations
 
+from gpusim.core.jit import outlined
 from gpusim.errors import PolicyError
 from gpusim.policies import bits
 from gpusim.policies.bins import NEXT
@@ -75,9 +76,15 @@ def bin_of(S: I64, size: int) -> int:
     return min(bits.highest(size - 1) + 1 - S[EXPONENT], S[BINS])
 
 
+@outlined
+def from_pool(S: I64, stream: int, need: int) -> int:
+    """A block of the pool, or 0; a function of its own because three places call it."""
+    return pool.take(S, stream, need) if table.has_blocks(S, NEXT) else 0
+
+
 @helper
 def upstream(S: I64, stream: int, bytes: int) -> int:
-    p = pool.take(S, stream, bytes) if table.has_blocks(S, NEXT) else 0
+    p = from_pool(S, stream, bytes)
     return S[p + pool.AT] if p != 0 else -1
 
 
@@ -100,14 +107,14 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         construct(S)
     if size == 0:
         return table.nothing(S)
-    if S[MADE] < 0 or not table.has_blocks(S, NEXT):
+    if S[MADE] < 0:
         return -1
     k = bin_of(S, size)
     if k < S[BINS]:
         r = bin_at(S, k)
         p = fixed.take(S, r, stream, size, S[pool.RECLAIMS], FRESH, S[END], upstream)
         return table.hand(S, unit, p, S[p + fixed.ADDR], S[r + fixed.SIZE]) if p != 0 else -1
-    p = pool.take(S, stream, table.rounded(size))
+    p = from_pool(S, stream, table.rounded(size))
     return table.hand(S, unit, p, S[p + pool.AT], S[p + pool.SIZE]) if p != 0 else -1
 
 
