@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 a bug, or a run of a grid that failed by one; 2 something 
 
 from __future__ import annotations
 
+import atexit
 import gc
 from pathlib import Path
 from typing import Annotated
@@ -191,6 +192,33 @@ def trace(
 
 
 @app.command()
+def offsets(
+    file: Annotated[
+        str, typer.Argument(help="A trace, the name of a shipped one, a minimalloc problem, or a recording to import.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write the plan here, as CSV: id,lower,upper,size,offset.")
+    ] = None,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help='Look for nothing lower than this, such as "40 GiB".')
+    ] = None,
+    align: Annotated[
+        int | None,
+        typer.Option("--align", min=1, help="Bytes that sizes round up to; default: 512, for minimalloc problems 1."),
+    ] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=0, help="Visited by the exact search at most.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End the exact search then; the plan may differ from run to run.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Plan fixed addresses for all tensors: the least memory that any allocator could do with."""
+    from gpusim.commands.offsets import offsets as verb
+
+    verb(file, out, capacity=capacity, align=align, nodes=nodes, seconds=seconds, json=json)
+
+
+@app.command()
 def profiles(name: Annotated[str, typer.Argument(help="Explain this one.")] = "", json: Json = False) -> None:
     """List the hardware profiles, or explain one with its sources."""
     from gpusim.commands.catalogue import profiles as verb
@@ -233,6 +261,7 @@ def main() -> None:
     """The `gpusim` script."""
     # What imports make stays: to look through it for garbage takes a twentieth of the time of a short run.
     gc.set_threshold(100_000)
+    atexit.register(gc.freeze)  # nor need it be looked through once more at the end
     app()
 
 
