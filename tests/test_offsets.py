@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import os
 import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from gpusim.cli import app
 from gpusim.errors import TraceError
 from gpusim.offsets import greedy, portfolio
 from gpusim.offsets.buffers import Buffers, from_trace
 from gpusim.offsets.plan import plan, static_bounds
 from gpusim.results.referee.offsets import check_offsets
 from gpusim.trace.files import load_trace
+from gpusim.trace.importers import import_trace
 
 ROOT = Path(__file__).parent.parent
 CASES = {path.name[0]: path for path in sorted((ROOT / "tests/data/minimalloc").glob("?.*.csv"))}
@@ -207,3 +212,42 @@ def test_compiled_and_interpreted_agree() -> None:
         assert done.returncode == 0, done.stderr
         outputs.append(done.stdout)
     assert outputs[0] == outputs[1] and outputs[0].count("\n") == 2
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def said(*words: object, code: int = 0) -> Any:
+    done = CliRunner().invoke(app, ["offsets", *(str(word) for word in words)])
+    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}\n{done.exception!r}"
+    return done
+
+
+def test_the_command_writes_a_plan_that_minimalloc_reads(tmp_path: Path) -> None:
+    example, out = ROOT / "tests/data/minimalloc/example.12.csv", tmp_path / "plan.csv"
+    found = json.loads(said(example, "-o", out, "--capacity", "12 B", "--json").stdout)
+    assert found["plan"] == found["peak_live"] == 12 and found["proven"] and found["fits"]
+    with out.open() as file, example.open() as problem:
+        rows, given = list(csv.DictReader(file)), list(csv.DictReader(problem))
+    assert [{k: row[k] for k in ("id", "lower", "upper", "size")} for row in rows] == given
+    assert check_offsets(*([int(row[k]) for row in rows] for k in ("lower", "upper", "size", "offset")), 12).ok
+    assert import_trace(out).addr.max() == max(int(row["offset"]) for row in rows)
+
+
+def test_the_command_says_what_it_found() -> None:
+    text = said(CASES["E"], "--capacity", "1 MiB").stdout
+    assert "No plan is lower." in text and "The plan fits into 1,048,576 bytes." in text
+    assert "876 KiB are avoidable" in text  # best fit ends at 1,945,600
+    text = said(CASES["E"], "--capacity", "1023 KiB", "--nodes", "0").stdout
+    assert "No plan fits into 1,047,552 bytes." in text and "% above" in text
+    assert "GiB" in said("llama-1b-train").stdout
+
+
+def test_the_command_refuses_what_it_cannot_plan(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("id,lower,upper,size\n0,3,3,8\n")
+    assert f"{bad}:2: the buffer '0' ends at 3" in said(bad, "-o", tmp_path / "plan.csv", code=2).stderr
+    assert not (tmp_path / "plan.csv").exists()
+    bad.write_text("id,lower,upper,size\n0,3,4,-8\n")
+    assert f"{bad}:2: the size -8 is negative" in said(bad, code=2).stderr
+    assert "has no unit" in said(CASES["A"], "--capacity", "12", code=2).stderr

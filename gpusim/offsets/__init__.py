@@ -6,4 +6,5 @@
     search      exact: is there a plan within this capacity? (compiled)
     portfolio   the search started in several ways
     plan        all of them together
+    table       buffers from files, plans as CSV
 """

@@ -5,17 +5,28 @@ At one tick frees come before allocs, since `upper` is exclusive.  The ticks giv
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import Trace
 
 
-def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
-    """The trace of one problem; an `offset` (a solution) becomes the recorded address.  Raises TraceError."""
+class Row(NamedTuple):
+    """A buffer; its offset is -1 where the file has none."""
+
+    id: str
+    lower: int
+    upper: int
+    size: int
+    offset: int
+    line: int
+
+
+def rows(data: bytes, path: str) -> list[Row]:
+    """The buffers in the order of the file.  Raises TraceError."""
     table = Table(data, path, required=("id", "lower", "upper", "size"), optional=("offset",), strict=True)
-    build = TraceBuilder(name or "minimalloc", path)
-    moments: list[tuple[int, int, int]] = []  # (tick, 0 free or 1 alloc, buffer)
-    buffers: list[tuple[int, int, int]] = []  # (size, offset, line)
+    found: list[Row] = []
     seen: set[str] = set()
     for row in table:
         lower, upper, size = (table.whole(row, c) for c in ("lower", "upper", "size"))
@@ -23,17 +34,29 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
             raise table.error(f"the buffer '{row['id']}' is there twice")
         if upper <= lower:
             raise table.error(f"the buffer '{row['id']}' ends at {upper}, not after its start at {lower}")
+        if size < 0:
+            raise table.error(f"the size {size} is negative", "sizes are bytes")
         seen.add(row["id"])
-        moments += [(lower, 1, len(buffers)), (upper, 0, len(buffers))]
-        buffers.append((size, table.whole(row, "offset") if "offset" in row else -1, table.line))
+        found.append(Row(row["id"], lower, upper, size, table.whole(row, "offset") if "offset" in row else -1, table.line))
+    return found
+
+
+def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
+    """The trace of one problem; an `offset` (a solution) becomes the recorded address.  Raises TraceError."""
+    build = TraceBuilder(name or "minimalloc", path)
+    buffers = rows(data, path)
+    moments: list[tuple[int, int, int]] = []  # (tick, 0 free or 1 alloc, buffer)
+    for i, buffer in enumerate(buffers):
+        moments += [(buffer.lower, 1, i), (buffer.upper, 0, i)]
     moments.sort()
     tensor: dict[int, int] = {}
-    for _, begins, buffer in moments:
-        size, offset, build.line = buffers[buffer]
+    for _, begins, i in moments:
+        buffer = buffers[i]
+        build.line = buffer.line
         if begins:
-            tensor[buffer] = build.alloc(size, addr=offset)
+            tensor[i] = build.alloc(buffer.size, addr=buffer.offset)
         else:
-            build.free(tensor[buffer], addr=offset)
+            build.free(tensor[i], addr=buffer.offset)
     build.meta = {
         "format": "minimalloc",
         "lacks": ["accesses", "operators", "times", "streams"],
