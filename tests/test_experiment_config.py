@@ -111,7 +111,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         "memory: [60 %, 450 GB/s, 12]\n"
         "use: [nope.py]\n"
         "policies:\n"
-        "  evict: [lru, 'a(b', {belady: {x: yes}}]\n"
+        "  evict: [lru, 'a(b', {belady: {x: [1]}}]\n"
         "  prefech: none\n"
         "seed: on\n"
         "seed: 1\n"
@@ -130,7 +130,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         (5, 26, "a size is wanted"),
         (6, 7, "there is no file 'nope.py' beside the experiment or in the current folder"),
         (8, 16, "'a(b' is not a policy"),
-        (8, 23, "parameter 'x' of 'belady' is 'yes', not a number"),
+        (8, 23, "parameter 'x' of 'belady' is [1], neither a number nor text"),
         (9, 3, "unknown key 'prefech' in 'policies'"),
         (10, 7, "'seed' must be a whole number, not 'on'"),
         (11, 1, "key 'seed' is given twice"),

@@ -124,8 +124,8 @@ def test_segments_with_a_block_in_use_stay() -> None:
     assert h.release() == 20 * MIB
 
 
-def test_a_segment_needs_one_range_unless_memory_is_paged() -> None:
-    for spec, addr in [("pytorch", -1), ("pytorch(paged=1)", 40 * MIB)]:
+def test_a_segment_needs_one_range_only_on_a_device_without_virtual_memory() -> None:
+    for spec, addr in [("pytorch(device=contiguous)", -1), ("pytorch", 40 * MIB)]:
         h = heap(60 * MIB, spec=spec)
         for unit in range(3):
             h.alloc(unit, 20 * MIB)
@@ -176,7 +176,7 @@ def test_random_requests_as_the_real_library_answered_them() -> None:
         kind, *fields = line.split(",")
         numbers = [int(f) for f in fields] if not kind.startswith("#") else []
         if kind == "case":
-            h = heap(numbers[0], spec="pytorch(paged=1)")
+            h = heap(numbers[0])
         elif kind == "s":
             segments.append((numbers[0], numbers[1]))
         elif kind in "afe":

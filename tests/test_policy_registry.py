@@ -87,7 +87,7 @@ def test_parameters_come_in_their_order_with_defaults_for_the_rest() -> None:
         ("evict", "lruu", r"there is no evict policy 'lruu' \(did you mean 'lru'\?\)"),
         ("evict", "s3fifo(smal=0.1)", r"no parameter 'smal' \(did you mean 'small'\?\)"),
         ("evict", "lru(k=1)", "'lru' has no parameters"),
-        ("evict", "s3fifo(small=big)", "'small' in 's3fifo.*is 'big', not a number"),
+        ("evict", "s3fifo(small=big)", "'small' of policy 's3fifo' is 'big', not a number"),
         ("evict", "s3fifo(promote=1.5)", "'promote' of policy 's3fifo' is 1.5, not a whole number"),
         ("evict", "s3fifo(small=nan)", "is nan, not a number"),
         ("evict", "s3fifo(0.1)", "'0.1' in .* is not a parameter"),

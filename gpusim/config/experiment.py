@@ -25,6 +25,7 @@ Figure = Literal[
 ]  # fmt: skip
 
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # the comma before another parameter: text may have commas of its own
 MAX_RUNS = 1000
 
 
@@ -76,7 +77,7 @@ class PolicySpec:
     """A policy by name, with the parameters given to it (sorted; the others keep their defaults)."""
 
     name: str
-    params: tuple[tuple[str, Number], ...] = ()
+    params: tuple[tuple[str, Number | str], ...] = ()
 
     def __str__(self) -> str:
         return self.name + (f"({', '.join(f'{k}={v}' for k, v in self.params)})" if self.params else "")
@@ -94,24 +95,26 @@ def _policy(value: Any) -> PolicySpec:
         name, params = match[1], _arguments(match[2] or "", value)
     else:
         raise refuse(f"{value!r} is not a policy", "write name, name(parameter=value) or {name: {parameter: value}}")
-    for key, number in (params or {}).items():
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
-            raise refuse(f"parameter '{key}' of '{name}' is {number!r}, not a number")
+    for key, given in (params or {}).items():
+        if isinstance(given, bool) or not isinstance(given, (int, float, str)):
+            raise refuse(f"parameter '{key}' of '{name}' is {given!r}, neither a number nor text")
+        if isinstance(given, float) and not math.isfinite(given):
+            raise refuse(f"parameter '{key}' of '{name}' is {given!r}, not a number")
     return PolicySpec(name, tuple(sorted((params or {}).items())))
 
 
 def _arguments(text: str, spec: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        key, equals, number = (p.strip() for p in part.partition("="))
+    for part in filter(None, (p.strip() for p in _NEXT.split(text))):
+        key, equals, given = (p.strip() for p in part.partition("="))
         if not (key and equals):
             raise refuse(f"'{part}' in '{spec}' is not a parameter", "write parameter=value")
         if key in values:
             raise refuse(f"'{spec}' gives parameter '{key}' twice")
         try:
-            values[key] = int(number) if re.fullmatch(r"[-+]?\d{1,18}", number) else float(number)
+            values[key] = int(given) if re.fullmatch(r"[-+]?\d{1,18}", given) else float(given)
         except ValueError:
-            raise refuse(f"parameter '{key}' in '{spec}' is '{number}', not a number") from None
+            values[key] = given
     return values
 
 

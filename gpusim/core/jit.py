@@ -25,13 +25,32 @@ def _stamp() -> str:
     return digest.hexdigest()
 
 
-# Decorates a function that only other kernels call.  Without doors to Python and without reference counts (kernels make no
-# arrays) the island compiles in half of the time.  Python must not call one: only entries have a door.
-kernel = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy", forceinline=True)
+def callee(function: Callable[..., Any], **options: Any) -> Any:
+    """What only compiled code calls: once for all arguments of the same types, and without doors to Python.
+
+    Numba would compile it again for every literal that stands in a call; constants reach it when it is inlined.
+    """
+    dispatcher = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, **options)(function)
+    if not config.DISABLE_JIT:
+        template = dispatcher.get_call_template
+        dispatcher.get_call_template = lambda args, kws: template(
+            [types.unliteral(a) for a in args], {k: types.unliteral(a) for k, a in kws.items()}
+        )
+    return dispatcher
 
 
-# The same for what is called from many places with few arguments: a call is cheaper than many copies.
-outlined = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+def kernel(function: Callable[..., Any]) -> Any:
+    """Decorate a function that only other kernels call.
+
+    Without doors to Python and without reference counts (kernels make no arrays) the island compiles in half of the time.
+    Python must not call one: only entries have a door.
+    """
+    return callee(function, error_model="numpy", forceinline=True)
+
+
+def outlined(function: Callable[..., Any]) -> Any:
+    """The same for what is called from many places with few arguments: a call is cheaper than many copies."""
+    return callee(function, error_model="numpy")
 
 
 def cached(function: Callable[..., Any], content: str, signature: Any = None, **options: Any) -> Any:

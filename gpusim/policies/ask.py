@@ -18,7 +18,7 @@ import numpy as np
 
 from gpusim.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, U8
-from gpusim.policies.entry import Entry, Number
+from gpusim.policies.entry import Entry, Value
 
 # Kinds of events.
 INSERT, TOUCH, EVICTED, FREED = range(4)
@@ -71,7 +71,7 @@ class ColumnAsk:
 
     listens = False
 
-    def __init__(self, entry: Entry, function: Any, values: Mapping[str, Number]) -> None:
+    def __init__(self, entry: Entry, function: Any, values: Mapping[str, Value]) -> None:
         self.facts = entry.facts
         self._entry, self._function = entry, function
         self._values = {name: values[name] for name in entry.parameters}
@@ -134,7 +134,7 @@ class ObjectAsk:
     facts: tuple[str, ...] = ()
     listens = True
 
-    def __init__(self, entry: Entry, cls: Any, values: Mapping[str, Number]) -> None:
+    def __init__(self, entry: Entry, cls: Any, values: Mapping[str, Value]) -> None:
         self._entry, self._cls, self._values = entry, cls, dict(values)
         if not callable(getattr(cls, "victim", None)):
             raise PolicyError(f"policy '{entry.name}' has no method 'victim(need, locked)'", entry.where)

@@ -7,8 +7,8 @@ Everything is an index into the one table S: a *block* is the index of its first
 that names a block (a root, or the LEFT or RIGHT of another block); 0 is no block.  A bin holds the sizes of 1/32 of a
 doubling, so that its treap is shallow, and finding the next bin that is not empty takes two bit scans.
 
-The caller gives `size` (which selects the bin) and has set KEY and ORDER of the block; keys of one bin may be anything,
-but to find the smallest block over all bins they must grow with the size.
+The caller gives `size` (which selects the bin) and has set KEY, ORDER and ADDR of the block, which is the order of blocks;
+keys of one bin may be anything, but to find the smallest block over all bins they must grow with the size.
 
 Sources: R. Seidel, C. Aragon, "Randomized search trees", Algorithmica 16, 1996 (treap); M. Masmano et al., "TLSF: a new
 dynamic memory allocator for real-time systems", ECRTS 2004 (two levels of bitmaps).
@@ -92,22 +92,24 @@ def priority(p: int) -> int:
 
 
 @helper
-def before(S: I64, key: int, order: int, q: int) -> bool:
-    """(key, order) comes before block q."""
-    return key < S[q + KEY] or (key == S[q + KEY] and order < S[q + ORDER])
+def before(S: I64, key: int, order: int, addr: int, q: int) -> bool:
+    """(key, order, addr) comes before block q."""
+    if key != S[q + KEY]:
+        return key < S[q + KEY]
+    return order < S[q + ORDER] or (order == S[q + ORDER] and addr < S[q + ADDR])
 
 
 @helper
 def insert(S: I64, link: int, p: int) -> None:
-    key, order, mine = S[p + KEY], S[p + ORDER], priority(p)
+    key, order, addr, mine = S[p + KEY], S[p + ORDER], S[p + ADDR], priority(p)
     q = S[link]
     while q != 0 and priority(q) > mine:
-        link = q + LEFT if before(S, key, order, q) else q + RIGHT
+        link = q + LEFT if before(S, key, order, addr, q) else q + RIGHT
         q = S[link]
     S[link] = p
     left, right = p + LEFT, p + RIGHT  # split the subtree of q around p
     while q != 0:
-        if before(S, key, order, q):
+        if before(S, key, order, addr, q):
             S[right] = q
             right = q + LEFT
             q = S[right]
@@ -121,10 +123,10 @@ def insert(S: I64, link: int, p: int) -> None:
 
 @helper
 def remove(S: I64, link: int, p: int) -> None:
-    key, order = S[p + KEY], S[p + ORDER]
+    key, order, addr = S[p + KEY], S[p + ORDER], S[p + ADDR]
     q = S[link]
     while q != p:
-        link = q + LEFT if before(S, key, order, q) else q + RIGHT
+        link = q + LEFT if before(S, key, order, addr, q) else q + RIGHT
         q = S[link]
     left, right = S[p + LEFT], S[p + RIGHT]
     while left != 0 and right != 0:
@@ -149,6 +151,34 @@ def at_least(S: I64, link: int, key: int, order: int) -> int:
             q = S[q + LEFT]
         else:
             q = S[q + RIGHT]
+    return best
+
+
+@helper
+def after(S: I64, link: int, p: int) -> int:
+    """The first block of the treap that comes after block p, which need not be in it; or 0."""
+    key, order, addr = S[p + KEY], S[p + ORDER], S[p + ADDR]
+    best, q = 0, S[link]
+    while q != 0:
+        if before(S, key, order, addr, q):
+            best = q
+            q = S[q + LEFT]
+        else:
+            q = S[q + RIGHT]
+    return best
+
+
+@helper
+def preceding(S: I64, link: int, p: int) -> int:
+    """The last block of the treap that comes before block p, or 0."""
+    key, order, addr = S[p + KEY], S[p + ORDER], S[p + ADDR]
+    best, q = 0, S[link]
+    while q != 0:
+        if q != p and not before(S, key, order, addr, q):
+            best = q
+            q = S[q + RIGHT]
+        else:
+            q = S[q + LEFT]
     return best
 
 

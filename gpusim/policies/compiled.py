@@ -15,7 +15,8 @@ from numba import njit, types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from gpusim.core.jit import cached
+from gpusim.core.jit import cached, callee
+from gpusim.policies.entry import KINDS
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -28,8 +29,9 @@ def _digest(file: str) -> str:
 
 
 def stamp(*files: str) -> str:
-    """A digest of these files and of the helpers beside this one, which verbs inline."""
-    shared = sorted(str(f) for f in Path(__file__).parent.glob("*.py"))
+    """A digest of these files and of the helpers that verbs inline: beside this file, and in the packages of large models."""
+    here = Path(__file__).parent
+    shared = sorted(str(f) for f in here.glob("**/*.py") if f.parent.name not in KINDS)
     return hashlib.sha256("".join(_digest(f) for f in [*shared, *files]).encode()).hexdigest()
 
 
@@ -43,7 +45,7 @@ def helper(function: Callable[..., Any]) -> Any:
 
     Helpers make no arrays, so nobody needs to count references to them, which would cost a third of a verb's time.
     """
-    return njit(function, forceinline=True, _nrt=False)
+    return callee(function, forceinline=True)
 
 
 def inlined(function: Any) -> Any:

@@ -9,6 +9,8 @@ The file is either
 
       docstring           the help; a line "Source: ..." names the paper
       PARAMS = {"k": 4}   the parameters and their defaults, in the order of the `params` vector (may be missing)
+      NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
+                          the `params` vector of them and raises PolicyError for text that it cannot read
       KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
 """
 
@@ -19,6 +21,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ from gpusim.policies import facts
 
 KINDS = ("place", "evict", "prefetch", "plan")
 Number = int | float
+Value = Number | str
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,14 @@ class Entry:
     name: str
     kind: str
     help: str
-    parameters: Mapping[str, Number] = field(default_factory=dict)
+    parameters: Mapping[str, Value] = field(default_factory=dict)
     knows: str = "past"  # "past" | "window" | "future"
     source: str = ""     # paper
     facts: tuple[str, ...] = ()  # what a score reads, empty for other forms
     where: str = ""      # file:line
     builtin: bool = True
     target: Any = None   # the user's function or class; None: a module that is still to be imported
+    numbers: str = ""    # the module that reads parameters which are text
 
     @property
     def oracle(self) -> bool:
@@ -62,13 +67,13 @@ def read(path: Path, kind: str) -> Entry:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return _from_function(node, path, kind)
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past"}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": ""}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
             values[target.id] = ast.literal_eval(node.value)  # type: ignore[arg-type]
     text, source = split_help(ast.get_docstring(tree) or "")
-    return Entry(name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path))
+    return Entry(name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"])
 
 
 def _from_function(node: ast.FunctionDef, path: Path, kind: str) -> Entry:
@@ -98,3 +103,19 @@ def check_number(value: object, name: str, policy: str, default: Number, where: 
         wanted = "a whole number" if whole else "a number"
         raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where)
     return type(default)(value)  # type: ignore[arg-type,call-overload]
+
+
+def check_value(value: object, name: str, policy: str, default: Value) -> Value:
+    """The same of a parameter that may be text; a number stands for its digits."""
+    if not isinstance(default, str):
+        return check_number(value, name, policy, default)
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return str(value)
+    raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not text")
+
+
+def vector(entry: Entry, values: Mapping[str, Value]) -> list[float]:
+    """What `state` gets as params; PolicyError for text that the policy cannot read."""
+    if entry.numbers:
+        return list(import_module(entry.numbers).numbers(values))
+    return [float(values[name]) for name in entry.parameters]

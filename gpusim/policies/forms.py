@@ -14,7 +14,7 @@ from gpusim.errors import PolicyError
 from gpusim.policies import contract
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk
 from gpusim.policies.compiled import F64, verb
-from gpusim.policies.entry import Entry, Number
+from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.scores import compile_score, no_score
 
 VERBS: dict[str, dict[str, Any]] = {
@@ -32,12 +32,12 @@ OPTIONAL_VERBS: dict[str, dict[str, Any]] = {
 class Policy:
     """What all kinds have in common.
 
-    params  float64 values of the parameters, in the order of `entry.parameters`
+    params  float64 values of the parameters, in the order of `entry.parameters` (or what `entry.numbers` makes of text)
     state   the function that makes the policy's empty tables; its arguments depend on the kind
     """
 
     entry: Entry
-    values: Mapping[str, Number]
+    values: Mapping[str, Value]
     params: F64
     state: Callable[..., Any]
 
@@ -56,7 +56,7 @@ class Policy:
     @property
     def spec(self) -> str:
         """The shortest text that names this policy: parameters at their default are left out."""
-        given = [f"{k}={v:g}" for k, v in self.values.items() if v != self.entry.parameters.get(k, 0)]
+        given = [f"{k}={_short(v)}" for k, v in self.values.items() if v != self.entry.parameters.get(k, 0)]
         return f"{self.name}({', '.join(given)})" if given else self.name
 
     def error(self, message: str) -> PolicyError:
@@ -116,13 +116,17 @@ class PlanPolicy(Policy):
     """`state` is the plan function itself: (trace, profile, **values) -> schedule."""
 
 
-def build(entry: Entry, values: Mapping[str, Number]) -> Policy:
+def _short(value: Value) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     """The policy of this entry with these parameters (all of them, in order); compiles, or finds numba's cache."""
     target, module = entry.target, None
     if entry.builtin and target is None:
         module = importlib.import_module(f"gpusim.policies.{entry.kind}.{entry.name}")
         target = getattr(module, entry.name, module)
-    params = np.array([float(values[name]) for name in entry.parameters], np.float64)
+    params = np.array(vector(entry, values), np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
     if entry.kind != "plan":
         common["module"] = module

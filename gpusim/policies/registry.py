@@ -22,11 +22,12 @@ from typing import Any
 
 from gpusim.errors import PolicyError, suggest
 from gpusim.policies import entry as entry_file
-from gpusim.policies.entry import KINDS, Entry, Number, check_number
+from gpusim.policies.entry import KINDS, Entry, Value, check_value, vector
 from gpusim.policies.user import MARK
 
 _users: dict[tuple[str, str], Entry] = {}
 _CALL = re.compile(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
+_NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
 
 @cache
@@ -109,10 +110,10 @@ def _frames(error: BaseException) -> list[Any]:
     return list(traceback.extract_tb(error.__traceback__))
 
 
-def parse(spec: str) -> tuple[str, dict[str, Number]]:
+def parse(spec: str) -> tuple[str, dict[str, Value]]:
     """'next_k(k=4)' -> ('next_k', {'k': 4})."""
     name, texts = split(spec)
-    return name, {key: _number(text, key, spec) for key, text in texts.items()}
+    return name, {key: value_of(text) for key, text in texts.items()}
 
 
 def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
@@ -121,7 +122,7 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     if not match:
         raise PolicyError(f"'{spec}' is not {what}", hint="write name or name(parameter=value, ...)")
     values: dict[str, str] = {}
-    for part in (match[2] or "").split(","):
+    for part in _NEXT.split(match[2] or ""):
         if not part.strip():
             continue
         key, equals, text = (p.strip() for p in part.partition("="))
@@ -131,26 +132,29 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
     return match[1], values
 
 
-def _number(text: str, key: str, spec: str) -> Number:
+def value_of(text: str) -> Value:
+    """A number where the text is one."""
     for convert in (int, float):
         try:
             return convert(text)
         except ValueError:
             continue
-    raise PolicyError(f"parameter '{key}' in '{spec}' is '{text}', not a number")
+    return text
 
 
-def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Number]:
+def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
     """All parameters in order: given values, defaults for the rest; PolicyError for one the policy does not have."""
     known = dict(entry.parameters)
     if entry.kind == "evict" and "now" in entry.facts:
         known.setdefault("sample", 0)
-    values = dict(known)
+    values: dict[str, Value] = dict(known)
     for name, value in given.items():
         if name not in known:
             hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)
-        values[name] = check_number(value, name, entry.name, known[name])
+        values[name] = check_value(value, name, entry.name, known[name])
+    if entry.numbers:
+        vector(entry, values)
     return values
 
 

@@ -1,0 +1,99 @@
+"""Does `pytorch` answer random programs as the real library does?  A developer's command; pytest does not collect it.
+
+    python tests/fuzz_pytorch.py --oracle ~/.cache/torch_oracle/2.15.0/torch_oracle --release 2.15 --operations 300000
+
+The oracle is a program that links a wheel's libc10_cuda.so against a CUDA runtime that only keeps books.  It reads one
+command a line and prints what the allocator did:
+
+    a ID SIZE STREAM   f ID   r ID STREAM (record_stream)   e (empty_cache)   h STREAM, u STREAM (hold, let go)
+    p new|begin|end|release|empty|nosplit|oom K             C BYTES (of the device)   F FRACTION   S SETTINGS
+    R (back to an empty allocator)   . (print a dot and flush)   t (statistics)
+
+    + ACTION ADDR SIZE STREAM      an event of a memory snapshot
+    = N OP ID ADDR RESERVED ALLOCATED ACTIVE REQUESTED INACTIVE_SPLIT SEGMENTS      after each command
+    # NAME CURRENT PEAK ALLOCATED FREED                                             statistics
+
+Everything must agree: addresses, events, sums after each command, all statistics at the end of each program.  The order of
+neighbouring `free_completed` is that of a hash table in the library, and is not compared, nor are then the peak and the
+sums of inactive_split, which depend on it.  A program that differs is cut down to the commands that matter, and shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pytorch_oracle import Model, Oracle, Program, difference  # noqa: E402
+from pytorch_programs import FAMILIES, program  # noqa: E402
+
+
+def shrink(case: Program, oracle: Oracle, release: str, budget: int = 400) -> Program:
+    """The same difference, or another, in as few commands as cutting out pieces finds."""
+    step = max(1, len(case.commands) // 2)
+    while step and budget:
+        at = 0
+        while at < len(case.commands) and budget:
+            budget -= 1
+            shorter = case.without(at, at + step)
+            if compare(shorter, oracle, release):
+                case = shorter
+            else:
+                at += step
+        step //= 2
+    return case
+
+
+def compare(case: Program, oracle: Oracle, release: str) -> str:
+    """What differs first, or ""; a program that the library itself cannot stand is no difference."""
+    lines = oracle.run(case)
+    if lines is None or any(" error " in line for line in lines):
+        return ""
+    return difference(case, lines, Model(case, release).run())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--oracle", required=True)
+    parser.add_argument("--release", default="2.15")
+    parser.add_argument("--family", default="all", choices=["all", *FAMILIES])
+    parser.add_argument("--operations", type=int, default=100_000, help="commands for each family")
+    parser.add_argument("--length", type=int, default=800, help="commands of one program")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    different = 0
+    for family in FAMILIES if given.family == "all" else [given.family]:
+        counts: Counter[str] = Counter()
+        oracle, start, seed = Oracle(given.oracle), time.time(), given.seed
+        while counts["commands"] < given.operations:
+            case = program(family, random.Random(f"{family} {seed}"), given.length, given.release)
+            lines = oracle.run(case)
+            if lines is None or any(" error " in line for line in lines):
+                counts["aborted"] += 1
+            else:
+                found = difference(case, lines, Model(case, given.release).run())
+                counts["programs"] += 1
+                counts["commands"] += len(case.commands)
+                if found:
+                    counts["different"] += 1
+                    if counts["different"] <= 2:
+                        least = shrink(case, oracle, given.release)
+                        print(f"{family} seed {seed}, {len(least.commands)} commands: {compare(least, oracle, given.release)}")
+                        print(least.text())
+            seed += 1
+        oracle.close()
+        different += counts["different"]
+        print(
+            f"{given.release} {family:11} {counts['commands']:9,} commands in {counts['programs']:5,} programs, "
+            f"{counts['different']} different, {counts['aborted']} aborted by the library itself, {time.time() - start:.0f} s",
+            flush=True,
+        )
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
