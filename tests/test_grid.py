@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -209,3 +210,56 @@ def test_ctrl_c_keeps_finished_runs_and_the_next_call_does_the_rest(experiment: 
     done = grid.run(rest, resolved(few.experiment), inputs(few))
     assert done.ran == len(left) < len(rest.tasks)
     assert len(done.results) == 8
+
+
+ENDLESS = """
+from pathlib import Path
+
+import numpy as np
+
+from gpusim import policy
+
+
+@policy.evict
+class endless:
+    def state(n_units, capacity, params, seed):
+        Path(__file__).with_name("began").touch()
+        return np.zeros(1, np.int64), np.zeros(1)
+
+    def insert(S, X, unit, size, key):
+        return 0
+
+    touch = remove = insert
+
+    def victim(S, X, incoming, size, locked):
+        while S[0] >= 0:
+            S[0] += 1 - S[0] // 2
+        return -1
+"""
+
+
+def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_path: Path) -> None:
+    """One job, and the run before it is kept."""
+    out = tmp_path / "out"
+    (tmp_path / "mine.py").write_text(ENDLESS)
+    sets = [f"use=[{tmp_path / 'mine.py'}]", "policies.evict=lru,endless", "memory=60 %", "bounds=false"]
+    command = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), *(w for s in sets for w in ("--set", s))]
+    running = subprocess.Popen(
+        [*command, "--jobs", "1", "--no-figures", "-o", str(out)], stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        while not (tmp_path / "began").exists() and running.poll() is None:
+            time.sleep(0.1)
+        time.sleep(1)  # it asks for its first victim
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 130 and "the same command does the rest" in said, said
+        (kept,) = out.glob("runs/*/result.json")
+        assert json.loads(kept.read_text())["spec"]["evict"] == "lru"
+        with pytest.raises(ProcessLookupError):  # soon nothing goes on behind
+            for _ in range(100):
+                os.killpg(running.pid, 0)
+                time.sleep(0.1)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)

@@ -112,3 +112,10 @@ def test_ctrl_c_is_heard_by_one_process_and_ends_all(moment: str, tmp_path: Path
     said = program.communicate(timeout=60)[1]
     assert said.count("Traceback") == 1 and said.rstrip().endswith("KeyboardInterrupt")
     _wait_for(lambda: _is_gone(program.pid))
+
+
+def test_one_worker_apart_survives_what_its_tasks_do() -> None:
+    failures = dict(run_tasks([0, 3, 4], misbehave, 1, apart=True))
+    assert (failures[0], failures[2]) == (None, None)
+    killed = failures[1]
+    assert killed is not None and "SIGKILL" in killed.message

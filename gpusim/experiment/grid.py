@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -51,14 +52,16 @@ def run(
     done = Finished()
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
-        if processes > 1:
+        apart = _uninterruptible(todo)
+        workers = processes > 1 or apart
+        if workers:
             forget_traces()  # every worker reads for itself
-        if imports := [*(["gpusim.experiment.execute"] if processes > 1 else []), *later]:
+        if imports := [*(["gpusim.experiment.execute"] if workers else []), *later]:
             prepare(imports)
         from gpusim.experiment.execute import execute
 
         progress(0, len(todo))
-        with closing(run_tasks(todo, execute, processes)) as ending:
+        with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
             for count, (index, failure) in enumerate(ending, 1):
                 if failure is None:
                     done.ran += 1
@@ -72,6 +75,11 @@ def run(
         done.results = load_folder(plan.out)
         write_summary(plan.out, done.results)
     return done
+
+
+def _uninterruptible(tasks: Iterable[Task]) -> bool:
+    """True for users' policies that are compiled: Ctrl-C does not get into an endless loop of theirs."""
+    return any(task.use for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
 def _helpful(tasks: Iterable[Task]) -> int:

@@ -63,15 +63,20 @@ def prepare(modules: Sequence[str]) -> None:
 
 
 def run_tasks(
-    tasks: Sequence[Task], work: Callable[[Task], object], jobs: int = 1, meanwhile: Callable[[], object] = lambda: None
+    tasks: Sequence[Task],
+    work: Callable[[Task], object],
+    jobs: int = 1,
+    meanwhile: Callable[[], object] = lambda: None,
+    apart: bool = False,
 ) -> Generator[tuple[int, Failure | None], None, None]:
     """Call work(task) for every task and yield (index of the task, failure or None) as they end.
 
     jobs       1 runs in this process, in order; more use that many worker processes, and tasks end in any order.
     meanwhile  called once, here, when the workers have begun
-    work and the tasks must be picklable for jobs > 1.  Closing the generator (or Ctrl-C) ends the workers at once.
+    apart      use a worker process for one job, too
+    work and the tasks must be picklable for workers.  Closing the generator (or Ctrl-C) ends them at once.
     """
-    if jobs <= 1:
+    if jobs <= 1 and not apart:
         meanwhile()
         for index, task in enumerate(tasks):
             yield index, _attempt(work, task)
@@ -93,7 +98,7 @@ def run_tasks(
         busy[ours] = (process, index)
 
     try:
-        for _ in range(min(jobs, len(tasks))):
+        for _ in range(min(max(jobs, 1), len(tasks))):
             start()
         meanwhile()
         while busy:
