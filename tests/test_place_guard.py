@@ -110,7 +110,7 @@ def test_a_freed_block_may_be_given_again(bump: Path) -> None:
         play(steps, blocks=3, place="bump(third=-20479)")
 
 
-@pytest.mark.parametrize("name", ["first_fit", "pytorch"])
+@pytest.mark.parametrize("name", ["first_fit", "device"])
 def test_the_guard_changes_nothing(name: str) -> None:
     """A built-in allocator as a user's gives the same metrics, under eviction, with and without memory given back."""
     module = importlib.import_module(f"gpusim.policies.place.{name}")
