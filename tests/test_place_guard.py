@@ -17,6 +17,7 @@ from gpusim import policy
 from gpusim.engine.simulate import simulate
 from gpusim.errors import PolicyError
 from gpusim.policies import registry
+from gpusim.policies.guard import guarded
 from gpusim.trace import workload
 from gpusim.trace.synth import random_program
 
@@ -123,6 +124,12 @@ def test_the_guard_changes_nothing(name: str) -> None:
         ours = simulate(trace, machine(), place=name, **given)
         assert ours.metrics["swap_outs"] > 0
         assert simulate(trace, machine(), place=theirs, **given).metrics == ours.metrics
+
+
+def test_a_verb_that_the_guard_does_not_know_is_not_offered() -> None:
+    first_fit = registry.get("place", "first_fit")
+    verbs = {verb: getattr(first_fit, verb) for verb in ("alloc", "free", "release", "largest")}
+    assert set(guarded(first_fit.state, {**verbs, "shuffle": first_fit.largest})) == {"state", *verbs}
 
 
 def test_interpreted_verbs_are_guarded_as_well(bump: Path) -> None:

@@ -148,7 +148,10 @@ def command(S: I64, code: int, a: int, b: int) -> int:
 
 
 def guarded(state: Callable[..., Any], verbs: Mapping[str, Any]) -> dict[str, Any]:
-    """`state` and the verbs of an allocator, with the guard before them."""
+    """`state` and the verbs of an allocator, with the guard before them.
+
+    Verbs that the guard does not know are not offered: they might move blocks behind its back.
+    """
     addresses = [jit.address(verbs[name], s) if name in verbs else (0, 0) for name, s in SIGNATURES.items()]
 
     def table(capacity: int, n_units: int, most_live: int, params: Any) -> I64:
@@ -159,4 +162,4 @@ def guarded(state: Callable[..., Any], verbs: Mapping[str, Any]) -> dict[str, An
         return np.concatenate([own, words])
 
     guards = {"alloc": alloc, "free": free, "release": release, "largest": largest, "use": use, "command": command}
-    return {"state": table, **{name: guards[name] for name in verbs}}
+    return {"state": table, **{name: guard for name, guard in guards.items() if name in verbs}}
