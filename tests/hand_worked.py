@@ -92,8 +92,8 @@ def spans(result: Result) -> dict[str, list[tuple[int, int]]]:
 
 def begin(trace: Trace, profile: Profile, capacity: int | None, durations: Any = None, **choices: Any) -> Simulation:
     """A simulation that has not moved yet."""
-    named = {"place": "first_fit", "evict": "lru", "prefetch": "none"} | {k: choices.pop(k) for k in list(choices)
-                                                                          if k in ("place", "evict", "prefetch")}
+    named = {"place": "first_fit", "evict": "lru", "prefetch": "none", "defrag": "none"}
+    named |= {kind: choices.pop(kind) for kind in named if kind in choices}
     policies = {kind: registry.get(kind, name) for kind, name in named.items()}
     work = workload.build(trace, trace.duration if durations is None else np.asarray(durations))
     settings = {"seed": 0, "record": False, **choices}

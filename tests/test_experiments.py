@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes")
-AXES = ("trace", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "seed")
+AXES = ("trace", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "seed")
 
 
 @cache

@@ -27,6 +27,7 @@ def run(
     """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
     from gpusim.commands.draw import NEEDS, draw
     from gpusim.commands.look import chosen_formats, print_results
+    from gpusim.config.experiment import KINDS
     from gpusim.experiment import grid, warm
     from gpusim.experiment.plan import inputs, plan
     from gpusim.experiment.pool import cores
@@ -45,7 +46,8 @@ def run(
         warm.compile_side_by_side(
             (kind, policy.name)
             for task in todo.tasks
-            for kind, policy in (("place", task.spec.place), ("evict", task.spec.evict), ("prefetch", task.spec.prefetch))
+            for kind in KINDS
+            for policy in (getattr(task.spec, kind),)
         )
     try:
         with bar("runs") as progress:

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields
 from itertools import product
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -170,6 +171,7 @@ Spec = Annotated[PolicySpec, BeforeValidator(_policy)]
 Place = Annotated[tuple[Annotated[Spec, _known("place")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Evict = Annotated[tuple[Annotated[Spec, _known("evict")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Seeds = Annotated[
     tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
     BeforeValidator(_axis),
@@ -185,6 +187,10 @@ class Policies:
     place: Place = (PolicySpec("pytorch"),)
     evict: Evict = (PolicySpec("lru"),)
     prefetch: Prefetch = (PolicySpec("none"),)
+    defrag: Defrag = (PolicySpec("none"),)
+
+
+KINDS = tuple(field.name for field in fields(Policies))
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -234,6 +240,7 @@ class RunSpec:
     place: PolicySpec
     evict: PolicySpec
     prefetch: PolicySpec
+    defrag: PolicySpec = PolicySpec("none")
     seed: int = 0
     log: bool = False
 
@@ -247,6 +254,7 @@ class RunSpec:
             "place": str(self.place),
             "evict": str(self.evict),
             "prefetch": str(self.prefetch),
+            "defrag": str(self.defrag),
             "seed": self.seed,
             "log": self.log,
         }
@@ -277,10 +285,10 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
         )
     log = experiment.options.log
     return [
-        RunSpec(trace, profile, memory, host, place, evict, prefetch, seed, log)
-        for trace, profile, memory, host, place, evict, prefetch, seed in product(*_axes(experiment))
+        RunSpec(trace, profile, memory, host, place, evict, prefetch, defrag, seed, log)
+        for trace, profile, memory, host, place, evict, prefetch, defrag, seed in product(*_axes(experiment))
     ]
 
 
 def _axes(e: Experiment) -> tuple[tuple[Any, ...], ...]:
-    return e.trace, e.profile, e.memory, e.host_memory, e.policies.place, e.policies.evict, e.policies.prefetch, e.seed
+    return e.trace, e.profile, e.memory, e.host_memory, *(getattr(e.policies, kind) for kind in KINDS), e.seed

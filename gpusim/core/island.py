@@ -11,6 +11,7 @@ from gpusim.core.jit import entry, kernel, verb
 from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
     BAD_ANSWER,
+    DEFRAGMENT,
     DRAIN,
     E_KERNEL,
     E_MOVE,
@@ -163,6 +164,14 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         h.state = ENDED
         return 0
 
+    if c.due:
+        if queues.idle(isl):
+            residency.defragment(isl, pol, h)
+        else:
+            c.drain = 1
+            h.state = DRAIN
+            return 0
+
     # Which units does this step need on the device, and why?
     i = prog.instructions[h.pc - h.prefetching]
     first, count, why = 0, 0, DEMANDED
@@ -207,7 +216,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             reason = residency.bring_in(isl, pol, h, u, i.stream, why)
             if reason:
                 if why != PREFETCH:
-                    return reason
+                    return 0 if reason == DEFRAGMENT else reason
                 c.failing = 0  # what does not fit is not prefetched
                 break
             if why == DEMANDED and c.propose:

@@ -14,6 +14,7 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     RELEASE     -         memory      address    bytes                ... and gives it back
     DROP        unit      memory      address    block size           a valid copy is given up without moving (clean or dead)
     OOM         unit      memory      largest    requested size       no room, nothing left to evict
+    MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
     START, END  activity  queue       -          -                    a kernel or copy runs
 
 Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Activities are numbered from 0 in the order of
@@ -24,8 +25,10 @@ from __future__ import annotations
 
 import numpy as np
 
-CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END = range(1, 13)
-KINDS = ("", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end")
+CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE = range(1, 14)
+KINDS = (
+    "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
+)  # fmt: skip
 
 LOG = np.dtype(
     [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)],

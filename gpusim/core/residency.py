@@ -9,22 +9,25 @@ import math
 from typing import Any
 
 from gpusim.core import log, queues
-from gpusim.core.jit import kernel, verb
+from gpusim.core.jit import kernel, outlined, verb
 from gpusim.core.state import (
     ASK,
     ASKED,
     BAD_ANSWER,
     COPY,
+    DEFRAGMENT,
     HOST_OUT_OF_MEMORY,
     N_EVICT,
     N_FREE,
     N_INSERT,
     N_TOUCH,
+    NO_DEFRAG,
     NO_EVICTION,
     OUT_OF_MEMORY,
     RECENTLY_FREED,
     SCORE,
     SCORE_NOW,
+    SLIDE,
     Island,
     Policies,
 )
@@ -34,7 +37,9 @@ from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, 
 as_alloc, as_free, as_largest = verb(contract.ALLOC), verb(contract.FREE), verb(contract.LARGEST)
 as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), verb(contract.REMOVE)
 as_victim, as_score = verb(contract.VICTIM), verb(contract.SCORE)
+as_compact, as_remap, as_due = verb(contract.COMPACT), verb(contract.REMAP), verb(contract.DUE)
 V_ALLOC, V_FREE, V_LARGEST, V_INSERT, V_TOUCH, V_REMOVE, V_VICTIM, V_SCORE, V_PROPOSE, V_NOTE = range(10)
+V_COMPACT, V_REMAP, V_DUE = range(10, 13)
 
 # Why a unit comes to the device.
 CREATED, DEMANDED, PREFETCH = range(3)
@@ -230,6 +235,40 @@ def external(isl: Island, pol: Policies) -> float:
     return max(0.0, 1.0 - largest / free)
 
 
+@outlined
+def is_due(isl: Island, pol: Policies, when: int, size: int) -> bool:
+    """The defrag policy wants the memory rearranged; at most once in an instruction."""
+    c = isl.control[0]
+    held, rounded = pol.place[HELD], pol.place[ROUNDED]
+    free = pol.place[CAPACITY] - rounded if when == contract.REFUSED else held - rounded
+    if c.defragged == c.instructions + 1 or (when == contract.REFUSED and free < size):
+        return False
+    largest = as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
+    due = as_due(pol.verbs[V_DUE, 0], pol.verbs[V_DUE, 1])
+    return due(pol.defrag, when, c.allocs, held, free, largest, size) != 0
+
+
+@outlined
+def defragment(isl: Island, pol: Policies, h: Any) -> None:
+    """Rearrange the memory while the device is idle.  The host pays for the copies, or for the device calls."""
+    c, n = isl.control[0], isl.counts[0]
+    c.due, c.defragged = 0, c.instructions + 1
+    n.defrags += 1
+    if c.defrag == SLIDE:
+        spent = 0.0
+        for i in range(as_compact(pol.verbs[V_COMPACT, 0], pol.verbs[V_COMPACT, 1])(pol.place, pol.moved)):
+            u, addr, block = pol.moved[4 * i], pol.moved[4 * i + 2], pol.moved[4 * i + 3]
+            isl.units[u].addr = addr
+            n.moved_bytes += block
+            spent += c.submit_ns + c.move_per_byte * block
+            queues.record(isl, pol, log.MOVE, u, 0, addr, block)
+        c.owed += int(spent)
+    else:
+        as_remap(pol.verbs[V_REMAP, 0], pol.verbs[V_REMAP, 1])(pol.place)
+        pay_device_calls(isl, pol, h)
+    queues.settle(isl, h)
+
+
 @kernel
 def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evict: bool) -> int:
     """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
@@ -247,6 +286,9 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
             c.failing = 1
             if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
                 n.failures += 1  # enough bytes are free, but not in one piece
+            if c.defrag != NO_DEFRAG and is_due(isl, pol, contract.REFUSED, unit.size):
+                c.due = 1
+                return DEFRAGMENT
         v = choose(isl, pol, u) if may_evict else -1
         if v < 0:
             c.request, c.request_bytes = u, unit.size
@@ -259,6 +301,7 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
             c.request, c.request_bytes = v, isl.units[v].size
             return reason
     c.failing = 0
+    c.allocs += 1
     unit.addr, unit.block, unit.stream = addr, pol.place[BLOCK], stream
     inherit_waits(isl, u)
     isl.flags[WHERE, u] = DEVICE
@@ -271,6 +314,8 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
     unit.arrived = c.program
     queues.record(isl, pol, log.PLACE, u, 0, addr, unit.block)
     update_peaks(isl, pol)
+    if c.defrag != NO_DEFRAG and is_due(isl, pol, contract.PLACED, unit.size):
+        c.due = 1
     return 0
 
 

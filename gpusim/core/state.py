@@ -28,8 +28,8 @@ def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
     return np.dtype(fields, align=True)
 
 
-# Why `run_until` came back.
-REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER = range(9)
+# Why `run_until` came back; DEFRAGMENT stays inside: a step is repeated when the memory has been rearranged.
+REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, DEFRAGMENT = range(10)
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
@@ -83,6 +83,7 @@ CONTROL = record(
      ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
      ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
      ("asks", i8),
+     ("defrag", i8), ("due", i8), ("defragged", i8), ("allocs", i8), ("move_per_byte", f8),
      ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
      ("asked_time", f8), ("request", i8), ("request_bytes", i8),
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
@@ -99,7 +100,8 @@ COUNTS = record(
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
      ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8),
-     ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("host_peak", i8),
+     ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
+     ("host_peak", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
 
@@ -107,6 +109,9 @@ SAMPLE = record([("time", i8), ("op", i8), ("allocated", i8), ("reserved", i8), 
 FREED = record([("start", i8), ("end", i8)])
 NOTE = record([("kind", i8), ("unit", i8), ("size", i8)])
 N_INSERT, N_TOUCH, N_EVICT, N_FREE = range(4)
+
+# How the allocator is defragmented: see policies.defragment.
+NO_DEFRAG, SLIDE, REMAP = range(3)
 
 # How an evict policy is asked: see policies.registry.
 NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
@@ -163,6 +168,8 @@ class Policies(NamedTuple):
     log: Any        # LOG[...]
     samples: Any    # SAMPLE[...]
     notes: Any      # NOTE[...] events for policies in plain Python
+    defrag: Any     # float64 parameters of the defrag policy
+    moved: Any      # int64[4 * most units alive at once] what a compaction moved
     verbs: Any      # int64[len(Verbs), 2] addresses of the compiled verbs, see jit.address
 
 
@@ -182,7 +189,8 @@ PROGRAM = typeof(
 POLICIES = typeof(
     Policies(
         np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8),
-        table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros((1, 2), i8),
+        table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros(1), np.zeros(1, i8),
+        np.zeros((1, 2), i8),
     )
 )  # fmt: skip
 
@@ -200,9 +208,13 @@ class Verbs(NamedTuple):
     score: Any
     propose: Any
     note: Any
+    compact: Any
+    remap: Any
+    due: Any
 
 
 VERB_SIGNATURES = Verbs(
     contract.ALLOC, contract.FREE, contract.LARGEST, contract.INSERT, contract.TOUCH, contract.REMOVE,
-    contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE,
+    contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE, contract.COMPACT, contract.REMAP,
+    contract.DUE,
 )  # fmt: skip

@@ -19,7 +19,10 @@ OUTCOMES = {state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_O
 def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
     """The result of a run that has stopped for good."""
     trace, machine = simulation.work.trace, simulation.machine
-    policies = (("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch))
+    policies = (
+        ("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch),
+        ("defrag", simulation.defrag),
+    )  # fmt: skip
     spec: dict[str, Any] = {
         "trace": trace.name,
         "trace_hash": trace.content_hash,
@@ -68,7 +71,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         **stalls,
         **{name: int(n[name]) for name in (
             "h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs", "clean_drops", "prefetches", "prefetch_hits", "prefetch_late",
-            "prefetch_wasted", "device_allocs", "device_frees",
+            "prefetch_wasted", "device_allocs", "device_frees", "defrags", "moved_bytes",
         )},
         "h2d_busy_share": int(n["h2d_bytes"]) / (m.h2d * makespan) if makespan else 0.0,
         "d2h_busy_share": int(n["d2h_bytes"]) / (m.d2h * makespan) if makespan else 0.0,

@@ -34,12 +34,13 @@ class Simulation:
     """One run in progress: the island, its program and its policies, and what has been collected from it."""
 
     def __init__(
-        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, seed: int, record: bool
+        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
+        record: bool,
     ) -> None:
         self.work, self.machine = work, machine
-        self.place, self.evict, self.prefetch = place, evict, prefetch
+        self.place, self.evict, self.prefetch, self.defrag = place, evict, prefetch, defrag
         try:
-            built = tables.build(work, machine, place, evict, prefetch, seed, record)
+            built = tables.build(work, machine, place, evict, prefetch, defrag, seed, record)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -145,6 +146,7 @@ def simulate(
     place: Any = "pytorch",
     evict: Any = "lru",
     prefetch: Any = "none",
+    defrag: Any = "none",
     capacity_bytes: int | None = None,
     durations: Any = None,
     seed: int = 0,
@@ -155,7 +157,7 @@ def simulate(
 ) -> Result:
     """Replay a trace on a machine under three policies.
 
-    place, evict, prefetch  "name", "name(parameter=value)" or what `policy` decorated
+    place, evict, prefetch, defrag  "name", "name(parameter=value)" or what `policy` decorated
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
     log                     keep the event log, which `gpusim check` recomputes everything from
@@ -167,9 +169,9 @@ def simulate(
     """
     for file in use:
         registry.load_user_file(file)
-    policies = {
-        kind: registry.get(kind, spec) for kind, spec in (("place", place), ("evict", evict), ("prefetch", prefetch))
-    }
+    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag}
+    policies = {kind: registry.get(kind, spec) for kind, spec in named.items()}
+    policies["defrag"].check(policies["place"])
     if work is None:
         if durations is None:
             from gpusim.hardware.roofline import durations as roofline

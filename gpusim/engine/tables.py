@@ -13,8 +13,9 @@ from gpusim.core.state import CONTROL, COUNTS, HOST, INSTRUCTION, NEVER, Island,
 from gpusim.core.tables import table
 from gpusim.hardware.profile import Profile
 from gpusim.policies import contract
-from gpusim.policies.forms import EvictPolicy, PlacePolicy, PrefetchPolicy
+from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy
 from gpusim.trace import trace as tr
+from gpusim.trace.iterations import iterations
 from gpusim.trace.workload import Workload
 
 SAMPLES = 4096          # rows of the memory timeline, at most
@@ -25,6 +26,7 @@ FORMS = {
     "none": state.NO_EVICTION, "ordered": state.ORDERED, "score": state.SCORE, "score_now": state.SCORE_NOW,
     "ask": state.ASKED,
 }  # fmt: skip
+FORMS_OF_DEFRAG = {"none": state.NO_DEFRAG, "slide": state.SLIDE, "remap": state.REMAP}
 EVENTS = {
     tr.ALLOC: state.I_ALLOC, tr.FREE: state.I_FREE, tr.OP: state.I_OP, tr.SYNC: state.I_SYNC, tr.RECORD: state.I_RECORD,
     tr.WAIT: state.I_WAIT,
@@ -55,6 +57,7 @@ class Machine:
     malloc_per_byte: float
     free: int
     free_per_byte: float
+    move_per_byte: float  # ns: a copy within the device's memory, which reads and writes each byte
 
 
 def machine(profile: Profile, capacity: int | None) -> Machine:
@@ -81,6 +84,7 @@ def machine(profile: Profile, capacity: int | None) -> Machine:
         malloc_per_byte=p.allocation.malloc_per_gib.value / gib,
         free=round(p.allocation.free.value),
         free_per_byte=p.allocation.free_per_gib.value / gib,
+        move_per_byte=2e9 / p.memory.copy.value,
     )
 
 
@@ -89,7 +93,8 @@ def power_of_two(n: int) -> int:
 
 
 def build(
-    work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, seed: int, log: bool
+    work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy,
+    seed: int, log: bool,
 ) -> tuple[Island, Program, Policies]:
     """All tables of one run; the program holds its first chunk of instructions."""
     trace = work.trace
@@ -128,6 +133,7 @@ def build(
     c["malloc_ns"], c["malloc_per_byte"], c["free_ns"], c["free_per_byte"] = (
         m.malloc, m.malloc_per_byte, m.free, m.free_per_byte,
     )  # fmt: skip
+    c["defrag"], c["move_per_byte"] = FORMS_OF_DEFRAG[defrag.form], m.move_per_byte
     c["host_capacity"] = m.host_capacity
     c["log_on"], c["log_room"] = log, LOG_ROOM
     c["bucket"] = max(1, -(-len(trace.kind) // SAMPLES))
@@ -151,10 +157,10 @@ def build(
     )  # fmt: skip
     restart(island, program, len(trace.kind))
 
-    margin = 4 * (units if log or evict.form == "ask" else 0) + 64
+    margin = 5 * (units if log or evict.form == "ask" else 0) + 64
     evict_table, keys = evict.state(max(1, units), m.capacity, evict.params, seed)
     policies = Policies(
-        place.state(m.capacity, max(1, units), work.max_live + 1, place.params),
+        place.table(m.capacity, max(1, units), work.max_live + 1, lambda: requests(trace)),
         evict_table,
         keys,
         evict.params if len(evict.params) else np.zeros(1),
@@ -163,18 +169,30 @@ def build(
         table((LOG_ROOM + margin) if log else 1, LOG),
         table(SAMPLES + 1, state.SAMPLE),
         table((LOG_ROOM + margin) if evict.form == "ask" else 1, state.NOTE),
-        verbs(place, evict, prefetch),
+        defrag.params if len(defrag.params) else np.zeros(1),
+        np.zeros(4 * (work.max_live + 2) if defrag.form == "slide" else 1, np.int64),
+        verbs(place, evict, prefetch, defrag),
     )
     return island, program, policies
 
 
-def verbs(place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy) -> Any:
-    """int64[verbs, 2]: where the island finds the compiled verbs."""
+def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
+    """What a place policy is shown that plans ahead: kind (1 alloc, 0 free), unit, bytes and iteration of each request."""
+    at = np.flatnonzero((trace.kind == tr.ALLOC) | (trace.kind == tr.FREE))
+    unit = trace.arg[at]
+    return (trace.kind[at] == tr.ALLOC).astype(np.int64), unit, trace.size[unit], iterations(trace)[at]
+
+
+def verbs(place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy) -> Any:
+    """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
+    does = {"slide": (place.compact, None), "remap": (None, place.remap), "none": (None, None)}[defrag.form]
     functions = (
         place.alloc, place.free, place.largest, evict.insert, evict.touch, evict.remove, evict.victim, evict.score,
-        prefetch.propose, prefetch.note,
+        prefetch.propose, prefetch.note, *does, None if defrag.form == "none" else defrag.due,
     )  # fmt: skip
-    return np.array([jit.address(f, s) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64)
+    return np.array(
+        [jit.address(f, s) if f else (0, 0) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64
+    )
 
 
 def chunk(work: Workload, start: int) -> Any:

@@ -47,6 +47,7 @@ def result(task: Task) -> Result:
         place=spec.place,
         evict=spec.evict,
         prefetch=spec.prefetch,
+        defrag=spec.defrag,
         capacity_bytes=_capacity(task, program.work),
         seed=spec.seed,
         log=task.log,
@@ -62,6 +63,7 @@ def result(task: Task) -> Result:
         "place": str(spec.place),
         "evict": str(spec.evict),
         "prefetch": str(spec.prefetch),
+        "defrag": str(spec.defrag),
         "seed": spec.seed,
     }
     metrics = {**done.metrics, **program.basis}

@@ -15,7 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.config.experiment import Capacity, PolicySpec, RunSpec, expand
+from gpusim.config.experiment import KINDS, Capacity, PolicySpec, RunSpec, expand
 from gpusim.config.load import Loaded
 from gpusim.experiment.key import code_hash, file_hash, run_key
 from gpusim.policies import registry
@@ -85,10 +85,14 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     oracle: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
         for run in grid:
-            free = replace(run.spec, memory=Capacity(), host_memory=Capacity(), evict=NONE, prefetch=NONE, log=False)
+            free = replace(
+                run.spec, memory=Capacity(), host_memory=Capacity(), evict=NONE, prefetch=NONE, defrag=NONE, log=False
+            )  # fmt: skip
             no_limit[run.key] = tuple(task(replace(free, place=place), unlimited=True) for place in e.policies.place)
             oracle[run.key] = (task(replace(run.spec, evict=BELADY, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values()) for t in tasks}
+    for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
+        registry.get("defrag", defrag).check(registry.get("place", place))
     made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
     for trace in dict.fromkeys(task.trace for task in made.waiting()):
         read_trace(trace)  # a mistake in it is told once, before anything runs, and not by every run
@@ -124,7 +128,8 @@ def _done(task: Task) -> bool:
 def _user_code(spec: RunSpec) -> dict[str, str]:
     """Hashes of the files that hold the run's policies, for those that are not built in."""
     found = {}
-    for kind, policy in (("place", spec.place), ("evict", spec.evict), ("prefetch", spec.prefetch)):
+    for kind in KINDS:
+        policy = getattr(spec, kind)
         entry = registry.find(kind, policy.name)
         if not entry.builtin:
             found[f"{kind} {policy.name}"] = _hash_once(entry.where.rpartition(":")[0])

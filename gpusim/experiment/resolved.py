@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from gpusim.config.experiment import Experiment
+from gpusim.config.experiment import KINDS, Experiment
 
 
 def resolved(e: Experiment) -> str:
@@ -18,7 +18,7 @@ def resolved(e: Experiment) -> str:
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
         "use": list(e.use),
-        "policies": {kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in ("place", "evict", "prefetch")},
+        "policies": {kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in KINDS},
         "seed": list(e.seed),
         "options": {"log": e.options.log},
         "bounds": e.bounds,

@@ -64,7 +64,7 @@ def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, l
     Requests that are refused are counted, and the program goes on without them.
     log  keep the event log: about three records of 48 bytes per request
     """
-    S = policy.state(capacity, program.units, program.max_live, policy.params)
+    S = policy.table(capacity, program.units, program.max_live, program.columns)
     room = LOG_ROOM + int(S[MAX_CALLS]) + 4
     placed, counts = table(max(program.units, 1), core.PLACED), table(1, core.COUNTS)
     placed["addr"], counts["refused_at"] = -1, -1

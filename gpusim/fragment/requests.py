@@ -10,6 +10,8 @@ import numpy as np
 
 from gpusim.core.requests import R_ALLOC, R_FREE, REQUEST
 from gpusim.core.tables import table
+from gpusim.errors import PolicyError
+from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, Trace
 
 NONE = np.zeros(0, np.int64)
@@ -26,6 +28,7 @@ class Requests:
 
     Of a recorded program, empty otherwise:
     event     (total,) index of the trace's event behind each request
+    iteration (total,) the iteration of the program that it belongs to, -1: none
     size      (units,) bytes of each unit: the trace's tensors, then one for each request that failed in the recording
     site      (units,) where each unit comes from, as an index of sites
     """
@@ -36,6 +39,7 @@ class Requests:
     units: int
     max_live: int
     event: I64 = field(default_factory=NONE.copy)
+    iteration: I64 = field(default_factory=NONE.copy)
     size: I64 = field(default_factory=NONE.copy)
     site: I64 = field(default_factory=NONE.copy)
     sites: tuple[str, ...] = ()
@@ -44,6 +48,13 @@ class Requests:
     def rows(self) -> Any:
         """All requests at once."""
         return np.concatenate(list(self.pieces()))
+
+    def columns(self) -> tuple[Any, Any, Any, Any]:
+        """What a place policy is shown that plans ahead: kind (1 alloc, 0 free), unit, bytes and iteration of each."""
+        if not len(self.iteration):
+            raise PolicyError(f"'{self.name}' is no recorded program, so that nothing can be planned for it ahead")
+        rows = self.rows()
+        return (rows["kind"] == R_ALLOC).astype(np.int64), rows["unit"].copy(), rows["size"].copy(), self.iteration
 
 
 def of_trace(trace: Trace) -> Requests:
@@ -66,6 +77,7 @@ def of_trace(trace: Trace) -> Requests:
     live = np.cumsum(np.where(rows["kind"] == R_ALLOC, 1, -1))
     site = np.concatenate([trace.category.astype(np.int64), np.full(len(failed), len(trace.categories))])
     return Requests(
-        trace.name, lambda: iter([rows]), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64), size, site,
+        trace.name, lambda: iter([rows]), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
+        iterations(trace)[event], size, site,
         (*trace.categories, "request that failed"), trace.meta.get("stacks") or {},
     )  # fmt: skip

@@ -40,6 +40,11 @@ def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: cached(function, stamp(function.__code__.co_filename), signature)
 
 
+def seldom(function: Callable[..., Any]) -> Any:
+    """Decorate a verb that few runs use: compiled when one of them asks for its address."""
+    return cached(function, stamp(function.__code__.co_filename))
+
+
 def helper(function: Callable[..., Any]) -> Any:
     """Decorate what verbs call: compiled as part of its caller, wherever that is.
 

@@ -33,6 +33,24 @@ Place (allocators)
     command(S, code, a, b)               what only this allocator knows (a private pool, a setting changed while it runs);
                                          the codes stand in the policy's file
 
+    A built-in that plans ahead has one plain Python function more, called once before `state`, which gets its answer as the
+    last argument (an empty table when there is no program to show):
+    prepare(kind, unit, size, iteration, params)
+                                         int64 columns of all requests in order: 1 for an alloc and 0 for a free, the unit,
+                                         its bytes, the iteration that the request belongs to (-1: none); returns int64[...]
+
+    Two verbs are for those that can be defragmented:
+    compact(S, moved)                    slides the live blocks together, to the lowest addresses; writes (unit, old address,
+                                         new address, bytes) of each that moved, lowest first; returns how many
+    remap(S)                             gives back whole pages inside of holes, so that as many can be taken in one piece;
+                                         returns their bytes
+
+Defrag
+    due(P, when, allocs, held, free, largest, size)
+                                         1 when the allocator shall be defragmented now.  P: the policy's parameters; when:
+                                         REFUSED (an alloc of `size` was, although `free` bytes are; nothing has been evicted
+                                         for it yet) or PLACED (one has just succeeded; free and largest are of what is held)
+
 Prefetch
     propose(S, k, acc_start, acc_unit, where, out)
                                          called when kernel k has been issued: writes units to bring in to out[0:n], most
@@ -62,12 +80,18 @@ RELEASE = types.int64(S, types.int64)
 LARGEST = types.int64(S)
 USE = types.int64(S, types.int64, types.int64)
 COMMAND = types.int64(S, types.int64, types.int64, types.int64)
+COMPACT = types.int64(S, S)
+REMAP = types.int64(S)
+DUE = types.int64(X, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
 PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
 NOTE = types.int64(S, types.int64, types.int64, types.int64)
 SCORE = types.float64(X, X)
 
 # Where a unit's bytes are, as prefetch policies see it.
 ABSENT, HOST, DEVICE, ARRIVING = 0, 1, 2, 3
+
+# When a defrag policy is asked.
+REFUSED, PLACED = 0, 1
 
 # Facts a score may name, in the order of the facts vector.  Times are nanoseconds of *program time*: the clock of the same
 # run without any stall, so that decisions do not depend on the machine's noise and the future is known exactly.

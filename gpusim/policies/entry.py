@@ -28,7 +28,7 @@ from typing import Any
 from gpusim.errors import PolicyError
 from gpusim.policies import facts
 
-KINDS = ("place", "evict", "prefetch", "plan")
+KINDS = ("place", "evict", "prefetch", "defrag", "plan")
 Number = int | float
 Value = Number | str
 

@@ -21,10 +21,11 @@ VERBS: dict[str, dict[str, Any]] = {
     "evict": {"insert": contract.INSERT, "touch": contract.TOUCH, "remove": contract.REMOVE, "victim": contract.VICTIM},
     "place": {"alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST},
     "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
+    "defrag": {"due": contract.DUE},
 }
 OPTIONAL_VERBS: dict[str, dict[str, Any]] = {
     "evict": {"replay": contract.REPLAY},
-    "place": {"use": contract.USE, "command": contract.COMMAND},
+    "place": {"use": contract.USE, "command": contract.COMMAND, "compact": contract.COMPACT, "remap": contract.REMAP},
 }
 
 
@@ -101,7 +102,15 @@ class PlacePolicy(Policy):
     largest: Any
     use: Any = None      # None: the allocator does not hear of other streams
     command: Any = None  # None: it has no commands
+    compact: Any = None  # None: its blocks cannot be moved
+    remap: Any = None    # None: its pages cannot be mapped elsewhere
     module: Any = field(default=None, repr=False)
+
+    def table(self, capacity: int, n_units: int, max_live: int, program: Callable[[], tuple[Any, ...]]) -> Any:
+        """Its empty table.  A policy that prepares is shown the program before: the columns of contract's `prepare`."""
+        prepare = getattr(self.module, "prepare", None)
+        ahead = () if prepare is None else (prepare(*program(), self.params),)
+        return self.state(capacity, n_units, max_live, self.params, *ahead)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +118,22 @@ class PrefetchPolicy(Policy):
     propose: Any
     note: Any
     module: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class DefragPolicy(Policy):
+    """form: "none"; "slide": blocks are moved together; "remap": pages of holes are mapped elsewhere."""
+
+    due: Any
+    form: str
+    module: Any = field(default=None, repr=False)
+
+    def check(self, place: PlacePolicy) -> None:
+        """PolicyError when the allocator does not offer what this policy asks for."""
+        wanted = {"slide": "compact", "remap": "remap"}.get(self.form)
+        if wanted and getattr(place, wanted) is None:
+            able = "first_fit, next_fit, best_fit, worst_fit and tlsf can"
+            raise PolicyError(f"place policy '{place.name}' cannot be defragmented by '{self.name}'", hint=able)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +166,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return PlacePolicy(**common, **verbs)
     if entry.kind == "prefetch":
         return PrefetchPolicy(**common, **verbs)
+    if entry.kind == "defrag":
+        return DefragPolicy(**common, **verbs, form=getattr(target, "FORM", "slide"))
     form = getattr(target, "FORM", "ordered")
     return EvictPolicy(**common, **verbs, form=form, touches=getattr(target, "TOUCHES", True))
 
@@ -180,11 +207,12 @@ def _has_self(cls: Any) -> bool:
 def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
     """The contract's functions of a module or class; those of a user's class are compiled here."""
     wanted = VERBS[entry.kind]
-    missing = [name for name in ("state", *wanted) if not hasattr(target, name)]
+    needed = [*wanted] if entry.kind == "defrag" else ["state", *wanted]
+    missing = [name for name in needed if not hasattr(target, name)]
     if missing:
         raise PolicyError(
             f"{entry.kind} policy '{entry.name}' has no '{missing[0]}'", entry.where,
-            "it needs state, " + ", ".join(wanted),
+            "it needs " + ", ".join(needed),
         )  # fmt: skip
     wanted = wanted | {k: v for k, v in OPTIONAL_VERBS.get(entry.kind, {}).items() if hasattr(target, k)}
     verbs = {name: getattr(target, name) for name in wanted}
@@ -194,5 +222,5 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
         from gpusim.policies.guard import guarded
 
         return guarded(target.state, verbs)
-    return {"state": target.state, **verbs}
+    return {"state": getattr(target, "state", None), **verbs}
 

@@ -52,7 +52,8 @@ RESULT, TIMELINE, EVENT_LOG = "result.json", "timeline.npz", "log.npz"
 # What a run is, with the header of its column; every summary has these, in this order.
 AXES = {
     "trace": "trace", "profile": "profile", "memory": "memory [B]", "memory_share": "memory share [1]",
-    "host_memory": "host memory [B]", "place": "place", "evict": "evict", "prefetch": "prefetch", "seed": "seed",
+    "host_memory": "host memory [B]", "place": "place", "evict": "evict", "prefetch": "prefetch",
+    "defrag": "defrag", "seed": "seed",
 }  # fmt: skip
 # What follows from those, or only the referee needs.
 _DERIVED = ("trace_hash", "capacity", "host_capacity", "footprint")

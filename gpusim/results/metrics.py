@@ -111,6 +111,8 @@ METRICS: dict[str, Metric] = {
         ("host_peak_bytes", "B", LOWER, "Host memory that held swapped-out tensors, at most at any moment."),
         ("device_allocs", "", LOWER, "Calls that took memory from the device."),
         ("device_frees", "", LOWER, "Calls that gave memory back to the device."),
+        ("defrags", "", NEITHER, "Times that the defrag policy had the memory rearranged."),
+        ("moved_bytes", "B", LOWER, "Bytes copied within the device's memory to slide blocks together."),
         ("ooms", "", LOWER, "Requests for which there was no room, with nothing left to evict."),
     ),
     **_declare(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.core.log import CREATE, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.core.log import CREATE, MOVE, PLACE, RELEASE, RESERVE, UNPLACE
 
 I64 = npt.NDArray[np.int64]
 DEVICE = 0  # the log's number of the device's memory
@@ -38,6 +38,7 @@ class Boxes:
 
 def blocks(log: npt.NDArray[Any], end: int) -> Boxes:
     """Lifetimes of all device blocks: from each PLACE to the UNPLACE at the same address, or to `end` ns."""
+    log = settled(log)
     rows = np.flatnonzero(((log["kind"] == PLACE) | (log["kind"] == UNPLACE)) & (log["b"] == DEVICE))
     # At one address blocks follow each other: in log order within an address, an UNPLACE closes the PLACE before it.
     rows = rows[np.argsort(log["addr"][rows], kind="stable")]
@@ -48,6 +49,24 @@ def blocks(log: npt.NDArray[Any], end: int) -> Boxes:
     stop = np.where(closed, log["t"][rows[following]] if len(rows) else 0, end) if len(place) else np.zeros(0, np.int64)
     of = rows[place]
     return Boxes(log["t"][of], stop.astype(np.int64), log["addr"][of], log["bytes"][of], log["a"][of])
+
+
+def settled(log: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The log with every MOVE as an UNPLACE and a PLACE."""
+    moves = np.flatnonzero(log["kind"] == MOVE)
+    if not len(moves):
+        return log
+    # What was at the unit's latest PLACE or MOVE before this one: in log order within a unit, the row before.
+    rows = np.flatnonzero(((log["kind"] == PLACE) | (log["kind"] == MOVE)) & (log["b"] == DEVICE))
+    rows = rows[np.argsort(log["a"][rows], kind="stable")]
+    before = np.zeros(len(log), np.int64)
+    before[rows[1:]] = rows[:-1]
+    leaving = log[moves].copy()
+    leaving["kind"], leaving["addr"] = UNPLACE, log["addr"][before[moves]]
+    coming = log.copy()
+    coming["kind"][moves] = PLACE
+    found: npt.NDArray[Any] = np.insert(coming, moves, leaving)
+    return found
 
 
 def segments(log: npt.NDArray[Any], end: int) -> Boxes:

@@ -12,6 +12,7 @@ import numpy as np
 
 from gpusim.core import log as logs
 from gpusim.fragment.heap import History
+from gpusim.show.heap import settled
 from gpusim.trace.trace import ALLOC, Trace
 
 MOST_SMALL = 2 << 20  # bytes of a segment of PyTorch's small pool
@@ -28,6 +29,7 @@ def snapshot(log: Any, trace: Trace, *, title: str, microseconds: bool = True) -
     """
     requested, frames, stream = trace.size, _frames(trace), _streams(trace)
     # A request of no bytes has no block, and PyTorch records none.
+    log = settled(log)
     device = log[(log["b"] == DEVICE) & np.isin(log["kind"], list(_ACTIONS)) & (log["bytes"] > 0)]
     events: list[dict[str, Any]] = []
     for t, kind, unit, addr, size in zip(*(device[c].tolist() for c in ("t", "kind", "a", "addr", "bytes")), strict=True):

@@ -12,7 +12,7 @@ from gpusim.results.metrics import METRICS
 from gpusim.results.result import HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
-POLICIES = ("place", "evict", "prefetch", "plan")
+POLICIES = ("place", "evict", "prefetch", "defrag", "plan")
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash", "oracle",
@@ -128,8 +128,8 @@ def place_name(result: Result, keys: Sequence[str]) -> str:
 def kind_of(keys: Sequence[str]) -> str:
     """What the values of these keys are, in words: "eviction policy and prefetch policy"."""
     words = {
-        "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "plan": "plan",
-        "profile": "machine", "trace": "program",
+        "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "defrag": "defragmentation policy",
+        "plan": "plan", "profile": "machine", "trace": "program",
     }  # fmt: skip
     return join([words.get(key, key) for key in keys]) or "eviction policy"
 

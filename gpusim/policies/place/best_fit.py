@@ -10,8 +10,8 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies import arena, sized
-from gpusim.policies.compiled import F64, I64, verb
+from gpusim.policies import arena, defragment, sized
+from gpusim.policies.compiled import F64, I64, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
 PARAMS = {"align": 512, "min_rest": 512}
@@ -51,3 +51,13 @@ def release(S: I64, bytes: int) -> int:
 @verb(LARGEST)
 def largest(S: I64) -> int:
     return max(sized.largest(S), arena.slack(S))
+
+
+@seldom
+def compact(S: I64, moved: I64) -> int:
+    return defragment.slide(S, moved, sized.drop)
+
+
+@seldom
+def remap(S: I64) -> int:
+    return defragment.unmap(S, sized.add, sized.drop)

@@ -10,10 +10,10 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5, exercise 6 (the rov
 
 from __future__ import annotations
 
-from gpusim.policies import arena, fits
+from gpusim.policies import arena, defragment, fits
 from gpusim.policies.arena import ROVER, SIZE, TAIL
 from gpusim.policies.bins import ADDR, NEXT, PREV
-from gpusim.policies.compiled import F64, I64, helper, verb
+from gpusim.policies.compiled import F64, I64, helper, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
 PARAMS = {"align": 512, "min_rest": 512}
@@ -72,3 +72,14 @@ def release(S: I64, bytes: int) -> int:
 @verb(LARGEST)
 def largest(S: I64) -> int:
     return max(fits.largest(S), arena.slack(S))
+
+
+@seldom
+def compact(S: I64, moved: I64) -> int:
+    S[ROVER] = 0
+    return defragment.slide(S, moved, fits.drop)
+
+
+@seldom
+def remap(S: I64) -> int:
+    return defragment.unmap(S, fits.add, fits.drop)

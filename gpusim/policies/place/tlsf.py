@@ -13,10 +13,10 @@ Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory a
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits
+from gpusim.policies import arena, bins, bits, defragment
 from gpusim.policies.arena import ALIGN, INDEX, SIZE
 from gpusim.policies.bins import LEFT, RIGHT, ROOTS
-from gpusim.policies.compiled import F64, I64, helper, verb
+from gpusim.policies.compiled import F64, I64, helper, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
 PARAMS = {"align": 512, "min_rest": 512}
@@ -111,3 +111,13 @@ def largest(S: I64) -> int:
     if end > 0:
         found = max(found, min(end, bins.floor_of(bins.bin_of(arena.room(S)))))
     return found // S[ALIGN] * S[ALIGN]
+
+
+@seldom
+def compact(S: I64, moved: I64) -> int:
+    return defragment.slide(S, moved, drop)
+
+
+@seldom
+def remap(S: I64) -> int:
+    return defragment.unmap(S, add, drop)

@@ -10,8 +10,8 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies import arena, fits
-from gpusim.policies.compiled import F64, I64, verb
+from gpusim.policies import arena, defragment, fits
+from gpusim.policies.compiled import F64, I64, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
 PARAMS = {"align": 512, "min_rest": 512}
@@ -54,3 +54,13 @@ def release(S: I64, bytes: int) -> int:
 @verb(LARGEST)
 def largest(S: I64) -> int:
     return max(fits.largest(S), arena.slack(S))
+
+
+@seldom
+def compact(S: I64, moved: I64) -> int:
+    return defragment.slide(S, moved, fits.drop)
+
+
+@seldom
+def remap(S: I64) -> int:
+    return defragment.unmap(S, fits.add, fits.drop)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
+from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
 from gpusim.results.referee.report import Findings
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, RECORD, SYNC, WAIT, Trace
 
@@ -22,8 +22,8 @@ MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, a
 IN, OUT = -1, -2  # the queues of copies, as START and END show them
 TO_DEVICE, TO_HOST = 1 << 8 | 0, 0 << 8 | 1  # `b` of a COPY
 
-_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM)
-_IN_MEMORY = (PLACE, UNPLACE, DROP, OOM)
+_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE)
+_IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def well_formed(log: npt.NDArray[Any], trace: Trace, found: Findings) -> bool:
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    _first(found, (kind < CREATE) | (kind > END), lambda i: f"there is no record kind {kind[i]}", "1 to 12")
+    _first(found, (kind < CREATE) | (kind > MOVE), lambda i: f"there is no record kind {kind[i]}", f"1 to {MOVE}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
     _first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
     for kinds, column, many, thing in (

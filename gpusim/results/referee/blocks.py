@@ -75,15 +75,7 @@ def _place_on_device(w: World, i: int, u: int, at: int, n: int) -> None:
     if w.placed[u] == 0:
         w.placed[u] = 1
         w.holds[DEVICE, u] = w.version[u]  # data that the tensor came with stands in its first block
-    inside = at >= 0 and lowest(w.held, at, at + n) == 1
-    if not inside or (w.held.count[0] == 1 and at + n > w.capacity[DEVICE]):
-        say(w, i, c.UNRESERVED, at, n)
-    if at >= 0:
-        owner = highest(w.owner, at, at + n)
-        if owner >= 0:
-            say(w, i, c.OVERLAP, at, owner)
-        w.before[DEVICE, u] = highest(w.used, at, at + n)
-        paint(w.owner, at, at + n, u)
+    _take_addresses(w, i, u, at, n)
     ledger = w.ledger
     ledger[c.CREATED] += n
     ledger[c.A_NOW] += n
@@ -97,6 +89,29 @@ def _place_on_device(w: World, i: int, u: int, at: int, n: int) -> None:
         ledger[c.Q_AT_PEAK] = ledger[c.Q_NOW]
     if ledger[c.A_NOW] > w.capacity[DEVICE]:
         say(w, i, c.OVER_CAPACITY, DEVICE, ledger[c.A_NOW])
+
+
+@step
+def _take_addresses(w: World, i: int, u: int, at: int, n: int) -> None:
+    """Reserved and nobody's until now."""
+    inside = at >= 0 and lowest(w.held, at, at + n) == 1
+    if not inside or (w.held.count[0] == 1 and at + n > w.capacity[DEVICE]):
+        say(w, i, c.UNRESERVED, at, n)
+    if at >= 0:
+        owner = highest(w.owner, at, at + n)
+        if owner >= 0:
+            say(w, i, c.OVERLAP, at, owner)
+        w.before[DEVICE, u] = highest(w.used, at, at + n)
+        paint(w.owner, at, at + n, u)
+
+
+@step
+def _leave_addresses(w: World, u: int, at: int, n: int) -> None:
+    """Nobody's from now on; who comes next must wait for the last use."""
+    if at >= 0:
+        paint(w.owner, at, at + n, -1)
+        if w.touched[DEVICE, u] > 0:
+            paint(w.used, at, at + n, max(w.touched[DEVICE, u], w.before[DEVICE, u]))
 
 
 @step
@@ -117,10 +132,7 @@ def unplace(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
     if m == HOST:
         w.ledger[c.H_NOW] -= n
         return
-    if at >= 0:
-        paint(w.owner, at, at + n, -1)
-        if w.touched[DEVICE, u] > 0:
-            paint(w.used, at, at + n, max(w.touched[DEVICE, u], w.before[DEVICE, u]))
+    _leave_addresses(w, u, at, n)
     w.ledger[c.A_NOW] -= n
     w.ledger[c.Q_NOW] -= w.size[u]
     if w.reason[u] == 1:
@@ -131,6 +143,19 @@ def unplace(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
         w.left_at[u] = i
         w.left_bytes[u] = n
     w.reason[u] = 0
+
+
+@step
+def move(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
+    """The allocator moved a block, with what it holds."""
+    old = w.where[DEVICE, u]
+    if m != DEVICE or old < 0 or w.block[DEVICE, u] != n:
+        say(w, i, c.NO_SUCH_BLOCK, u, m)
+        return
+    _leave_addresses(w, u, old, n)
+    w.where[DEVICE, u] = at
+    _take_addresses(w, i, u, at, n)
+    w.ledger[c.MOVED] += n
 
 
 @step

@@ -9,12 +9,12 @@ LEDGER = (
     "allocated_now", "allocated_peak", "allocated_total", "requested_now", "requested_peak", "requested_total",
     "requested_at_peak", "reserved_now", "reserved_peak", "host_now", "host_peak",
     "reserves", "releases", "drops", "copies_in", "copies_out", "bytes_in", "bytes_out", "kernels", "ooms",
-    "created_bytes", "arrived_bytes", "freed_bytes", "dropped_bytes", "departed_bytes", "accesses", "blocks",
+    "moved_bytes", "created_bytes", "arrived_bytes", "freed_bytes", "dropped_bytes", "departed_bytes", "accesses", "blocks",
 )  # fmt: skip
 (
     A_NOW, A_PEAK, A_TOTAL, Q_NOW, Q_PEAK, Q_TOTAL, Q_AT_PEAK, R_NOW, R_PEAK, H_NOW, H_PEAK,
     RESERVES, RELEASES, DROPS, INS, OUTS, BYTES_IN, BYTES_OUT, KERNELS, OOMS,
-    CREATED, ARRIVED, FREED, DROPPED, DEPARTED, ACCESSES, BLOCKS,
+    MOVED, CREATED, ARRIVED, FREED, DROPPED, DEPARTED, ACCESSES, BLOCKS,
 ) = range(len(LEDGER))  # fmt: skip
 
 # Violations of the walk: what is wrong and what is expected; x and y are numbers of the record.

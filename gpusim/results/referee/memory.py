@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.core.jit import cached
-from gpusim.core.log import COPY, CREATE, DESTROY, DROP, ISSUE, OOM, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.core.log import COPY, CREATE, DESTROY, DROP, ISSUE, MOVE, OOM, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.results.referee import accesses, blocks
 from gpusim.results.referee.activities import Activities
 from gpusim.results.referee.codes import LEDGER, SAYS
@@ -31,7 +31,7 @@ def walk(
 ) -> dict[str, int]:
     """Check all records in program order; returns the ledger."""
     column = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "bytes")}
-    many = int(np.count_nonzero(column["kind"] == PLACE))
+    many = int(np.count_nonzero((column["kind"] == PLACE) | (column["kind"] == MOVE)))
     calls = int(np.count_nonzero((column["kind"] == RESERVE) | (column["kind"] == RELEASE)))
     w = world(acts, trace, spec, many, calls)
     said = _walk(column["kind"], column["a"], column["b"], column["addr"], column["bytes"], w)
@@ -79,6 +79,8 @@ def _each_record(kind: Any, a: Any, b: Any, addr: Any, size: Any, w: World) -> i
             blocks.reserve(w, i, at, n)
         elif k == RELEASE:
             blocks.release(w, i, at, n)
+        elif k == MOVE:
+            blocks.move(w, i, u, m, at, n)
         elif k == OOM:
             blocks.out_of_memory(w, i, m, at)
     blocks.end(w, kind.size)

@@ -24,6 +24,7 @@ CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
 SAME = {
     "kernels": "kernels", "swap_ins": "copies_in", "swap_outs": "copies_out", "clean_drops": "drops",
     "h2d_bytes": "bytes_in", "d2h_bytes": "bytes_out", "device_allocs": "reserves", "device_frees": "releases",
+    "moved_bytes": "moved_bytes",
     "ooms": "ooms", "host_peak_bytes": "host_peak",
     "allocated_current_bytes": "allocated_now", "allocated_peak_bytes": "allocated_peak",
     "allocated_total_bytes": "allocated_total", "requested_current_bytes": "requested_now",

@@ -1,0 +1,1 @@
+"""Defrag policies: when free memory is brought into one piece again."""
