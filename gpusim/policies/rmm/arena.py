@@ -152,21 +152,20 @@ def empty(S: I64, s: int) -> bool:
 
 @helper
 def new_superblock(S: I64, addr: int, length: int, prev: int, next_: int) -> int:
-    """An empty superblock in no set."""
+    """The block, live, that is all of a new superblock, which is in no set."""
     s = S[SPARE]
     if s != 0:
         S[SPARE] = S[s + NEXT]
     else:
         s = S[FRESH]
         S[FRESH] += SUPERBLOCK_WORDS
-    S[s + ADDR], S[s + SIZE], S[s + LENGTH], S[s + PREV], S[s + NEXT] = addr, length, length, prev, next_
+    S[s + ADDR], S[s + SIZE], S[s + LENGTH], S[s + PREV], S[s + NEXT] = addr, 0, length, prev, next_
     if prev != 0:
         S[prev + NEXT] = s
     if next_ != 0:
         S[next_ + PREV] = s
     S[s + TREE] = 0
-    fits.insert(S, s + TREE, new_block(S, s, addr, length, 0, 0))
-    return s
+    return new_block(S, s, addr, length, 0, 0)
 
 
 @helper
@@ -176,21 +175,33 @@ def put(S: I64, s: int, set_: int) -> None:
 
 
 @helper
-def claim(S: I64, need: int) -> int:
-    """The first superblock of the global set that has room, out of the set; only what is needed of an empty one.  Or 0."""
-    if fits.most(S, S[GLOBAL]) < need:
-        return 0
-    s = fits.lowest_in(S, S[GLOBAL], need)
-    front = max(need, MIB)
-    if not empty(S, s) or S[s + LENGTH] < front + MIB:
-        fits.remove(S, GLOBAL, s)
-        return s
-    addr, length = S[s + ADDR], S[s + LENGTH] - front
-    p = S[s + TREE]
-    S[p + ADDR], S[p + SIZE], S[p + MOST] = addr + front, length, length
-    S[s + LENGTH] = length
-    fits.moved(S, s, addr + front, length)
-    return new_superblock(S, addr, front, S[s + PREV], s)
+def first(S: I64, set_: int, need: int) -> int:
+    """The first superblock of the set that has room, or 0."""
+    return fits.lowest_in(S, S[set_], need) if fits.most(S, S[set_]) >= need else 0
+
+
+@helper
+def divisible(S: I64, s: int, need: int) -> bool:
+    """The superblock is empty, and at least 1 MiB of it would remain."""
+    return empty(S, s) and S[s + LENGTH] >= max(need, MIB) + MIB
+
+
+@helper
+def front(S: I64, s: int, need: int) -> int:
+    """A live block at the start of a new superblock, in no set, that is cut from the front of an empty one."""
+    length = max(need, MIB)
+    addr, left = S[s + ADDR], S[s + LENGTH] - length
+    q = S[s + TREE]
+    S[q + ADDR], S[q + SIZE], S[q + MOST] = addr + length, left, left
+    S[s + LENGTH] = left
+    fits.moved(S, s, addr + length, left)
+    p = new_superblock(S, addr, length, S[s + PREV], s)
+    if length > need:
+        t = S[p + IN]
+        q = new_block(S, t, addr + need, length - need, p, 0)
+        S[p + SIZE], S[p + NEXT], S[t + SIZE] = need, q, length - need
+        fits.insert(S, t + TREE, q)
+    return p
 
 
 @helper
@@ -236,7 +247,9 @@ def construct(S: I64) -> None:
         addr = device.take(S, S[RANGE], 0)
         if addr >= 0:
             S[MADE] = 1
-            put(S, new_superblock(S, addr, S[RANGE], 0, 0), GLOBAL)
+            p = new_superblock(S, addr, S[RANGE], 0, 0)
+            join(S, S[p + IN], p)
+            put(S, S[p + IN], GLOBAL)
 
 
 @helper
@@ -249,21 +262,27 @@ def arena_of(S: I64, stream: int) -> int:
 @helper
 def attempt(S: I64, own: int, need: int) -> int:
     """A block, or 0."""
-    if need <= MIB and fits.most(S, S[own]) >= need:
-        s = fits.lowest_in(S, S[own], need)
-        p = cut(S, s, need)
-        fits.settle(S, s)
-        return p
-    s = claim(S, need)
+    home = own if need <= MIB else GLOBAL
+    s = first(S, home, need)
+    there = s != 0 and (home == own or not divisible(S, s, need))
+    if home == own and not there:
+        s = first(S, GLOBAL, need)
     if s == 0:
         return 0
-    p = cut(S, s, need)
-    if need > MIB:
-        put(S, s, GLOBAL)
+    if not there and divisible(S, s, need):
+        p = front(S, s, need)
+        s = S[p + IN]
     else:
-        put(S, s, own)
-        S[s + LINK] = S[own + 1]
-        S[own + 1] = s
+        if not there:
+            fits.remove(S, GLOBAL, s)
+        p = cut(S, s, need)
+    if there:
+        fits.settle(S, s)
+    else:
+        put(S, s, home)
+        if home == own:
+            S[s + LINK] = S[own + 1]
+            S[own + 1] = s
     return p
 
 
