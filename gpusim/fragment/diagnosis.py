@@ -34,7 +34,7 @@ class Apart:
     oversize  free blocks of at least that many bytes are not cut for smaller requests; 0: all are
     """
 
-    stream: bool = False
+    stream: int = 0
     small: int = 0
     oversize: int = 0
 
@@ -135,7 +135,7 @@ def _causes(heap: Heap, rows: Any, at: int, apart: Apart) -> dict[str, int]:
     made_for = -(-maker["size"] // 512) * 512
     reasons = {
         "idle": heap.live_in()[of] == 0,
-        "stream": (maker["stream"][of] != request["stream"]) & apart.stream,
+        "stream": (maker["stream"][of] != request["stream"]) & (apart.stream != 0),
         "pool": (made_for <= apart.small)[of] != (wanted <= apart.small),
         "oversize": (size >= apart.oversize) & (0 < wanted < apart.oversize),
         "pieces": (size < wanted) | (request["kind"] != R_ALLOC),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
@@ -68,17 +67,17 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     for candidate in candidates:
         policy = registry.get("place", candidate.spec)
         done = replay(program, policy, limit, log=True)
-        keeps = apart(policy)
+        keeps = apart(done)
         tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
     return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank))
 
 
-def apart(policy: Any) -> Apart:
+def apart(done: Replay) -> Apart:
     """What the allocator keeps apart, as it says itself."""
-    told = getattr(policy.module, "apart", None)
-    return Apart(**told(policy.params)) if told else Apart()
+    told = getattr(done.policy.module, "apart", None) if done.policy else None
+    return Apart(**told(done.S)) if told else Apart()
 
 
 def _rank(tried: Tried) -> tuple[int, int, int, str]:
