@@ -37,13 +37,17 @@ def import_file(file: Path, out: Path | None, format: str | None, *, name: str |
 def describe(name: str, *, json: bool) -> None:
     """What is in a trace; without a name, the shipped traces in a line each."""
     from gpusim.config.find import find, names
+    from gpusim.offsets.plan import static_bounds
     from gpusim.trace import stats
     from gpusim.trace.files import load_trace
 
     if not name:
         emit([_line(stats.describe(load_trace(find("trace", each)))) for each in names("trace")], json)
         return
-    found = stats.describe(load_trace(find("trace", name)))
+    trace = load_trace(find("trace", name))
+    found = stats.describe(trace)
+    _, greedy, top, proven = static_bounds(trace)
+    found["bounds"] |= {"greedy_plan": greedy, "static_plan": top, "static_plan_proven": proven}
     if json:
         emit_json(found)
     else:
@@ -73,6 +77,7 @@ def _print(d: dict[str, Any]) -> None:
         "content": ", ".join(f"{counts[word]:,} {word}" for word in ("tensors", "events", "ops", "accesses")),
         "live peak": f"{show_bytes(live['peak_rounded'])}{where}; {show_bytes(live['start'])} were there before",
         "least memory": f"{show_bytes(bounds['widest_operator'])}, which one operator touches" if counts["ops"] else "",
+        "static plan": f"{show_bytes(bounds['static_plan'])}: {_judged(bounds)}",
         "sizes": _percentiles(d["sizes"], show_bytes),
         "lifetimes": f"{_percentiles(d['lifetime'], str)} {d['lifetime']['unit']}",
         "uses": _percentiles(reuse["uses"], str) if counts["ops"] else "",
@@ -93,6 +98,13 @@ def _print(d: dict[str, Any]) -> None:
         if rows:
             typer.echo("")
             emit(rows)
+
+
+def _judged(bounds: dict[str, Any]) -> str:
+    """How good the plan of fixed addresses is."""
+    if bounds["static_plan_proven"]:
+        return "the lowest there is"
+    return f"at most {bounds['static_plan'] / bounds['live_peak'] - 1:.2%} above the lowest there is"
 
 
 def _percentiles(found: dict[str, Any], show: Callable[[int], str]) -> str:

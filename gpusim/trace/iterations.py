@@ -1,4 +1,4 @@
-"""Which iteration each event of a trace belongs to, as its phases tell: "step3.fwd" and "step3.bwd" are one, "decode7" another."""
+"""Which iteration each event belongs to, as phases tell: "step3.fwd" and "step3.bwd" are one, "decode7" another."""
 
 from __future__ import annotations
 
