@@ -132,12 +132,14 @@ def test_nothing_is_advised_where_nothing_is_to_be_gained() -> None:
 def test_an_out_of_memory_that_another_setting_avoids() -> None:
     """Each of ten segments of 56 MiB keeps 5 MiB in use: 510 MiB are free, and no 300 in one piece.
 
-    In one growing range of addresses each large tensor takes the place of the one before, behind the kept ones.
+    Expandable segments give back the whole pages of 20 MiB that lie in the holes.
     """
-    p = Program()
-    for _ in range(10):
-        p.drop(p.many(1, 55 * MIB, "batch"))
+    p, between = Program(), []
+    for big in p.many(10, 55 * MIB, "batch"):
+        p.drop([big])
         p.many(1, 5 * MIB, "kept")
+        between += p.many(1, 50 * MIB, "batch")
+    p.drop(between)
     p.many(1, 300 * MIB, "wanted")
     trace, capacity = p.finish(), 700 * MIB
     found = study(trace, [pytorch(""), pytorch("expandable_segments:True"), Candidate("device")], capacity)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from gpusim.core.requests import R_ALLOC
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.fragment.recorded import recorded
@@ -14,7 +17,8 @@ from gpusim.policies import registry
 from gpusim.trace.trace import Trace
 from gpusim.units import show_bytes, show_fraction
 
-WORTH = 0.01  # a saving of less is not worth a change
+WORTH = 0.01       # a saving of less is not worth a change
+DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,22 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     program = of_trace(trace)
     real = recorded(trace, program)
     limit = capacity or (real.capacity if real else ENDLESS)
+    room = limit if limit < ENDLESS else max(DEVICE, 2 * _most(program))
     tried = []
     for candidate in candidates:
         policy = registry.get("place", candidate.spec)
-        done = replay(program, policy, limit, log=True)
+        done = replay(program, policy, room, log=True)
         keeps = apart(done)
         tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
     return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank))
+
+
+def _most(program: Requests) -> int:
+    """Bytes that the program requests at once, at most."""
+    rows = program.rows()
+    return int(np.cumsum(np.where(rows["kind"] == R_ALLOC, rows["size"], -rows["size"])).max(initial=0))
 
 
 def apart(done: Replay) -> Apart:
