@@ -11,7 +11,7 @@ from typing import Any
 from gpusim.policies import arena, device, registry
 from gpusim.policies.bins import ADDR
 from gpusim.policies.contract import CAPACITY
-from gpusim.policies.pytorch import counting, events, rules
+from gpusim.policies.pytorch import counting, events, layout, rules
 
 Command = tuple[Any, ...]
 POOL_CODES = {
@@ -21,6 +21,11 @@ POOL_CODES = {
 # What a program may have changed of the settings that PyTorch does not reset by itself.
 STICKY = "expandable_segments:False,large_segment_size_mb:20"
 COMPLETED, RELEASED = ("free_completed",), ("segment_free", "segment_unmap")
+SUMS = [
+    layout.ALL_STATS + kind
+    for kind in (layout.RESERVED_BYTES, layout.ALLOCATED_BYTES, layout.ACTIVE_BYTES, layout.REQUESTED_BYTES,
+                 layout.INACTIVE_SPLIT_BYTES, layout.SEGMENT)
+]  # fmt: skip
 ORDERED = ("inactive_split", "inactive_split_bytes")  # their peaks depend on the order of completed frees
 
 
@@ -144,10 +149,8 @@ class Model:
         else:
             name = args[1]
             policy.command(S, POOL_CODES[args[0]], name, 1)
-        now = counting.statistics(S)
-        sums = ("reserved_bytes", "allocated_bytes", "active_bytes", "requested_bytes", "inactive_split_bytes", "segment")
         heard = [f"+ {action} {a} {size} {stream}" for action, a, size, stream in events.heard(S)] if what != "r" else []
-        return [*heard, f"= {n} {what} {name} {addr} " + " ".join(str(now[f'{k}.all.current']) for k in sums)]
+        return [*heard, f"= {n} {what} {name} {addr} " + " ".join(str(S[word]) for word in SUMS)]
 
     def statistics(self) -> list[str]:
         now, lines = counting.statistics(self.S), []

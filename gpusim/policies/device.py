@@ -23,6 +23,7 @@ from gpusim.policies import arena, fits
 from gpusim.policies.bins import ADDR, LEFT, LIVE, NEXT, PREV
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import CALL_LIST, CALLS, CAPACITY, HELD, MAX_CALLS
+from gpusim.policies.far import far
 
 PAGE = 2 << 20
 VIRTUAL = 1 << 42  # where reserved ranges begin
@@ -119,7 +120,7 @@ def at(S: I64, addr: int, size: int) -> int:
     return r
 
 
-@helper
+@far
 def recorded(S: I64, size: int, pages: int) -> int:
     """A segment at the recording's next address, or 0."""
     i = S[NEXT_CALL]

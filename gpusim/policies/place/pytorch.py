@@ -49,9 +49,9 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     S[layout.RULE], S[layout.TOTAL], S[layout.LIMIT] = int(params[0]), capacity, layout.NEVER
     S[layout.MAX_WAITING] = waiting
     layout.lay_out(S)
-    command(S, rules.SET_RESERVE, layout.NEVER, 0)
+    settings.set_(S, rules.SET_RESERVE, layout.NEVER, 0)
     for i in range(2, len(params), 3):
-        command(S, *(int(x) for x in params[i : i + 3]))
+        settings.set_(S, *(int(x) for x in params[i : i + 3]))
     return S
 
 
@@ -62,7 +62,7 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         return arena.nothing(S)
     if size >= layout.NEVER:
         return -1
-    if S[layout.WAITING] != 0:
+    if S[layout.WAITING] != 0 and not layout.capturing(S):
         streams.process(S)
     need = rounding.rounded(S, size)
     pool = pools.serving(S, need)
@@ -103,7 +103,7 @@ def free(S: I64, unit: int, stream: int) -> int:
 def use(S: I64, unit: int, stream: int) -> int:
     S[CALLS] = S[layout.HEARD] = 0
     p = S[S[arena.UNITS] + unit]
-    if p != 0:
+    if p != 0 and stream != layout.stream_of(S, p):
         streams.use(S, p, stream)
     return 0
 
@@ -128,3 +128,9 @@ def largest(S: I64) -> int:
     if found == 0:
         found = min(pools.largest(S, layout.SMALL), layout.SMALL_SIZE)
     return rounding.largest_request(S, found) if found > 0 else 0
+
+
+def apart(S: I64) -> dict[str, int]:
+    """What is kept apart, for `gpusim fragment`: free blocks by stream, by size of the request, and those not to be cut."""
+    most = int(S[layout.MAX_SPLIT])
+    return {"stream": 1, "small": layout.SMALL_SIZE, "oversize": most if most < layout.NEVER else 0}

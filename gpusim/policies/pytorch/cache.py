@@ -6,6 +6,7 @@ from gpusim.core.jit import outlined
 from gpusim.policies.bins import OWNER
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import HELD
+from gpusim.policies.far import far
 from gpusim.policies.pytorch import expandable as ranges
 from gpusim.policies.pytorch import pools, segments, streams
 from gpusim.policies.pytorch.layout import (
@@ -17,7 +18,6 @@ from gpusim.policies.pytorch.layout import (
     LIMIT,
     MAX_PRIVATE,
     MAX_SPLIT,
-    NEVER,
     OWNED,
     PRIVATE_LARGE,
     PRIVATE_SMALL,
@@ -65,8 +65,8 @@ def release_private(S: I64, private: int) -> None:
         S[private + PRIVATE_SMALL + UNMAPPED_ROOT] = S[private + PRIVATE_LARGE + UNMAPPED_ROOT] = 0
 
 
-@outlined
-def release_all(S: I64) -> None:
+@far
+def release_all(S: I64) -> int:
     """torch.cuda.empty_cache()."""
     if not capturing(S):
         streams.wait_for_all(S, 0)
@@ -76,17 +76,16 @@ def release_all(S: I64) -> None:
         private = FIRST_PRIVATE + k * PRIVATE_WORDS
         if S[private + STATE] == FREEABLE:
             release_private(S, private)
+    return 0
 
 
-@outlined
-def release_oversize(S: I64, pool: int, stream: int, need: int) -> bool:
-    """Release the one oversize block that is large enough, or the largest ones until they sum up."""
-    if S[MAX_SPLIT] == NEVER:
-        return False
+@far
+def release_oversize(S: I64, pool: int, stream: int, need: int) -> int:
+    """Release the one oversize block that is large enough, or the largest ones until they sum up: 1 when it was enough."""
     wanted = max(need, S[MAX_SPLIT])
     p = pools.at_least(S, pool, stream, wanted) if wanted <= SIZE_MASK else 0
     if p != 0 and not expandable(S, p):
-        return release_one(S, pool, p)
+        return int(release_one(S, pool, p))
     released = 0
     p = pools.largest_below(S, pool, stream, min(wanted, SIZE_MASK))
     while p != 0 and released < wanted and size_of(S, p) >= S[MAX_SPLIT]:
@@ -96,7 +95,7 @@ def release_oversize(S: I64, pool: int, stream: int, need: int) -> bool:
             if release_one(S, pool, p):
                 released += size
         p = q
-    return released >= wanted
+    return int(released >= wanted)
 
 
 @helper
@@ -114,12 +113,12 @@ def age(S: I64, p: int) -> int:
     return S[LARGE + SEARCHES] - S[S[p + OWNER] + AGE]
 
 
-@outlined
-def collect(S: I64) -> None:
+@far
+def collect(S: I64) -> int:
     """Garbage collection: above the threshold, release unsplit blocks of at least the average age, round by round."""
     limit = int(S[THRESHOLD] / SCALE * S[LIMIT])
     if S[HELD] <= limit:
-        return
+        return 0
     target, freed, ages, count = S[HELD] - limit, 0, 0, 0
     p = pools.first_from(S, LARGE, 0)
     while p != 0:
@@ -141,4 +140,4 @@ def collect(S: I64) -> None:
                 count -= 1
                 segments.release(S, LARGE, p)
             p = q
-
+    return freed

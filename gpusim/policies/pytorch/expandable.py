@@ -6,6 +6,7 @@ from gpusim.core.jit import outlined
 from gpusim.policies import arena, bins, device
 from gpusim.policies.bins import ADDR, KEY, LEFT, LIVE, NEXT, OWNER, PREV
 from gpusim.policies.compiled import I64, helper
+from gpusim.policies.far import far
 from gpusim.policies.pytorch import blocks, events, pools
 from gpusim.policies.pytorch.counting import down, up
 from gpusim.policies.pytorch.layout import (
@@ -113,7 +114,7 @@ def map_front(S: I64, pool: int, p: int, need: int) -> bool:
     return True
 
 
-@outlined
+@far
 def grow(S: I64, pool: int, stream: int, need: int) -> int:
     """A free block of at least `need` bytes, in no pool, with memory newly mapped; 0 when the device has not enough."""
     p = candidate(S, pool, stream, need)

@@ -7,6 +7,7 @@ from gpusim.policies import device
 from gpusim.policies.bins import KEY, NEXT
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import HELD
+from gpusim.policies.far import far
 from gpusim.policies.pytorch import cache, events, pools, segments
 from gpusim.policies.pytorch import expandable as ranges
 from gpusim.policies.pytorch.layout import (
@@ -30,6 +31,7 @@ from gpusim.policies.pytorch.layout import (
     SEARCHES,
     SIZE_MASK,
     SMALL_SIZE,
+    SPARES,
     STATE,
     THRESHOLD,
     THROW,
@@ -93,11 +95,9 @@ def new_block(S: I64, pool: int, stream: int, need: int) -> int:
     return segments.take(S, pool, stream, size)
 
 
-@outlined
+@far
 def spare(S: I64, stream: int, need: int) -> int:
     """A block of a private pool that may serve others when memory is out, or 0."""
-    if S[ROUTED] != 0:
-        return 0
     for k in range(MAX_PRIVATE):
         private = FIRST_PRIVATE + k * PRIVATE_WORDS
         if S[private + STATE] == IN_USE and S[private + ON_OOM] != 0:
@@ -113,9 +113,9 @@ def grow(S: I64, pool: int, stream: int, need: int) -> int:
     if collects(S):
         cache.collect(S)
     p = new_block(S, pool, stream, need)
-    if p == 0:
+    if p == 0 and S[SPARES] != 0 and S[ROUTED] == 0:
         p = spare(S, stream, need)
-    if p == 0 and cache.release_oversize(S, pool, stream, need):
+    if p == 0 and S[MAX_SPLIT] != NEVER and cache.release_oversize(S, pool, stream, need) != 0:
         p = new_block(S, pool, stream, need)
     if p == 0 and not capturing(S):
         cache.release_all(S)

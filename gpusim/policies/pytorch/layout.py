@@ -38,9 +38,10 @@ DIVISIONS = DIVIDED + 1   # 16 words
 SCALE = 10**15
 
 # What is counted, and how many there are: segments so far, block objects so far (2.12), ranges, pools being routed to,
-# blocks whose free is put off or whose events are waited for, room for such.
-NUMBERS, OBJECTS, RANGES, ROUTED, WAITING, MAX_WAITING, DEFERRED, CAPTURED, LISTENING, HEARD, MAX_HEARD = range(
-    DIVISIONS + 16, DIVISIONS + 27
+# blocks whose free is put off or whose events are waited for, room for such, lists of them, pools that serve when memory is
+# out, and who listens (events.py).
+NUMBERS, OBJECTS, RANGES, ROUTED, WAITING, MAX_WAITING, DEFERRED, CAPTURED, SPARES, LISTENING, HEARD, MAX_HEARD = (
+    range(DIVISIONS + 16, DIVISIONS + 28)
 )
 
 # Statistics of the small side, of the large side, of both: (current, peak, increases, current at the latest reset) each.

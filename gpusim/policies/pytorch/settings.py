@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpusim.core.jit import outlined
 from gpusim.policies.compiled import I64
+from gpusim.policies.far import far
 from gpusim.policies.pytorch import counting, private, rules, streams
 from gpusim.policies.pytorch.layout import (
     DIVIDED,
@@ -20,6 +21,7 @@ from gpusim.policies.pytorch.layout import (
     PRIVATE_SMALL,
     RESERVE,
     SCALE,
+    SPARES,
     THRESHOLD,
     THROW,
     TOTAL,
@@ -49,47 +51,48 @@ def pool(S: I64, code: int, id_: int, on: int) -> int:
     elif code == rules.POOL_NO_SPLIT:
         S[record + PRIVATE_SMALL + NO_SPLIT] = S[record + PRIVATE_LARGE + NO_SPLIT] = 1
     else:
+        S[SPARES] = 1
         S[record + ON_OOM] = on
     return 0
 
 
-@outlined
-def divide(S: I64, entry: int, divisions: int) -> None:
-    S[DIVISIONS + entry] = divisions
-    S[DIVIDED] = 0
-    for i in range(16):
-        S[DIVIDED] |= S[DIVISIONS + i]
-
-
-@outlined
 def set_(S: I64, code: int, a: int, b: int) -> None:
+    """A setting; plain Python, since `state` begins with some."""
     if code == rules.SET_DEFAULTS:
-        S[MAX_SPLIT], S[MAX_ROUNDING], S[THRESHOLD], S[DIVIDED] = NEVER, S[LARGE_SEGMENT], 0, 0
+        S[MAX_SPLIT] = NEVER
+        S[MAX_ROUNDING] = S[LARGE_SEGMENT]
+        S[THRESHOLD] = 0
+        S[DIVIDED] = 0
         for i in range(16):
             S[DIVISIONS + i] = 0
+    elif code == rules.SET_DIVISIONS:
+        S[DIVISIONS + a] = b
+        S[DIVIDED] = 0
+        for i in range(16):
+            S[DIVIDED] |= S[DIVISIONS + i]
+    elif code == rules.SET_FRACTION:
+        S[LIMIT] = int(a / SCALE * S[TOTAL]) if a < SCALE else NEVER
+    elif code == rules.SET_RESERVE:
+        total = min(S[TOTAL], WHOLE_RANGE)
+        S[RESERVE] = min(total + total // 8, a if b == 0 else int(b / SCALE * total))
     elif code == rules.SET_MAX_SPLIT:
         S[MAX_SPLIT] = a
     elif code == rules.SET_MAX_ROUNDING:
         S[MAX_ROUNDING] = a
     elif code == rules.SET_LARGE_SEGMENT:
         S[LARGE_SEGMENT] = a
-    elif code == rules.SET_DIVISIONS:
-        divide(S, a, b)
     elif code == rules.SET_THRESHOLD:
         S[THRESHOLD] = a
     elif code == rules.SET_EXPANDABLE:
         S[EXPANDABLE] = a
-    elif code == rules.SET_FRACTION:
-        S[LIMIT] = int(a / SCALE * S[TOTAL]) if a < SCALE else NEVER
     elif code == rules.SET_THROW:
         S[THROW] = a
-    elif code == rules.SET_RESERVE:
-        total = min(S[TOTAL], WHOLE_RANGE)
-        full = total + total // 8
-        S[RESERVE] = min(full, a if b == 0 else int(b / SCALE * total))
 
 
-@outlined
+_set = outlined(set_)
+
+
+@far
 def carry_out(S: I64, code: int, a: int, b: int) -> int:
     """A command; 0, or -1 where PyTorch raises an error."""
     if code == rules.HOLD or code == rules.UNHOLD:
@@ -97,7 +100,7 @@ def carry_out(S: I64, code: int, a: int, b: int) -> int:
     elif code <= rules.POOL_ON_OOM:
         return pool(S, code, a, b)
     elif code <= rules.SET_RESERVE:
-        set_(S, code, a, b)
+        _set(S, code, a, b)
     elif code == rules.RESET_PEAKS:
         counting.reset_peaks(S)
     elif code == rules.RESET_ACCUMULATED:

@@ -13,6 +13,7 @@ from gpusim.core.jit import outlined
 from gpusim.policies import arena, bits
 from gpusim.policies.bins import LEFT, NEXT
 from gpusim.policies.compiled import I64, helper
+from gpusim.policies.far import far
 from gpusim.policies.pytorch.blocks import complete_later
 from gpusim.policies.pytorch.layout import (
     CAPTURED,
@@ -34,7 +35,6 @@ from gpusim.policies.pytorch.layout import (
     WAITING,
     capturing,
     pool_of,
-    stream_of,
 )
 
 BLOCK, TICKET = 0, 1  # words of an event; of a capture's note: the block and the streams used during the capture
@@ -77,11 +77,9 @@ def note_of(S: I64, p: int) -> int:
     return n
 
 
-@outlined
-def use(S: I64, p: int, stream: int) -> None:
-    """record_stream."""
-    if stream == stream_of(S, p):
-        return
+@far
+def use(S: I64, p: int, stream: int) -> int:
+    """record_stream, of another stream than the block's own."""
     bit = 1 << slot_of(S, stream)
     S[p + LEFT] = USED - ((USED - S[p + LEFT]) | bit)
     if capturing(S):
@@ -92,6 +90,7 @@ def use(S: I64, p: int, stream: int) -> None:
             S[CAPTURED] = n
             S[WAITING] += 1
         S[n + TICKET] |= bit
+    return 0
 
 
 @outlined
@@ -140,8 +139,8 @@ def insert_events(S: I64, p: int) -> None:
         complete_later(S, p)
 
 
-@outlined
-def free_used(S: I64, p: int) -> None:
+@far
+def free_used(S: I64, p: int) -> int:
     """Freed block p was used on other streams."""
     if S[WAITING] + MAX_STREAMS > S[MAX_WAITING]:
         wait_for_all(S, 0)  # the table has no room for more
@@ -154,6 +153,7 @@ def free_used(S: I64, p: int) -> None:
         if S[CAPTURED] != 0:
             forget_capture(S, p)
         insert_events(S, p)
+    return 0
 
 
 @helper
@@ -179,11 +179,9 @@ def finished(S: I64, p: int) -> None:
         complete_later(S, p)
 
 
-@outlined
-def process(S: I64) -> None:
-    """Complete the frees of blocks whose events have finished: at the start of every request."""
-    if capturing(S):
-        return
+@far
+def process(S: I64) -> int:
+    """Complete the frees of blocks whose events have finished: at the start of every request but those of a capture."""
     insert_deferred(S)
     for k in range(S[STREAMS]):
         st = record_of(k)
@@ -194,6 +192,7 @@ def process(S: I64) -> None:
             arena.give_node(S, n)
             finished(S, p)
             n = S[st + HEAD]
+    return 0
 
 
 @outlined
