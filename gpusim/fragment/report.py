@@ -28,6 +28,7 @@ def values(found: Study) -> dict[str, Any]:
         "candidates": [
             {"how": t.candidate.how, "saved_share": found.saving(t)} | _outcome(t.replay, t.diagnosis) for t in found.tried
         ],
+        "floor": vars(found.floor),
         "advice": advice(found),
     }  # fmt: skip
 
@@ -65,8 +66,17 @@ def text(found: Study) -> str:
     if d.pins:
         parts.append(_titled("Who keeps segments that are mostly free", _pins(found)))
     parts.append(_titled("What each would have held", _candidates(found)))
+    parts.append(_floor(found))
     parts.append(advice(found))
     return "\n\n".join(parts)
+
+
+def _floor(found: Study) -> str:
+    """How much of what is held could have been avoided, with the whole program known."""
+    floor, held = found.floor, found.now.held_peak
+    most = "no placement holds less" if floor.proven else f"no placement holds less than {show_bytes(floor.live)}"
+    could = f"{show_bytes(max(0, held - floor.planned))} of what is held now could be avoided"
+    return f"A plan made ahead holds {show_bytes(floor.planned)}, {most}: {could}."
 
 
 def _when(d: Diagnosis) -> str:

@@ -13,6 +13,7 @@ from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_trace
+from gpusim.offsets.plan import static_bounds
 from gpusim.policies import registry
 from gpusim.trace.trace import Trace
 from gpusim.units import show_bytes, show_fraction
@@ -32,6 +33,18 @@ class Tried:
 
 
 @dataclass(frozen=True)
+class Floor:
+    """What no allocator can beat: bytes that live at once, and the lowest plan made with the whole program known.
+
+    proven  no plan is lower
+    """
+
+    live: int
+    planned: int
+    proven: bool
+
+
+@dataclass(frozen=True)
 class Study:
     """now: the recording itself, or the first candidate where it has no addresses; tried: best first.
 
@@ -44,6 +57,7 @@ class Study:
     now: Replay
     diagnosis: Diagnosis
     tried: list[Tried]
+    floor: Floor
 
     @property
     def best(self) -> Tried | None:
@@ -76,7 +90,9 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
         tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
-    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank))
+    live, _, planned, proven = static_bounds(trace)
+    floor = Floor(live, planned, proven)
+    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor)
 
 
 def _most(program: Requests) -> int:
