@@ -8,7 +8,8 @@ from math import gcd
 import numpy as np
 
 from gpusim.offsets.buffers import I64, Buffers
-from gpusim.offsets.search import FEWEST, FOUND, LIMIT, LOWEST, NONE, RANKED, search
+from gpusim.offsets.search import FOUND, LIMIT, NONE, search
+from gpusim.offsets.valleys import FEWEST, LOWEST, RANKED
 
 __all__ = ["FOUND", "LIMIT", "NONE", "decide", "searchable"]
 

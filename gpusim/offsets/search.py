@@ -8,7 +8,7 @@ at which anything could lie.  These cases exclude each other, so that no plan is
 
 A branch ends when
     a section's floor and the buffers that it still needs exceed the capacity (section inference),
-    a buffer would fit under everything that is still to come, which a lower plan makes use of (dominance),
+    a buffer would fit below the floor, under all that is still to come: then some other plan is lower (dominance),
     nothing can be next in a section, or
     the same buffers, with the same heights to lie at, were searched before.
 Buffers that no longer share sections, even in a chain, are searched on their own; when one group fails, so does the
@@ -29,6 +29,7 @@ import numpy as np
 
 from gpusim.core.jit import cached, kernel
 from gpusim.offsets import board as board_file
+from gpusim.offsets import valleys
 from gpusim.offsets.board import (
     DONE,
     G_END,
@@ -37,7 +38,6 @@ from gpusim.offsets.board import (
     G_NEXT,
     G_PARENT,
     G_TO,
-    HIGHEST,
     N_FORCED,
     N_GROUP,
     N_GROUPS,
@@ -53,14 +53,11 @@ from gpusim.offsets.board import (
     key_of,
     lie,
     measure,
-    waits,
 )
 from gpusim.offsets.buffers import I64, Buffers
+from gpusim.offsets.valleys import beneath, pick
 
 FOUND, NONE, LIMIT = 1, -1, 0  # what a search answers
-
-# Which section of the valleys a node asks about, always one with a single option first.
-FEWEST, LOWEST, RANKED = range(3)  # with the fewest options; of the lowest valley; where the lowest, then earliest, buffer fits
 
 
 def search(buffers: Buffers, capacity: int, order: I64, rule: int, nodes: int) -> tuple[int, I64, int]:
@@ -70,90 +67,6 @@ def search(buffers: Buffers, capacity: int, order: I64, rule: int, nodes: int) -
     offset = np.empty_like(b.offset)
     offset[order] = b.offset
     return int(answer), offset, int(visited)
-
-
-@kernel
-def _beneath(b: Board, g: Any) -> int:
-    """A buffer that fits under all others of its sections that are to come, where it lies now: it may as well be there.
-
-    -1 when there is none, -2 when one could lie lower than it may: a plan like this is not the lowest.
-    """
-    for k in range(g[G_FROM], g[G_TO]):
-        i = b.members[k]
-        if waits(b, i):
-            continue
-        above = HIGHEST
-        for s in range(b.first[i], b.end[i]):
-            above = min(above, b.lowest[s, 2] if b.lowest[s, 1] == i else b.lowest[s, 0])
-        if b.support[i] + b.size[i] <= above:
-            return i if b.support[i] == b.low[i] else -2
-    return -1
-
-
-@kernel
-def _pick(b: Board, g: Any, capacity: int, rule: int) -> Any:
-    """(section, height to which its floor rises if nobody is next, or -1), from the valleys of the group's floor.
-
-    (-1, 0) when some section has no option left; (-2, 0) when a floor rose, since that was the only one.
-    """
-    lo, hi = g[G_FIRST], g[G_END]
-    b.fitting[lo:hi] = 0
-    chosen = -1
-    for k in range(g[G_FROM], g[G_TO]):
-        i = b.members[k]
-        if fits(b, i):
-            for s in range(b.first[i], b.end[i]):
-                b.fitting[s] += 1 if b.floor[s] == b.low[i] else 0
-            if chosen < 0 or b.low[i] < b.low[chosen]:
-                chosen = i
-    picked, rise, least, then = -1, -1, HIGHEST, 0
-    x = lo
-    while x < hi:
-        height, y = b.floor[x], x + 1
-        while y < hi and b.floor[y] == height:
-            y += 1
-        left = b.floor[x - 1] if x > lo else HIGHEST
-        right = b.floor[y] if y < hi else HIGHEST
-        if left > height and right > height:
-            _gauge(b, g, x, y)
-            for s in range(x, y):
-                up = min(left, right, height + min(b.beside[0, s], b.beside[1, s + 1]))
-                if up + b.need[s] > capacity:
-                    up = -1
-                options = b.fitting[s] + (1 if up >= 0 else 0)
-                if options == 0:
-                    return -1, 0
-                if b.fitting[s] == 0:
-                    b.floor[s] = up
-                    return -2, 0
-                slack = capacity - b.need[s] - height
-                if options == 1:
-                    first, second = -1, 0
-                elif rule == FEWEST:
-                    first, second = options, slack
-                elif rule == LOWEST:
-                    first, second = height, options
-                else:
-                    first, second = 0 if b.first[chosen] <= s < b.end[chosen] else 1, options
-                if first < least or (first == least and second < then):
-                    picked, rise, least, then = s, up, first, second
-        x = y
-    return picked, rise
-
-
-@kernel
-def _gauge(b: Board, g: Any, x: int, y: int) -> None:
-    """beside[0, s]: the smallest buffer of the valley [x, y) that ends at s or before; [1, s]: that begins at s or after."""
-    b.beside[:, x : y + 1] = HIGHEST >> 1
-    for k in range(g[G_FROM], g[G_TO]):
-        i = b.members[k]
-        if b.first[i] >= x and b.end[i] <= y:
-            b.beside[0, b.end[i]] = min(b.beside[0, b.end[i]], b.size[i])
-            b.beside[1, b.first[i]] = min(b.beside[1, b.first[i]], b.size[i])
-    for s in range(x + 1, y + 1):
-        b.beside[0, s] = min(b.beside[0, s], b.beside[0, s - 1])
-    for s in range(y - 1, x - 1, -1):
-        b.beside[1, s] = min(b.beside[1, s], b.beside[1, s + 1])
 
 
 @kernel
@@ -169,13 +82,13 @@ def _open(b: Board, d: int, group: int, capacity: int, rule: int) -> None:
                 b.floor[s] = max(b.floor[s], b.lowest[s, 0])
                 if b.floor[s] + b.need[s] > capacity:
                     return
-        forced = _beneath(b, g)
+        forced = beneath(b, g)
         if forced == -2:
             return
         if forced >= 0:
             node[N_FORCED] = forced
             break
-        section, rise = _pick(b, g, capacity, rule)
+        section, rise = pick(b, g, capacity, rule)
     if section == -1:
         return
     key = key_of(b, g)
@@ -261,7 +174,7 @@ def _split(b: Board, d: int, placed: int, groups: int, members: int) -> Any:
     return head, groups, members
 
 
-_CONTENT = "".join(Path(file).read_text("utf-8") for file in (__file__, board_file.__file__))
+_CONTENT = "".join(Path(file).read_text("utf-8") for file in (__file__, board_file.__file__, valleys.__file__))
 
 
 @partial(cached, content=_CONTENT, _nrt=False, error_model="numpy")
