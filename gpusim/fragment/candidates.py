@@ -59,7 +59,11 @@ RMM = (
 def default(trace: Trace) -> list[Candidate]:
     """What a program of this kind could run with, first what it did; then other allocators, for comparison."""
     if trace.meta.get("format") == "rmm":
-        return [*RMM, Candidate(*ASYNC, "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
+        streams = list(trace.meta.get("streams") or [])
+        # The null stream and the legacy stream are one to RMM; the trace numbers them apart.
+        legacy = (("legacy", streams.index("0x1")),) if "0x1" in streams else ()
+        own = [replace(c, params=legacy) if c.place != "rmm_arena" else c for c in RMM]
+        return [*own, Candidate(*ASYNC, "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
     settings = dict.fromkeys((str(trace.meta.get("alloc_conf") or ""), *SETTINGS))
     return [
         *map(pytorch, settings), Candidate(*ASYNC, f"{CONF}=backend:cudaMallocAsync", "pytorch"), *RMM[:2], *OTHERS,

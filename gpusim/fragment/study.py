@@ -117,11 +117,11 @@ def advice(found: Study) -> str:
     best, now = found.best, found.now
     ends = "" if now.fits else f" The request of {show_bytes(now.counts['refused_bytes'])} that failed "
     if best is None:
-        least = min((t.replay.held_peak for t in found.tried), default=now.held_peak)
-        gain = show_fraction(max(0.0, 1 - least / now.held_peak)) if now.held_peak else "0 %"
         if ends:
             return f"No setting helps.{ends}fails under every one of them: the program needs a larger device, or less."
-        return f"Leave it as it is: the best of {len(found.tried)} candidates would save {gain}, and no setting more than 1 %."
+        gain = max((found.saving(t) for t in found.tried if t.replay.fits), default=0.0)
+        most = f"the best of {len(found.tried)} allocators would save {show_fraction(max(0.0, gain))}"
+        return f"Leave it as it is: {most}, and nothing that is simply switched on more than 1 %."
     held, less = show_bytes(best.replay.held_peak), show_fraction(max(0.0, found.saving(best)))
     verdict = f"would succeed{'' if best.replay.fits else ' less often'}." if ends else ""
     change = f"Set {best.candidate.how} :" if found.family == "pytorch" else f"Use {best.candidate.how}:"

@@ -142,7 +142,9 @@ class PlanPolicy(Policy):
 
 
 def _short(value: Value) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    if isinstance(value, float):
+        return f"{value:g}" if value != int(value) else f"{value:.0f}"
+    return str(value)
 
 
 def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
