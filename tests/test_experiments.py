@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes")
+UNSAID = {"defrag": "none"}
 AXES = ("trace", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "seed")
 
 
@@ -39,7 +40,7 @@ def results(name: str) -> tuple[Result, ...]:
 
 
 def label(r: Result) -> str:
-    return " ".join(str(r.spec[axis]) for axis in AXES if r.spec.get(axis) is not None)
+    return " ".join(str(r.spec[axis]) for axis in AXES if r.spec.get(axis) not in (None, UNSAID.get(axis)))
 
 
 def numbers(name: str) -> dict[str, dict[str, Any]]:
@@ -89,7 +90,7 @@ def test_more_memory_is_never_the_difference_between_running_and_not(name: str) 
     """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""
     sizes = defaultdict(list)
     for r in results(name):
-        key = tuple(r.spec[k] for k in ("trace", "profile", "host_memory", "place", "evict", "prefetch"))
+        key = tuple(r.spec[k] for k in ("trace", "profile", "host_memory", "place", "evict", "prefetch", "defrag"))
         sizes[key].append((r.spec["memory"], r.finished))
     for key, found in sizes.items():
         finished = [ran for _, ran in sorted(found)]
@@ -190,8 +191,20 @@ def host_memory(rs: tuple[Result, ...]) -> None:
             assert r.outcome == (FINISHED if r.spec["host_memory"] >= needed else HOST_OOM)
 
 
+def defragmentation(rs: tuple[Result, ...]) -> None:
+    """When blocks can be slid together, all free bytes are as good as one piece: what fits by bytes never swaps."""
+    found = by(rs, "trace", "memory_share", "defrag")
+    for trace in {r.spec["trace"] for r in rs}:
+        slid, not_slid = (found[trace, 1.0, defrag].metrics for defrag in ("slide", "none"))
+        assert slid["h2d_bytes"] == slid["d2h_bytes"] == 0 < not_slid["h2d_bytes"]
+        assert found[trace, 1.0, "slide"].metrics["reserved_peak_bytes"] <= found[trace, 1.0, "slide"].spec["memory"]
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
-    f.__name__: f for f in (eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory)
+    f.__name__: f
+    for f in (
+        eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
+    )  # fmt: skip
 }
 
 
