@@ -202,9 +202,7 @@ def defragmentation(rs: tuple[Result, ...]) -> None:
 
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
-    for f in (
-        eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
-    )  # fmt: skip
+    for f in (eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation)
 }
 
 
