@@ -28,8 +28,8 @@ from collections import Counter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from pytorch_oracle import Model, Oracle, Program, difference  # noqa: E402
-from pytorch_programs import FAMILIES, program  # noqa: E402
+from pytorch_oracle import Model, Oracle, Program, difference
+from pytorch_programs import FAMILIES, program
 
 
 def shrink(case: Program, oracle: Oracle, release: str, budget: int = 400) -> Program:
@@ -56,6 +56,26 @@ def compare(case: Program, oracle: Oracle, release: str) -> str:
     return difference(case, lines, Model(case, release).run())
 
 
+def write(folder: Path, oracle: Oracle, release: str) -> None:
+    """A short program of each family with the library's answers: the one of many in which most happens."""
+    text = [f"# What libc10_cuda.so of PyTorch {release} answered; written by tests/fuzz_pytorch.py --write"]
+    for family in FAMILIES:
+        best: tuple[int, Program, list[str]] | None = None
+        for seed in range(300):
+            case = program(family, random.Random(f"{family} {seed}"), 25, release)
+            lines = oracle.run(case)
+            if lines is None or any(" error " in line for line in lines):
+                continue
+            events = Counter(line.split()[1] for line in lines if line.startswith("+"))
+            score = 10 * len(events) + min(20, sum(events[e] for e in events if "segment" in e or e == "oom"))
+            if best is None or score > best[0]:
+                best = score, case, lines
+        assert best is not None
+        _, case, lines = best
+        text += [f"case {family} {case.device}", case.text(), "answers", *lines]
+    (folder / f"{release}.txt").write_text("\n".join(text) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--oracle", required=True)
@@ -64,7 +84,11 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=100_000, help="commands for each family")
     parser.add_argument("--length", type=int, default=800, help="commands of one program")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, metavar="FOLDER", help="write the cases of the tests instead")
     given = parser.parse_args()
+    if given.write:
+        write(given.write, Oracle(given.oracle), given.release)
+        return 0
     different = 0
     for family in FAMILIES if given.family == "all" else [given.family]:
         counts: Counter[str] = Counter()

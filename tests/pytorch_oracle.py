@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
@@ -41,6 +42,17 @@ class Program:
 
     def text(self) -> str:
         return "\n".join([f"conf {self.conf or '-'}", f"total {self.total}", *(" ".join(map(str, c)) for c in self.commands)])
+
+
+def read_cases(text: str) -> Iterator[tuple[str, Program, list[str]]]:
+    """(family, program, the library's answers) of a file of cases."""
+    for part in text.split("\ncase ")[1:]:
+        head, answers = part.split("\nanswers\n")
+        (family, choice), conf, total, *commands = (line.split() for line in head.splitlines())
+        said = [[int(word) if word.isdigit() else word for word in words] for words in commands]
+        yield (
+            family, Program(conf[1].replace("-", ""), int(total[1]), tuple(map(tuple, said)), choice), answers.splitlines(),
+        )  # fmt: skip
 
 
 class Oracle:
@@ -87,10 +99,8 @@ class Oracle:
     def close(self) -> None:
         if self.process is not None:
             assert self.process.stdin is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.close()
-            except BrokenPipeError:
-                pass
             self.process.wait()
             self.process = None
 

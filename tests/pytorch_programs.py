@@ -170,14 +170,17 @@ SPLIT = ["max_split_size_mb:20", "max_split_size_mb:32", "max_split_size_mb:64,m
 ROUND = ["roundup_power2_divisions:1", "roundup_power2_divisions:4", "roundup_power2_divisions:16",
          "roundup_power2_divisions:[4:2,16:8,64:4,>:1]", "roundup_power2_divisions:[1:8,8:0,>:2]",
          "roundup_power2_divisions:[32:256,64:128,256:64,>:32]", ""]  # fmt: skip
-LARGE = ["large_segment_size_mb:11", "large_segment_size_mb:12", "large_segment_size_mb:32", "large_segment_size_mb:64,max_split_size_mb:64"]
-COLLECT = ["garbage_collection_threshold:0.2", "garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8,max_split_size_mb:32"]
+LARGE = ["large_segment_size_mb:11", "large_segment_size_mb:12", "large_segment_size_mb:32",
+         "large_segment_size_mb:64,max_split_size_mb:64"]  # fmt: skip
+COLLECT = ["garbage_collection_threshold:0.2", "garbage_collection_threshold:0.6",
+           "garbage_collection_threshold:0.8,max_split_size_mb:32"]  # fmt: skip
 EXPAND = ["expandable_segments:True", "expandable_segments:True,max_split_size_mb:32",
           "expandable_segments:True,garbage_collection_threshold:0.5", "expandable_segments:True,large_segment_size_mb:32",
           "expandable_segments:True,roundup_power2_divisions:4"]  # fmt: skip
 RESERVE = ["expandable_segments:True,expandable_segments_reserve:" + x for x in ("0.05", "0.11", "1G", "0.1G", "2")]
 SWITCH = ["expandable_segments:True", "expandable_segments:False"]
 THROW = ["throw_on_cudamalloc_oom:True", "throw_on_cudamalloc_oom:True,expandable_segments:True"]
+CHANGES = [*ROUND, *COLLECT[:2]]
 ANY = ["", *SPLIT[:3], *ROUND[:4], *COLLECT, *EXPAND]
 
 # name -> settings to begin with, what happens, streams at most, the first release that has it.
@@ -193,8 +196,8 @@ FAMILIES: dict[str, tuple[list[str], Maker, int, tuple[int, int]]] = {
     "collect": (COLLECT, _fraction, 2, (2, 11)),
     "expandable": (EXPAND, _mixed, 3, (2, 11)),
     "switched": (SWITCH, _changing(lambda rng: rng.choice(SWITCH), _mixed), 2, (2, 11)),
-    "settings": (["max_split_size_mb:32"], _changing(lambda rng: "max_split_size_mb:32," + rng.choice([*ROUND, *COLLECT[:2]]), _mixed),
-                 2, (2, 11)),
+    "settings": (["max_split_size_mb:32"],
+                 _changing(lambda rng: "max_split_size_mb:32," + rng.choice(CHANGES), _mixed), 2, (2, 11)),
     "pools": (["", "max_split_size_mb:32", "roundup_power2_divisions:4"], _pools, 2, (2, 11)),
     "pools_map": (["expandable_segments:True"], _pools, 1, (2, 11)),
     "throw": (THROW, _mixed, 2, (2, 12)),
