@@ -46,6 +46,12 @@ def put(S: I64, i: int, value: int) -> None:
 
 
 @helper
+def _fetch_ahead(S: I64, w: int, slot: int, end: int) -> None:
+    """Tell the processor that the place of the unit AHEAD slots further is needed soon."""
+    prefetch(S, w + get(S, min(slot + AHEAD, end - 1)))
+
+
+@helper
 def join(S: I64, q: int, w: int, unit: int) -> None:
     """The unit becomes the newest of queue q, whatever slot it had before."""
     if S[q + TAIL] == S[q + END]:
@@ -61,7 +67,9 @@ def squeeze(S: I64, q: int, w: int) -> None:
     """Move the valid slots to the start of the log; LIVE stays at the unit where it is, or moves to the next one."""
     into = S[q + START]
     live = max(S[q + LIVE], S[q + HEAD])
-    for slot in range(S[q + HEAD], S[q + TAIL]):
+    end = S[q + TAIL]
+    for slot in range(S[q + HEAD], end):
+        _fetch_ahead(S, w, slot, end)
         if slot == live:
             S[q + LIVE] = into
         unit = get(S, slot)
@@ -70,7 +78,7 @@ def squeeze(S: I64, q: int, w: int) -> None:
             put(S, into, unit)
             put(S, w + unit, into if place > 0 else -into)
             into += 1
-    if live == S[q + TAIL]:
+    if live == end:
         S[q + LIVE] = into
     S[q + HEAD] = S[q + START]
     S[q + TAIL] = into
@@ -83,8 +91,9 @@ def front(S: I64, q: int, w: int) -> int:
     end = S[q + TAIL]
     while slot < end and get(S, w + get(S, slot)) != slot:
         slot += 1
+        _fetch_ahead(S, w, slot, end)
     S[q + LIVE] = slot  # what is skipped here is stale, or a ghost
-    prefetch(S, w + get(S, min(slot + AHEAD, end - 1)))
+    _fetch_ahead(S, w, slot + 1, end)
     return get(S, slot) if slot < end else -1
 
 
@@ -113,5 +122,7 @@ def oldest_ghost(S: I64, q: int, w: int) -> int:
                 slot += 1
             return get(S, slot) if slot < end else -1
         slot += 1
+        _fetch_ahead(S, w, slot, end)
     S[q + HEAD] = slot
+    _fetch_ahead(S, w, slot + 1, end)
     return get(S, slot) if slot < end else -1

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import queue
+from gpusim.policies import queue, sizes
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
 # L1 holds B1 (ghosts) and then T1, L2 holds B2 and then T2, each from the least to the most recently used.
 L1, L2 = 0, queue.WORDS
 CAPACITY, RETURNS, GHOST_OF, NO_GHOST, SIZES = range(L2 + queue.WORDS, L2 + queue.WORDS + 5)
-W = L2 + queue.WORDS + 5  # place_of, then sizes, the log of L1, the log of L2
+W = SIZES + sizes.WORDS  # place_of, then sizes, the log of L1, the log of L2
 P = 0  # X[P]: target bytes of T1
 
 
@@ -30,7 +30,7 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
     S[CAPACITY] = capacity
     S[RETURNS] = -1   # the unit about to be inserted, when it was a ghost of the list S[GHOST_OF]
     S[NO_GHOST] = -1  # the unit about to be evicted, when it shall not be remembered
-    S[SIZES] = W + n_units
+    sizes.open_sizes(S, SIZES, W + n_units, n_units)
     return S, np.zeros(1)
 
 
@@ -42,14 +42,14 @@ def _list_of(S: I64, unit: int) -> int:
 @helper
 def _forget(S: I64, q: int, ghost: int) -> None:
     queue.put(S, W + ghost, 0)
-    S[q + queue.GHOST_BYTES] -= queue.get(S, S[SIZES] + ghost)
+    S[q + queue.GHOST_BYTES] -= sizes.size_of(S, SIZES, ghost)
 
 
 @helper
 def _returns(S: I64, X: F64, unit: int) -> None:
     """A miss on a ghost: move the target towards the list that should have kept it (cases II and III of the paper)."""
     b1, b2 = max(S[L1 + queue.GHOST_BYTES], 1), max(S[L2 + queue.GHOST_BYTES], 1)
-    size = queue.get(S, S[SIZES] + unit)
+    size = sizes.size_of(S, SIZES, unit)
     q = _list_of(S, unit)
     if q == L1:
         X[P] = min(X[P] + max(b2 / b1, 1.0) * size, float(S[CAPACITY]))
@@ -66,7 +66,7 @@ def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
         _returns(S, X, unit)
     q = L2 if S[RETURNS] == unit else L1
     S[RETURNS] = -1
-    queue.put(S, S[SIZES] + unit, size)
+    sizes.note(S, SIZES, unit, size)
     queue.join(S, q, W, unit)
     S[q + queue.BYTES] += size
     return 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, queue
+from gpusim.policies import marks, queue, sizes
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
 
@@ -24,7 +24,7 @@ PARAMS = {"small": 0.1, "ghost": 0.9, "promote": 2}
 # Evicted units of the small queue stay in its log as ghosts: both are left in the order of arrival.
 SMALL, MAIN = 0, queue.WORDS
 SMALL_CAP, MAIN_CAP, GHOST_CAP, PROMOTE, EVICTED, RETURNS, MAIN_COUNT, M, SIZES = range(MAIN + queue.WORDS, MAIN + 17)
-W = MAIN + 17  # place_of, then sizes, counters, the log of the small queue, the log of the main queue
+W = SIZES + sizes.WORDS  # place_of, then sizes, counters, the log of the small queue, the log of the main queue
 
 
 def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64]:
@@ -39,7 +39,7 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
     S[GHOST_CAP] = int(capacity * ghost)
     S[PROMOTE] = min(int(promote), 3)
     S[RETURNS] = -1  # the unit about to be inserted, when it was a ghost
-    S[SIZES] = W + n_units
+    sizes.open_sizes(S, SIZES, W + n_units, n_units)
     S[M] = W + 2 * n_units
     return S, np.zeros(1)
 
@@ -47,7 +47,7 @@ def state(n_units: int, capacity: int, params: F64, seed: int) -> tuple[I64, F64
 @helper
 def _forget(S: I64, ghost: int) -> None:
     queue.put(S, W + ghost, 0)
-    S[SMALL + queue.GHOST_BYTES] -= queue.get(S, S[SIZES] + ghost)
+    S[SMALL + queue.GHOST_BYTES] -= sizes.size_of(S, SIZES, ghost)
 
 
 @helper
@@ -78,7 +78,7 @@ def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
         _forget(S, unit)
         returns = True
     S[RETURNS] = -1
-    queue.put(S, S[SIZES] + unit, size)
+    sizes.note(S, SIZES, unit, size)
     marks.write(S, S[M], unit, 0)
     warming = S[EVICTED] == 0 and S[SMALL + queue.BYTES] >= S[SMALL_CAP]
     _join(S, MAIN if returns or warming or size >= S[SMALL_CAP] else SMALL, unit, size)
@@ -116,7 +116,7 @@ def _victim_of_small(S: I64, locked: U8) -> int:
         unit = queue.oldest(S, SMALL, W, locked)
         if unit < 0 or marks.read(S, S[M], unit) < S[PROMOTE]:
             return unit
-        size = queue.get(S, S[SIZES] + unit)
+        size = sizes.size_of(S, SIZES, unit)
         _leave(S, SMALL, unit, size)
         marks.write(S, S[M], unit, 0)
         _join(S, MAIN, unit, size)
