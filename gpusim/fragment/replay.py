@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +14,7 @@ from gpusim.core import requests as core
 from gpusim.core.log import LOG
 from gpusim.core.tables import table
 from gpusim.fragment.requests import Requests
+from gpusim.policies import device
 from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
 
@@ -58,13 +60,19 @@ class Replay:
         return self.counts["requested_peak"] / self.held_peak if self.held_peak else 1.0
 
 
-def replay(program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False) -> Replay:
+def replay(
+    program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False,
+    recorded: Sequence[tuple[int, int]] = (),
+) -> Replay:  # fmt: skip
     """Run a program through an allocator that may hold `capacity` bytes.
 
     Requests that are refused are counted, and the program goes on without them.
-    log  keep the event log: about three records of 48 bytes per request
+    log       keep the event log: about three records of 48 bytes per request
+    recorded  (address, bytes) of the segments that the device below answers with, in this order (policies/device.py)
     """
     S = policy.table(capacity, program.units, program.max_live, program.columns)
+    if recorded:
+        S = device.follow(S, list(recorded))
     room = LOG_ROOM + int(S[MAX_CALLS]) + 4
     placed, counts = table(max(program.units, 1), core.PLACED), table(1, core.COUNTS)
     placed["addr"], counts["refused_at"] = -1, -1

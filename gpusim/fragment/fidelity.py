@@ -1,0 +1,204 @@
+"""How exact is the model of PyTorch's allocator on this recording?
+
+The recording's heap is rebuilt as it was before the first event (start.py); then all its requests go through the model,
+the device answering with the recorded addresses of segments.  Counted are the allocations that get the recorded address,
+and the segment events (taken, given back) that the model predicts: at which request, which one, how large.
+
+What was given back counts as `empty_cache` at that moment, of which the model says what goes: a recording does not tell
+that call from a request for which the device had no room.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpusim.core import log as logs
+from gpusim.core.requests import R_ALLOC, REQUEST
+from gpusim.errors import PolicyError
+from gpusim.fragment import start
+from gpusim.fragment.replay import replay
+from gpusim.fragment.requests import Requests
+from gpusim.fragment.snapshot import Recording, SegmentEvent, read
+from gpusim.policies import registry
+from gpusim.policies.pytorch import rules
+from gpusim.trace.trace import I64, Trace
+
+RELEASES = ("2.11", "2.13")  # of equal free blocks the one at the lowest address, or of the oldest segment
+MOST_ATTEMPTS = 64
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Something that the model did not do as recorded.
+
+    event     index of the trace's event: the allocation, or the one that a segment was taken or given back for
+    what      "alloc", "segment_alloc" or "segment_free"
+    recorded  address, -1: the recording has no such segment event
+    model     address, -1: the model has none
+    """
+
+    event: int
+    what: str
+    bytes: int
+    recorded: int
+    model: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """What share of a recording the model repeats.
+
+    release  the release of PyTorch whose order of free blocks fits best; the first of `alike`
+    alike    all releases that fit as well
+    settled  blocks at the start whose size showed only later
+    """
+
+    release: str
+    allocs: int
+    placed: int
+    segment_events: int
+    predicted: int
+    misses: list[Miss]
+    settled: int
+    alike: tuple[str, ...] = ()
+
+    @property
+    def invented(self) -> int:
+        """Segment events of the model that the recording does not have."""
+        return sum(miss.what != "alloc" and miss.recorded < 0 for miss in self.misses)
+
+    @property
+    def text(self) -> str:
+        """One line for a report."""
+        more = f", and makes {self.invented:,} that were not recorded" if self.invented else ""
+        order = f"{' or '.join(self.alike)} order"
+        apart = f". They part at event {self.misses[0].event:,}: {self.misses[0].why}" if self.misses else ""
+        return (
+            f"The model puts {self.placed:,} of {self.allocs:,} allocations at their recorded addresses and predicts "
+            f"{self.predicted:,} of {self.segment_events:,} segment events{more} (PyTorch {order}){apart}."
+        )
+
+
+def how_exact(trace: Trace) -> Exactness | None:
+    """None where there is nothing to repeat: no snapshot with segments, or one of expandable segments."""
+    recording = read(trace)
+    if recording is None or not np.any(recording.rows["kind"] == R_ALLOC):
+        return None
+    found = [exactness for release in RELEASES if (exactness := _under(recording, release))]
+    if not found:
+        return None
+    best = max(found, key=_rank)
+    return replace(best, alike=tuple(f.release for f in found if _rank(f) == _rank(best)))
+
+
+def _rank(found: Exactness) -> tuple[int, int]:
+    return found.placed, found.predicted - found.invented
+
+
+def _under(recording: Recording, release: str) -> Exactness | None:
+    """Replay under this release, again whenever a block of the start turns out to have been larger."""
+    try:
+        conf = rules.commands(recording.conf, release)
+    except PolicyError:
+        return None  # this release has not these settings
+    if (rules.SET_EXPANDABLE, 1, 0) in conf:
+        return None
+    known: dict[int, int] = {}
+    best = _attempt(recording, release, conf, known)
+    for _ in range(MOST_ATTEMPTS):
+        larger = _larger(recording, conf, known, best)
+        if not larger:
+            break
+        known |= larger
+        tried = _attempt(recording, release, conf, known)
+        if _misplaced(tried) <= _misplaced(best):
+            break  # it does not explain that allocation
+        best = tried
+    return best
+
+
+def _misplaced(found: Exactness) -> float:
+    """The event of the first allocation that went elsewhere, endless when all are as recorded."""
+    return next((miss.event for miss in found.misses if miss.what == "alloc"), math.inf)
+
+
+def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], known: dict[int, int]) -> Exactness:
+    units = recording.trace.tensors
+    before, spare = start.requests(recording.segments, conf, known, units)
+    rows = np.concatenate([np.array(before, np.int64).reshape(-1, 4).view(REQUEST).reshape(-1), recording.rows])
+    live = len(before) + int((recording.rows["kind"] == R_ALLOC).sum())
+    program = Requests(recording.trace.name, lambda: iter([rows]), len(rows), units + spare, live)
+    policy = registry.get("place", {"name": "pytorch", "params": {"release": release, "device": "recorded"}})
+    room = 4 * sum(size for _, size in recording.taken) + (1 << 30)  # the real device had enough, so has this one
+    log = replay(program, policy, room, log=True, recorded=recording.taken).log
+    log = log[log["t"] >= len(before)]
+    log["t"] -= len(before)
+    placed = log[log["kind"] == logs.PLACE]
+    addr = np.full(len(recording.rows), -1, np.int64)
+    addr[placed["t"]] = placed["addr"]
+    changes = log[(log["kind"] == logs.RESERVE) | (log["kind"] == logs.RELEASE)]
+    taken = changes["kind"] == logs.RESERVE
+    listed = zip(*(c.tolist() for c in (changes["t"], taken, changes["addr"], changes["bytes"])), strict=True)
+    misses = _misses(recording, addr, set(listed))
+    allocs, events = int((recording.rows["kind"] == R_ALLOC).sum()), len(recording.segment_events)
+    missed = sum(miss.what == "alloc" for miss in misses)
+    unforeseen = sum(miss.what != "alloc" and miss.recorded >= 0 for miss in misses)
+    return Exactness(release, allocs, allocs - missed, events, events - unforeseen, misses, len(known))
+
+
+def _misses(recording: Recording, addr: I64, model: set[SegmentEvent]) -> list[Miss]:
+    """Where the model, which answered with `addr`, and the recording differ, in order; why is said of the first."""
+    real = set(recording.segment_events)
+    missed, invented = real - model, model - real
+    asked = recording.rows["kind"] == R_ALLOC
+    found = [
+        (number, "alloc", int(recording.rows["size"][number]), int(recording.addr[number]), int(addr[number]))
+        for number in np.flatnonzero(asked & (addr != recording.addr)).tolist()
+    ]
+    for number, taken, at, size in sorted(missed | invented):
+        told, made = (at, -1) if (number, taken, at, size) in missed else (-1, at)
+        found.append((number, "segment_alloc" if taken else "segment_free", size, told, made))
+    # A segment's event comes before the allocation that it is for.
+    found.sort(key=lambda miss: (miss[0], miss[1] == "alloc"))
+    misses: list[Miss] = []
+    for number, what, size, told, made in found:
+        event = int(recording.event[min(number, len(recording.event) - 1)])
+        why = f"the heaps differ since event {misses[0].event:,}" if misses else _why(what, told)
+        there, here = (at + recording.origin if at >= 0 else -1 for at in (told, made))
+        misses.append(Miss(event, what, size, there, here, why))
+    return misses
+
+
+def _why(what: str, recorded: int) -> str:
+    if what == "alloc":
+        return "another free block was taken"
+    if what == "segment_free":
+        return "not all of the cache was given back" if recorded < 0 else "what was given back is in use in the model"
+    return "the model takes a segment for it" if recorded < 0 else "the model has a free block for it"
+
+
+def _larger(recording: Recording, conf: Sequence[rules.Command], known: dict[int, int], found: Exactness) -> dict[int, int]:
+    """The size of a block of the start that explains where the first misplaced allocation went, if there is one.
+
+    That it began where it did tells that the block before it reached as far: at most 1 MiB beyond its rounded request.
+    """
+    miss = next((miss for miss in found.misses if miss.what == "alloc"), None)
+    if miss is None:
+        return {}
+    at = miss.recorded - recording.origin
+    divisions = start.divisions(conf)
+    for segment in recording.segments:
+        if not segment.small and segment.addr < at < segment.addr + segment.size:
+            sizes = segment.sizes(divisions, known)
+            before = [(b, size) for b, size in zip(segment.blocks, sizes, strict=True) if b.addr < at]
+            if before:
+                block, size = before[-1]
+                whole = at - block.addr
+                if size < whole <= start.rounded(block.requested, divisions) + start.MIB:
+                    return {block.unit: whole}
+    return {}
