@@ -29,6 +29,7 @@ def values(found: Study) -> dict[str, Any]:
             {"how": t.candidate.how, "saved_share": found.saving(t)} | _outcome(t.replay, t.diagnosis) for t in found.tried
         ],
         "floor": vars(found.floor),
+        "fidelity": found.fidelity or None,
         "advice": advice(found),
     }  # fmt: skip
 
@@ -67,6 +68,8 @@ def text(found: Study) -> str:
         parts.append(_titled("Who keeps segments that are mostly free", _pins(found)))
     parts.append(_titled("What each would have held", _candidates(found)))
     parts.append(_floor(found))
+    if found.fidelity:
+        parts.append(found.fidelity)
     parts.append(advice(found))
     return "\n\n".join(parts)
 

@@ -17,7 +17,8 @@ from gpusim.core.requests import R_ALLOC, R_COMMAND, R_FREE
 from gpusim.policies.pytorch import rules
 
 MIB = 1 << 20
-SMALL_SEGMENT = 2 * MIB
+SMALL_SEGMENT = OWN_ROUNDING = 2 * MIB
+OWN_SEGMENT = 10 * MIB
 ROUND = 512
 
 Row = tuple[int, int, int, int]  # as core.requests.REQUEST
@@ -74,17 +75,18 @@ def requests(
 ) -> tuple[list[Row], int]:
     """The requests that make these segments, and how many units they take beyond those of the blocks: from `spare` on.
 
-    conf  the settings under which the program runs, in effect from then on
+    conf  the settings under which the program runs, in effect from then on; the allocator has none before
     """
-    rows: list[Row] = [(R_COMMAND, rules.SET_DEFAULTS, 0, 0)]
+    rows: list[Row] = []
     gaps: list[Row] = []
     unit = spare
     for segment in segments:
         stream = segment.stream
-        if not segment.small:  # any size can be that of the segments for requests below 10 MiB
+        whole = MIB if segment.small else segment.size
+        if not segment.small and (whole < OWN_SEGMENT or whole % OWN_ROUNDING):  # that of requests below 10 MiB, as it was set
             rows.append((R_COMMAND, rules.SET_LARGE_SEGMENT, segment.size, 0))
-        rows.append((R_ALLOC, unit, MIB if segment.small else 2 * MIB, stream))
-        rows.append((R_FREE, unit, 0, stream))
+            whole = 2 * MIB
+        rows += [(R_ALLOC, unit, whole, stream), (R_FREE, unit, 0, stream)]
         unit += 1
         for owner, size in _pieces(segment, segment.sizes(divisions(conf), known)):
             rows.append((R_ALLOC, unit if owner < 0 else owner, size, stream))
@@ -92,6 +94,8 @@ def requests(
                 gaps.append((R_FREE, unit, 0, stream))
                 unit += 1
     settings = [(rules.SET_LARGE_SEGMENT, rules.LARGE_SEGMENT * MIB, 0), *conf]
+    if conf == rules.commands("") and not any(row[0] == R_COMMAND for row in rows):
+        settings = []  # nothing to set: commands are compiled at their first use
     return [*rows, *gaps, *((R_COMMAND, *command) for command in settings)], unit - spare
 
 

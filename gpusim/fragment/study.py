@@ -10,6 +10,7 @@ import numpy as np
 from gpusim.core.requests import R_ALLOC
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
+from gpusim.fragment.fidelity import how_exact
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_trace
@@ -48,7 +49,8 @@ class Floor:
 class Study:
     """now: the recording itself, or the first candidate where it has no addresses; tried: best first.
 
-    family  what the program runs on: "pytorch" or "rmm"
+    family    what the program runs on: "pytorch" or "rmm"
+    fidelity  how much of the recording the model of its allocator repeats, as a sentence; "" where that cannot be said
     """
 
     program: Requests
@@ -58,6 +60,7 @@ class Study:
     diagnosis: Diagnosis
     tried: list[Tried]
     floor: Floor
+    fidelity: str = ""
 
     @property
     def best(self) -> Tried | None:
@@ -92,7 +95,9 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
     live, _, planned, proven = static_bounds(trace)
     floor = Floor(live, planned, proven)
-    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor)
+    exact = how_exact(trace)
+    told = exact.text if exact else ""
+    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, told)
 
 
 def _most(program: Requests) -> int:
