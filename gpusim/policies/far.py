@@ -43,8 +43,8 @@ def far(function: Callable[..., int]) -> Any:
     def door(address: int, length: int, *arguments: int) -> int:
         if not compiled:
             compiled.append(cached(function, stamp(function.__code__.co_filename), signature, error_model="numpy"))
-        S = np.frombuffer((ctypes.c_int64 * length).from_address(address), np.int64)
-        return int(compiled[0](S, *arguments))
+        words: Any = (ctypes.c_int64 * length).from_address(address)
+        return int(compiled[0](np.frombuffer(words, np.int64), *arguments))
 
     name = f"{function.__module__}.{function.__qualname__}"
     _doors.append(ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (integers + 2))(door))
