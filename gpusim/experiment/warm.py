@@ -1,4 +1,4 @@
-"""The first run of all compiles the kernels: the island in this process, what it works with in another, at the same time.
+"""The first run of all compiles the kernels: the large ones in this process, what they work with in another, at the same time.
 
     python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does
 """
@@ -14,8 +14,8 @@ from pathlib import Path
 from gpusim.errors import GpusimError
 
 
-def is_cold() -> bool:
-    """True when no compiled island is on disk."""
+def is_cold(kernels: str = "island") -> bool:
+    """True when no compiled kernel of this file of gpusim/core is on disk."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return False
     import gpusim.core
@@ -23,7 +23,7 @@ def is_cold() -> bool:
     beside = Path(gpusim.core.__file__).parent / "__pycache__"
     own = os.environ.get("NUMBA_CACHE_DIR")
     places = [Path(own)] if own else [beside, Path.home() / ".cache" / "numba"]
-    return not any(next(place.rglob("island.*.nbi"), None) for place in places if place.is_dir())
+    return not any(next(place.rglob(f"{kernels}.*.nbi"), None) for place in places if place.is_dir())
 
 
 def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
@@ -36,20 +36,36 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
         other.wait()
 
 
-def main(words: list[str]) -> None:
-    """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
-    from gpusim.engine.bounds import swap_in_bound
-    from gpusim.policies import registry
-    from gpusim.trace.synth import training
-    from gpusim.trace.workload import build
+def compile_allocators(names: Iterable[str]) -> None:
+    """The same for `gpusim fragment`: every second allocator here, the others there."""
+    names = sorted(set(names))
+    command = [sys.executable, "-m", "gpusim.experiment.warm", *(word for name in names[1::2] for word in ("place", name))]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+        import gpusim.core.requests  # noqa: F401
 
-    for kind, name in zip(words[::2], words[1::2], strict=True):
+        _compile(("place", name) for name in names[::2])
+        other.wait()
+
+
+def _compile(policies: Iterable[tuple[str, str]]) -> None:
+    from gpusim.policies import registry
+
+    for kind, name in policies:
         try:
             policy = registry.get(kind, name)
             if kind == "place":  # what it calls when memory is out is compiled at the first call
                 policy.release(policy.state(1 << 21, 1, 1, policy.params), 0)
         except GpusimError:
             continue  # a user's own: compiled when its file is loaded
+
+
+def main(words: list[str]) -> None:
+    """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
+    from gpusim.engine.bounds import swap_in_bound
+    from gpusim.trace.synth import training
+    from gpusim.trace.workload import build
+
+    _compile(zip(words[::2], words[1::2], strict=True))
     trace = training(steps=1, layers=2)
     work = build(trace, trace.duration)
     swap_in_bound(work, work.live_peak)
