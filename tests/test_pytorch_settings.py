@@ -135,12 +135,12 @@ def test_statistics_by_hand() -> None:
     s = statistics(h.S)
     assert s["allocated_bytes.all.current"] == 5120 and s["allocated_bytes.all.peak"] == 3 * MIB + 5120
     assert s["allocated_bytes.large_pool.freed"] == 3 * MIB and s["requested_bytes.small_pool.current"] == 5000
-    assert s["reserved_bytes.all.current"] == 22 * MIB and s["segment.all.allocated"] == 2
+    assert s["reserved_bytes.all.current"] == 22 * MIB and s["segment.all.allocated"] == s["num_device_alloc"] == 2
     assert s["inactive_split_bytes.all.current"] == 2 * MIB - 5120 and s["inactive_split_bytes.large_pool.peak"] == 17 * MIB
     h.policy.command(h.S, rules.RESET_PEAKS, 0, 0)
     h.policy.command(h.S, rules.RESET_ACCUMULATED, 0, 0)
     s = statistics(h.S)
-    assert s["allocated_bytes.all.peak"] == 5120 and s["allocated_bytes.all.allocated"] == 0
+    assert s["allocated_bytes.all.peak"] == 5120 and s["allocated_bytes.all.allocated"] == 0 == s["num_device_alloc"]
     h.free(1)
     assert statistics(h.S)["allocated_bytes.all.freed"] == 5120
 

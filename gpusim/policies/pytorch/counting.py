@@ -21,6 +21,7 @@ from gpusim.policies.pytorch.layout import (
     OVERSIZE_SEGMENTS,
     PEAK,
     RAISED,
+    REJECTIONS,
     RETRIES,
     SMALL_STATS,
 )
@@ -64,22 +65,19 @@ def oversize(S: I64, stat: int, by: int) -> None:
         S[stat + PEAK] = max(S[stat + PEAK], S[stat + CURRENT])
 
 
-RECORDS, LAST_RECORD = ALL_STATS, OVERSIZE_SEGMENTS
-
-
 @outlined
 def reset_peaks(S: I64) -> None:
-    for stat in range(RECORDS, LAST_RECORD + 1, 4):
+    for stat in range(ALL_STATS, OVERSIZE_SEGMENTS + 1, 4):
         S[stat + PEAK] = S[stat + CURRENT]
 
 
 @outlined
 def reset_accumulated(S: I64) -> None:
-    for stat in range(RECORDS, LAST_RECORD + 1, 4):
+    for stat in range(ALL_STATS, OVERSIZE_SEGMENTS + 1, 4):
         S[stat + RAISED] = 0
         S[stat + BASE] = S[stat + CURRENT]
-    for i in range(3):  # of the counters PyTorch resets these
-        S[RETRIES + i] = 0
+    for counter in range(RETRIES, REJECTIONS + 1):
+        S[counter] = 0
 
 
 def statistics(S: I64) -> dict[str, int]:
