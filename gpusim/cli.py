@@ -151,8 +151,8 @@ def fragment(
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
     ] = None,
     capacity: Annotated[str | None, typer.Option(help="What an allocator may hold, like '24 GiB'; default: no limit.")] = None,
-    on: Annotated[str | None, typer.Option(metavar="PROFILE", help="... or what this machine has room for.")] = None,
-    device: Annotated[int | None, typer.Option(help="Which GPU of a snapshot that holds several.")] = None,
+    on: Annotated[str | None, typer.Option(metavar="PROFILE", help="... or else what this machine has room for.")] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fragment-NAME.")] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
     formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
@@ -171,13 +171,16 @@ def export(
     what: Annotated[str, typer.Argument(help="A results folder with event logs, or a trace by file or name.")],
     format: Annotated[str, typer.Option("--format", help="pytorch: a memory snapshot.")] = "pytorch",
     run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
-    place: Annotated[str, typer.Option("--place", help="Under which allocator a trace is replayed.")] = "pytorch",
+    place: Annotated[
+        str | None, typer.Option("--place", help="Under which allocator a trace is replayed; default: pytorch.")
+    ] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
 ) -> None:
     """Write a run as a memory snapshot that PyTorch's own viewer opens."""
     from gpusim.commands.export import export as verb
 
-    verb(what, format, run=run, place=place, out=out)
+    verb(what, format, run=run, place=place, device=device, out=out)
 
 
 @app.command()
@@ -204,7 +207,7 @@ def offsets(
     ] = None,
     align: Annotated[
         int | None,
-        typer.Option("--align", min=1, help="Bytes that sizes round up to; default: 512, for minimalloc problems 1."),
+        typer.Option("--align", min=1, max=2**40, help="Bytes that sizes round up to; default: 512, or 1 for minimalloc."),
     ] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", min=0, help="Visited by the exact search at most.")] = None,
     seconds: Annotated[

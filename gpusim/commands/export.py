@@ -12,7 +12,9 @@ from gpusim.errors import ResultError, suggest
 FORMATS = ("pytorch",)
 
 
-def export(what: str, format: str, *, run: str | None, place: str, out: Path | None) -> None:
+def export(
+    what: str, format: str, *, run: str | None, place: str | None, device: int | None, out: Path | None,
+) -> None:  # fmt: skip
     """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot."""
     if format not in FORMATS:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, FORMATS) or f"one of {', '.join(FORMATS)}")
@@ -20,7 +22,11 @@ def export(what: str, format: str, *, run: str | None, place: str, out: Path | N
     from gpusim.show.snapshot import dump
 
     folder = Path(what).expanduser()
-    found, name = _run(folder, run) if folder.is_dir() else _replayed(what, place)
+    if run is not None and not folder.is_dir():
+        raise ResultError("--run chooses a run of a results folder", what, "a trace has none: leave it out")
+    if (place or device) is not None and folder.is_dir():
+        raise ResultError("--place and --device are for a trace", what, "leave them out: a run has its allocator")
+    found, name = _run(folder, run) if folder.is_dir() else _replayed(what, place or "pytorch", device)
     path = out or Path(f"{name}.pickle")
     write_atomic(path, lambda file: file.write(dump(found)))
     typer.echo(f"{path}: {len(found['device_traces'][0]):,} events, {len(found['segments']):,} segments")
@@ -47,7 +53,7 @@ def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
     return snapshot(result.log, load_trace_of(result, folder), title=title), result.key
 
 
-def _replayed(what: str, place: str) -> tuple[dict[str, Any], str]:
+def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
     from gpusim.commands.fragment import open_trace
     from gpusim.fragment.replay import replay
@@ -55,7 +61,7 @@ def _replayed(what: str, place: str) -> tuple[dict[str, Any], str]:
     from gpusim.policies import registry
     from gpusim.show.snapshot import snapshot
 
-    trace = open_trace(what, None)
+    trace = open_trace(what, device)
     done = replay(of_trace(trace), registry.get("place", place), log=True)
     found = snapshot(done.log, trace, title=f"{trace.name} {done.name}", microseconds=False)
     return found, f"{trace.name}-{place.split('(')[0]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from gpusim.commands.output import emit_json
-from gpusim.errors import TraceError
+from gpusim.errors import TraceError, UnitError
 from gpusim.trace.trace import Trace
 
 
@@ -25,7 +25,9 @@ def fragment(
     wanted = chosen_formats(formats)
     limit = _limit(capacity, on)
     if _is_generated(file):
-        _long(file, tries, limit, json=json)
+        if device is not None:
+            raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a generated program runs on one")
+        _long(file, tries, limit, out, json=json)
         return
     trace = open_trace(file, device)
     chosen = candidates.named(tries) if tries else candidates.default(trace)
@@ -56,16 +58,23 @@ def _is_generated(file: str) -> bool:
     return not Path(file).exists() and ("(" in file or any(name == entry.name for entry in generate.entries()))
 
 
-def _long(program: str, tries: Sequence[str], limit: int | None, *, json: bool) -> None:
+def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | None, *, json: bool) -> None:
     from gpusim import generate
     from gpusim.fragment import candidates, lasting
+    from gpusim.results.files import make_folder, write_json
 
     chosen = candidates.named(tries) if tries else candidates.lasting()
     found = lasting.lasting(generate.get(program), chosen, limit)
+    values = lasting.values(found)
+    if out is not None:
+        make_folder(out)
+        write_json(out / "study.json", values)
     if json:
-        emit_json(lasting.rows(found))
-    else:
-        typer.echo(lasting.text(found))
+        emit_json(values)
+        return
+    typer.echo(lasting.text(found))
+    if out is not None:
+        typer.echo(f"\n{out}: study.json")
 
 
 def open_trace(file: str, device: int | None) -> Trace:
@@ -75,8 +84,12 @@ def open_trace(file: str, device: int | None) -> Trace:
     from gpusim.trace.importers import import_trace
 
     path = Path(file).expanduser()
+    if path.is_dir():
+        raise TraceError("this is a folder", file, "give a trace (.npz) or a recording")
     if path.suffix == ".npz" or not path.is_file():
         trace = load_trace(find("trace", file))
+        if device is not None:
+            raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a trace is of one")
     else:
         trace = import_trace(path, None, **({} if device is None else {"device": device}))
         for warning in trace.meta.get("warnings", ()):
@@ -86,12 +99,22 @@ def open_trace(file: str, device: int | None) -> Trace:
     return trace
 
 
+def parse_capacity(text: str) -> int:
+    """Bytes, above 0, of "24 GiB"."""
+    from gpusim.units import parse_bytes
+
+    limit = parse_bytes(text)
+    if not limit:
+        raise UnitError(f"a capacity of '{text}' holds nothing", hint="leave it out for no limit")
+    return limit
+
+
 def _limit(capacity: str | None, on: str | None) -> int | None:
     """Bytes that an allocator may hold: as given, or what the CUDA context leaves of a machine's memory."""
     if capacity is not None:
-        from gpusim.units import parse_bytes
-
-        return parse_bytes(capacity)
+        if on is not None:
+            raise UnitError("--capacity and --on both say what an allocator may hold", hint="give one of them")
+        return parse_capacity(capacity)
     if on is None:
         return None
     from gpusim.hardware.catalogue import load

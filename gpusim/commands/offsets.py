@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 from gpusim.commands.output import emit, emit_json
+from gpusim.errors import TraceError
 
 
 def offsets(
@@ -21,14 +22,16 @@ def offsets(
     json: bool,
 ) -> None:
     """Plan offsets, show how low they are beside what simpler ways take, and write them to `out`."""
+    from gpusim.commands.fragment import parse_capacity
     from gpusim.config.find import find
     from gpusim.offsets import plan as planner
     from gpusim.offsets import table
     from gpusim.offsets.greedy import online
-    from gpusim.units import parse_bytes
 
-    limit = parse_bytes(capacity) if capacity is not None else 0
+    limit = parse_capacity(capacity) if capacity is not None else 0
     ids, buffers = table.read(find("trace", name), align)
+    if not len(buffers):
+        raise TraceError("the trace allocates nothing", name)
     plan = planner.plan(buffers, limit, nodes=planner.NODES if nodes is None else nodes, seconds=seconds)
     if out is not None:
         table.write(out, ids, buffers, plan.offset)

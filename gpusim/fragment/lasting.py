@@ -25,6 +25,11 @@ class Lasting:
     capacity: int
     tried: list[tuple[Candidate, Replay]]
 
+    @property
+    def requested_peak(self) -> int:
+        """Bytes requested at once, at most: what no allocator can hold less of; refused requests are not in it."""
+        return max(run.counts["requested_peak"] for _, run in self.tried)
+
 
 def lasting(program: Requests, candidates: Sequence[Candidate], capacity: int | None = None) -> Lasting:
     """Replay a generated program under each candidate on a device of `capacity` bytes (DEVICE)."""
@@ -52,9 +57,16 @@ def rows(found: Lasting) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def values(found: Lasting) -> dict[str, Any]:
+    """Everything as JSON: bytes and counts."""
+    return {
+        "name": found.program.name, "requests": found.program.total, "capacity": found.capacity,
+        "requested_peak": found.requested_peak, "candidates": rows(found),
+    }  # fmt: skip
+
+
 def text(found: Lasting) -> str:
     """The report that `gpusim fragment` prints of a generated program."""
-    first = found.tried[0][1]
     lines = [
         {"allocator": r["allocator"], "held": show_bytes(r["held_peak"]), "not in use, first": show_bytes(r["idle_first"]),
          "last": show_bytes(r["idle_last"]), "refused": r["refused"], "device calls": r["device_calls"]}
@@ -62,7 +74,7 @@ def text(found: Lasting) -> str:
     ]  # fmt: skip
     return "\n\n".join(
         (
-            f"{found.program.name}: {found.program.total:,} requests, at most {show_bytes(first.counts['requested_peak'])} "
+            f"{found.program.name}: {found.program.total:,} requests, at most {show_bytes(found.requested_peak)} "
             f"at once, on a device of {show_bytes(found.capacity)}",
             table(lines, list(lines[0])),
             f"Not in use: the most held beyond the most requested, in the first and in the last 1/{PART} of the program.",

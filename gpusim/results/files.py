@@ -57,9 +57,17 @@ def remove(path: Path) -> None:
 
 
 def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write beside the target, then rename: a full disk or a kill leaves the old file, or none.  Raises ResultError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Write beside the target, then rename: a full disk or a kill leaves the old file, or none.  Raises ResultError.
+
+    What is there and is no file, such as /dev/null or a pipe, is written into: a rename would put a file in its place.
+    """
     with _said(path, "write"):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as out:
+                write(out)
+            return
+        path = path.resolve()  # a link stays one
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             with part.open("wb") as out:
                 write(out)

@@ -1,0 +1,99 @@
+"""Are `gpusim fragment`, `export` and `offsets` clear about what they cannot do, and sensible about what they can?"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gpusim.cli import app
+
+HEAD = "event,tensor,size,name,reads,writes,flops,duration_ns\n"
+
+
+def said(*words: object, code: int = 0) -> str:
+    """What a verb prints; of one that ends with code 2, the sentence on stderr."""
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == code, f"{done.exit_code}: {done.stdout}\n{done.stderr}\n{done.exception!r}"
+    assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+    return done.stderr if code else done.stdout
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def small() -> str:
+    """A recording: 30 MiB, then 20 MiB that stay, then 30 MiB again where another tensor lies in the way."""
+    Path("small.csv").write_text(
+        HEAD + f"alloc,a,{30 << 20},,,,,\nalloc,b,{20 << 20},,,,,\nfree,a,,,,,,\nalloc,c,{60 << 20},,,,,\n"
+    )
+    return "small.csv"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--capacity", "24"), "'24' has no unit"),
+        (("--capacity", "0 B"), "a capacity of '0 B' holds nothing (leave it out for no limit)"),
+        (("--capacity", "1 GiB", "--on", "l4"), "--capacity and --on both say what an allocator may hold"),
+        (("--on", "l44"), "there is no profile 'l44' (did you mean 'l4'"),
+        (("--try", "bestfit"), "did you mean 'best_fit'?"),
+        (("--try", "max_splt_size_mb:64"), "did you mean 'max_split_size_mb'?"),
+        (("--try", "max_split_size_mb:10"), "20 or more"),
+        (("--try", ""), "'' is not a policy"),
+        (("--format", "gif"), "figures do not come as 'gif'"),
+    ],
+)
+def test_what_cannot_be_tried_is_said_and_nothing_is_written(words: tuple[str, ...], sentence: str, small: str) -> None:
+    assert sentence in said("fragment", small, *words, code=2)
+    assert os.listdir() == [small]
+
+
+@pytest.mark.parametrize("rows", ["", "op,,,mm,,,,\n"])
+@pytest.mark.parametrize("verb", ["fragment", "export", "offsets"])
+def test_a_recording_that_allocates_nothing(verb: str, rows: str) -> None:
+    Path("empty.csv").write_text(HEAD + rows)
+    assert "the trace allocates nothing" in said(verb, "empty.csv", code=2)
+    assert os.listdir() == ["empty.csv"]
+
+
+def test_an_option_that_would_be_ignored_is_refused(small: str) -> None:
+    assert "--device chooses one GPU" in said("fragment", "gpt-medium-infer", "--device", 1, code=2)
+    assert "--device chooses one GPU" in said("fragment", "variable_training(hours=0.01)", "--device", 1, code=2)
+    assert "--run chooses a run of a results folder" in said("export", small, "--run", "x", code=2)
+    assert "this is a folder" in said("fragment", ".", code=2)
+    assert "holds nothing" in said("offsets", small, "--capacity", "0B", code=2)
+
+
+def test_numbers_that_do_not_fit(small: str) -> None:
+    said("offsets", small, "--align", 10**21, code=2)
+    assert "'hours'" in (text := said("fragment", "variable_training(hours=1e30)", code=2)) and "above 100,000,000" in text
+
+
+def test_a_generated_program_says_what_it_is_and_leaves_its_numbers() -> None:
+    words = ("fragment", "variable_training(hours=0.01)", "--try", "best_fit", "-o", "found")
+    values = json.loads(said(*words, "--json"))
+    assert values == json.loads(Path("found/study.json").read_text())
+    assert values["name"] == "variable_training(hours=0.01)" and values["capacity"] == 80 << 30
+    row = values["candidates"][0]
+    assert row["allocator"] == "best_fit" and row["held_peak"] >= values["requested_peak"] > 2**30
+
+
+
+def test_what_is_no_file_is_written_into_and_stays(small: str) -> None:
+    """A rename over /dev/null or a pipe would put a file in its place."""
+    os.mkfifo("pipe")
+    end = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    said("offsets", small, "-o", "pipe")
+    assert Path("pipe").is_fifo() and os.read(end, 100).startswith(b"id,lower,upper,size,offset\n")
+    os.close(end)
+    Path("file.csv").write_text("old")
+    Path("link.csv").symlink_to("file.csv")
+    said("offsets", small, "-o", "link.csv")
+    assert Path("link.csv").is_symlink() and Path("file.csv").read_text().startswith("id,")
