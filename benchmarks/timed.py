@@ -109,8 +109,9 @@ def memory(work: workload.Workload, share: float) -> int:
 def simulation(work: workload.Workload, capacity: int, prefetch: str, evict: Any = "lru") -> Simulation:
     """What `simulate` makes of the same arguments."""
     machine = tables.machine(catalogue.load(MACHINE), capacity)
-    chosen = [registry.get(kind, name) for kind, name in (("place", "first_fit"), ("evict", evict), ("prefetch", prefetch))]
-    return Simulation(work, machine, *chosen, seed=0, record=False)
+    named = {"place": "first_fit", "evict": evict, "prefetch": prefetch, "defrag": "none"}
+    chosen = {kind: registry.get(kind, name) for kind, name in named.items()}
+    return Simulation(work, machine, **chosen, seed=0, record=False)
 
 
 def rival(work: workload.Workload, sim: Simulation, ahead: int) -> Rival:
