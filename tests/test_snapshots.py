@@ -91,6 +91,59 @@ def test_old_files_without_block_addresses_and_with_only_requested_frees(tmp_pat
     assert (trace.kind == FREE).sum() == 1 and trace.meta["filled"]["free"] == "a tensor ends at its free_requested"
 
 
+def test_old_files_that_lack_fields(tmp_path: Path) -> None:
+    """Of the earliest format: no addresses, streams, requested sizes or devices, and no recorded events at all."""
+    old = {"address": 0x1000, "total_size": MIB, "blocks": [{"size": 512, "state": "inactive"}]}
+    old["blocks"] += [{"size": 1024, "state": "active_allocated"}]
+    path = tmp_path / "old.pickle"
+    path.write_bytes(pickle.dumps({"segments": [old]}))
+    trace = import_trace(path)
+    assert trace.kind.tolist() == [SEGMENT_ALLOC, ALLOC] and trace.addr.tolist() == [0x1000, 0x1200]
+    assert trace.size.tolist() == [1024] and trace.stream.tolist() == [0, 0]
+    assert trace.meta["warnings"] == ["the snapshot holds no events, only its final state"]
+
+
+def test_events_without_times_are_in_order_all_the_same(tmp_path: Path) -> None:
+    used = segment(0, MIB, (0, 512, "active_allocated"))
+    trace = imported(tmp_path, [used], [event("alloc", 512, 7), event("free_completed", 512, 7), event("alloc", 0, 7)])
+    assert set(trace.time.tolist()) == {-1} and "times" in trace.meta["lacks"]
+    some = [event("alloc", 512, 7, time_us=5), event("free_completed", 512, 7), event("alloc", 0, 7, time_us=8)]
+    assert imported(tmp_path, [used], some).time.tolist() == [-1, 0, -1, 3000]
+
+
+def test_a_free_that_was_requested_earlier_keeps_both_times(tmp_path: Path) -> None:
+    # A (0) is freed while another stream uses it, B (512) is made and freed at once, then A's free is complete.
+    events = [
+        event("alloc", 0, 5, time_us=1), event("free_requested", 0, 5, time_us=2), event("alloc", 512, 6, time_us=3),
+        event("free_requested", 512, 6, time_us=4), event("free_completed", 512, 6, time_us=4),
+        event("free_completed", 0, 5, time_us=9),
+    ]  # fmt: skip
+    trace = imported(tmp_path, [segment(0, MIB)], events)
+    assert trace.kind.tolist() == [SEGMENT_ALLOC, ALLOC, ALLOC, FREE, FREE] and trace.arg.tolist() == [-1, 0, 1, 1, 0]
+    assert trace.meta["free_requested"] == [[0, 2]]  # A's, before the event that makes B
+    assert "free_requested" not in imported(tmp_path, [segment(0, MIB)], [*events[:2], events[5]]).meta
+
+
+@pytest.mark.parametrize("state", ["active_pending_free", "active_awaiting_free"])
+def test_what_is_freed_and_still_used_at_the_end_is_in_use(tmp_path: Path, state: str) -> None:
+    waits = segment(0, MIB, (0, 512, state))
+    ends = [event("alloc", 0, 5), event("free_requested", 0, 5)]
+    before = [event("alloc", 512, 6), event("free_requested", 512, 6)]
+    for events in (ends, [*before, event("free_completed", 512, 6), *ends], [*before, *ends]):
+        trace = imported(tmp_path, [waits], events)
+        assert (trace.kind == FREE).sum() == (len(events) > 2)  # of the one at 512 alone
+        assert trace.meta["start"]["tensors"] == 0
+        assert trace.meta["warnings"] == ["1 tensors are freed at the end, but still used on other streams: they stay in use"]
+
+
+def test_a_free_without_its_allocation_is_taken_as_of_the_start_and_a_second_one_is_refused(tmp_path: Path) -> None:
+    events = [event("free_completed", 0, 5)]
+    trace = imported(tmp_path, [segment(0, MIB)], events)
+    assert trace.kind.tolist() == [SEGMENT_ALLOC, ALLOC, FREE] and "begins with 1 tensors" in trace.meta["warnings"][0]
+    with pytest.raises(TraceError, match="event 1 frees address 0x0, which is not in use"):
+        imported(tmp_path, [segment(0, MIB)], events * 2)
+
+
 def test_expandable_segments_are_rewound_piece_by_piece(tmp_path: Path) -> None:
     trace = imported(
         tmp_path,

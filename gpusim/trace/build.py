@@ -146,6 +146,10 @@ class TraceBuilder:
     def tensors(self) -> int:
         return len(self._col["size"])
 
+    @property
+    def events(self) -> int:
+        return len(self._col["kind"])
+
     def event(self, kind: int, arg: int = -1, *, stream: int = 0, time: int = -1, addr: int = -1, nbytes: int = 0) -> None:
         c = self._col
         try:

@@ -7,7 +7,7 @@ S segment_alloc, T segment_free, N snapshot, O oom (extra = microseconds since t
 from __future__ import annotations
 
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.pytorch_state import LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
+from gpusim.trace.importers.pytorch_state import IN_USE, LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import Trace
 
@@ -34,6 +34,8 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
             state, _, requested = row["extra"].partition(":")
             if state in LIVE_STATES:
                 snapshot.blocks[addr] = Block(table.number(requested, "extra"), stream)
+                if state != IN_USE:
+                    snapshot.waiting.add(addr)
         else:
             time_us = table.number(row["extra"], "extra") if row["extra"] else -1
             snapshot.events.append(Event(table.known(kind, _ACTION), addr, size, stream, time_us, line=table.line))

@@ -7,7 +7,7 @@ from typing import Any
 from gpusim.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pickle_scan import load_plain
-from gpusim.trace.importers.pytorch_state import ACTIONS, LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
+from gpusim.trace.importers.pytorch_state import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
 from gpusim.trace.trace import Trace
 
 _MAX_FRAMES = 200
@@ -68,9 +68,12 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str
     for block in _get(segment, "blocks", list, path):
         size = _get(block, "size", int, path)
         at = _get(block, "address", int, path, addr)
-        if _get(block, "state", str, path) in LIVE_STATES:
+        state = _get(block, "state", str, path)
+        if state in LIVE_STATES:
             requested = _get(block, "requested_size", int, path, size)
             snapshot.blocks[at] = Block(requested, stream, names.of(block))
+            if state != IN_USE:
+                snapshot.waiting.add(at)
         addr = at + size  # old files give no block addresses: add up the sizes
 
 

@@ -3,7 +3,8 @@
 A snapshot holds the allocator's final segments and blocks and a ring buffer of events.  Going backwards from the final
 blocks, an `alloc` removes its block, a `free_completed` puts one back, a `segment_alloc` removes the segment, a
 `segment_free` puts it back; what remains was there before the first event.  A tensor's FREE is `free_completed`, when
-its memory can be used again; `free_requested` is used only where a recording lacks the other.
+its memory can be used again; `free_requested` is used only where a recording lacks the other.  Where other events lie
+between the two, since other streams still used the memory, the meta tells of the earlier one as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from gpusim.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.trace import OOM, SEGMENT_ALLOC, SEGMENT_FREE, SNAPSHOT, Trace
 
-LIVE_STATES = ("active_allocated", "active_pending_free", "active_awaiting_free")
+IN_USE = "active_allocated"
+LIVE_STATES = (IN_USE, "active_pending_free", "active_awaiting_free")
 ACTIONS = (
     "alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
     "snapshot",
@@ -50,9 +52,13 @@ class Segment(NamedTuple):
 
 @dataclass
 class Snapshot:
-    """One device's final state and events; addresses are keys."""
+    """One device's final state and events; addresses are keys.
+
+    waiting  final blocks that were freed, and that other streams still use
+    """
 
     blocks: dict[int, Block] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
     segments: dict[int, Segment] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -63,10 +69,12 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
         raise TraceError("the snapshot holds no event and no block in use", build.path, "record history before the snapshot")
     seen = Counter(event.action for event in snapshot.events)
     frees = "free_completed" if seen["free_completed"] or not seen["free_requested"] else "free_requested"
-    lost = _rewind(snapshot, frees)
+    lost, unfinished = _rewind(snapshot, frees)
     warnings = _warnings(snapshot, lost)
     streams = Names("0")
     tensors: dict[int, int] = {}
+    asked: dict[int, int] = {}  # address -> number of events before its free was requested
+    apart: list[list[int]] = []
     for addr, segment in sorted(snapshot.segments.items()):
         build.event(SEGMENT_ALLOC, addr=addr, nbytes=segment.size, stream=streams(hex_stream(segment.stream)))
     for addr, block in sorted(snapshot.blocks.items()):
@@ -85,10 +93,17 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
             if event.addr in tensors:
                 raise TraceError(f"event {number} allocates address {event.addr:#x}, which is in use", build.where)
             tensors[event.addr] = build.alloc(event.size, event.category, stream=stream, time=time, addr=event.addr)
+        elif number in unfinished:
+            continue
         elif event.action == frees:
             if event.addr not in tensors:
                 raise TraceError(f"event {number} frees address {event.addr:#x}, which is not in use", build.where)
+            before = asked.pop(event.addr, build.events)
+            if before < build.events:
+                apart.append([tensors[event.addr], before])
             build.free(tensors.pop(event.addr), stream=stream, time=time, addr=event.addr)
+        elif event.action == "free_requested":
+            asked[event.addr] = build.events
         elif event.action in ("segment_alloc", "segment_map"):
             build.event(SEGMENT_ALLOC, stream=stream, time=time, addr=event.addr, nbytes=event.size)
         elif event.action in ("segment_free", "segment_unmap"):
@@ -109,16 +124,27 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
         "times_out_of_order": late,
         "warnings": warnings,
     }
+    if apart:
+        build.meta["free_requested"] = apart  # [tensor, number of events before the request]
     return build.finish()
 
 
-def _rewind(snapshot: Snapshot, frees: str) -> Counter[str]:
-    """Turns the final blocks and segments into those before the first event; counts what contradicts the events."""
+def _rewind(snapshot: Snapshot, frees: str) -> tuple[Counter[str], set[int]]:
+    """Turns the final blocks and segments into those before the first event.
+
+    Counts what contradicts the events, and tells which requests to free were not completed.
+    """
     blocks, segments, lost = snapshot.blocks, snapshot.segments, Counter[str]()
-    for event in reversed(snapshot.events):
+    waiting, unfinished = set(snapshot.waiting), set[int]()
+    for number in range(len(snapshot.events) - 1, -1, -1):
+        event = snapshot.events[number]
         if event.action == "alloc":
+            waiting.discard(event.addr)
             if blocks.pop(event.addr, None) is None:
                 lost["alloc"] += 1
+        elif event.action == frees and event.addr in waiting:
+            waiting.discard(event.addr)
+            unfinished.add(number)
         elif event.action == frees:
             if event.addr in blocks:
                 lost["free"] += 1
@@ -128,7 +154,7 @@ def _rewind(snapshot: Snapshot, frees: str) -> Counter[str]:
                 lost["segment"] += 1
         elif event.action in ("segment_free", "segment_unmap"):
             segments[event.addr] = Segment(event.size, event.stream)
-    return lost
+    return lost, unfinished
 
 
 def _take(segments: dict[int, Segment], addr: int, size: int) -> bool:
@@ -157,6 +183,8 @@ def _warnings(snapshot: Snapshot, lost: Counter[str]) -> list[str]:
         )
     if not snapshot.events:
         found.append("the snapshot holds no events, only its final state")
+    if snapshot.waiting:
+        found.append(f"{len(snapshot.waiting)} tensors are freed at the end, but still used on other streams: they stay in use")
     if lost:
         listed = ", ".join(f"{n} {what}" for what, n in lost.items())
         found.append(f"{sum(lost.values())} events contradict the final state ({listed})")
