@@ -20,7 +20,7 @@ from gpusim.core import log as logs
 from gpusim.core.requests import R_ALLOC, REQUEST
 from gpusim.errors import PolicyError
 from gpusim.fragment import start
-from gpusim.fragment.replay import replay
+from gpusim.fragment.replay import ENDLESS, replay
 from gpusim.fragment.requests import Requests
 from gpusim.fragment.snapshot import Recording, SegmentEvent, read
 from gpusim.policies import registry
@@ -134,7 +134,7 @@ def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], 
     live = len(before) + int((recording.rows["kind"] == R_ALLOC).sum())
     program = Requests(recording.trace.name, lambda: iter([rows]), len(rows), units + spare, live)
     policy = registry.get("place", {"name": "pytorch", "params": {"release": release, "device": "recorded"}})
-    room = 4 * sum(size for _, size in recording.taken) + (1 << 30)  # the real device had enough, so has this one
+    room = min(4 * sum(size for _, size in recording.taken) + (1 << 30), ENDLESS)  # the real device had enough
     log = replay(program, policy, room, log=True, recorded=recording.taken).log
     log = log[log["t"] >= len(before)]
     log["t"] -= len(before)
@@ -176,7 +176,7 @@ def _misses(recording: Recording, addr: I64, model: set[SegmentEvent]) -> list[M
 
 def _why(what: str, recorded: int) -> str:
     if what == "alloc":
-        return "another free block was taken"
+        return "the model takes other free memory"
     if what == "segment_free":
         return "not all of the cache was given back" if recorded < 0 else "what was given back is in use in the model"
     return "the model takes a segment for it" if recorded < 0 else "the model has a free block for it"
@@ -193,7 +193,7 @@ def _larger(recording: Recording, conf: Sequence[rules.Command], known: dict[int
     at = miss.recorded - recording.origin
     divisions = start.divisions(conf)
     for segment in recording.segments:
-        if not segment.small and segment.addr < at < segment.addr + segment.size:
+        if not segment.small and segment.addr < at < segment.end:
             sizes = segment.sizes(divisions, known)
             before = [(b, size) for b, size in zip(segment.blocks, sizes, strict=True) if b.addr < at]
             if before:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpusim.core.requests import R_ALLOC, R_FREE, R_RELEASE, REQUEST
 from gpusim.core.tables import table
-from gpusim.fragment.start import Block, Segment
+from gpusim.fragment.start import ROUND, Block, Segment
 from gpusim.policies import device
 from gpusim.trace.trace import ALLOC, FREE, I64, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
@@ -49,7 +49,7 @@ class Recording:
 
 
 def read(trace: Trace) -> Recording | None:
-    """None when the trace is no snapshot, or has no segments, or they contradict its blocks or the pages of a device."""
+    """None when the trace is no snapshot, or has no segments, or they contradict each other, the blocks or a device's pages."""
     begins = trace.meta.get("start")
     of_segment = (trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE)
     if not str(trace.meta.get("format")).startswith("pytorch") or not isinstance(begins, dict) or not of_segment.any():
@@ -84,19 +84,25 @@ def read(trace: Trace) -> Recording | None:
 
 
 def _start(trace: Trace, addr: I64, stream: I64, first: int) -> list[Segment] | None:
-    """The segments of the first events, with their blocks; None when a block lies in none of them."""
+    """The segments of the first events, with their blocks; None when segments overlap, or blocks, or one lies outside."""
     order = np.argsort(addr[:first], kind="stable")
+    if not np.isin(trace.kind[:first], (SEGMENT_ALLOC, ALLOC)).all():
+        return None
     blocks = [
         Block(int(trace.arg[i]), int(addr[i]), int(trace.bytes[i]))
         for i in order if trace.kind[i] == ALLOC and trace.bytes[i] > 0
     ]  # fmt: skip
-    found, at = [], 0
+    found: list[Segment] = []
+    at = 0
     for i in order:
         if trace.kind[i] == SEGMENT_ALLOC:
             begin, size = int(addr[i]), int(trace.bytes[i])
             after = at
             while after < len(blocks) and begin <= blocks[after].addr < begin + size:
                 after += 1
+            if size <= 0 or size % ROUND or (found and begin < found[-1].end):
+                return None
             found.append(Segment(begin, size, int(stream[i]), blocks[at:after]))
             at = after
-    return found if at == len(blocks) else None
+    fits = all(block.addr + block.requested <= end for segment in found for block, end in segment.limits())
+    return found if at == len(blocks) and fits else None

@@ -46,11 +46,18 @@ class Segment:
     def small(self) -> bool:
         return self.size == SMALL_SEGMENT
 
+    @property
+    def end(self) -> int:
+        return self.addr + self.size
+
+    def limits(self) -> Iterator[tuple[Block, int]]:
+        """Each block with the address where the next one begins, or the segment ends."""
+        return zip(self.blocks, [*(block.addr for block in self.blocks[1:]), self.end], strict=False)
+
     def sizes(self, parts: Mapping[int, int], known: Mapping[int, int]) -> list[int]:
         """The size of each block.  parts: `divisions`; known: unit -> size, where it is known better."""
-        ends = [*(block.addr for block in self.blocks), self.addr + self.size]
         found = []
-        for block, end in zip(self.blocks, ends[1:], strict=True):
+        for block, end in self.limits():
             need = rounded(block.requested, parts)
             gap = end - block.addr - need
             found.append(known.get(block.unit, need if self.small or not 0 <= gap <= MIB else need + gap))
@@ -106,7 +113,7 @@ def _pieces(segment: Segment, sizes: Sequence[int]) -> Iterator[tuple[int, int]]
         yield from _gap(block.addr - at, most)
         yield block.unit, size
         at = block.addr + size
-    yield from _gap(segment.addr + segment.size - at, most)
+    yield from _gap(segment.end - at, most)
 
 
 def _gap(size: int, most: int) -> Iterator[tuple[int, int]]:
