@@ -17,7 +17,8 @@ from gpusim.policies.contract import BLOCK, CAPACITY, HELD, ROUNDED
 POLICIES = [e.name for e in registry.entries("place") if e.builtin]
 SEEDS = range(6)
 SCALE = {"size_classes": 64} | dict.fromkeys(("pytorch", "bfc", "gmlake", "cuda_async", "rmm_arena"), 256)  # deal in MiB
-BY_BYTES = ("pytorch", "bfc", "gmlake", "cuda_async", "size_classes")  # over virtual memory: it bounds the bytes held, not the addresses
+# Over virtual memory: it bounds the bytes held, not the addresses.
+BY_BYTES = ("pytorch", "bfc", "gmlake", "cuda_async", "size_classes")
 ALIGN = dict.fromkeys(("bfc", "rmm_pool", "rmm_arena", "rmm_fixed", "rmm_binning"), 256)  # others: 512
 SPEC = {
     "gmlake": "gmlake(frag_limit=4194304)",  # by default it stitches from 512 MiB on
