@@ -97,3 +97,52 @@ def test_what_is_no_file_is_written_into_and_stays(small: str) -> None:
     Path("link.csv").symlink_to("file.csv")
     said("offsets", small, "-o", "link.csv")
     assert Path("link.csv").is_symlink() and Path("file.csv").read_text().startswith("id,")
+
+
+def test_what_is_tried_stands_beside_what_the_program_runs_with(small: str) -> None:
+    """PyTorch's 30 MiB segment is too small for 60: it holds 30 + 20 + 60.  One range needs 30 less."""
+    values = json.loads(said("fragment", small, "--try", "best_fit", "--no-figures", "--json"))
+    assert values["now"]["allocator"] == "pytorch" and values["now"]["held_peak"] == 110 << 20
+    assert [(c["allocator"], c["held_peak"] >> 20) for c in values["candidates"]] == [("best_fit", 110), ("pytorch", 110)]
+    text = said("fragment", small, "--try", "best_fit", "--no-figures")
+    assert "for at most 80 MiB at once" in text and "-0.0 %" not in text
+    assert "Leave it as it is: nothing that was tried holds less." in text
+
+
+@pytest.mark.parametrize(
+    "words", ["{}:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF={}:cudaMallocAsync", "pytorch(conf={}:cudaMallocAsync)"]
+)
+def test_the_line_that_is_advised_can_be_tried(words: str, small: str) -> None:
+    values = json.loads(said("fragment", small, "--try", words.format("backend"), "--no-figures", "--json"))
+    assert {c["allocator"]: c["how"] for c in values["candidates"]} == {
+        "pytorch": "the default", "cuda_async": "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync",
+    }  # fmt: skip
+
+
+def test_what_refuses_requests_saves_nothing(small: str) -> None:
+    """Nothing fits into 70 MiB where 80 are in use at once: no advice, and no percentage of what was not served."""
+    text = said("fragment", small, "--try", "best_fit", "--try", "buddy", "--capacity", "70 MiB", "--no-figures")
+    assert "No placement fits into 70 MiB: 80 MiB are in use at once." in text
+    assert "No setting helps: as many requests fail under each, like that of 60 MiB" in text
+    assert "for at most 80 MiB at once" in text and "less." not in text and "-" not in text.partition("buddy")[2].split()[1]
+
+
+def test_a_recording_that_held_more_than_the_capacity_is_not_what_is_compared_with() -> None:
+    words = ("--capacity", "1 GiB", "--try", "best_fit", "--no-figures", "--json")
+    values = json.loads(said("fragment", "gpt-medium-train-snapshot", *words))
+    assert values["now"]["allocator"] == "pytorch" and values["now"]["held_peak"] <= 2**30 and values["now"]["refused"]
+    assert values["advice"].startswith("No setting helps") and values["requested_peak"] > 6 * 2**30
+
+
+def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
+    log = Path(__file__).parent / "data" / "rmm" / "pool_4streams_steal_merge.csv"
+    values = json.loads(said("fragment", log, "--no-figures", "--json"))
+    assert values["now"]["allocator"] == "rmm_pool(initial=0)"
+    assert values["now"]["held_peak"] < 3 * values["requested_peak"]
+    text = said("fragment", log, "--no-figures")
+    assert " times " in text and "000.0 %" not in text
+
+
+def test_a_folder_with_the_name_of_a_trace_does_not_hide_it() -> None:
+    Path("gpt-medium-infer").mkdir()
+    said("fragment", "gpt-medium-infer", "--try", "best_fit", "--no-figures")

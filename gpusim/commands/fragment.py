@@ -30,7 +30,7 @@ def fragment(
         _long(file, tries, limit, out, json=json)
         return
     trace = open_trace(file, device)
-    chosen = candidates.named(tries) if tries else candidates.default(trace)
+    chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
     found = study(trace, chosen, limit)
     folder = out or Path("results") / f"fragment-{trace.name}"
     values = report.values(found)
@@ -79,14 +79,14 @@ def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | Non
 
 def open_trace(file: str, device: int | None) -> Trace:
     """A trace by name or path, or a foreign recording, imported on the way."""
-    from gpusim.config.find import find
+    from gpusim.config.find import find, names
     from gpusim.trace.files import load_trace
     from gpusim.trace.importers import import_trace
 
     path = Path(file).expanduser()
-    if path.is_dir():
-        raise TraceError("this is a folder", file, "give a trace (.npz) or a recording")
     if path.suffix == ".npz" or not path.is_file():
+        if path.is_dir() and file not in names("trace"):
+            raise TraceError("this is a folder", file, "give a trace (.npz) or a recording")
         trace = load_trace(find("trace", file))
         if device is not None:
             raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a trace is of one")

@@ -11,6 +11,7 @@ from gpusim.policies import registry
 from gpusim.trace.trace import Trace
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
+DRIVER = "backend:cudaMallocAsync"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class Candidate:
 
 
 def pytorch(conf: str) -> Candidate:
-    """PyTorch's allocator with these settings, written as in the environment variable."""
+    """The allocator of PyTorch with these settings, written as in the environment variable, its name before them or not."""
+    conf = conf.strip().removeprefix(f"{CONF}=").removeprefix("PYTORCH_ALLOC_CONF=")
+    if conf.replace(" ", "") == DRIVER:  # the only setting of another allocator
+        return Candidate("cuda_async", (), f"{CONF}={DRIVER}", "pytorch")
     return Candidate("pytorch", (("conf", conf),) if conf else (), f"{CONF}={conf}" if conf else "the default", "pytorch")
 
 
@@ -41,7 +45,6 @@ SETTINGS = (
     "", "expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8",
     "large_segment_size_mb:64",
 )  # fmt: skip
-ASYNC = "cuda_async", ()
 OTHERS = (
     Candidate("best_fit"),
     Candidate("tlsf"),
@@ -50,8 +53,9 @@ OTHERS = (
     Candidate("gmlake", (), "GMLake's build of PyTorch"),
 )
 RMM = (
-    Candidate("rmm_pool", (), "rmm.mr.PoolMemoryResource", "rmm"),
-    Candidate("rmm_arena", (), "rmm.mr.ArenaMemoryResource", "rmm"),
+    # Beginning with nothing: what a pool takes at once is a size that its user chooses, and says nothing of the program.
+    Candidate("rmm_pool", (("initial", 0),), "rmm.mr.PoolMemoryResource(initial_pool_size=0)", "rmm"),
+    Candidate("rmm_arena", (), "rmm.mr.ArenaMemoryResource (takes half of the device at once)", "rmm"),
     Candidate("rmm_binning", (), "rmm.mr.BinningMemoryResource", "rmm"),
 )
 
@@ -62,17 +66,22 @@ def default(trace: Trace) -> list[Candidate]:
         streams = list(trace.meta.get("streams") or [])
         # The null stream and the legacy stream are one to RMM; the trace numbers them apart.
         legacy = (("legacy", streams.index("0x1")),) if "0x1" in streams else ()
-        own = [replace(c, params=legacy) if c.place != "rmm_arena" else c for c in RMM]
-        return [*own, Candidate(*ASYNC, "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
+        own = [replace(c, params=c.params + legacy) if c.place != "rmm_arena" else c for c in RMM]
+        return [*own, Candidate("cuda_async", (), "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
     settings = dict.fromkeys((str(trace.meta.get("alloc_conf") or ""), *SETTINGS))
     return [
-        *map(pytorch, settings), Candidate(*ASYNC, f"{CONF}=backend:cudaMallocAsync", "pytorch"), *RMM[:2], *OTHERS,
+        *map(pytorch, settings), pytorch(DRIVER), *RMM[:1], *OTHERS,
     ]  # fmt: skip
 
 
 def lasting() -> list[Candidate]:
     """For a program that was never recorded."""
-    return [*map(pytorch, SETTINGS[:2]), Candidate(*ASYNC), *RMM[:2], *OTHERS]
+    return [*map(pytorch, (*SETTINGS[:2], DRIVER)), *RMM[:1], *OTHERS]
+
+
+def beside(trace: Trace, names: Iterable[str]) -> list[Candidate]:
+    """What the program ran with, to compare with, then the candidates of these names."""
+    return list(dict.fromkeys((default(trace)[0], *named(names))))
 
 
 def named(names: Iterable[str]) -> list[Candidate]:
@@ -83,8 +92,11 @@ def named(names: Iterable[str]) -> list[Candidate]:
             found.append(pytorch(name))
             continue
         place, given = registry.parse(name)
-        known = next((c for c in (*RMM, *OTHERS) if c.place == place), Candidate(place))
-        found.append(replace(known, params=tuple(given.items())))
+        if place == "pytorch" and given.keys() <= {"conf"}:
+            found.append(pytorch(str(given.get("conf", ""))))
+            continue
+        known = next((c for c in (*RMM, pytorch(DRIVER), *OTHERS) if c.place == place), Candidate(place))
+        found.append(replace(known, params=tuple(given.items()) or known.params))
     for candidate in found:
         registry.bind(registry.find("place", candidate.place), candidate.spec["params"])
     if not found:

@@ -7,10 +7,11 @@ from typing import Any
 from gpusim.commands.output import table
 from gpusim.fragment.diagnosis import CAUSES, Diagnosis
 from gpusim.fragment.replay import ENDLESS, Replay
-from gpusim.fragment.study import Study, Tried, advice
-from gpusim.units import show_bytes, show_fraction
+from gpusim.fragment.study import Study, Tried, advice, show_share
+from gpusim.units import show_bytes
 
 MOST_PINS = 6
+TIMES = 900  # percent: from here on a factor says it better
 
 
 def values(found: Study) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def values(found: Study) -> dict[str, Any]:
     return {
         "name": found.program.name,
         "requests": found.program.total,
-        "requested_peak": found.now.counts["requested_peak"],
+        "requested_peak": found.asked,
         "capacity": found.capacity if found.capacity < ENDLESS else None,
         "now": _outcome(found.now, found.diagnosis) | {
             "moment": _moment(found.diagnosis),
@@ -53,19 +54,21 @@ def _moment(d: Diagnosis) -> dict[str, Any]:
 def text(found: Study) -> str:
     """The report that `gpusim fragment` prints."""
     now, d = found.now, found.diagnosis
-    limit = f" of {show_bytes(found.capacity)}" if found.capacity < ENDLESS else ""
+    limit = f" of the {show_bytes(found.capacity)}" if found.capacity < ENDLESS else ""
+    total = found.program.total
+    many = f"{total:,} request{'s' if total != 1 else ''}"
     parts = [
-        f"{found.program.name}: {found.program.total:,} requests, at most {show_bytes(now.counts['requested_peak'])} at once",
-        f"Now ({now.name}) it holds {show_bytes(now.held_peak)}{limit} at its peak. {_when(d)}",
+        f"{found.program.name}: {many}, for at most {show_bytes(found.asked)} at once",
+        f"Now ({now.name}) it holds {show_bytes(now.held_peak)}{limit} of device memory at its peak. {_when(d)}",
     ]
     if d.idle:
         rows = [
-            {"bytes": show_bytes(size), "share": show_fraction(size / d.idle), "where": CAUSES[name]}
+            {"bytes": show_bytes(size), "share": show_share(size / d.idle), "where": CAUSES[name]}
             for name, size in d.causes.items() if size
         ]  # fmt: skip
-        parts.append(_titled("Where it sits", table(rows, ["bytes", "share", "where"])))
+        parts.append(_titled("Where the bytes are that are not in use", table(rows, ["bytes", "share", "where"])))
     if d.pins:
-        parts.append(_titled("Who keeps segments that are mostly free", _pins(found)))
+        parts.append(_titled("Who keeps segments (pieces of device memory) that are mostly free", _pins(found)))
     parts.append(_titled("What each would have held", _candidates(found)))
     parts.append(_floor(found))
     if found.fidelity:
@@ -77,18 +80,24 @@ def text(found: Study) -> str:
 def _floor(found: Study) -> str:
     """How much of what is held could have been avoided, with the whole program known."""
     floor, held = found.floor, found.now.held_peak
+    if floor.live > found.capacity:
+        return f"No placement fits into {show_bytes(found.capacity)}: {show_bytes(floor.live)} are in use at once."
     most = "no placement holds less" if floor.proven else f"no placement holds less than {show_bytes(floor.live)}"
     could = f"{show_bytes(max(0, held - floor.planned))} of what is held now could be avoided"
+    if not found.now.fits:
+        could = "it would serve all requests" if floor.planned <= found.capacity else "it does not fit either"
     return f"A plan made ahead holds {show_bytes(floor.planned)}, {most}: {could}."
 
 
 def _when(d: Diagnosis) -> str:
     if d.refused:
         told = f"Request {d.request:,} ({show_bytes(d.size)}) fails with {show_bytes(d.held - d.rounded)} free"
+        if not d.idle:
+            return f"{told}."
         return f"{told}, the largest piece of it {show_bytes(d.largest_hole)}; {show_bytes(d.idle)} are not in use:"
     if not d.idle:
         return "All of it is in use then."
-    share = show_fraction(d.idle / d.held) if d.held else "0 %"
+    share = show_share(d.idle / d.held) if d.held else "0 %"
     return f"At request {d.request:,} ({show_bytes(d.size)}) {show_bytes(d.idle)} of it ({share}) are not in use:"
 
 
@@ -112,13 +121,23 @@ def _candidates(found: Study) -> str:
     return table(rows, list(rows[0]))
 
 
+def _against(found: Study, t: Tried) -> str:
+    """What it holds beside what is held now; "" where it did not serve the same requests."""
+    if t.replay.counts["refused"] != found.now.counts["refused"]:
+        return ""
+    more = round(-100 * found.saving(t), 1)
+    if more >= TIMES:
+        return f"{1 + more / 100:,.0f} times"
+    return f"{more:+.1f} %" if more else "same"
+
+
 def _line(found: Study, t: Tried) -> dict[str, Any]:
     counts = t.replay.counts
     return {
         "allocator": t.replay.name,
         "held": show_bytes(t.replay.held_peak),
-        "against now": f"{-100 * found.saving(t):+.1f} %",
-        "used": show_fraction(t.replay.utilisation),
+        "against now": _against(found, t),
+        "used": show_share(t.replay.utilisation) if t.replay.held_peak else "",
         "refused": counts["refused"],
         "device calls": counts["device_allocs"] + counts["device_frees"],
         "how": t.candidate.how,

@@ -17,7 +17,7 @@ from gpusim.fragment.requests import Requests, of_trace
 from gpusim.offsets.plan import static_bounds
 from gpusim.policies import registry
 from gpusim.trace.trace import Trace
-from gpusim.units import show_bytes, show_fraction
+from gpusim.units import show_bytes
 
 WORTH = 0.01       # a saving of less is not worth a change
 DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
@@ -47,13 +47,16 @@ class Floor:
 
 @dataclass(frozen=True)
 class Study:
-    """now: the recording itself, or the first candidate where it has no addresses; tried: best first.
+    """now: the recording itself, or the first candidate where it has no addresses or held more than `capacity`.
 
+    asked     bytes that the program asks for at once, at most
+    tried     best first
     family    what the program runs on: "pytorch" or "rmm"
     fidelity  how much of the recording the model of its allocator repeats, as a sentence; "" where that cannot be said
     """
 
     program: Requests
+    asked: int
     family: str
     capacity: int
     now: Replay
@@ -67,9 +70,10 @@ class Study:
         """The best candidate that a user can simply switch to and that is worth it."""
         able = [t for t in self.tried if t.candidate.family == self.family]
         first = min(able, key=_rank, default=None)
-        if first is None or (first.replay.fits == self.now.fits and self.saving(first) < WORTH):
+        if first is None or (first.replay.fits and self.now.fits and self.saving(first) < WORTH):
             return None
-        return first
+        fewer = first.replay.counts["refused"] < self.now.counts["refused"]
+        return first if fewer or (first.replay.fits and self.now.fits) else None
 
     def saving(self, tried: Tried) -> float:
         """Share of what is held now that this candidate would not hold."""
@@ -84,7 +88,10 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     program = of_trace(trace)
     real = recorded(trace, program)
     limit = capacity or (real.capacity if real else ENDLESS)
-    room = limit if limit < ENDLESS else max(DEVICE, 2 * _most(program))
+    if real and real.held_peak > limit:
+        real = None
+    asked = _most(program)
+    room = limit if limit < ENDLESS else max(DEVICE, 2 * asked)
     tried = []
     for candidate in candidates:
         policy = registry.get("place", candidate.spec)
@@ -97,7 +104,7 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     floor = Floor(live, planned, proven)
     exact = how_exact(trace)
     told = exact.text if exact else ""
-    return Study(program, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, told)
+    return Study(program, asked, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, told)
 
 
 def _most(program: Requests) -> int:
@@ -117,17 +124,30 @@ def _rank(tried: Tried) -> tuple[int, int, int, str]:
     return counts["refused"], counts["held_peak"], counts["device_allocs"], tried.replay.name
 
 
+def show_share(value: float) -> str:
+    """A share of 1 to a tenth of a percent; what is less, and not nothing, reads so."""
+    return "< 0.1 %" if 0 < value < 0.001 else f"{max(0.0, value):.1%}".replace("%", " %").replace(".0 %", " %")
+
+
 def advice(found: Study) -> str:
     """One sentence: what to change, or why nothing."""
     best, now = found.best, found.now
-    ends = "" if now.fits else f" The request of {show_bytes(now.counts['refused_bytes'])} that failed "
+    failed = show_bytes(now.counts["refused_bytes"])
     if best is None:
-        if ends:
-            return f"No setting helps.{ends}fails under every one of them: the program needs a larger device, or less."
+        if not now.fits:
+            able = next((t for t in found.tried if t.replay.fits), None)
+            other = f"{able.replay.name} would serve all, but no setting brings it" if able else "the program needs more room"
+            return f"No setting helps: as many requests fail under each, like that of {failed}; {other}."
         gain = max((found.saving(t) for t in found.tried if t.replay.fits), default=0.0)
-        most = f"the best of {len(found.tried)} allocators would save {show_fraction(max(0.0, gain))}"
+        if gain <= 0:
+            return "Leave it as it is: nothing that was tried holds less."
+        most = f"the best of {len(found.tried)} tried would save {show_share(gain)}"
         return f"Leave it as it is: {most}, and nothing that is simply switched on more than 1 %."
-    held, less = show_bytes(best.replay.held_peak), show_fraction(max(0.0, found.saving(best)))
-    verdict = f"would succeed{'' if best.replay.fits else ' less often'}." if ends else ""
     change = f"Set {best.candidate.how} :" if found.family == "pytorch" else f"Use {best.candidate.how}:"
-    return f"{change} it would hold {held}, {less} less.{ends}{verdict}"
+    held, less = show_bytes(best.replay.held_peak), show_share(found.saving(best))
+    if now.fits:
+        return f"{change} it would hold {held}, {less} less."
+    if best.replay.fits:
+        return f"{change} the request of {failed} that failed would succeed, as would all others; it would hold {held}."
+    refused, before = best.replay.counts["refused"], now.counts["refused"]
+    return f"{change} {refused:,} requests would fail instead of {before:,}. All of them need a larger device, or less."

@@ -23,6 +23,8 @@ from gpusim.trace.trace import I64
 from gpusim.units import show_bytes, show_fraction
 
 MOST = 10        # curves of one figure
+UNKNOWN = "unknown"  # where a recording does not say what its tensors are
+FAR = 3          # times what is held now: no curve
 WIDEST = 64      # segments of the map of one moment, one line each
 
 
@@ -31,7 +33,7 @@ def held_over_time(found: Study) -> Figure:
     """What each candidate holds, over the bytes that the program asks for."""
     shown = _worth_showing(found)
     names = [r.name for r in shown]
-    look = looks([n for n in names if n != NAME]) | {NAME: Look(BLACK, "")}
+    look = looks([n for n in names if n != found.now.name]) | {found.now.name: Look(BLACK, "")}
     figure = canvas()
     panel = figure.add_subplot()
     highest = max((r.held_peak for r in shown), default=1)
@@ -43,7 +45,8 @@ def held_over_time(found: Study) -> Figure:
         one = look[replay.name]
         held = replay.samples["held"] / per_byte
         width = 2.2 - 1.2 * rank / max(1, len(shown) - 1)
-        panel.step(at[: len(held)], held, where="post", color=one.colour, lw=width, label=replay.name, gid=replay.name)
+        label = _label(found, replay)
+        panel.step(at[: len(held)], held, where="post", color=one.colour, lw=width, label=label, gid=replay.name)
         if not replay.fits:
             first = replay.counts["refused_at"]
             panel.plot([first], [held[min(first // replay.counts["bucket"], len(held) - 1)]], "x", color=ALARM, ms=8, mew=2.2)
@@ -58,15 +61,26 @@ def held_over_time(found: Study) -> Figure:
     handles, labels = panel.get_legend_handles_labels()
     handles.append(Patch(facecolor=FAINT))
     panel.legend(handles, [*labels, "requested"], loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
-    note = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
+    crosses = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
+    beyond = [f"{t.replay.name} ({show_bytes(t.replay.held_peak)})" for t in found.tried if _far(found, t.replay)]
+    note = " ".join(filter(None, (crosses, f"Not shown: {', '.join(beyond)}." if beyond else "")))
     headline(figure, "What would each allocator have held?", _least(found), note)
     return figure
 
 
 def _worth_showing(found: Study) -> list[Replay]:
     """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
-    others = [t.replay for t in found.tried if t.replay is not found.now][: MOST - 1]
+    others = [t.replay for t in found.tried if t.replay is not found.now and not _far(found, t.replay)][: MOST - 1]
     return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
+
+
+def _far(found: Study, replay: Replay) -> bool:
+    """It holds so much more than now that beside it nothing else could be told apart."""
+    return replay.held_peak > FAR * max(found.now.held_peak, found.asked)
+
+
+def _label(found: Study, replay: Replay) -> str:
+    return f"{replay.name} (now)" if replay is found.now and replay.name != NAME else replay.name
 
 
 def _least(found: Study) -> str:
@@ -115,11 +129,13 @@ def heap(found: Study) -> Figure:
     panel.set_ylim(len(order) - 0.4, -0.6)
     panel.set_yticks([])
     panel.set_xlabel(f"inside the segment [{unit}]")
-    panel.set_ylabel("segments with most free bytes")
+    panel.set_ylabel("segments, largest first")
     largest = sorted(names, key=lambda n: -int(live.bytes[mine][np.array(colour) == look[n].colour].sum()))[:8]
-    strip = [Patch(facecolor=look[n].colour, label=n) for n in largest] + [Patch(facecolor=address_map.FREE, label="free")]
+    told = "in use" if names == [UNKNOWN] else None
+    strip = [Patch(facecolor=look[n].colour, label=told or n) for n in largest]
+    strip.append(Patch(facecolor=address_map.FREE, label="free"))
     panel.legend(handles=strip, loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
-    note = f"{len(order)} of {len(held)} segments." if len(order) < len(held) else ""
+    note = f"{len(order)} of {len(held)} segments, those with most free bytes." if len(order) < len(held) else ""
     headline(figure, "Where does the memory sit that is not in use?", _why(found), note)
     return figure
 
@@ -161,6 +177,7 @@ def free_blocks(found: Study) -> Figure:
         words = panel.annotate(f"request: {show_bytes(d.size)}", (x, 1), (way, -4), ha=side, va="top", color=ALARM,
                                xycoords=panel.get_xaxis_transform(), textcoords="offset points", fontsize=8.5)  # fmt: skip
         words.set_in_layout(False)
+    panel.set_ylim(0, float(total.max()) / per_byte * 1.17)  # above the bars: their numbers, and the request
     panel.set_xticks(np.arange(len(total)) - 0.5, [show_bytes(2**k) for k in range(first, last + 1)], rotation=45, ha="right")
     panel.set_ylabel(f"free bytes [{unit}]")
     panel.set_xlabel("size of the free block (the number on a bar counts them)")
