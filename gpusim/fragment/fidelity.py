@@ -55,7 +55,7 @@ class Exactness:
 
     release  the release of PyTorch whose order of free blocks fits best; the first of `alike`
     alike    all releases that fit as well
-    settled  blocks at the start whose size showed only later
+    settled  what the recording leaves open of its start and shows only later: a block's size, which segment is older
     """
 
     release: str
@@ -64,7 +64,7 @@ class Exactness:
     segment_events: int
     predicted: int
     misses: list[Miss]
-    settled: int
+    settled: int = 0
     alike: tuple[str, ...] = ()
 
     @property
@@ -77,6 +77,8 @@ class Exactness:
         """One line for a report."""
         more = f", and makes {self.invented:,} that were not recorded" if self.invented else ""
         order = f"{' or '.join(self.alike)} order"
+        if self.settled:
+            order += f"; sizes and ages at the start that only later events tell: {self.settled:,}"
         apart = f". They part at event {self.misses[0].event:,}: {self.misses[0].why}" if self.misses else ""
         return (
             f"The model puts {self.placed:,} of {self.allocs:,} allocations at their recorded addresses and predicts "
@@ -96,8 +98,8 @@ def how_exact(trace: Trace) -> Exactness | None:
     return replace(best, alike=tuple(f.release for f in found if _rank(f) == _rank(best)))
 
 
-def _rank(found: Exactness) -> tuple[int, int]:
-    return found.placed, found.predicted - found.invented
+def _rank(found: Exactness) -> tuple[int, int, int]:
+    return found.placed, found.predicted - found.invented, -found.settled
 
 
 def _under(recording: Recording, release: str) -> Exactness | None:
@@ -108,18 +110,25 @@ def _under(recording: Recording, release: str) -> Exactness | None:
         return None  # this release has not these settings
     if (rules.SET_EXPANDABLE, 1, 0) in conf:
         return None
-    known: dict[int, int] = {}
+    known = _Known({}, recording.segments)
     best = _attempt(recording, release, conf, known)
-    for _ in range(MOST_ATTEMPTS):
-        larger = _larger(recording, conf, known, best)
-        if not larger:
+    for settled in range(1, MOST_ATTEMPTS):
+        for learned in (_larger(recording, conf, known, best), _older(recording, release, known, best)):
+            tried = _attempt(recording, release, conf, learned) if learned else best
+            if learned and _misplaced(tried) > _misplaced(best):  # it explains that allocation
+                known, best = learned, replace(tried, settled=settled)
+                break
+        else:
             break
-        known |= larger
-        tried = _attempt(recording, release, conf, known)
-        if _misplaced(tried) <= _misplaced(best):
-            break  # it does not explain that allocation
-        best = tried
     return best
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The start as far as it is known: sizes of units' blocks, where a gap leaves them open; segments, oldest first."""
+
+    sizes: dict[int, int]
+    segments: list[start.Segment]
 
 
 def _misplaced(found: Exactness) -> float:
@@ -127,15 +136,17 @@ def _misplaced(found: Exactness) -> float:
     return next((miss.event for miss in found.misses if miss.what == "alloc"), math.inf)
 
 
-def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], known: dict[int, int]) -> Exactness:
+def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], known: _Known) -> Exactness:
     units = recording.trace.tensors
-    before, spare = start.requests(recording.segments, conf, known, units)
+    before, spare = start.requests(known.segments, conf, known.sizes, units)
     rows = np.concatenate([np.array(before, np.int64).reshape(-1, 4).view(REQUEST).reshape(-1), recording.rows])
     live = len(before) + int((recording.rows["kind"] == R_ALLOC).sum())
     program = Requests(recording.trace.name, lambda: iter([rows]), len(rows), units + spare, live)
     policy = registry.get("place", {"name": "pytorch", "params": {"release": release, "device": "recorded"}})
-    room = min(4 * sum(size for _, size in recording.taken) + (1 << 30), ENDLESS)  # the real device had enough
-    log = replay(program, policy, room, log=True, recorded=recording.taken).log
+    later = [(addr, size) for _, taken, addr, size in recording.segment_events if taken]
+    segments = [(segment.addr, segment.size) for segment in known.segments] + later
+    room = min(4 * sum(size for _, size in segments) + (1 << 30), ENDLESS)  # the real device had enough
+    log = replay(program, policy, room, log=True, recorded=segments).log
     log = log[log["t"] >= len(before)]
     log["t"] -= len(before)
     placed = log[log["kind"] == logs.PLACE]
@@ -148,7 +159,7 @@ def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], 
     allocs, events = int((recording.rows["kind"] == R_ALLOC).sum()), len(recording.segment_events)
     missed = sum(miss.what == "alloc" for miss in misses)
     unforeseen = sum(miss.what != "alloc" and miss.recorded >= 0 for miss in misses)
-    return Exactness(release, allocs, allocs - missed, events, events - unforeseen, misses, len(known))
+    return Exactness(release, allocs, allocs - missed, events, events - unforeseen, misses)
 
 
 def _misses(recording: Recording, addr: I64, model: set[SegmentEvent]) -> list[Miss]:
@@ -168,37 +179,57 @@ def _misses(recording: Recording, addr: I64, model: set[SegmentEvent]) -> list[M
     misses: list[Miss] = []
     for number, what, size, told, made in found:
         event = int(recording.event[min(number, len(recording.event) - 1)])
-        why = f"the heaps differ since event {misses[0].event:,}" if misses else _why(what, told)
+        why = f"the heaps differ since event {misses[0].event:,}" if misses else _why(what, told, bool(recording.segments))
         there, here = (at + recording.origin if at >= 0 else -1 for at in (told, made))
         misses.append(Miss(event, what, size, there, here, why))
     return misses
 
 
-def _why(what: str, recorded: int) -> str:
+def _why(what: str, recorded: int, late: bool) -> str:
+    """late: the recording begins with segments, of which it does not say everything."""
     if what == "alloc":
-        return "the model takes other free memory"
+        return "the model takes other free memory" + (", as far as the start is known" if late else "")
     if what == "segment_free":
         return "not all of the cache was given back" if recorded < 0 else "what was given back is in use in the model"
     return "the model takes a segment for it" if recorded < 0 else "the model has a free block for it"
 
 
-def _larger(recording: Recording, conf: Sequence[rules.Command], known: dict[int, int], found: Exactness) -> dict[int, int]:
+def _larger(recording: Recording, conf: Sequence[rules.Command], known: _Known, found: Exactness) -> _Known | None:
     """The size of a block of the start that explains where the first misplaced allocation went, if there is one.
 
     That it began where it did tells that the block before it reached as far: at most 1 MiB beyond its rounded request.
     """
-    miss = next((miss for miss in found.misses if miss.what == "alloc"), None)
-    if miss is None:
-        return {}
-    at = miss.recorded - recording.origin
-    divisions = start.divisions(conf)
+    there, _ = _places(recording, found)
+    parts = start.divisions(conf)
     for segment in recording.segments:
-        if not segment.small and segment.addr < at < segment.end:
-            sizes = segment.sizes(divisions, known)
-            before = [(b, size) for b, size in zip(segment.blocks, sizes, strict=True) if b.addr < at]
+        if not segment.small and segment.addr < there < segment.end:
+            sizes = segment.sizes(parts, known.sizes)
+            before = [(b, size) for b, size in zip(segment.blocks, sizes, strict=True) if b.addr < there]
             if before:
                 block, size = before[-1]
-                whole = at - block.addr
-                if size < whole <= start.rounded(block.requested, divisions) + start.MIB:
-                    return {block.unit: whole}
-    return {}
+                whole = there - block.addr
+                if size < whole <= start.rounded(block.requested, parts) + start.MIB:
+                    return replace(known, sizes=known.sizes | {block.unit: whole})
+    return None
+
+
+def _older(recording: Recording, release: str, known: _Known, found: Exactness) -> _Known | None:
+    """The segment it went to is older than the one where the model has it: where age counts, and both are of the start.
+
+    A recording does not tell the ages; without this they are in the order of the addresses.
+    """
+    there, here = (
+        next((i for i, segment in enumerate(known.segments) if segment.addr <= at < segment.end), -1)
+        for at in _places(recording, found)
+    )
+    if release == RELEASES[0] or not 0 <= here < there:
+        return None
+    order = [*known.segments]
+    order.insert(here, order.pop(there))
+    return replace(known, segments=order)
+
+
+def _places(recording: Recording, found: Exactness) -> tuple[int, int]:
+    """Of the first misplaced allocation: where it was recorded, where the model has it; -1 when there is none."""
+    first = next((miss for miss in found.misses if miss.what == "alloc"), None)
+    return (first.recorded - recording.origin, first.model - recording.origin) if first else (-1, -1)

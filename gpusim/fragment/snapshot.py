@@ -41,12 +41,6 @@ class Recording:
     addr: I64
     segment_events: list[SegmentEvent]
 
-    @property
-    def taken(self) -> list[tuple[int, int]]:
-        """(address, bytes) of all segments: those of the start, then in the order in which they were taken."""
-        later = [(addr, size) for _, taken, addr, size in self.segment_events if taken]
-        return [(segment.addr, segment.size) for segment in self.segments] + later
-
 
 def read(trace: Trace) -> Recording | None:
     """None when the trace is no snapshot, or has no segments, or they contradict each other, the blocks or a device's pages."""
