@@ -156,7 +156,7 @@ def test_expandable_segments_are_rewound_piece_by_piece(tmp_path: Path) -> None:
 
 def test_one_of_several_devices_must_be_chosen(tmp_path: Path) -> None:
     both = [segment(0, MIB, (0, 512, "active_allocated")), segment(0, MIB, (0, 1024, "active_allocated"), device=1)]
-    with pytest.raises(TraceError, match=r"holds 2 devices: 0, 1 \(choose one: device=0\)"):
+    with pytest.raises(TraceError, match=r"holds 2 devices: 0, 1 \(choose one, as device=0 or --device 0\)"):
         imported(tmp_path, both)
     trace = imported(tmp_path, both, [], [event("free_completed", 512, 3)], device=1)
     assert trace.size.tolist() == [1024, 3] and trace.meta["device"] == 1

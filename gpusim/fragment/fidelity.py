@@ -18,6 +18,7 @@ import numpy as np
 
 from gpusim.core import log as logs
 from gpusim.core.requests import R_ALLOC, REQUEST
+from gpusim.core.tables import table
 from gpusim.errors import PolicyError
 from gpusim.fragment import start
 from gpusim.fragment.replay import ENDLESS, replay
@@ -139,7 +140,8 @@ def _misplaced(found: Exactness) -> float:
 def _attempt(recording: Recording, release: str, conf: Sequence[rules.Command], known: _Known) -> Exactness:
     units = recording.trace.tensors
     before, spare = start.requests(known.segments, conf, known.sizes, units)
-    rows = np.concatenate([np.array(before, np.int64).reshape(-1, 4).view(REQUEST).reshape(-1), recording.rows])
+    rows = table(len(before) + len(recording.rows), REQUEST)
+    rows[: len(before)], rows[len(before) :] = before, recording.rows
     live = len(before) + int((recording.rows["kind"] == R_ALLOC).sum())
     program = Requests(recording.trace.name, lambda: iter([rows]), len(rows), units + spare, live)
     policy = registry.get("place", {"name": "pytorch", "params": {"release": release, "device": "recorded"}})

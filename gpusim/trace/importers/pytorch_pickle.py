@@ -58,7 +58,7 @@ def _device(segments: list[Any], traces: list[Any], wanted: int | None, path: st
             raise TraceError(f"the snapshot holds nothing of device {wanted}", path, f"it holds: {listed or 'nothing'}")
         return wanted
     if len(present) > 1:
-        raise TraceError(f"the snapshot holds {len(present)} devices: {listed}", path, "choose one: device=0")
+        raise TraceError(f"the snapshot holds {len(present)} devices: {listed}", path, "choose one, as device=0 or --device 0")
     return present.pop() if present else 0
 
 
