@@ -6,10 +6,17 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from gpusim.cli import app
+from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.fragment.candidates import named
+from gpusim.fragment.study import study
+from gpusim.show.study import FIGURES, _closed, _few_sites
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.trace import Trace
 
 HEAD = "event,tensor,size,name,reads,writes,flops,duration_ns\n"
 
@@ -146,3 +153,46 @@ def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
 def test_a_folder_with_the_name_of_a_trace_does_not_hide_it() -> None:
     Path("gpt-medium-infer").mkdir()
     said("fragment", "gpt-medium-infer", "--try", "best_fit", "--no-figures")
+
+
+# --- figures
+
+
+def planned(steps: int = 3) -> Trace:
+    """Two places of a program with names of 60 characters, and one with a short one."""
+    build = TraceBuilder("planned")
+    for name in ("a" * 60, "b" * 60, "short"):
+        for _ in range(steps):
+            build.alloc(20 << 20, name)
+    return build.finish()
+
+
+def test_curves_can_be_told_apart_and_what_is_far_off_is_named() -> None:
+    names = ("pytorch", *(f"max_split_size_mb:{64 * k}" for k in range(1, 9)), "rmm_arena")
+    found = study(planned(), named(names))
+    figure = FIGURES["held_over_time"](found)
+    lines = [line for line in figure.axes[0].lines if line.get_gid() in {t.replay.name for t in found.tried}]
+    assert len(lines) == len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
+    assert lines[0].get_label() == "pytorch (now)"
+    texts = " ".join(text.get_text() for text in figure.texts)
+    assert "Not shown: rmm_arena (40 GiB)." in texts
+    assert figure.axes[0].get_ylim()[1] < 300  # MiB
+
+
+def test_addresses_that_are_never_held_are_left_out_of_the_map() -> None:
+    """Segments at 1 TiB and 3 TiB stand one on the other; blocks stay where they are inside them."""
+    log = np.zeros(6, LOG)
+    log["kind"] = [RESERVE, PLACE, RESERVE, PLACE, UNPLACE, RELEASE]
+    log["addr"] = [3 << 40, (3 << 40) + 512, 1 << 40, 1 << 40, 1 << 40, 1 << 40]
+    log["bytes"] = [4096, 512, 2048, 1024, 1024, 2048]
+    assert _closed(log)["addr"].tolist() == [2048, 2560, 0, 0, 0, 0]
+    assert _closed(log[:0]).tolist() == []
+
+
+def test_the_map_names_as_many_places_as_its_legend_has_room_for() -> None:
+    sites = _few_sites(study(planned(), named(["best_fit"])))
+    assert sites == ["others"] * 9  # not even one of 60 characters
+    short = TraceBuilder("short")
+    for name in ("fwd", "bwd"):
+        short.alloc(512, name)
+    assert _few_sites(study(short.finish(), named(["best_fit"]))) == ["fwd", "bwd"]

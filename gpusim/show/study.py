@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,20 +11,25 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from gpusim.core.log import PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.core.requests import R_ALLOC
 from gpusim.fragment.diagnosis import CAUSES
 from gpusim.fragment.heap import History
 from gpusim.fragment.recorded import NAME
 from gpusim.fragment.replay import Replay
-from gpusim.fragment.study import Study, Tried
+from gpusim.fragment.study import Study, Tried, show_share
 from gpusim.results.result import FINISHED, OOM, Result
 from gpusim.show.figure import address_map
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
 from gpusim.show.view import scale
 from gpusim.trace.trace import I64
-from gpusim.units import show_bytes, show_fraction
+from gpusim.units import show_bytes
 
 MOST = 10        # curves of one figure
 UNKNOWN = "unknown"  # where a recording does not say what its tensors are
+LINE = 64        # characters of a legend's line that are left to names
+PATCH = 6        # of them before each name
+OTHERS = "others"
 FAR = 3          # times what is held now: no curve
 WIDEST = 64      # segments of the map of one moment, one line each
 
@@ -41,12 +47,17 @@ def held_over_time(found: Study) -> Figure:
     asked = found.now.samples["requested"] / per_byte
     at = np.arange(len(asked)) * found.now.counts["bucket"]
     panel.fill_between(at, 0, asked, step="post", color=FAINT, lw=0, gid="requested")
+    drawn = Counter[str]()
     for rank, replay in enumerate(shown):
         one = look[replay.name]
         held = replay.samples["held"] / per_byte
         width = 2.2 - 1.2 * rank / max(1, len(shown) - 1)
-        label = _label(found, replay)
-        panel.step(at[: len(held)], held, where="post", color=one.colour, lw=width, label=label, gid=replay.name)
+        style = ("-", "--", ":")[drawn[one.colour] % 3]  # a look differs in its marker alone where colours run out
+        drawn[one.colour] += 1
+        panel.step(
+            at[: len(held)], held, where="post", color=one.colour, lw=width, ls=style, label=_label(found, replay),
+            gid=replay.name,
+        )  # fmt: skip
         if not replay.fits:
             first = replay.counts["refused_at"]
             panel.plot([first], [held[min(first // replay.counts["bucket"], len(held) - 1)]], "x", color=ALARM, ms=8, mew=2.2)
@@ -88,7 +99,7 @@ def _least(found: Study) -> str:
     if first is None:
         return "No candidate can serve all requests."
     saved = found.saving(first)
-    than = f", {show_fraction(saved)} less than now" if saved > 0 else ", no less than now"
+    than = f", {show_share(saved)} less than now" if saved > 0 else ", no less than now"
     return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
 
 
@@ -193,12 +204,40 @@ def free_blocks(found: Study) -> Figure:
 def heap_over_time(found: Study) -> Figure:
     """The address map of what is now: segments as bands, blocks coloured by where they come from."""
     now = found.now
+    log = _closed(now.log)
+    if now.name == NAME:  # what lived before the recording is there from its start
+        kind = found.program.rows()["kind"]
+        log["t"][log["t"] < int((kind != R_ALLOC).argmax())] = 0
     end = History(now.log, found.program.total).blocks.end.max(initial=1)
     spec = {"trace": found.program.name, "place": now.name, "clock": address_map.REQUEST}
     metrics: dict[str, int | float] = {"makespan_ns": int(end), "reserved_peak_bytes": now.held_peak}
-    result = Result(spec, FINISHED if now.fits else OOM, metrics, log=now.log)
-    sites = {found.program.name: [found.program.sites[s] for s in found.program.site]}
-    return address_map.draw([result], "How does the heap look over time?", sites)
+    result = Result(spec, FINISHED if now.fits else OOM, metrics, log=log)
+    return address_map.draw([result], "How does the heap look over time?", {found.program.name: _few_sites(found)})
+
+
+def _closed(log: Any) -> Any:
+    """The log with addresses that leave out what is never held: recorded segments lie gigabytes apart."""
+    log = log.copy()
+    taken = log[log["kind"] == RESERVE]
+    taken = taken[np.argsort(taken["addr"], kind="stable")]
+    reach = np.maximum.accumulate(taken["addr"] + taken["bytes"])
+    before = np.concatenate([[0], reach[:-1]])
+    gap = np.cumsum(np.maximum(taken["addr"] - before, 0))  # left out below each segment
+    placed = (log["addr"] >= 0) & np.isin(log["kind"], (RESERVE, RELEASE, PLACE, UNPLACE))
+    at = np.searchsorted(taken["addr"], log["addr"][placed], side="right") - 1
+    log["addr"][placed] -= np.where(at >= 0, gap[at], 0) if len(gap) else 0
+    return log
+
+
+def _few_sites(found: Study) -> list[str]:
+    """Where each unit comes from: the sites with most bytes by name, as many as a line has room for; the rest are others."""
+    program = found.program
+    total = np.bincount(program.site, program.size, len(program.sites))
+    order = [s for s in np.argsort(-total, kind="stable").tolist() if total[s]]
+    wide = np.cumsum([len(program.sites[s]) + PATCH for s in order])
+    room = LINE if not len(wide) or wide[-1] <= LINE else LINE - len(OTHERS) - PATCH
+    named = {s for s, end in zip(order, wide.tolist(), strict=True) if end <= room}
+    return [program.sites[s] if s in named else OTHERS for s in program.site.tolist()]
 
 
 FIGURES: dict[str, Callable[[Study], Figure]] = {

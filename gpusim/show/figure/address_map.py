@@ -233,7 +233,7 @@ def _answer(
         if hole.free[i] == hole.largest[i]:
             return "The free memory always is in one piece."
         free, largest = show_bytes(hole.free[i]), show_bytes(hole.largest[i])
-        return f"At {when(hole.time[i])} {free} are free, but the largest hole (red frame) has {largest}."
+        return f"At {when(hole.time[i])}, {free} are free, but the largest hole (red frame) has {largest}."
     lost = [
         (int(hole.free[hole.worst] - hole.largest[hole.worst]), run_name(run, keys))
         for run, (_, _, hole) in zip(shown, heaps, strict=True)
