@@ -104,7 +104,7 @@ def _rank(found: Exactness) -> tuple[int, int, int]:
 
 
 def _under(recording: Recording, release: str) -> Exactness | None:
-    """Replay under this release, again whenever a block of the start turns out to have been larger."""
+    """Replay under this release, again whenever a misplaced allocation tells more of the start."""
     try:
         conf = rules.commands(recording.conf, release)
     except PolicyError:
