@@ -59,7 +59,8 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     )  # fmt: skip
     policies = Policies(
         np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
-        table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE), np.zeros((10, 2), np.int64),
+        table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE), np.zeros(1), np.zeros(1, np.int64),
+        np.zeros((len(state.VERB_SIGNATURES), 2), np.int64),
     )  # fmt: skip
     assert run_until(island, program, policies, NEVER) == state.FINISHED
     return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpusim.generate.schedule import Schedule
 
 Value = int | float | str
-MOST = 10**8  # of any number: products of them fit 64 bits, or do not fit the machine
+MOST, MOST_SEED = 10**8, 2**63 - 1  # of any number: products of them fit 64 bits, or do not fit the machine
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _value(entry: Generator, key: str, text: str) -> Value:
         with suppress(ValueError):
             value = type(default)(text)
             if math.isfinite(value) and value >= 0 and (value or not default):
-                if value > MOST:
-                    raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is {text}, above {MOST:,}")
+                if value > (MOST_SEED if key == "seed" else MOST):
+                    raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is {text}, too large")
                 return value
     raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is '{text}', not {wanted}")
