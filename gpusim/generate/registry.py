@@ -91,7 +91,7 @@ def _value(entry: Generator, key: str, text: str) -> Value:
         with suppress(ValueError):
             value = type(default)(text)
             if math.isfinite(value) and value >= 0 and (value or not default):
-                if value > (MOST_SEED if key == "seed" else MOST):
-                    raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is {text}, too large")
+                if value > (most := MOST_SEED if key == "seed" else MOST):
+                    raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is {text}, above {most:,}")
                 return value
     raise GpusimError(f"parameter '{key}' of generator '{entry.name}' is '{text}', not {wanted}")
