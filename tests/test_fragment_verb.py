@@ -54,6 +54,12 @@ def small() -> str:
         (("--try", "max_splt_size_mb:64"), "did you mean 'max_split_size_mb'?"),
         (("--try", "max_split_size_mb:10"), "20 or more"),
         (("--try", ""), "'' is not a policy"),
+        (("--try", "rmm_pool(initial=2GiB)"), "is '2GiB', not a number (in bytes: 2147483648)"),
+        (("--try", "rmm_pool(initial=1e30)"), "parameter 'initial' of policy 'rmm_pool' is 1e+30, above 2^62"),
+        (("--try", "rmm_pool(initial=2048,maximum=1024)"), "an initial size of 2048 bytes, above its maximum of 1024"),
+        (("--try", "cuda_async(threshold=-5)"), "parameter 'threshold' of policy 'cuda_async' is negative (-5)"),
+        (("--try", "cuda_async(page=0)"), "parameter 'page' of policy 'cuda_async' is 0 bytes (at least 1)"),
+        (("--try", "tlsf(min_rest=-4)"), "is negative (-4)"),
         (("--format", "gif"), "figures do not come as 'gif'"),
     ],
 )

@@ -25,9 +25,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import PolicyError
+from gpusim.errors import PolicyError, UnitError
 from gpusim.policies import facts
+from gpusim.units import parse_bytes
 
+MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "plan")
 Number = int | float
 Value = Number | str
@@ -101,8 +103,26 @@ def check_number(value: object, name: str, policy: str, default: Number, where: 
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not number or (whole and value % 1):  # type: ignore[operator]
         wanted = "a whole number" if whole else "a number"
-        raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where)
+        raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not {wanted}", where, _in_bytes(value))
     return type(default)(value)  # type: ignore[arg-type,call-overload]
+
+
+def _in_bytes(value: object) -> str:
+    """What to write instead of "2 GiB", "" for anything else."""
+    try:
+        return f"in bytes: {parse_bytes(value)}" if isinstance(value, str) else ""
+    except UnitError:
+        return ""
+
+
+def check_range(value: Value, name: str, policy: str, default: Value) -> None:
+    """What holds for every built-in: a number fits 64 bits, and is negative only where the default is."""
+    if isinstance(value, str) or isinstance(default, str):
+        return
+    if abs(value) > MOST:
+        raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value:.6g}, above 2^62")
+    if value < 0 <= default:
+        raise PolicyError(f"parameter '{name}' of policy '{policy}' is negative ({value:g})", hint=f"default: {default:g}")
 
 
 def check_value(value: object, name: str, policy: str, default: Value) -> Value:

@@ -22,7 +22,7 @@ from typing import Any
 
 from gpusim.errors import PolicyError, suggest
 from gpusim.policies import entry as entry_file
-from gpusim.policies.entry import KINDS, Entry, Value, check_value, vector
+from gpusim.policies.entry import KINDS, Entry, Value, check_range, check_value, vector
 from gpusim.policies.user import MARK
 
 _users: dict[tuple[str, str], Entry] = {}
@@ -153,6 +153,8 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
             hint = suggest(name, known) if known else f"'{entry.name}' has no parameters"
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)
         values[name] = check_value(value, name, entry.name, known[name])
+        if entry.builtin:
+            check_range(values[name], name, entry.name, known[name])
     if entry.numbers:
         vector(entry, values)
     return values

@@ -24,6 +24,7 @@ rapidsai/rmm #1245 and pytorch/pytorch #110194.
 
 from __future__ import annotations
 
+from gpusim.errors import PolicyError
 from gpusim.policies import arena, bins, chunks, device
 from gpusim.policies.bins import ADDR, KEY, PREV
 from gpusim.policies.chunks import LAST_CHUNK, STREAM_BIT, size_of, stream_of
@@ -48,6 +49,9 @@ WORDS = DONE + bins.WORDS - device.END
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
+    for name, value in zip(("page", "align"), (params[0], params[5]), strict=True):
+        if value < 1:
+            raise PolicyError(f"parameter '{name}' of policy 'cuda_async' is {value:g} bytes", hint="at least 1")
     segments = min(capacity // PAGE, 4 * n_units + 65536) + 1
     nodes = 8 * max_live + 8 * segments + 64
     S = device.new(capacity, n_units, nodes, WORDS, device.LOWEST, 4 * max_live + 2 * segments)
