@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gpusim.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
@@ -19,10 +20,9 @@ from gpusim.show import figures
 MAP = "address_map"  # the figure that reads event logs and traces
 
 # What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
-NEEDS = (
-    "gpusim.cli", __name__, *(f"gpusim.show.figure.{name}" for name in figures.FIGURES),
-    "matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin",
-)  # fmt: skip
+LATE = ("matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin")
+NEEDS = ("gpusim.cli", __name__, *(f"gpusim.show.figure.{name}" for name in figures.FIGURES), *LATE)
+STUDY_NEEDS = ("gpusim.cli", __name__, "gpusim.show.study", *LATE)
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,26 @@ class Sheet:
     results: Path
     target: Path
     formats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StudySheet:
+    """One figure of `gpusim fragment`."""
+
+    figure: str
+    study: Any
+    target: Path
+    formats: tuple[str, ...]
+
+
+AnySheet = TypeVar("AnySheet", Sheet, StudySheet)
+
+
+def draw_study_sheet(sheet: StudySheet) -> None:
+    """Draw one figure of a study and keep it in its formats.  Raises ResultError."""
+    from gpusim.show import study
+
+    figures.save(study.FIGURES[sheet.figure](sheet.study), sheet.target / sheet.figure, sheet.formats)
 
 
 def draw(
@@ -73,7 +93,15 @@ def draw(
     jobs = jobs or cores()
     if sheets and jobs > 1:
         prepare(NEEDS)
-    with closing(run_tasks(sheets, draw_sheet, jobs, meanwhile)) as ending:
+    carry_out(sheets, draw_sheet, jobs, meanwhile)
+    return {name: files[name] for name in shown}
+
+
+def carry_out(
+    sheets: Sequence[AnySheet], work: Callable[[AnySheet], object], jobs: int, meanwhile: Callable[[], object] = lambda: None
+) -> None:
+    """Have all sheets drawn.  Raises ResultError when one cannot be, RuntimeError with the traceback for a bug."""
+    with closing(run_tasks(sheets, work, jobs, meanwhile)) as ending:
         for index, failure in ending:
             if failure is None:
                 continue
@@ -82,7 +110,6 @@ def draw(
                 bug.add_note(failure.trace)
                 raise bug
             raise ResultError(f"the figure {sheets[index].figure} was not drawn: {failure.message}")
-    return {name: files[name] for name in shown}
 
 
 def draw_sheet(sheet: Sheet) -> None:

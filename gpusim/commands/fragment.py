@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,13 +12,21 @@ from gpusim.commands.output import emit_json
 from gpusim.errors import TraceError, UnitError
 from gpusim.trace.trace import Trace
 
+if TYPE_CHECKING:
+    from gpusim.fragment.study import Study
+
+FIGURES = ("held_over_time", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
+
 
 def fragment(
     file: str, tries: Sequence[str], *, capacity: str | None, on: str | None, device: int | None, out: Path | None,
     figures: bool, formats: str, json: bool,
 ) -> None:  # fmt: skip
     """Study the program in `file`, print the answer, and leave it with its figures in `out`."""
+    from gpusim.commands.draw import STUDY_NEEDS
     from gpusim.commands.look import chosen_formats
+    from gpusim.experiment import warm
+    from gpusim.experiment.pool import cores, prepare
     from gpusim.fragment import candidates, report
     from gpusim.fragment.study import study
     from gpusim.results.files import make_folder, write_json
@@ -29,25 +38,35 @@ def fragment(
             raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a generated program runs on one")
         _long(file, tries, limit, out, json=json)
         return
+    if figures and cores() > 1:
+        prepare(STUDY_NEEDS)  # the workers' ancestor imports what draws, while the program is replayed here
     trace = open_trace(file, device)
     chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
+    if warm.is_cold("requests"):
+        typer.echo("gpusim: compiling the allocators, once; this takes about half a minute", err=True)
+        warm.compile_allocators(candidate.place for candidate in chosen)
     found = study(trace, chosen, limit)
     folder = out or Path("results") / f"fragment-{trace.name}"
     values = report.values(found)
     make_folder(folder)
     write_json(folder / "study.json", values)
-    made = []
-    if figures:
-        from gpusim.show import study as drawn
-        from gpusim.show.style import save
-
-        for name in drawn.names(found):
-            made += save(drawn.FIGURES[name](found), folder / name, wanted)
+    made = _draw(found, folder, wanted) if figures else []
     if json:
         emit_json(values)
     else:
         typer.echo(report.text(found))
-        typer.echo(f"\n{folder}: study.json{''.join(f', {path.name}' for path in made)}")
+        typer.echo(f"\n{folder}: study.json{''.join(f', {name}' for name in made)}")
+
+
+def _draw(found: Study, folder: Path, formats: Sequence[str]) -> list[str]:
+    """All figures of the study, by worker processes; the names of their files."""
+    from gpusim.commands.draw import StudySheet, carry_out, draw_study_sheet
+    from gpusim.experiment.pool import cores
+    from gpusim.fragment.study import for_figures
+
+    shown, plain = FIGURES if found.diagnosis.heap.held else FIGURES[:1], for_figures(found)
+    carry_out([StudySheet(name, plain, folder, tuple(formats)) for name in shown], draw_study_sheet, cores())
+    return [f"{name}.{form}" for name in shown for form in formats]
 
 
 def _is_generated(file: str) -> bool:

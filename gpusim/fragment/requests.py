@@ -57,6 +57,16 @@ class Requests:
         return (rows["kind"] == R_ALLOC).astype(np.int64), rows["unit"].copy(), rows["size"].copy(), self.iteration
 
 
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The pieces of a program that is there as a whole: one."""
+
+    rows: Any
+
+    def __call__(self) -> Iterator[Any]:
+        return iter([self.rows])
+
+
 def of_trace(trace: Trace) -> Requests:
     """The allocs and frees of a recorded program.  What lived before the recording is allocated first.
 
@@ -77,7 +87,7 @@ def of_trace(trace: Trace) -> Requests:
     live = np.cumsum(np.where(rows["kind"] == R_ALLOC, 1, -1))
     site = np.concatenate([trace.category.astype(np.int64), np.full(len(failed), len(trace.categories))])
     return Requests(
-        trace.name, lambda: iter([rows]), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
+        trace.name, Whole(rows), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
         iterations(trace)[event], size, site,
         (*trace.categories, "request that failed"), trace.meta.get("stacks") or {},
     )  # fmt: skip

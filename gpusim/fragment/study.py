@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -78,6 +78,14 @@ class Study:
     def saving(self, tried: Tried) -> float:
         """Share of what is held now that this candidate would not hold."""
         return 1 - tried.replay.held_peak / self.now.held_peak if self.now.held_peak else 0.0
+
+
+def for_figures(found: Study) -> Study:
+    """The study without what only a replay needs: small enough to be sent to another process."""
+    bare = {id(r): replace(r, policy=None, S=None, log=None) for r in (t.replay for t in found.tried)}
+    bare[id(found.now)] = replace(found.now, policy=None, S=None)
+    tried = [replace(t, replay=bare[id(t.replay)], diagnosis=found.diagnosis) for t in found.tried]
+    return replace(found, now=bare[id(found.now)], tried=tried)
 
 
 def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> Study:

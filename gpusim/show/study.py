@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -246,9 +246,3 @@ FIGURES: dict[str, Callable[[Study], Figure]] = {
     "free_blocks": free_blocks,
     "heap_over_time": heap_over_time,
 }
-
-
-def names(found: Study) -> Sequence[str]:
-    """The figures that say something about this study."""
-    return list(FIGURES) if found.diagnosis.heap.held else ["held_over_time"]
-
