@@ -27,8 +27,7 @@ def fragment(
     from gpusim.commands.look import chosen_formats
     from gpusim.experiment import warm
     from gpusim.experiment.pool import cores, prepare
-    from gpusim.fragment import candidates, report
-    from gpusim.fragment.study import study
+    from gpusim.fragment import candidates
     from gpusim.results.files import make_folder, write_json
 
     wanted = chosen_formats(formats)
@@ -45,6 +44,9 @@ def fragment(
     if warm.is_cold("requests"):
         typer.echo("gpusim: compiling the allocators, once; this takes about half a minute", err=True)
         warm.compile_allocators(candidate.place for candidate in chosen)
+    from gpusim.fragment import report
+    from gpusim.fragment.study import study
+
     found = study(trace, chosen, limit)
     folder = out or Path("results") / f"fragment-{trace.name}"
     values = report.values(found)
