@@ -114,12 +114,25 @@ class Model:
         self.policy = registry.get("place", {"name": "pytorch", "params": params})
         units = 1 + max([command[1] for command in case.commands if command[0] in "afr"], default=0)
         self.S = events.listen(self.policy.state(case.total, units, units, self.policy.params))
+        self.dangling = False
 
     def run(self) -> list[str]:
         lines: list[str] = []
         for n, command in enumerate(self.numbered()):
             lines += self.carry_out(n, command)
+            self.dangling = self.dangling or self.forgets()
         return lines + self.statistics()
+
+    def forgets(self) -> bool:
+        """Here the library deletes a released pool that still owns memory: it counts each growth of an expandable segment
+        once, and each unmapping, of which there may be more.  What it does with the pool's blocks from then on is undefined.
+        """
+        slots = range(layout.FIRST_PRIVATE, layout.FIRST_PRIVATE + layout.MAX_PRIVATE * layout.PRIVATE_WORDS,
+                      layout.PRIVATE_WORDS)  # fmt: skip
+        return any(
+            self.S[k + layout.STATE] == layout.FREEABLE and self.S[k + layout.GROWN] <= 0 < self.S[k + layout.OWNED]
+            for k in slots
+        )
 
     def numbered(self) -> Iterator[Command]:
         """Commands of which the oracle counts each, the others carried out on the way."""

@@ -12,6 +12,7 @@ from gpusim.commands import load
 from gpusim.errors import ConfigError, PolicyError
 from gpusim.experiment.plan import plan
 from gpusim.policies import device, registry
+from gpusim.policies.contract import BLOCK
 from gpusim.policies.pytorch import events, layout, rules
 from gpusim.policies.pytorch.counting import statistics
 
@@ -178,3 +179,15 @@ def test_a_private_pool_begun_after_its_release_is_an_error() -> None:
     for code in (rules.POOL_BEGIN, rules.POOL_END, rules.POOL_RELEASE):
         assert p.command(S, code, 3, 0) == 0
     assert p.command(S, rules.POOL_BEGIN, 3, 0) == -1
+
+
+@pytest.mark.parametrize(("release", "block"), [("2.11", 20 * MIB), ("2.13", 20 * MIB), ("2.14", 9 * MIB + 512),
+                                                ("2.15", 9 * MIB + 512)])  # fmt: skip
+def test_a_pool_that_is_let_go_while_requests_come_to_it(release: str, block: int) -> None:
+    """As the libraries of 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0 answer: whole blocks up to 2.13, pieces since."""
+    p = with_conf("expandable_segments:True", release=release)
+    S = p.state(1 << 31, 2, 2, p.params)
+    for code in (rules.POOL_BEGIN, rules.POOL_NO_SPLIT, rules.POOL_RELEASE):
+        assert p.command(S, code, 5, 0) == 0
+    p.alloc(S, 0, 9 * MIB + 512, 0)
+    assert int(S[BLOCK]) == block

@@ -87,7 +87,7 @@ UNUSED, IN_USE, FREEABLE = range(3)
 
 WORDS = FIRST_PRIVATE + MAX_PRIVATE * PRIVATE_WORDS - device.END
 
-OLD, OBJECT_NUMBERS, SEGMENT_NUMBERS = range(3)   # RULE: up to 2.11, 2.12, from 2.13 on
+OLD, OBJECT_NUMBERS, SEGMENT_NUMBERS, SPLIT_AGAIN = range(4)   # RULE: up to 2.11, 2.12, 2.13, from 2.14 on
 
 
 @helper
@@ -136,7 +136,7 @@ def is_split(S: I64, p: int) -> bool:
 @helper
 def capturing(S: I64) -> bool:
     """Up to 2.12 any routing counts as the capture of a graph; since then only a real capture does, which is not modelled."""
-    return S[ROUTED] != 0 and S[RULE] != SEGMENT_NUMBERS
+    return S[ROUTED] != 0 and S[RULE] < SEGMENT_NUMBERS
 
 
 

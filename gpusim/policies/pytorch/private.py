@@ -21,6 +21,8 @@ from gpusim.policies.pytorch.layout import (
     PRIVATE_WORDS,
     ROUTED,
     ROUTES,
+    RULE,
+    SPLIT_AGAIN,
     STATE,
     UNUSED,
 )
@@ -100,7 +102,8 @@ def let_go(S: I64, k: int) -> int:
     S[private + HOLDERS] -= 1
     if S[private + HOLDERS] == 0:
         S[private + STATE] = FREEABLE
-        S[private + PRIVATE_SMALL + NO_SPLIT] = S[private + PRIVATE_LARGE + NO_SPLIT] = 0
+        if S[RULE] >= SPLIT_AGAIN:  # before, requests that are still routed here go on to get whole blocks
+            S[private + PRIVATE_SMALL + NO_SPLIT] = S[private + PRIVATE_LARGE + NO_SPLIT] = 0
     return 0
 
 
