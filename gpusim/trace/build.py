@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpusim.errors import TraceError
 from gpusim.trace.check import Where, check_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, NAME_TABLES, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, NAME_TABLES, OP, PHASE, Trace
 
 # What a column holds where its maker says nothing; the columns not named here must be given or follow from the others.
 _FILL = {
@@ -25,6 +25,7 @@ _FILL = {
     "read_bytes": 0,
     "written_bytes": 0,
     "duration": -1,
+    "activity": KERNEL,
 }
 _BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
@@ -198,14 +199,16 @@ class TraceBuilder:
         duration: int = -1,
         stream: int = 0,
         time: int = -1,
+        activity: int = KERNEL,
     ) -> None:
-        """One operator (kernel) with the tensors it reads and writes, and the bytes it moves for them."""
+        """One operator with the tensors it reads and writes, and the bytes it moves for them."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
         c["module"].append(-1 if module is None else self.modules(module))
         c["dtype"].append(-1 if dtype is None else self.dtypes(dtype))
         c["phase"].append(self._phase)
+        c["activity"].append(activity)
         try:
             c["flops"].append(flops)
             c["read_bytes"].append(read_bytes)

@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.errors import TraceError
-from gpusim.trace.trace import ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
+from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 MAX_BYTES = 2**56  # one tensor, segment or access: 64 PiB, so that sums of a few thousand still fit int64
 MAX_FLOPS = 1e21  # of one operator: 30 years at a teraflop per second, which the clock can still count
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
-_OPERATOR = ("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase")
+_OPERATOR = ("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase", "activity")
 _NAMED = {"category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases"}
 
 Where = Callable[[int], str]
@@ -79,6 +79,7 @@ class _Check:
         if float(np.maximum(trace.duration, 0).sum(dtype=np.float64)) >= 2.0**60:
             raise self.error("the operators' durations sum to more than 36 years, which overflows the clock", "times are ns")
         self.each("flops", (trace.flops >= 0) & (trace.flops <= MAX_FLOPS), "which no kernel computes", "0 when unknown")
+        self.each("activity", trace.activity < len(ACTIVITIES), "which is unknown", "activities: " + ", ".join(ACTIVITIES))
         self.each("stream", trace.stream >= 0, "which is negative", "streams count from 0, the default stream")
         timed = np.flatnonzero(trace.time >= 0)
         bad = _first(np.diff(trace.time[timed]) < 0)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gpusim.errors import TraceError
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace, columns
+from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace, recorded_columns
 
 FORMAT = "gpusim-trace"
 VERSION = 1
@@ -73,7 +73,7 @@ def _write(trace: Trace, out: BinaryIO) -> None:
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as file:
         constant, rows = {}, {"size": trace.tensors, "kind": trace.events, "op": trace.ops}
         packed = []
-        for name, values in columns(trace):
+        for name, values in recorded_columns(trace):
             if name not in rows and len(values) and not name.endswith(("_id", "_start")) and (values == values[0]).all():
                 constant[name] = values[0].item()
             else:
@@ -136,6 +136,8 @@ def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
             made[name] = _repeated(constant[name], length, dtype, path)
         elif f"{name}.npy" in members:
             made[name] = _array(file, members[f"{name}.npy"], name, length, path)
+        elif name == "activity":
+            made[name] = np.zeros(rows["op"], dtype)
         else:
             raise TraceError(f"the trace lacks its column '{name}'", path, "was it written by another version?")
         made[name].flags.writeable = False

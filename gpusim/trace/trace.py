@@ -20,6 +20,11 @@ EVENT_KINDS = (
     "alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot",
 )  # fmt: skip
 
+# What carries an operator out.  The link between host and device, or between GPUs, moves its `read_bytes`: those are what
+# this GPU sends, so that a ring's all-reduce of S bytes over N ranks has 2 (N - 1) / N S.  The host works on both byte counts.
+KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, HOST_WORK = range(5)
+ACTIVITIES = ("kernel", "copy_in", "copy_out", "collective", "host")
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -51,6 +56,7 @@ class Trace:
     written_bytes: I64
     duration: I64                # recorded kernel time in ns, -1 unknown
     phase: npt.NDArray[np.int32]      # index into phases, -1 before the first
+    activity: npt.NDArray[np.uint8]   # index into ACTIVITIES
     read_start: I64              # shape (O+1,)
     read_id: I64                 # tensor ids
     write_start: I64             # shape (O+1,)
@@ -82,7 +88,7 @@ class Trace:
     def content_hash(self) -> str:
         """SHA-256 over every column, name table, meta and the name, in hex: the identity of this trace as an input."""
         digest = hashlib.sha256()
-        for name, array in columns(self):
+        for name, array in recorded_columns(self):
             digest.update(f"{name}:{array.dtype.str}:{len(array)};".encode())
             digest.update(np.ascontiguousarray(array).data)
         tables = {name: list(getattr(self, name)) for name in NAME_TABLES}
@@ -117,6 +123,7 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "written_bytes": np.dtype(np.int64),
     "duration": np.dtype(np.int64),
     "phase": np.dtype(np.int32),
+    "activity": np.dtype(np.uint8),
     "read_start": np.dtype(np.int64),
     "read_id": np.dtype(np.int64),
     "write_start": np.dtype(np.int64),
@@ -130,3 +137,8 @@ def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """Every array of the trace with its name, in the order of the class."""
     for name in COLUMNS:
         yield name, getattr(trace, name)
+
+
+def recorded_columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """The columns that say something: a trace of kernels alone is the same as before there were other activities."""
+    return ((name, array) for name, array in columns(trace) if name != "activity" or array.any())
