@@ -14,12 +14,14 @@ MOST_ROWS = 12  # of a table of phases or operators
 
 
 def import_file(file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, json: bool) -> None:
-    """A recording as a trace beside it, or at `out`; what the importer doubts goes to stderr."""
+    """A recording as a trace beside it, or at `out`; what its format lacks is said, and what is doubted goes to stderr."""
+    from gpusim.commands.progress import bar
     from gpusim.trace.files import save_trace
     from gpusim.trace.importers import import_trace
 
     given = {key: value for key, value in (("name", name), ("device", device)) if value is not None}
-    trace = import_trace(file, format, **given)
+    with bar("MiB read") as progress:
+        trace = import_trace(file, format, progress=lambda done, total: progress(done >> 20, total >> 20), **given)
     path = out or file.with_name(file.name.split(".")[0] + ".npz")
     save_trace(trace, path)
     found = {
@@ -30,8 +32,22 @@ def import_file(file: Path, out: Path | None, format: str | None, *, name: str |
         emit_json(found)
     else:
         typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators")
+        for sentence in _gaps(trace.meta):
+            typer.echo(sentence)
     for warning in trace.meta.get("warnings", ()):
         typer.echo(f"gpusim: warning: {warning}", err=True)
+
+
+def _gaps(meta: dict[str, Any]) -> list[str]:
+    """What the recording's format does not hold, and how the importer filled it: a sentence each."""
+    lacks, filled = meta.get("lacks") or [], meta.get("filled") or {}
+    said = [f"A recording of format '{meta.get('format', '')}' lacks {_listed(lacks)}."] if lacks else []
+    return said + ([f"Filled: {'; '.join(f'{what} ({how})' for what, how in filled.items())}."] if filled else [])
+
+
+def _listed(words: list[str]) -> str:
+    """a, b and c"""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def describe(name: str, *, json: bool) -> None:

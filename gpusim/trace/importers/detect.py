@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import glob
-import gzip
 import inspect
 import os
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.errors import TraceError, suggest
+from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
 
-MAX_BYTES = 4 * 2**30  # of a recording once decompressed
 HEAD = 64 * 1024  # bytes by which a format is told
 
 
 @dataclass(frozen=True)
 class Format:
-    """One foreign format: its importer is `gpusim.trace.importers.<module>.read(data, path, **options)`."""
+    """One foreign format: its importer is `gpusim.trace.importers.<module>.read(data, path, **options)`.
+
+    `data` is the decompressed content as bytes, or, where `streams` is set, a binary file open at its beginning.
+    """
 
     module: str
     help: str
     looks_like: Callable[[bytes], bool]  # judged by the first HEAD bytes
+    streams: bool = False
 
 
 def _first_line(head: bytes) -> str:
@@ -75,69 +76,57 @@ FORMATS: dict[str, Format] = {
     ),
 }
 
+# What people try, though there is no trace in it: (sign, message, hint).
+_REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
+    (
+        lambda head: head[:4] == b"PK\x03\x04",
+        "this is a zip file, not a recording",
+        "a gpusim trace (.npz) needs no import",
+    ),
+    (
+        lambda head: b'"workload_graph"' in head[:4096] or (head[:1] != b"{" and b"schema\x12" in head[:16]),
+        "a Chakra graph holds operators, run times and dependencies, but neither allocations nor frees to replay",
+        "import the PyTorch execution trace and the Kineto trace that it was made from",
+    ),
+)
 
-def import_trace(path: str | os.PathLike[str], format: str | None = None, **options: Any) -> Trace:
+
+def import_trace(
+    path: str | os.PathLike[str], format: str | None = None, *, progress: Progress | None = None, **options: Any
+) -> Trace:
     """Reads a recording in any of FORMATS, recognised by its content unless `format` names it.
 
-    Options are those of the format's own `read` (see `docs/traces.md`); all know `name`.  Raises TraceError.
+    Options are those of the format's own `read` (see `docs/traces.md`); all know `name`.  `progress` is called with
+    (bytes read, bytes of the file).  Raises TraceError.
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise TraceError(f"there is no trace format '{format}'", str(path), suggest(format, FORMATS))
-    if format is None:
-        format = _recognise(_read(path, HEAD), path)
-    data = read_bytes(path)
-    reader = import_module(f"gpusim.trace.importers.{FORMATS[format].module}").read
-    known = [p for p in inspect.signature(reader).parameters if p not in ("data", "path")]
+    name = format or _recognise(path)
+    reader = import_module(f"gpusim.trace.importers.{FORMATS[name].module}").read
+    _, _, *known = inspect.signature(reader).parameters
     for option in options:
         if option not in known:
-            raise TraceError(f"the importer '{format}' has no option '{option}'", str(path), suggest(option, known))
-    trace: Trace = reader(data, str(path), **options)
-    return trace
+            raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), suggest(option, known))
+    if not FORMATS[name].streams:
+        trace: Trace = reader(read_bytes(path, progress=progress), str(path), **options)
+        return trace
+    with open_recording(path, progress=progress) as file:
+        trace = reader(file, str(path), **options)
+        return trace
 
 
-def read_bytes(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The file's content, decompressed when it is gzip; refuses more than `max_bytes`."""
-    too_large = TraceError(
-        f"the recording is larger than {max_bytes / 2**30:g} GiB unpacked", str(path), "record fewer steps"
-    )
-    if path.is_file() and path.stat().st_size > max_bytes:
-        raise too_large  # before its gigabytes are read
-    data = _read(path, max_bytes + 1)
-    if len(data) > max_bytes:
-        raise too_large
-    return data
-
-
-def _read(path: Path, count: int) -> bytes:
-    """The first `count` bytes of the file, decompressed when it is gzip."""
-    try:
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            if packed:
-                with gzip.GzipFile(fileobj=raw) as file:
-                    data = file.read(count)
-            else:
-                data = raw.read(count)
-    except FileNotFoundError:
-        each = sorted(path.parent.glob(f"{glob.escape(path.stem)}.dev*{path.suffix}"))  # RMM writes one log for each device
-        raise TraceError("there is no such file", str(path), suggest(path.name, [f.name for f in each])) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise TraceError("the gzip data is cut short or damaged", str(path), "copy the file again") from None
-    except OSError as error:
-        raise TraceError(f"cannot read the file: {error.strerror or error}", str(path)) from None
-    if not data.strip():
+def _recognise(path: Path) -> str:
+    with open_recording(path) as file:
+        head = file.read(HEAD)
+    if not head.strip():
         raise TraceError("the file is empty", str(path))
-    return data
-
-
-def _recognise(head: bytes, path: Path) -> str:
     for name, format in FORMATS.items():
         if format.looks_like(head):
             return name
-    if head[:4] == b"PK\x03\x04":
-        raise TraceError("this is a zip file, not a recording", str(path), "a gpusim trace (.npz) needs no import")
+    for known, message, hint in _REFUSED:
+        if known(head):
+            raise TraceError(message, str(path), hint)
     raise TraceError(
         "cannot tell which format this recording is in",
         str(path),
