@@ -222,6 +222,32 @@ def offsets(
 
 
 @app.command()
+def transform(
+    file: Annotated[str, typer.Argument(metavar="TRACE", help="A trace's .npz file, or the name of a shipped one.")],
+    chain: Annotated[str, typer.Argument(help="What to do, such as 'checkpointing(every=2) | precision(to=bf16)'.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="The trace to write (.npz).")],
+    use: Annotated[list[str] | None, typer.Option("--use", help="Also load this Python file. Repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """Write the trace of the same program run another way, such as with checkpointing."""
+    from gpusim.commands.transforms import transform as verb
+
+    verb(file, chain, out, use or [], json=json)
+
+
+@app.command()
+def transforms(
+    name: Annotated[str, typer.Argument(help="Explain this one.")] = "",
+    use: Annotated[list[str] | None, typer.Option("--use", help="Also load this Python file. Repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """List the transforms of traces, or explain one and its parameters."""
+    from gpusim.commands.transforms import transforms as verb
+
+    verb(name, use or [], json=json)
+
+
+@app.command()
 def profiles(name: Annotated[str, typer.Argument(help="Explain this one.")] = "", json: Json = False) -> None:
     """List the hardware profiles, or explain one with its sources."""
     from gpusim.commands.catalogue import profiles as verb

@@ -416,7 +416,7 @@ def test_entries_explain_their_parameters() -> None:
         ("variable_training(batch=0)", "is '0', not a whole number above 0"),
         ("variable_training(batch=2.5)", "is '2.5', not a whole number above 0"),
         ("variable_training(seed=-1)", "is '-1', not a whole number"),
-        ("variable_training(checkpointing=yes)", "is 'yes', not 0 or 1"),
+        ("variable_training(checkpointing=often)", "is 'often', not yes or no"),
         ("variable_training(lengths=lognormel)", "there are no lengths 'lognormel' (did you mean 'lognormal'?)"),
         ("variable_training(model=gpt3)", "there is no model 'gpt3' (did you mean 'gpt2'?)"),
         ("variable_training(heads=7)", "7 heads and 7 KV heads do not go together"),

@@ -62,11 +62,15 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None) -> Trac
     """The trace that a run replayed, found from its results folder; `other` is where it is now."""
     from gpusim.config.find import find
 
-    return _load(find("trace", str(other or result.spec["trace"]), base))
+    chain = str(result.spec.get("transform", "none"))
+    return _load(find("trace", str(other or result.spec["trace"]), base), chain, str(result.spec.get("trace_hash", "")))
 
 
 @lru_cache(maxsize=2)
-def _load(file: Path) -> Trace:
+def _load(file: Path, chain: str, wanted: str) -> Trace:
+    """The trace in the file, transformed unless it already is what ran."""
+    from gpusim import transforms
     from gpusim.trace.files import load_trace
 
-    return load_trace(file)
+    trace = load_trace(file)
+    return trace if trace.content_hash == wanted else transforms.apply(trace, chain)

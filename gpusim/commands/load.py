@@ -16,12 +16,16 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
 
     Raises ConfigError.
     """
+    from gpusim import transforms
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
     from gpusim.hardware.profile import load_file
     from gpusim.policies import registry
 
-    def check(kind: str, spec: PolicySpec) -> None:
+    def check(kind: str, spec: PolicySpec | str) -> None:
+        if isinstance(spec, str):
+            transforms.check(spec)
+            return
         registry.bind(registry.find(kind, spec.name), dict(spec.params))
 
     loaded = load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)

@@ -28,6 +28,7 @@ Figure = Literal[
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # the comma before another parameter: text may have commas of its own
 MAX_RUNS = 1000
+AS_RECORDED = "none"  # the chain of no transform
 
 
 # ------------------------------------------------------------------ capacity
@@ -172,6 +173,11 @@ Place = Annotated[tuple[Annotated[Spec, _known("place")], ...], BeforeValidator(
 Evict = Annotated[tuple[Annotated[Spec, _known("evict")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Transforms = Annotated[
+    tuple[Annotated[Text, _known("transform")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({**_TEXT, "description": "none, or transforms of the trace: checkpointing(every=2) | precision(to=bf16)"}),
+]
 Seeds = Annotated[
     tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
     BeforeValidator(_axis),
@@ -214,6 +220,8 @@ class Experiment:
     """Host memory that swapped bytes may use; absent: what the profile's host has."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
+    transform: Transforms = (AS_RECORDED,)
+    """What each trace is turned into before it runs: `none`, or transforms as in `gpusim transforms`."""
     policies: Policies = Policies()
     seed: Seeds = (0,)
     jobs: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -243,11 +251,13 @@ class RunSpec:
     defrag: PolicySpec = PolicySpec("none")
     seed: int = 0
     log: bool = False
+    transform: str = AS_RECORDED
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values."""
+        """As JSON values; no transform is not named, so that it changes no hash."""
         return {
             "trace": self.trace,
+            **({} if self.transform == AS_RECORDED else {"transform": self.transform}),
             "profile": self.profile,
             "memory": str(self.memory),
             "host_memory": str(self.host_memory),
@@ -285,10 +295,10 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
         )
     log = experiment.options.log
     return [
-        RunSpec(trace, profile, memory, host, place, evict, prefetch, defrag, seed, log)
-        for trace, profile, memory, host, place, evict, prefetch, defrag, seed in product(*_axes(experiment))
+        RunSpec(trace, profile, memory, host, place, evict, prefetch, defrag, seed, log, transform)
+        for trace, transform, profile, memory, host, place, evict, prefetch, defrag, seed in product(*_axes(experiment))
     ]
 
 
 def _axes(e: Experiment) -> tuple[tuple[Any, ...], ...]:
-    return e.trace, e.profile, e.memory, e.host_memory, *(getattr(e.policies, kind) for kind in KINDS), e.seed
+    return e.trace, e.transform, e.profile, e.memory, e.host_memory, *(getattr(e.policies, kind) for kind in KINDS), e.seed

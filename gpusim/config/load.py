@@ -9,11 +9,11 @@ from typing import Any
 
 from gpusim.config import document, find, overrides, validate
 from gpusim.config.document import Document
-from gpusim.config.experiment import Experiment, PolicySpec
+from gpusim.config.experiment import Experiment
 from gpusim.errors import GpusimError
 
 UseFile = Callable[[Path], object]
-CheckPolicy = Callable[[str, PolicySpec], object]
+CheckPolicy = Callable[[str, Any], object]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def load_experiment(
 
     The registry of policies lives above this package, so the caller lends it:
     use(file)                 loads a file of the user's policies
-    check_policy(kind, spec)  raises GpusimError for a policy that does not exist, or a parameter that it does not have
+    check_policy(kind, spec)  raises GpusimError for a policy (PolicySpec) or a chain of transforms (text, kind "transform")
+                              that does not exist, or a parameter that it does not have
 
     Raises ConfigError with all mistakes.
     """

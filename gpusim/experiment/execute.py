@@ -37,7 +37,7 @@ def result(task: Task) -> Result:
     for file in task.use:
         _load_user_file(file, _stamp(file))
     spec = task.spec
-    program = _program(task.trace, task.profile, _stamp(task.trace), _stamp(task.profile))
+    program = _program(task.trace, spec.transform, task.profile, _stamp(task.trace), _stamp(task.profile))
     profile = program.profile
     if spec.host_memory != Capacity():
         profile = changed(profile, "host.capacity", spec.host_memory.resolve(program.work.live_peak, 0))
@@ -56,6 +56,7 @@ def result(task: Task) -> Result:
     capacity = int(done.spec["capacity"])
     named: dict[str, Any] = {
         "trace": spec.trace,
+        "transform": spec.transform,
         "profile": spec.profile,
         "memory": capacity,
         "memory_share": spec.memory.fraction,
@@ -107,8 +108,8 @@ def _stamp(file: Path) -> int:
 
 
 @lru_cache(maxsize=2)
-def _program(trace: Path, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
-    return Program(read_trace(trace), load_file(profile))
+def _program(trace: Path, transform: str, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
+    return Program(read_trace(trace, transform), load_file(profile))
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,18 @@ def file_hash(path: str | Path) -> str:
 @cache
 def code_hash() -> str:
     """sha256 over the simulator's own source: a result of other code is never taken for a result of this one."""
+    return _hash(_PARTS)
+
+
+@cache
+def _hash(parts: tuple[str, ...]) -> str:
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(p for part in _PARTS for p in (root / part).rglob("*.py")):
+    for path in sorted(p for part in parts for p in (root / part).rglob("*.py")):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def transform_hash(files: Sequence[str]) -> list[str]:
+    """Of the transforms' own source, and of these files of a user's: of runs that go through one."""
+    return [_hash(("transforms",)), *(file_hash(file) for file in files)]

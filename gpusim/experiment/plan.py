@@ -15,9 +15,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.config.experiment import KINDS, Capacity, PolicySpec, RunSpec, expand
+from gpusim import transforms
+from gpusim.config.experiment import AS_RECORDED, KINDS, Capacity, PolicySpec, RunSpec, expand
 from gpusim.config.load import Loaded
-from gpusim.experiment.key import code_hash, file_hash, run_key
+from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, RUNS, has_result
 
@@ -74,9 +75,11 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     def task(spec: RunSpec, unlimited: bool = False) -> Task:
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
         inputs = {name: value for name, value in spec.plain().items() if name != "log"}
-        contents = {
+        contents: dict[str, object] = {
             "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
         }  # fmt: skip
+        if spec.transform != AS_RECORDED:
+            contents["transform"] = transform_hash(transforms.used_files(spec.transform))
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
         return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited)
 
@@ -94,21 +97,21 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
         registry.get("defrag", defrag).check(registry.get("place", place))
     made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
-    for trace in dict.fromkeys(task.trace for task in made.waiting()):
-        read_trace(trace)  # a mistake in it is told once, before anything runs, and not by every run
+    for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
+        read_trace(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
     return made
 
 
-def read_trace(file: Path) -> Trace:
-    """The trace in a file, kept for the runs of this process that need it next.  Raises TraceError."""
-    return _trace(file, file.stat().st_mtime_ns)
+def read_trace(file: Path, chain: str = AS_RECORDED) -> Trace:
+    """The trace in a file, transformed, kept for the runs of this process that need it next.  Raises TraceError."""
+    return _trace(file, file.stat().st_mtime_ns, chain)
 
 
-@lru_cache(maxsize=2)
-def _trace(file: Path, stamp: int) -> Trace:
+@lru_cache(maxsize=4)
+def _trace(file: Path, stamp: int, chain: str) -> Trace:
     from gpusim.trace.files import load_trace
 
-    return load_trace(file)
+    return load_trace(file) if chain == AS_RECORDED else transforms.apply(_trace(file, stamp, AS_RECORDED), chain)
 
 
 def forget_traces() -> None:

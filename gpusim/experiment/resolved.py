@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from gpusim.config.experiment import KINDS, Experiment
+from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment
 
 
 def resolved(e: Experiment) -> str:
@@ -14,6 +14,7 @@ def resolved(e: Experiment) -> str:
     axes: dict[str, Any] = {
         "question": e.question,
         "trace": list(e.trace),
+        **({} if e.transform == (AS_RECORDED,) else {"transform": list(e.transform)}),
         "profile": list(e.profile),
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],

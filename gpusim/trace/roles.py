@@ -1,0 +1,99 @@
+"""What each tensor is to a training step: from its category where that says it, else from who makes it and who reads it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
+
+ROLES = ("parameter", "gradient", "optimizer", "activation", "temporary", "workspace", "input", "unknown")
+PARAMETER, GRADIENT, OPTIMIZER, ACTIVATION, TEMPORARY, WORKSPACE, INPUT, UNKNOWN = range(len(ROLES))
+
+# Categories that say the role; the others ("fwd", "bwd", "opt", ...) name the phase in which a tensor was made.
+_SAID = {
+    "param": PARAMETER, "buffer": PARAMETER, "grad": GRADIENT, "workspace": WORKSPACE, "input": INPUT,
+}  # fmt: skip
+
+# Kinds of phases.
+BEFORE, FORWARD, BACKWARD, STEP, OTHER = range(5)
+_KINDS = {
+    "fwd": FORWARD, "forward": FORWARD, "init": FORWARD, "bwd": BACKWARD, "backward": BACKWARD, "opt": STEP, "optim": STEP,
+    "optimizer": STEP,
+}  # fmt: skip
+
+
+def phase_kinds(trace: Trace) -> npt.NDArray[np.int8]:
+    """(E,) the kind of phase each event is in: "step0.bwd" is BACKWARD.  BEFORE: no operator has run, so nothing began.
+
+    Where the first phase is backward, the operators before it are FORWARD.
+    """
+    words = [name.rpartition(".")[2].rstrip("0123456789") for name in trace.phases]
+    kinds = np.array([*(_KINDS.get(word, OTHER) for word in words), OTHER], np.int8)
+    marks = np.flatnonzero(trace.kind == PHASE)
+    found = np.full(trace.events, OTHER, np.int8)
+    if len(marks):
+        found[marks[0] :] = np.repeat(kinds[trace.arg[marks]], np.diff(np.append(marks, trace.events)))
+        if kinds[trace.arg[marks[0]]] in (BACKWARD, STEP):
+            found[: marks[0]] = FORWARD
+    ops = np.flatnonzero(trace.kind == OP)
+    begun = min(marks[0] if len(marks) else trace.events, _first_own(trace, ops))
+    found[:begun] = BEFORE
+    return found
+
+
+def _first_own(trace: Trace, ops: I64) -> int:
+    """The event with which the first operator begins: its own event, or the first alloc of what it only writes."""
+    if not len(ops):
+        return trace.events
+    event = int(ops[0])
+    old = set(trace.read_id[: trace.read_start[1]].tolist())
+    new = set(trace.write_id[: trace.write_start[1]].tolist()) - old
+    while event and trace.kind[event - 1] == ALLOC and int(trace.arg[event - 1]) in new:
+        event -= 1
+    return event
+
+
+def lives(trace: Trace) -> tuple[I64, I64]:
+    """(T,) the event of each tensor's alloc, and of its free or E."""
+    born, died = np.zeros(trace.tensors, np.int64), np.full(trace.tensors, trace.events, np.int64)
+    for kind, table in ((ALLOC, born), (FREE, died)):
+        events = np.flatnonzero(trace.kind == kind)
+        table[trace.arg[events]] = events
+    return born, died
+
+
+def roles(trace: Trace) -> npt.NDArray[np.int8]:
+    """(T,) indices into ROLES.
+
+    Buffers count as parameters.  A tensor made in backward that an optimizer step reads, or that outlives its backward, is a
+    gradient; one made in forward that backward reads, or that outlives its phase, an activation; one made before or in
+    an optimizer step that outlives the step optimizer state; any other that dies in the phase that made it temporary.
+    """
+    kinds = phase_kinds(trace)
+    born, died = lives(trace)
+    made = kinds[born] if trace.tensors else np.zeros(0, np.int8)
+    marks = np.append(np.flatnonzero(trace.kind == PHASE), trace.events)
+    end = marks[np.minimum(np.searchsorted(marks, born, "right"), len(marks) - 1)]  # of the phase that made it
+    outlives = died > end
+    reader = np.repeat(kinds[trace.kind == OP], np.diff(trace.read_start))
+    read_by = {kind: np.zeros(trace.tensors, bool) for kind in (BACKWARD, STEP)}
+    for kind, table in read_by.items():
+        table[trace.read_id[reader == kind]] = True
+    found = np.full(trace.tensors, UNKNOWN, np.int8)
+    for role, which in (
+        (TEMPORARY, (made == FORWARD) | (made == BACKWARD) | (made == STEP)),
+        (ACTIVATION, (made == FORWARD) & (read_by[BACKWARD] | outlives)),
+        (GRADIENT, (made == BACKWARD) & (read_by[STEP] | outlives)),
+        (OPTIMIZER, (made == STEP) & outlives),
+        (ACTIVATION, (made == OTHER) & outlives & (trace.ops > 0)),
+        (TEMPORARY, (made == OTHER) & ~outlives & (trace.ops > 0)),
+    ):
+        found[which] = role
+    for number, category in enumerate(trace.categories):
+        own = trace.category == number
+        if category in _SAID:
+            found[own] = _SAID[category]
+        elif category in ("opt", "optim"):
+            found[own & (made == BEFORE)] = OPTIMIZER
+    return found

@@ -1,0 +1,75 @@
+"""Which transforms there are, and a trace through a chain of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from gpusim.errors import GpusimError
+from gpusim.functions import Function, Functions, described
+
+if TYPE_CHECKING:
+    from gpusim.trace.trace import Trace
+
+Chain = str | Sequence[str]
+NONE = "none"  # the chain of no transform
+_KNOWN = Functions("gpusim.transforms", "transform")
+_T = TypeVar("_T", bound=Callable[..., "Trace"])
+
+
+def entries() -> list[Function]:
+    """All transforms by name, users' last."""
+    return _KNOWN.entries()
+
+
+def register(function: _T) -> _T:
+    """Decorator: a function of a trace and parameters with defaults becomes a transform of its name."""
+    from gpusim.policies.entry import Entry
+    from gpusim.policies.user import MARK, place_of
+
+    where = place_of(function)
+    made = described(function, where)
+    if made.name in _KNOWN.builtin or made.name == NONE:
+        raise GpusimError(f"transform '{made.name}' is built in", where, "give yours another name")
+    _KNOWN.users[made.name] = made
+    setattr(function, MARK, Entry(made.name, "transform", made.help, made.parameters, where=where, builtin=False))
+    return function
+
+
+def steps(chain: Chain) -> list[str]:
+    """The transforms of "a | b(x=1)", or of a list of them."""
+    parts = chain.split("|") if isinstance(chain, str) else [part for each in chain for part in each.split("|")]
+    found = [part.strip() for part in parts]
+    if "" in found and found != [""]:
+        raise GpusimError(f"'{chain}' has an empty step", hint="write transform | transform(parameter=value)")
+    return [step for step in found if step not in ("", NONE)]
+
+
+def check(chain: Chain) -> None:
+    """Raises GpusimError for a transform that does not exist, or a parameter that it does not have."""
+    for step in steps(chain):
+        _KNOWN.bind(step)
+
+
+def used_files(chain: Chain) -> list[str]:
+    """The files of those that are not built in."""
+    found = [_KNOWN.bind(step)[0] for step in steps(chain)]
+    return sorted({f.where.rpartition(":")[0] for f in found if f.where})
+
+
+def apply(trace: Trace, chain: Chain) -> Trace:
+    """The trace after these transforms, checked; what was done stands in `meta["transforms"]`.
+
+    chain   "precision(to=bf16) | checkpointing(every=2)", a list of such, or "none"
+    Raises GpusimError for what does not exist, TraceError for a trace that lacks what a transform needs.
+    """
+    from gpusim.trace.check import check_trace
+
+    bound = [(step, *_KNOWN.bind(step)) for step in steps(chain)]
+    for step, function, values in bound:
+        made = _KNOWN.load(function)(trace, **values)
+        if function.where:
+            check_trace(made, lambda event, by=function.where: by)  # type: ignore[misc]
+        trace = replace(made, meta={**made.meta, "transforms": [*made.meta.get("transforms", ()), step]})
+    return trace
