@@ -1,0 +1,29 @@
+"""Well-known models as PyTorch programs, made from configuration: there are no weights to load.
+
+    entries()                                          what there is: name, help, parameters, options
+    build("llama-8b", batch=4, seq=4096).run()         the program, to be recorded on fake tensors
+    build("llama-8b(batch=4, seq=4096)").run()         the same
+
+A family of models is one file with `class Model(nn.Module)`: `Model(**config)` makes it, `inputs(...)` its inputs, and calling
+it with them answers the loss (or, without labels, the output).  Memory behaves as in the well-known eager implementation, which
+each file names.  `catalogue.py` lists the models; torch is imported when one is built.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpusim.zoo.catalogue import Entry, Value, ask, entries
+
+if TYPE_CHECKING:
+    from gpusim.zoo.program import Program
+
+__all__ = ["Entry", "build", "entries"]
+
+
+def build(spec: str, **options: Value) -> Program:
+    """The program of "name" or "name(option=value, ...)"; `options` come after those of the text."""
+    asked = ask(spec, options)
+    from gpusim.zoo.program import make
+
+    return make(asked)

@@ -1,0 +1,108 @@
+"""A model that can be run: training steps, or requests to it.
+
+It is made and run where the recorder makes all tensors fake; nothing here knows of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gpusim.zoo.catalogue import Asked, Value
+from gpusim.zoo.layers import Cache
+
+DTYPES = {"fp32": torch.float32, "autocast": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+# The loop over parameters is never used on a GPU: foreach says so where the tensors do not.
+OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": partial(torch.optim.SGD, lr=1e-3, foreach=True),
+    "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9, foreach=True),
+    "adam": partial(torch.optim.Adam, lr=1e-4, foreach=True),
+    "adamw": partial(torch.optim.AdamW, lr=1e-4, foreach=True),
+}
+
+
+@dataclass
+class Program:
+    """name is what `gpusim.zoo.build` makes the same program from; optimizer is None where nothing is trained."""
+
+    name: str
+    model: nn.Module
+    optimizer: torch.optim.Optimizer | None
+    inputs: dict[str, Tensor]
+    options: Mapping[str, Value]
+
+    def run(self) -> None:
+        """All steps."""
+        for _ in range(int(self.options["steps"])):
+            self.step()
+
+    def step(self) -> None:
+        """One training step, or one request."""
+        if self.optimizer is not None:
+            self.train()
+        elif "decode" in self.options:
+            self.generate(int(self.options["decode"]))
+        else:
+            self.infer()
+
+    def train(self) -> None:
+        assert self.optimizer is not None
+        with self.autocast():
+            loss = self.model(**self.inputs)
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    @torch.no_grad()
+    def infer(self) -> None:
+        with self.autocast():
+            self.model(**self.inputs)
+
+    @torch.no_grad()
+    def generate(self, tokens: int) -> None:
+        """The prompt in one piece, then one token after the other, each the likeliest."""
+        cache = Cache()
+        ids = self.inputs["ids"]
+        with self.autocast():
+            for _ in range(1 + tokens):
+                ids = self.model(ids, cache=cache).argmax(-1)
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        return torch.autocast("cuda", torch.bfloat16) if self.options["dtype"] == "autocast" else nullcontext()
+
+
+def make(asked: Asked) -> Program:
+    """Model, inputs and optimizer of what was asked for."""
+    options, trains = asked.options, asked.options["mode"] == "train"
+    module = import_module(f"gpusim.zoo.{asked.entry.family}")
+    shape = {key: options[key] for key in ("batch", "seq", "image") if key in options}
+    with _default(DTYPES[str(options["dtype"])]):
+        model = module.Model(**asked.entry.config).train(trains)
+        inputs = model.inputs(**shape)
+    if not trains:
+        del inputs["labels"]
+        return Program(asked.spec, model, None, inputs, options)
+    if options["checkpointing"]:
+        for block in model.blocks:
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    return Program(asked.spec, model, OPTIMIZERS[str(options["optimizer"])](learned), inputs, options)
+
+
+@contextmanager
+def _default(dtype: torch.dtype) -> Iterator[None]:
+    """Parameters and random inputs made inside are of this type, as after `model.to(dtype)`."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

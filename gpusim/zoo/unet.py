@@ -1,0 +1,171 @@
+"""The UNet of Stable Diffusion 1.5 as in diffusers' UNet2DConditionModel (attention by scaled_dot_product_attention).
+
+One training step predicts the noise in a batch of latents (an eighth of the image's resolution); the image autoencoder and
+the text encoder, which are frozen and can run beforehand, are not part of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpusim.zoo.layers import heads
+
+LATENT, TEXT, TOKENS, TIMESTEPS = 4, 768, 77, 1000
+
+
+class Residual(nn.Module):
+    """Two convolutions with the time between them."""
+
+    def __init__(self, inside: int, outside: int, time: int) -> None:
+        super().__init__()
+        self.norm_1 = nn.GroupNorm(32, inside)
+        self.conv_1 = nn.Conv2d(inside, outside, 3, padding=1)
+        self.time = nn.Linear(time, outside)
+        self.norm_2 = nn.GroupNorm(32, outside)
+        self.conv_2 = nn.Conv2d(outside, outside, 3, padding=1)
+        self.shortcut = nn.Conv2d(inside, outside, 1) if inside != outside else nn.Identity()
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        y = self.conv_1(F.silu(self.norm_1(x))) + self.time(F.silu(time))[:, :, None, None]
+        y = self.conv_2(F.silu(self.norm_2(y)))
+        out: Tensor = self.shortcut(x) + y
+        return out
+
+
+class Attention(nn.Module):
+    """Of x to itself, or to another sequence."""
+
+    def __init__(self, width: int, heads: int, other: int) -> None:
+        super().__init__()
+        self.size = width // heads
+        self.q = nn.Linear(width, width, bias=False)
+        self.k = nn.Linear(other, width, bias=False)
+        self.v = nn.Linear(other, width, bias=False)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        query, key, value = heads(self.q(x), self.size), heads(self.k(other), self.size), heads(self.v(other), self.size)
+        y = F.scaled_dot_product_attention(query, key, value)
+        out: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
+        return out
+
+
+class Gated(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 8 * width)
+        self.out = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        value, gate = self.project(x).chunk(2, dim=-1)
+        out: Tensor = self.out(value * F.gelu(gate))
+        return out
+
+
+class Transformer(nn.Module):
+    """Self-attention, attention to the text and a gated perceptron over all pixels."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm = nn.GroupNorm(32, width, eps=1e-6)
+        self.inside = nn.Conv2d(width, width, 1)
+        self.norm_1 = nn.LayerNorm(width)
+        self.to_self = Attention(width, heads, width)
+        self.norm_2 = nn.LayerNorm(width)
+        self.to_text = Attention(width, heads, TEXT)
+        self.norm_3 = nn.LayerNorm(width)
+        self.mlp = Gated(width)
+        self.outside = nn.Conv2d(width, width, 1)
+
+    def forward(self, x: Tensor, text: Tensor) -> Tensor:
+        y = self.inside(self.norm(x)).flatten(2).transpose(1, 2)  # (batch, pixels, width), a view
+        normed = self.norm_1(y)
+        y = self.to_self(normed, normed) + y
+        y = self.to_text(self.norm_2(y), text) + y
+        y = self.mlp(self.norm_3(y)) + y
+        y = y.transpose(1, 2).reshape(x.shape).contiguous()
+        out: Tensor = self.outside(y) + x
+        return out
+
+
+class Block(nn.Module):
+    """A residual block and, where the resolution has one, a transformer."""
+
+    def __init__(self, inside: int, outside: int, time: int, heads: int) -> None:
+        super().__init__()
+        self.residual = Residual(inside, outside, time)
+        self.transformer = Transformer(outside, heads) if heads else None
+
+    def forward(self, x: Tensor, time: Tensor, text: Tensor) -> Tensor:
+        x = self.residual(x, time)
+        return x if self.transformer is None else self.transformer(x, text)
+
+
+class Upsample(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+        return out
+
+
+class Model(nn.Module):
+    """Down through the widths with two blocks each and up again with three; the last resolution has no transformers."""
+
+    def __init__(self, widths: Sequence[int] = (320, 640, 1280, 1280), heads: int = 8) -> None:
+        super().__init__()
+        self.first, time = widths[0], 4 * widths[0]
+        self.time = nn.Sequential(nn.Linear(widths[0], time), nn.SiLU(), nn.Linear(time, time))
+        self.inside = nn.Conv2d(LATENT, widths[0], 3, padding=1)
+        self.down, self.up = nn.ModuleList(), nn.ModuleList()
+        skips = [width := widths[0]]
+        for level, wanted in enumerate(widths):
+            last = level == len(widths) - 1
+            for _ in range(2):
+                self.down.append(Block(width, wanted, time, 0 if last else heads))
+                skips.append(width := wanted)
+            if not last:
+                self.down.append(nn.Conv2d(width, width, 3, stride=2, padding=1))
+                skips.append(width)
+        self.middle = nn.ModuleList([Block(width, width, time, heads), Block(width, width, time, 0)])
+        for level, wanted in reversed(list(enumerate(widths))):
+            for _ in range(3):
+                self.up.append(Block(width + skips.pop(), wanted, time, 0 if level == len(widths) - 1 else heads))
+                width = wanted
+            if level:
+                self.up.append(Upsample(width))
+        self.norm = nn.GroupNorm(32, width)
+        self.outside = nn.Conv2d(width, LATENT, 3, padding=1)
+        self.blocks = nn.ModuleList(b for b in (*self.down, *self.middle, *self.up) if isinstance(b, Block))
+
+    def inputs(self, batch: int, image: int) -> dict[str, Tensor]:
+        shape = batch, LATENT, image // 8, image // 8
+        text, when = torch.randn(batch, TOKENS, TEXT), torch.randint(TIMESTEPS, (batch,))
+        return {"latents": torch.randn(shape), "when": when, "text": text, "labels": torch.randn(shape)}
+
+    def when(self, steps: Tensor) -> Tensor:
+        """Cosines and sines of the time step, in fp32."""
+        half = self.first // 2
+        angles = steps[:, None].float() * torch.exp(-math.log(10000.0) / half * torch.arange(half, dtype=torch.float32))
+        return torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
+
+    def forward(self, latents: Tensor, when: Tensor, text: Tensor, labels: Tensor | None = None) -> Tensor:
+        time = self.time(self.when(when).to(latents.dtype))
+        x = self.inside(latents)
+        skips = [x]
+        for down in self.down:
+            x = down(x, time, text) if isinstance(down, Block) else down(x)
+            skips.append(x)
+        for middle in self.middle:
+            x = middle(x, time, text)
+        for up in self.up:
+            x = up(torch.cat((x, skips.pop()), dim=1), time, text) if isinstance(up, Block) else up(x)
+        noise: Tensor = self.outside(F.silu(self.norm(x)))
+        return noise if labels is None else F.mse_loss(noise.float(), labels.float())
