@@ -54,6 +54,11 @@ class Steps:
     def kernel(self, ns: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), stream: int = 0) -> None:
         self._builder.op("kernel", reads, writes, duration=ns, stream=stream)
 
+    def carry(self, activity: int, stream: int, blocks: float = 1, ns: int = -1, reads: tuple[int, ...] = ()) -> None:
+        """An operator that is no kernel, and moves so many blocks over a link or through host memory."""
+        size = int(blocks * BLOCK)
+        self._builder.op("carry", reads, (), read_bytes=size, duration=ns, stream=stream, activity=activity)
+
     def sync(self) -> None:
         self._builder.event(SYNC)
 

@@ -17,7 +17,7 @@ import pytest
 from gpusim.core import state
 from gpusim.core.island import run_until
 from gpusim.core.log import LOG
-from gpusim.core.state import COPY, ENDED, NEVER, Island, Policies, Program
+from gpusim.core.state import ENDED, NEVER, SWAP, Island, Policies, Program
 from gpusim.core.tables import table
 
 SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
@@ -28,7 +28,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     names = [link["name"] for link in scenario["links"]]
     flows = scenario["flows"]
     n = len(flows)
-    queues, routes = table(n, state.QUEUE), []
+    queues, ways, routes = table(n, state.QUEUE), table(n + 1, state.WAY), []
     activities = table(n, state.ACTIVITY)
     control, hosts, link = table(1, state.CONTROL), table(1, state.HOST), table(len(names), state.LINK)
     link["rate"] = [x["bandwidth"] / 1e9 for x in scenario["links"]]
@@ -38,24 +38,27 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     island = Island(
         control, table(1, state.COUNTS), hosts, queues, activities, np.zeros((n, n), np.int64), table(1, state.UNIT),
         np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), np.zeros((4, 1), np.int64), np.zeros((2, 1), np.uint8),
-        link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT), table(state.RECENTLY_FREED, state.FREED),
+        ways, link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT), table(state.RECENTLY_FREED, state.FREED),
         np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
     )  # fmt: skip
     moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
-        queues["base"][f], queues["slots"][f], queues["curve"][f], queues["rate"][f] = f, 1, -1, math.inf
-        queues["route"][f], queues["route_end"][f] = len(routes), len(routes) + len(flow["route"])
+        queues["base"][f], queues["slots"][f] = f, 1
+        ways["curve"][f + 1], ways["rate"][f + 1] = -1, math.inf
+        ways["route"][f + 1], ways["route_end"][f + 1] = len(routes), len(routes) + len(flow["route"])
         queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1
         routes += [names.index(name) for name in flow["route"]]
-        activities["kind"][f], activities["queue"][f], activities["bytes"][f] = COPY, f, flow["size"]
+        activities["kind"][f], activities["way"][f] = SWAP, f + 1
+        activities["queue"][f], activities["bytes"][f] = f, flow["size"]
         moves.append((round((flow["start"] + latency) * 1e9), f, state.E_MOVE, f))
     for i, event in enumerate(sorted(moves)):  # in order, which is a heap
         island.heap[i] = event
     control["events"] = n
     program = Program(
-        table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros(1), np.zeros(1, np.int64), np.zeros(1, np.int64),
-        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.array(routes, np.int64), np.zeros((1, 2, 1)),
+        table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.zeros(1, np.int64), np.zeros(1),
+        np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(1),
+        np.array(routes, np.int64), np.zeros((1, 2, 1)),
     )  # fmt: skip
     policies = Policies(
         np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),

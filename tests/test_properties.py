@@ -23,11 +23,11 @@ from gpusim.results.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.synth import random_program
-from gpusim.trace.trace import COLUMNS, NAME_TABLES, RECORD, SYNC, WAIT, Trace
+from gpusim.trace.trace import ACTIVITIES, COLUMNS, KERNEL, NAME_TABLES, RECORD, SYNC, WAIT, Trace
 from gpusim.trace.workload import Workload, build
 
 # PCIe 4, a wide link, one memory for GPU and CPU (nowhere to swap to), and a small old card.
-PROFILES = ("a100-pcie-40gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
+PROFILES = ("a100-pcie-40gb", "a100-sxm4-80gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
 NAMES = {kind: [e.name for e in registry.entries(kind)] for kind in ("place", "evict", "prefetch")}
 EXAMPLES = settings(
     max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -65,6 +65,8 @@ def cases(draw: st.DrawFn, **fixed: Any) -> Case:
     )
     if draw(st.booleans()):
         trace = with_events(trace, rng, timed=draw(st.booleans()))
+    if draw(st.booleans()):
+        trace = with_transfers(trace, rng)
     work = build(trace, rng.integers(0, 50_000, trace.ops))
     share = draw(st.sampled_from([1.5, 1.0, 0.8, 0.6, 0.4, 0.2]))
     slack = draw(st.sampled_from([0, 2 << 20, 20 << 20]))  # what allocators of whole segments need
@@ -85,6 +87,14 @@ def with_events(trace: Trace, rng: np.random.Generator, timed: bool) -> Trace:
     columns |= {name: np.insert(columns[name], at, values) for name, values in added.items()}
     if timed:
         columns["time"] = np.cumsum(rng.integers(0, 20_000, len(columns["kind"])))
+    return make_trace(trace.name, columns, {t: getattr(trace, t) for t in NAME_TABLES}, trace.meta)
+
+
+def with_transfers(trace: Trace, rng: np.random.Generator) -> Trace:
+    """The trace with some operators that are no kernels."""
+    columns = {name: getattr(trace, name) for name in COLUMNS}
+    columns["activity"] = np.where(rng.random(trace.ops) < 0.3, rng.integers(0, len(ACTIVITIES), trace.ops), KERNEL)
+    columns["read_bytes"] = rng.integers(0, 2**22, trace.ops) * rng.integers(0, 2, trace.ops)
     return make_trace(trace.name, columns, {t: getattr(trace, t) for t in NAME_TABLES}, trace.meta)
 
 

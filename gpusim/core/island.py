@@ -25,7 +25,6 @@ from gpusim.core.state import (
     I_UNTIL,
     I_WAIT,
     ISLAND,
-    KERNEL,
     LOG_FULL,
     N_TOUCH,
     NEVER,
@@ -97,7 +96,7 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
 def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
     """All that the operator uses is or will be there: its kernel joins the stream and waits for it."""
     c, n = isl.control[0], isl.counts[0]
-    row = queues.submit(isl, stream, KERNEL, o, 0, prog.duration[o], c.now)
+    row = queues.submit(isl, stream, prog.carried[0, o], prog.carried[1, o], o, prog.bytes[o], prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
     a = isl.activities[row]
@@ -132,7 +131,7 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
     h.prefetching = c.propose
     c.kernels += 1
     n.op = o
-    queues.record(isl, pol, log.ISSUE, o, stream, a.number, 0)
+    queues.record(isl, pol, log.ISSUE, o, stream, a.number, a.bytes)
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Links as fluids: flows in service share the links of their routes max-min fairly, each bound by its own rate as well.
 
 Fluid time is continuous: the rates change at the exact moment at which a flow ends; only the tick at which the end is *seen*
-is rounded, up ("not at t - 1, yes at t").  A flow is one copy that is past its start-up latency.
+is rounded, up ("not at t - 1, yes at t").  A flow is one copy or collective that is past its start-up latency.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SAME_INSTANT = 1e-4
 def share(isl: Island, prog: Program) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
     n = isl.control[0].flows
-    flow, link, queues, route = isl.flow, isl.link, isl.queues, prog.route
+    flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
     if n == 1:  # alone: what the narrowest link of its route lets through
         rate = flow[0].cap
-        q = queues[flow[0].queue]
-        for r in range(q.route, q.route_end):
+        w = ways[flow[0].way]
+        for r in range(w.route, w.route_end):
             rate = min(rate, link[route[r]].rate)
         flow[0].rate = rate
         return
@@ -32,8 +32,8 @@ def share(isl: Island, prog: Program) -> None:
         link[i].users = 0
     for f in range(n):
         flow[f].fixed = 0
-        q = queues[flow[f].queue]
-        for r in range(q.route, q.route_end):
+        w = ways[flow[f].way]
+        for r in range(w.route, w.route_end):
             link[route[r]].users += 1
     open_flows = n
     while open_flows > 0:
@@ -50,8 +50,8 @@ def share(isl: Island, prog: Program) -> None:
             x = flow[f]
             if x.fixed == 0:
                 bound = x.cap <= tight
-                q = queues[x.queue]
-                for r in range(q.route, q.route_end):
+                w = ways[x.way]
+                for r in range(w.route, w.route_end):
                     k = link[route[r]]
                     bound = bound or k.left <= tight * k.users
                 if bound:
@@ -62,8 +62,8 @@ def share(isl: Island, prog: Program) -> None:
                 x.fixed = 1
                 x.rate = level
                 open_flows -= 1
-                q = queues[x.queue]
-                for r in range(q.route, q.route_end):
+                w = ways[x.way]
+                for r in range(w.route, w.route_end):
                     k = link[route[r]]
                     k.left = max(0.0, k.left - level)
                     k.users -= 1
@@ -106,14 +106,14 @@ def reschedule(isl: Island, prog: Program) -> None:
 
 
 @kernel
-def begin(isl: Island, activity: int, queue: int, size: float, cap: float) -> None:
-    """A copy starts to move `size` bytes now; the loop reschedules."""
+def begin(isl: Island, activity: int, way: int, size: float, cap: float) -> None:
+    """An activity starts to move `size` bytes now; the loop reschedules."""
     c = isl.control[0]
     advance(isl, float(c.now - c.fluid_base))
     c.fluid_time = float(c.now - c.fluid_base)
     x = isl.flow[c.flows]
     c.flows += 1
-    x.activity, x.queue, x.remaining, x.cap = activity, queue, size, cap
+    x.activity, x.way, x.remaining, x.cap = activity, way, size, cap
     c.reshare = 1
 
 

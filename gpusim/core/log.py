@@ -8,17 +8,17 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     PLACE       unit      memory      address    block size           a block of this memory holds the unit from here on
     UNPLACE     unit      memory      address    block size           ... and no longer
     DESTROY     unit      -           -          requested size       the tensor ends (a free of the trace)
-    ISSUE       op        stream      activity   -                    a kernel is submitted
-    COPY        unit      src<<8|dst  activity   moved bytes          a copy is submitted
+    ISSUE       op        stream      activity   bytes over links     an operator is submitted; a kernel sends nothing
+    COPY        unit      src<<8|dst  activity   moved bytes          a swap is submitted
     RESERVE     -         memory      address    bytes                the allocator takes memory from the device
     RELEASE     -         memory      address    bytes                ... and gives it back
     DROP        unit      memory      address    block size           a valid copy is given up without moving (clean or dead)
     OOM         unit      memory      largest    requested size       no room, nothing left to evict
     MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
-    START, END  activity  queue       -          -                    a kernel or copy runs
+    START, END  activity  queue       -          -                    an operator or swap runs
 
 Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Activities are numbered from 0 in the order of
-their submission.  A kernel reads and writes the units the trace names, from START to END.
+their submission.  An operator reads and writes the units the trace names, from START to END.
 """
 
 from __future__ import annotations

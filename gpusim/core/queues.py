@@ -12,15 +12,20 @@ from typing import Any
 from gpusim.core import heap, links, log
 from gpusim.core.jit import kernel, outlined
 from gpusim.core.state import (
-    COPY,
+    COLLECTIVE,
+    COPY_IN,
+    COPY_OUT,
     DRAIN,
     E_KERNEL,
     E_MOVE,
     E_READY,
+    HOST_WORK,
     KERNEL,
     NEVER,
+    NO_WAY,
     RUNNING,
     SPACE,
+    SWAP,
     Island,
     Policies,
     Program,
@@ -43,14 +48,14 @@ def record(isl: Island, pol: Policies, kind: int, a: int, b: int, addr: int, siz
 
 
 @kernel
-def submit(isl: Island, q: int, kind: int, arg: int, size: int, duration: int, time: int) -> int:
+def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, duration: int, time: int) -> int:
     """Append an activity to queue q with no needs yet; returns its row."""
     c = isl.control[0]
     queue = isl.queues[q]
     row = queue.base + (queue.submitted & queue.mask)
     queue.submitted += 1
     a = isl.activities[row]
-    a.kind, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, q, arg, size, c.number, time, duration
+    a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
     a.start, a.end, a.done, a.brought = NEVER, NEVER, 0, 0
     c.number += 1
     c.woken = 1
@@ -127,12 +132,12 @@ def account_stall(isl: Island, row: int) -> None:
 
 
 @kernel
-def own_rate(prog: Program, queue: Any, size: int) -> float:
-    """The rate that a copy of this size reaches alone once it moves, bytes/ns: the engine's, or less by its size curve."""
-    if queue.curve < 0:
-        return queue.rate
-    points = prog.curve[queue.curve, 0]
-    rates = prog.curve[queue.curve, 1]
+def own_rate(prog: Program, way: Any, size: int) -> float:
+    """The rate that a copy of this size reaches alone once it moves, bytes/ns: that of the way, or less by its size curve."""
+    if way.curve < 0:
+        return way.rate
+    points = prog.curve[way.curve, 0]
+    rates = prog.curve[way.curve, 1]
     x = math.log2(max(1, size))
     n = points.size
     if x >= points[n - 1]:
@@ -146,7 +151,7 @@ def own_rate(prog: Program, queue: Any, size: int) -> float:
         w = (x - points[i - 1]) / (points[i] - points[i - 1])
         rate = rates[i - 1] + w * (rates[i] - rates[i - 1])
     # The measured rate counts the start-up too, which the engine has spent already.
-    moving = max(size / rate - queue.latency, size / queue.rate)
+    moving = max(size / rate - way.latency, size / way.rate)
     return size / moving
 
 
@@ -174,20 +179,45 @@ def start_ready(isl: Island, pol: Policies) -> None:
             queue.started += 1
             queue.running += 1
             a.start = c.now
-            at, kind, shown = c.now + queue.latency, E_MOVE, -1 if q == c.q_in else -2
-            if a.kind == KERNEL:
+            if queue.computes:
                 account_stall(isl, row)
+            if a.kind == KERNEL:
                 n.busy += a.duration
-                at, kind, shown = c.now + a.duration, E_KERNEL, q
-            record(isl, pol, log.START, a.number, shown, 0, 0)
-            heap.push(isl, at, kind, row)
+            record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
+            if a.way == NO_WAY:
+                heap.push(isl, c.now + a.duration, E_KERNEL, row)
+            else:
+                heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
+
+
+@kernel
+def shown(isl: Island, q: int) -> int:
+    """The queue as the log has it: copy engines are not numbered with the streams."""
+    c = isl.control[0]
+    return q if q < c.streams else -1 if q == c.q_in else -2
 
 
 @kernel
 def move(isl: Island, prog: Program, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    links.begin(isl, row, a.queue, float(a.bytes), own_rate(prog, isl.queues[a.queue], a.bytes))
+    links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
+
+
+@kernel
+def count_operator(isl: Island, a: Any) -> None:
+    """The program's own copies, collectives and work of the host."""
+    n = isl.counts[0]
+    if a.kind == HOST_WORK:
+        n.host_work += a.end - a.start
+        return
+    n.transfer += a.end - a.start
+    if a.kind == COPY_IN:
+        n.copied_in += a.bytes
+    elif a.kind == COPY_OUT:
+        n.copied_out += a.bytes
+    elif a.kind == COLLECTIVE:
+        n.collective += a.bytes
 
 
 @kernel
@@ -201,10 +231,9 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     a.done = 1
     queue.running -= 1
     queue.free_at = c.now
-    shown = q
-    if a.kind == COPY:
-        shown = -1 if q == c.q_in else -2
-    record(isl, pol, log.END, a.number, shown, 0, 0)
+    if a.kind != KERNEL and a.kind != SWAP:
+        count_operator(isl, a)
+    record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
         queue.done += 1
     c.woken = 1

@@ -14,7 +14,8 @@ from gpusim.core.state import (
     ASK,
     ASKED,
     BAD_ANSWER,
-    COPY,
+    COPY_IN,
+    COPY_OUT,
     DEFRAGMENT,
     HOST_OUT_OF_MEMORY,
     N_EVICT,
@@ -28,6 +29,7 @@ from gpusim.core.state import (
     SCORE,
     SCORE_NOW,
     SLIDE,
+    SWAP,
     Island,
     Policies,
 )
@@ -55,14 +57,13 @@ RESIDENTS, VICTIMS, PROPOSED, IN_USE = 0, 1, 2, 3   # rows of Island.lists
 def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
     """The policy's score of a unit at program time `now`; the facts stand in the order of contract.FACTS."""
     unit = isl.units[u]
-    c = isl.control[0]
     facts = pol.facts
     facts[0] = unit.size
     facts[1] = unit.last
     facts[2] = unit.next
     facts[3] = unit.uses
-    facts[4] = isl.queues[c.q_in].latency + unit.size / isl.queues[c.q_in].rate
-    facts[5] = 0.0 if unit.host_copy else isl.queues[c.q_out].latency + unit.size / isl.queues[c.q_out].rate
+    facts[4] = isl.ways[COPY_IN].latency + unit.size / isl.ways[COPY_IN].rate
+    facts[5] = 0.0 if unit.host_copy else isl.ways[COPY_OUT].latency + unit.size / isl.ways[COPY_OUT].rate
     facts[6] = 0.0 if unit.host_copy else 1.0
     facts[7] = unit.arrived
     facts[8] = unit.born
@@ -374,7 +375,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
     else:
         if not host_room(isl, pol, unit.size):
             return HOST_OUT_OF_MEMORY
-        row = queues.submit(isl, c.q_out, COPY, u, unit.size, 0, c.now)
+        row = queues.submit(isl, c.q_out, SWAP, COPY_OUT, u, unit.size, 0, c.now)
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[c.q_out].submitted
@@ -410,7 +411,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
     if reason:
         return reason
     if unit.host_copy:
-        row = queues.submit(isl, c.q_in, COPY, u, unit.size, 0, c.now)
+        row = queues.submit(isl, c.q_in, SWAP, COPY_IN, u, unit.size, 0, c.now)
         queues.wait_for(isl, row, isl.after[u])
         count = isl.queues[c.q_in].submitted
         isl.after[u, c.q_in] = count

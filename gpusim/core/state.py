@@ -47,13 +47,14 @@ HOST = record(
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
     [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
-     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8), ("latency", i8), ("rate", f8),
-     ("curve", i8), ("route", i8), ("route_end", i8)]
+     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
+     ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
-KERNEL, COPY = 0, 1
+# An activity is an operator of the trace, or a swap; its way says how its bytes go, none: it takes its duration.
+KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, HOST_WORK, SWAP = range(6)
 ACTIVITY = record(
-    [("kind", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8),
-     ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+    [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
+     ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
      ("brought", i8)]      # a kernel: the latest prefetched copy it needs, as a count of its queue
 )  # fmt: skip
 
@@ -68,8 +69,10 @@ UNIT = record(
      ("host_copy", np.int8)]  # the host holds a valid copy
 )  # fmt: skip
 
+NO_WAY = 0  # the others are COPY_IN, COPY_OUT, COLLECTIVE
+WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
-FLOW = record([("activity", i8), ("queue", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
+FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
 
 # Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
 E_MOVE, E_KERNEL, E_READY = range(3)
@@ -100,6 +103,7 @@ COUNTS = record(
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
      ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8),
+     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("transfer", i8), ("host_work", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
      ("host_peak", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
@@ -133,8 +137,9 @@ class Island(NamedTuple):
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
     lists: Any      # int64[4, most units alive at once]: residents | asked victims | prefetch proposals | locked units
     flags: Any      # uint8[2, U]: where the unit is | locked against eviction
+    ways: Any       # WAY[4]
     link: Any       # LINK[L]
-    flow: Any       # FLOW[sum of slots]
+    flow: Any       # FLOW[streams and slots of copy engines]
     heap: Any       # EVENT[...]
     freed: Any      # FREED[RECENTLY_FREED]
     freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
@@ -146,13 +151,15 @@ class Program(NamedTuple):
 
     instructions: Any  # INSTRUCTION[I]
     duration: Any   # int64[O] ns
+    carried: Any    # int64[2, O]: kind and way of each operator
+    bytes: Any      # int64[O] that go this way
     clock: Any      # float64[O] program time at which each operator starts, ns
     acc_start: Any  # int64[O + 1]
     acc_unit: Any   # int64[A]
     acc_write: Any  # uint8[A]
     acc_next: Any   # float64[A] program time of the unit's next access, inf when there is none
     first: Any      # float64[U] program time of the first access, inf when there is none
-    route: Any      # int64[...] links of each queue's route, QUEUE.route .. route_end
+    route: Any      # int64[...] links of each way, WAY.route .. route_end
     curve: Any      # float64[curves, 2, points]: log2 of the size, rate
 
 
@@ -177,13 +184,13 @@ _m = np.zeros((1, 1), i8)
 ISLAND = typeof(
     Island(
         table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
-        _m, np.zeros((1, 1), np.uint8), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), _m, _m,
+        _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), _m, _m,
     )
 )  # fmt: skip
 PROGRAM = typeof(
     Program(
-        table(1, INSTRUCTION), np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8), np.zeros(1, np.uint8),
-        np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)),
+        table(1, INSTRUCTION), np.zeros(1, i8), _m, np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8),
+        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)),
     )
 )  # fmt: skip
 POLICIES = typeof(

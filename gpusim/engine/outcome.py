@@ -33,7 +33,10 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
         "host_capacity": machine.host_capacity,
         "footprint": simulation.work.live_peak,
         "seed": seed,
-        "rates": {"h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9},
+        "rates": {
+            "h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9,
+            **({"peer": machine.peer * 1e9} if machine.peer else {}),
+        },
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
     }
     rows = int(simulation.island.control[0]["rows"])
@@ -62,7 +65,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
     reserved_peak = int(n["reserved_peak"])
-    streams = int(c["streams"])
+    streams = int(simulation.island.queues["computes"].sum())
     out: dict[str, int | float] = {
         "makespan_ns": makespan,
         "compute_busy_ns": busy,
@@ -73,8 +76,13 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
             "h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs", "clean_drops", "prefetches", "prefetch_hits", "prefetch_late",
             "prefetch_wasted", "device_allocs", "device_frees", "defrags", "moved_bytes",
         )},
-        "h2d_busy_share": int(n["h2d_bytes"]) / (m.h2d * makespan) if makespan else 0.0,
-        "d2h_busy_share": int(n["d2h_bytes"]) / (m.d2h * makespan) if makespan else 0.0,
+        "program_h2d_bytes": int(n["copied_in"]),
+        "program_d2h_bytes": int(n["copied_out"]),
+        "collective_bytes": int(n["collective"]),
+        "program_transfer_ns": int(n["transfer"]),
+        "host_work_ns": int(n["host_work"]),
+        "h2d_busy_share": int(n["h2d_bytes"] + n["copied_in"]) / (m.h2d * makespan) if makespan else 0.0,
+        "d2h_busy_share": int(n["d2h_bytes"] + n["copied_out"]) / (m.d2h * makespan) if makespan else 0.0,
         "swaps_per_s": swaps / seconds if makespan else 0.0,
         "allocated_current_bytes": int(header[ROUNDED]),
         "allocated_peak_bytes": int(n["allocated_peak"]),
@@ -113,10 +121,13 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     }
     if on_host:
         out["free"] = simulation.machine.host_capacity - int(c["host_used"])
+        have = show_bytes(simulation.machine.host_capacity + simulation.own)
         if profile.memory.unified:
             out["advice"] = "GPU and CPU share this machine's memory: there is nowhere to swap to"
+        elif simulation.own:
+            kept = show_bytes(simulation.own)
+            out["advice"] = f"the program's own {kept} and what is swapped out need more than the {have} of host memory"
         else:
-            have = show_bytes(simulation.machine.host_capacity)
             out["advice"] = f"swapped-out tensors need more than the {have} of host memory"
         return out
     widest, op = work.widest_operator

@@ -9,6 +9,7 @@ What is rare and concurrent is a SimPy process beside it: samplers, controllers,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,11 @@ class Simulation:
         self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
         record: bool,
     ) -> None:
-        self.work, self.machine = work, machine
+        self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
+        self.work, self.machine = work, replace(machine, host_capacity=max(0, machine.host_capacity - self.own))
         self.place, self.evict, self.prefetch, self.defrag = place, evict, prefetch, defrag
         try:
-            built = tables.build(work, machine, place, evict, prefetch, defrag, seed, record)
+            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -48,6 +50,9 @@ class Simulation:
         self.island, self.program, self.policies = built
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
+        if self.own > machine.host_capacity:
+            self.reason = state.HOST_OUT_OF_MEMORY
+            self.island.control["request_bytes"] = self.own
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
@@ -68,7 +73,7 @@ class Simulation:
 
     def advance(self, until: int) -> int:
         """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
-        while True:
+        while self.reason != state.HOST_OUT_OF_MEMORY:
             try:
                 self.reason = run_until(self.island, self.program, self.policies, until)
             except GpusimError:
@@ -90,7 +95,8 @@ class Simulation:
                 self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
                 tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
             else:
-                return self.reason
+                break
+        return self.reason
 
     def _theirs(self, error: Exception) -> Exception:
         """The error as that of the user's policy whose code raised it; itself when all policies are built in."""

@@ -49,6 +49,8 @@ class Machine:
     slots_in: int
     slots_out: int
     curve: tuple[tuple[float, float], ...]
+    peer: float | None  # None: GPUs meet over the link to the host
+    peer_latency: int
     submit: int
     gap: int
     queue: int
@@ -75,6 +77,8 @@ def machine(profile: Profile, capacity: int | None) -> Machine:
         latency=round(p.link.latency_queued.value),
         slots_in=int(p.copy_engines.h2d.value),
         slots_out=int(p.copy_engines.d2h.value),
+        peer=p.peer.rate.value / 1e9 if p.peer else None,
+        peer_latency=round(p.peer.latency.value if p.peer else p.link.latency_queued.value),
         curve=tuple((float(size), rate / 1e9) for size, rate in p.link.size_curve),
         submit=round(p.launch.submit.value),
         gap=round(p.launch.gap.value),
@@ -112,14 +116,11 @@ def build(
         x, copying = queues[q], q >= streams
         ring = copies if copying else launches
         x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
-        x["slots"], x["gap"], x["curve"] = 1, 0 if copying else m.gap, -1
+        x["slots"], x["gap"] = 1, 0 if copying else m.gap
         base += ring
-    copy_in, copy_out = queues[streams], queues[streams + 1]
-    for x, rate, slots, at in ((copy_in, m.h2d, m.slots_in, 0), (copy_out, m.d2h, m.slots_out, 2)):
-        x["rate"], x["latency"], x["slots"], x["route"], x["route_end"] = rate, m.latency, slots, at, at + 2
-        x["curve"] = 0 if m.curve else -1
-    link = table(3, state.LINK)
-    link["rate"] = m.h2d, m.d2h, m.both
+    queues["slots"][streams:] = m.slots_in, m.slots_out
+    queues["computes"][computing(trace)] = 1
+    ways, link, route = connections(m)
 
     c = control[0]
     c["fluid_tick"] = NEVER
@@ -141,19 +142,19 @@ def build(
     unit = table(units, state.UNIT)
     unit["size"], unit["data"], unit["slot"], unit["next"] = trace.size, work.has_data, -1, np.inf
     events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
-    flows = m.slots_in + m.slots_out
+    flows = m.slots_in + m.slots_out + streams
     island = Island(
         control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
         np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64),
         np.zeros((4, work.max_live + 1), np.int64),
-        np.zeros((2, units), np.uint8), link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
+        np.zeros((2, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
         np.zeros((streams + events, n_queues), np.int64),
     )  # fmt: skip
     sizes, rates = (np.array(m.curve).T if m.curve else np.ones((2, 1)))
     program = Program(
-        chunk(work, 0), work.duration, work.clock, work.acc_start, work.acc_unit, work.acc_write, work.acc_next, work.first,
-        np.array([0, 2, 1, 2], np.int64), np.stack([np.log2(sizes), rates])[None].copy(),
+        chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,
+        work.acc_next, work.first, route, np.stack([np.log2(sizes), rates])[None].copy(),
     )  # fmt: skip
     restart(island, program, len(trace.kind))
 
@@ -174,6 +175,35 @@ def build(
         verbs(place, evict, prefetch, defrag),
     )
     return island, program, policies
+
+
+def computing(trace: tr.Trace) -> Any:
+    """int64[...]: the streams that run kernels; stream 0 when none does."""
+    on = trace.stream[trace.kind == tr.OP][trace.activity == tr.KERNEL]
+    return np.unique(on).astype(np.int64) if len(on) else np.zeros(1, np.int64)
+
+
+def connections(m: Machine) -> tuple[Any, Any, Any]:
+    """Ways, links and routes.  Without links between GPUs a collective loads the one to the host in both directions."""
+    link = table(4, state.LINK)
+    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0
+    routes: tuple[list[int], ...] = ([], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2])
+    ways = table(len(routes), state.WAY)
+    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2)
+    ways["latency"] = 0, m.latency, m.latency, m.peer_latency
+    ways["curve"] = -1
+    ways["curve"][[tr.COPY_IN, tr.COPY_OUT]] = 0 if m.curve else -1
+    ways["route_end"] = np.cumsum([len(route) for route in routes])
+    ways["route"][1:] = ways["route_end"][:-1]
+    return ways, link, np.array([k for route in routes for k in route], np.int64)
+
+
+def carriers(trace: tr.Trace) -> tuple[Any, Any]:
+    """int64[2, O] kind and way of each operator, int64[O] bytes that go this way; recorded times are kept as they are."""
+    kind = trace.activity.astype(np.int64)
+    moves = np.isin(kind, (tr.COPY_IN, tr.COPY_OUT, tr.COLLECTIVE))
+    size = np.where(moves, trace.read_bytes, 0)
+    return np.stack([kind, np.where((size > 0) & (trace.duration < 0), kind, state.NO_WAY)]), size
 
 
 def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from gpusim.config import document
 from gpusim.errors import ProfileError
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.transfer_times import transfer_times
 from gpusim.trace.trace import Trace
 from gpusim.units import BYTES, FLOPS, RATE, TIME, parse
 
@@ -185,6 +186,8 @@ def modelled_durations(trace: Trace, profile: Profile) -> tuple[I64, npt.NDArray
         out[rows] = np.rint(time).astype(np.int64)
         if same_gpu and measured and dtype in ("float16", "bfloat16"):
             basis[rows] = FITTED
+    others, took = transfer_times(trace, profile)
+    out[others], basis[others] = took, ESTIMATED
     return out, basis
 
 

@@ -65,7 +65,7 @@ METRICS: dict[str, Metric] = {
         "time",
         ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
         ("compute_busy_ns", "ns", NEITHER, "Kernel time, summed over streams."),
-        ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream ran no kernel."),
+        ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream with kernels ran none."),
         ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
         ("over_oracle", "1", LOWER,
          "Makespan over that of the same run with oracle eviction (belady), a reference and no bound: below 1 is possible, "
@@ -80,7 +80,7 @@ METRICS: dict[str, Metric] = {
     ),
     **_declare(
         "stalls",
-        ("stall_ns", "ns", LOWER, "Time that streams stood still between kernels: the sum of the causes below."),
+        ("stall_ns", "ns", LOWER, "Time that streams with kernels stood still: the sum of the causes below."),
         ("stall_swap_in_ns", "ns", LOWER, "Streams waited for bytes to come in."),
         ("stall_swap_out_ns", "ns", LOWER, "Streams waited for bytes to leave so that others had room."),
         ("stall_alloc_ns", "ns", LOWER, "Streams waited for the host, which was busy in the allocator."),
@@ -90,8 +90,13 @@ METRICS: dict[str, Metric] = {
     ),
     **_declare(
         "transfers",
-        ("h2d_bytes", "B", LOWER, "Moved from host to device memory."),
-        ("d2h_bytes", "B", LOWER, "Moved from device to host memory."),
+        ("h2d_bytes", "B", LOWER, "Swapped from host to device memory."),
+        ("d2h_bytes", "B", LOWER, "Swapped from device to host memory."),
+        ("program_h2d_bytes", "B", NEITHER, "Copied from host to device memory by the program itself."),
+        ("program_d2h_bytes", "B", NEITHER, "Copied from device to host memory by the program itself."),
+        ("collective_bytes", "B", NEITHER, "Sent to other GPUs by the program's collectives."),
+        ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies and collectives, added up."),
+        ("host_work_ns", "ns", LOWER, "Time of the program's work on the CPU, added up."),
         ("h2d_busy_share", "1", NEITHER, "Link utilisation to the device: bytes over (rate x makespan)."),
         ("d2h_busy_share", "1", NEITHER, "Link utilisation to the host: bytes over (rate x makespan)."),
         ("swap_ins", "", LOWER, "Copies from host to device memory."),

@@ -40,7 +40,7 @@ def check(result: Result, trace: Trace) -> Report:
         acts = activities.collect(log, trace, result.finished, found)
         if acts is not None:
             activities.queue_discipline(acts, result.spec.get("slots", {}), found)
-            activities.link_rates(acts, result.spec.get("rates", {}), found)
+            activities.link_rates(acts, trace, result.spec.get("rates", {}), found)
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, result.spec, found)
             totals(result, log, acts, trace, ledger, found)

@@ -15,7 +15,7 @@ from numba import njit
 
 from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
 from gpusim.results.referee.report import Findings
-from gpusim.trace.trace import ALLOC, FREE, I64, OP, RECORD, SYNC, WAIT, Trace
+from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, SYNC, WAIT, Trace
 
 NEVER = 2**62  # the time at which something ends that never does
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
@@ -31,8 +31,9 @@ class Activities:
     """A row per activity, in the order of submission; times in ns."""
 
     record: I64  # where it was submitted
-    queue: I64   # stream of a kernel, IN or OUT
-    size: I64    # bytes of a copy, 0 of a kernel
+    queue: I64   # stream of an operator, IN or OUT of a swap
+    op: I64      # operator, -1 of a swap
+    size: I64    # bytes of a swap, or that an operator moves over links
     submit: I64
     start: I64   # NEVER when it did not
     end: I64     # NEVER when it did not
@@ -130,8 +131,16 @@ def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings
         _first(found, end < 0, lambda i: f"activity {i} never ends though the run finished", "an end", record)
     if len(found.violations) > before:
         return None
-    size = np.where(is_copy, log["bytes"][record], 0)
-    return Activities(record, queue, size, t[record], times[START], times[END], start, end)
+    size = log["bytes"][record]
+    op = np.where(is_copy, -1, log["a"][record])
+    moves = np.isin(trace.activity, (COPY_IN, COPY_OUT, COLLECTIVE))
+    due = np.where(moves, trace.read_bytes, 0)[op[~is_copy]]
+    wrong = np.flatnonzero(size[~is_copy] != due)
+    if len(wrong):
+        i = record[~is_copy][wrong[0]]
+        found.say(i, f"operator {log['a'][i]} moves {log['bytes'][i]} bytes", f"{due[wrong[0]]}, as in the trace")
+        return None
+    return Activities(record, queue, op, size, t[record], times[START], times[END], start, end)
 
 
 def queue_discipline(acts: Activities, slots: Mapping[str, int], found: Findings) -> None:
@@ -162,15 +171,25 @@ def queue_discipline(acts: Activities, slots: Mapping[str, int], found: Findings
         found.count("turns in queues", len(i))
 
 
-def link_rates(acts: Activities, rates: Mapping[str, Any], found: Findings) -> None:
-    """No copy, and no copies together, moved more than the link can carry in the time; rates in bytes/s."""
-    for name, queues in (("h2d", (IN,)), ("d2h", (OUT,)), ("both", (IN, OUT))):
+def link_rates(acts: Activities, trace: Trace, rates: Mapping[str, Any], found: Findings) -> None:
+    """No copy, and no copies together, moved more than the link can carry in the time; rates in bytes/s.
+
+    Operators with a recorded time took that, whatever else was under way.  Without links of their own GPUs meet over the one
+    to the host, which then carries a collective in both directions.
+    """
+    activity = np.where(trace.duration < 0, trace.activity, KERNEL)[acts.op] if trace.ops else np.zeros(len(acts.op))
+    activity = np.where(acts.op >= 0, activity, KERNEL)
+    between = 1 * (activity == COLLECTIVE)
+    shared = 0 * between if rates.get("peer") else between
+    into = 1 * (acts.queue == IN) + (activity == COPY_IN) + shared
+    out = 1 * (acts.queue == OUT) + (activity == COPY_OUT) + shared
+    for name, times in (("h2d", into), ("d2h", out), ("both", into + out), ("peer", between)):
         rate = rates.get(name)
         if not rate or not np.isfinite(rate):
             continue
         per_ns = float(rate) / 1e9
-        i = np.flatnonzero(np.isin(acts.queue, queues) & (acts.end < NEVER))
-        start, end, size = acts.start[i], acts.end[i], acts.size[i]
+        i = np.flatnonzero((times > 0) & (acts.end < NEVER))
+        start, end, size = acts.start[i], acts.end[i], acts.size[i] * times[i]
         # One tick, because ends are seen at whole nanoseconds.
         slack = per_ns * 1.0
         fast = size > per_ns * (end - start) * (1 + 1e-9) + slack

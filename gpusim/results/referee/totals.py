@@ -13,7 +13,7 @@ from gpusim.core.log import OOM
 from gpusim.results.referee.activities import NEVER, Activities
 from gpusim.results.referee.report import Findings
 from gpusim.results.result import Result
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, Trace
 
 # A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
 LAST_CALL = 50_000_000
@@ -44,10 +44,9 @@ def totals(
         expected["frag_utilisation"] = ledger["requested_peak"] / ledger["reserved_peak"]
     if ledger["allocated_peak"]:
         expected["frag_internal"] = 1.0 - ledger["requested_at_peak"] / ledger["allocated_peak"]
-    kernel = acts.queue >= 0
     if result.finished:
         expected["events"] = trace.events
-        expected |= _times(result, acts, kernel, max(1, int(trace.stream.max(initial=0)) + 1))
+        expected |= _times(result, acts, trace)
     causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
     if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
@@ -62,26 +61,37 @@ def totals(
     _ending(result, log, found)
 
 
-def _times(result: Result, acts: Activities, kernel: npt.NDArray[np.bool_], streams: int) -> dict[str, int | float]:
-    """Busy and stalled time of the streams, and what follows from the makespan."""
-    duration = acts.end[kernel] - acts.start[kernel]
-    busy = int(duration.sum())
-    last = np.zeros(streams, np.int64)
-    np.maximum.at(last, acts.queue[kernel], acts.end[kernel])
+def _times(result: Result, acts: Activities, trace: Trace) -> dict[str, int | float]:
+    """Busy and stalled time of the streams with kernels, the program's transfers, and what follows from the makespan."""
+    operator = acts.op >= 0
+    activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
+    took = acts.end - acts.start
+    copied = {name: activity == code for name, code in (("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", COLLECTIVE))}
+    moved = {name: int(acts.size[at].sum()) for name, at in copied.items()}
+    kernel = operator & (activity == KERNEL)
+    streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)
+    last = np.zeros(int(acts.queue.max(initial=0)) + 1, np.int64)
+    np.maximum.at(last, acts.queue[operator], acts.end[operator])
+    busy = int(took[kernel].sum())
     out: dict[str, int | float] = {
         "compute_busy_ns": busy,
-        "stall_ns": int(last.sum()) - busy,  # up to its last kernel, a stream stands still when it runs none
+        # Up to its last operator, a stream stands still when it runs none.
+        "stall_ns": int(last[streams].sum()) - int(took[operator & np.isin(acts.queue, streams)].sum()),
+        "program_h2d_bytes": moved["h2d"],
+        "program_d2h_bytes": moved["d2h"],
+        "collective_bytes": moved["peer"],
+        "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
+        "host_work_ns": int(took[activity == HOST_WORK].sum()),
     }
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:
-        out["compute_idle_share"] = 1.0 - busy / (makespan * streams)
-        copies = acts.queue < 0
-        out["swaps_per_s"] = int(copies.sum()) / (makespan / 1e9)
+        out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
+        out["swaps_per_s"] = int((~operator).sum()) / (makespan / 1e9)
         for name, queue in (("h2d", -1), ("d2h", -2)):
             rate = result.spec.get("rates", {}).get(name)
             if rate:
-                moved = int(acts.size[acts.queue == queue].sum())
-                out[f"{name}_busy_share"] = moved / (rate / 1e9 * makespan)
+                swapped = int(acts.size[acts.queue == queue].sum())
+                out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
     return out
 
 

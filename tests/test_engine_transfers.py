@@ -1,0 +1,145 @@
+"""Do a program's own copies, collectives and work on the CPU take the time that a hand works out?  See `hand_worked`.
+
+A block of 10,240 bytes takes 1000 + 10240 / 10 = 2024 ns to the device and 1000 + 10240 / 8 = 2280 ns to the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hand_worked import BLOCK, Steps, machine, play, spans, stalls
+from test_engine_swaps import three_tensors_in_two_blocks
+
+from gpusim.engine.simulate import simulate
+from gpusim.results.referee import check
+from gpusim.results.result import Result
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, Trace
+
+PEERS = machine({"peer.rate": 20e9, "peer.latency": 500.0, "host.bandwidth": 20e9}, base="a100-sxm4-80gb")
+ALONE = machine()  # it has no links to other GPUs
+IN, OUT = 2024, 2280
+
+
+def refereed(result: Result, trace: Trace) -> Result:
+    assert check(result, trace).violations == ()
+    return result
+
+
+def test_a_kernel_waits_for_a_copy_on_another_stream() -> None:
+    """in 0 .. 2024 on stream 1; the kernel waits for its event: 2024 .. 2524.  The copy's stream stands still for nobody."""
+    steps = Steps()
+    a = steps.alloc()
+    steps.carry(COPY_IN, stream=1, reads=(a,))
+    steps.record(0, stream=1)
+    steps.wait(0, stream=0)
+    steps.kernel(500, reads=(a,))
+    result = refereed(play(steps, blocks=2), steps.trace())
+    assert spans(result)["kernel"] == [(0, IN), (IN, IN + 500)]
+    assert stalls(result) == {"event": IN}
+    names = ("program_h2d_bytes", "program_d2h_bytes", "collective_bytes", "program_transfer_ns", "compute_busy_ns")
+    assert [result.metrics[name] for name in names] == [BLOCK, 0, 0, IN, 500]
+    assert result.metrics["h2d_bytes"] == 0
+    assert result.metrics["compute_idle_share"] == pytest.approx(IN / (IN + 500))
+
+
+def test_a_copy_of_the_program_shares_the_link_with_a_swap() -> None:
+    """The program's copy flows from 1000 on, the swap that kernel a's end allows from 2000 on.
+
+    program   alone 1000 .. 2000: 8000 bytes; then half the link, 4 bytes/ns: the other 2240 in 560, ends 2560
+    swap      2000 .. 2560: 2240 bytes; then alone: the other 8000 in 1000, ends 3560
+    """
+    steps = Steps()
+    steps.carry(COPY_OUT, stream=1)
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(1000, writes=(a,))
+    steps.kernel(1000, writes=(b,))
+    c = steps.alloc()
+    steps.kernel(500, writes=(c,))
+    result = refereed(play(steps, blocks=2), steps.trace())
+    found = spans(result)
+    assert found["kernel"][:1] == [(0, 2560)]
+    assert found["out"] == [(1000, 3560)]
+    assert found["kernel"][-1] == (3560, 4060)
+
+
+def test_gpus_meet_over_their_own_links_and_disturb_no_swap() -> None:
+    """500 + 10240 / 20 = 1012 ns; the swaps are those of `test_engine_swaps`."""
+    steps = three_tensors_in_two_blocks()
+    steps.carry(COLLECTIVE, stream=1)
+    result = refereed(play(steps, profile=PEERS, blocks=2), steps.trace())
+    found = spans(result)
+    assert (0, 1012) in found["kernel"]
+    assert (found["out"], found["in"]) == ([(1000, 3280), (3280, 5560)], [(5560, 7584)])
+    assert result.metrics["collective_bytes"] == BLOCK
+
+
+@pytest.mark.parametrize(("both", "rate"), [(18e9, 8.0), (10e9, 5.0)])
+def test_gpus_without_links_meet_over_the_link_to_the_host(both: float, rate: float) -> None:
+    """What goes out comes in from the others at once: the slower direction rules, or half of both together."""
+    steps = Steps()
+    steps.carry(COLLECTIVE, stream=0)
+    result = refereed(play(steps, profile=machine({"link.both": both}), blocks=2), steps.trace())
+    assert spans(result)["kernel"] == [(0, 1000 + int(BLOCK / rate))]
+
+
+def test_a_collective_over_the_host_link_leaves_less_for_a_copy() -> None:
+    """What comes in has 10 bytes/ns for both, 5 each (both directions together would allow 18 / 3 = 6): 2048 ns."""
+    steps = Steps()
+    steps.carry(COLLECTIVE, stream=0)
+    steps.carry(COPY_IN, stream=1)
+    result = refereed(play(steps, profile=ALONE), steps.trace())
+    assert spans(result)["kernel"] == [(0, 1000 + 2048), (0, 1000 + 2048)]
+
+
+def test_the_cpu_works_beside_the_gpu() -> None:
+    """10240 bytes through host memory at 20 bytes/ns: 512 ns, which no kernel and no stall counts."""
+    steps = Steps()
+    steps.carry(HOST_WORK, stream=1)
+    steps.kernel(700, writes=(steps.alloc(),))
+    result = refereed(play(steps, {"host.bandwidth": 20e9}, durations=[512, 700]), steps.trace())
+    assert sorted(spans(result)["kernel"]) == [(0, 512), (0, 700)]
+    assert [result.metrics[name] for name in ("host_work_ns", "compute_busy_ns", "stall_ns")] == [512, 700, 0]
+
+
+def test_a_recorded_copy_takes_its_recorded_time() -> None:
+    steps = Steps()
+    steps.carry(COPY_IN, stream=0, ns=77)
+    result = refereed(play(steps, blocks=1), steps.trace())
+    assert spans(result)["kernel"] == [(0, 77)]
+    assert result.metrics["program_h2d_bytes"] == BLOCK
+
+
+def test_a_copy_of_nothing_takes_no_time() -> None:
+    steps = Steps()
+    steps.carry(COPY_IN, stream=0, blocks=0, ns=0)
+    steps.carry(COLLECTIVE, stream=0, blocks=0)
+    result = refereed(play(steps, profile=PEERS, durations=[0, 500], blocks=1), steps.trace())
+    assert spans(result)["kernel"] == [(0, 0), (0, 500)]
+
+
+@pytest.mark.parametrize(("blocks", "outcome"), [(3, "finished"), (2, "host_oom"), (0.5, "host_oom")])
+def test_what_the_program_keeps_on_the_host_is_no_room_for_swaps(blocks: float, outcome: str) -> None:
+    """One block is the program's own, two tensors are swapped out; with half a block nothing even begins."""
+    trace = three_tensors_in_two_blocks().trace()
+    trace = replace(trace, meta={"host_bytes": BLOCK})
+    result = simulate(
+        trace, machine({"host.capacity": blocks * BLOCK}), place="first_fit", log=True, capacity_bytes=int(2.5 * BLOCK)
+    )
+    assert result.outcome == outcome
+    assert check(result, trace).violations == ()
+    if outcome == "host_oom":
+        assert result.failure is not None
+        assert "own 10 KiB" in result.failure["advice"]
+
+
+def test_times_without_others_are_those_of_the_links() -> None:
+    from gpusim.hardware.transfer_times import transfer_times
+
+    steps = Steps()
+    steps.kernel(5)
+    for activity in (COPY_IN, COPY_OUT, COLLECTIVE, HOST_WORK):
+        steps.carry(activity, stream=0)
+    rows, took = transfer_times(steps.trace(), PEERS)
+    assert rows.tolist() == [1, 2, 3, 4]
+    assert took.tolist() == [IN, OUT, 1012, 512]
