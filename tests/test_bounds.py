@@ -10,6 +10,7 @@ from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.hardware import catalogue
 from gpusim.policies import registry
+from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
 from gpusim.trace.synth import random_program
 from gpusim.trace.workload import Workload, build
@@ -139,3 +140,14 @@ def test_belady_reaches_the_bound_on_equal_tensors_and_nobody_is_below(blocks: i
         misses = {evict: replay(work, blocks * BLOCK, evict).metrics["swap_ins"] for evict in EVICT}
         assert misses["belady"] * BLOCK == swap_in_bound(work, blocks * BLOCK)
         assert min(misses.values()) == misses["belady"] < misses["fifo"]
+
+
+def test_what_better_placement_would_have_saved() -> None:
+    """A run that kept all is measured against the plan, one that evicted against what it had there at once."""
+    numbers = {"reserved_peak_bytes": 100, "requested_peak_bytes": 70, "bound_live_bytes": 75, "bound_plan_bytes": 80}
+    assert avoidable({**numbers, "swap_outs": 0, "clean_drops": 0}) == pytest.approx(0.20)
+    assert avoidable({**numbers, "swap_outs": 3, "clean_drops": 0}) == pytest.approx(0.30)
+    assert avoidable({**numbers, "swap_outs": 0, "clean_drops": 1}) == pytest.approx(0.30)
+    unplanned = {name: v for name, v in numbers.items() if name != "bound_plan_bytes"}
+    assert avoidable({**unplanned, "swap_outs": 0, "clean_drops": 0}) == pytest.approx(0.25)
+    assert avoidable({**numbers, "reserved_peak_bytes": 60, "swap_outs": 0, "clean_drops": 0}) == 0

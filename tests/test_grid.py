@@ -77,6 +77,12 @@ def test_bounds_are_shared_and_hold(experiment: Path, tmp_path: Path) -> None:
         assert result.metrics["makespan_ns"] >= result.bounds["bound_no_limit_ns"]
         assert result.metrics["slowdown"] == result.metrics["makespan_ns"] / result.bounds["bound_no_limit_ns"]
         assert result.metrics["h2d_bytes"] >= result.bounds["bound_swap_in_bytes"]
+        held, live, planned = (
+            result.metrics["reserved_peak_bytes"], result.bounds["bound_live_bytes"], result.bounds["bound_plan_bytes"],
+        )  # fmt: skip
+        assert live <= planned <= 1.01 * live
+        if not result.metrics["swap_outs"]:
+            assert result.metrics["avoidable_share"] == max(0.0, 1 - planned / held)
     assert {r.metrics["over_oracle"] for r in done.results if r.spec["evict"] == "belady"} == {1.0}
 
 

@@ -20,10 +20,11 @@ from gpusim.cli import app
 from gpusim.errors import TraceError
 from gpusim.offsets import greedy, portfolio
 from gpusim.offsets.buffers import Buffers, from_trace
-from gpusim.offsets.plan import plan, static_bounds
+from gpusim.offsets.plan import MOST_TENSORS, plan, static_bounds
 from gpusim.results.referee.offsets import check_offsets
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import import_trace
+from gpusim.trace.synth import random_program
 
 ROOT = Path(__file__).parent.parent
 CASES = {path.name[0]: path for path in sorted((ROOT / "tests/data/minimalloc").glob("?.*.csv"))}
@@ -187,6 +188,10 @@ def test_training_steps_need_no_more_than_their_live_peak(trace: str) -> None:
     assert found.proven and found.top == b.peak_live
     assert (found.offset % 512 == 0).all()
     assert static_bounds(recorded) == (b.peak_live, found.greedy, b.peak_live, True)
+
+
+def test_nothing_is_planned_in_passing_that_takes_minutes() -> None:
+    assert static_bounds(random_program(1, MOST_TENSORS)) is None  # some parameters more
 
 
 # --- the same every time ----------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_whatever_the_iterations_do_nothing_overlaps(seed: int) -> None:
 def test_a_recorded_training_step_repeats_in_exactly_the_planned_bytes(name: str) -> None:
     """The second step follows the plan of the first; pages of 2 MiB and small requests of the pool are all that is on top."""
     trace = load_trace(ROOT / f"traces/{name}.npz")
-    peak, _, top, proven = static_bounds(trace)
+    peak, _, top, proven = static_bounds(trace) or (0, 0, 0, False)
     done = replay(of_trace(trace), registry.get("place", "stalloc"))
     assert proven and top == peak
     assert peak <= done.held_peak <= -(-peak // PAGE) * PAGE + PAGE

@@ -199,6 +199,23 @@ def test_doubts_name_wrong_and_unchecked_runs():
     assert "There is nothing to compare." in report([])
 
 
+def test_the_answer_says_how_much_better_placement_would_have_saved():
+    def placed(place, share, swap_outs=0):
+        result = run(place=place)
+        result.metrics.update(avoidable_share=share, swap_outs=swap_outs)
+        return result
+
+    kept = [placed("buddy", 0.25), placed("best_fit", 0.004)]
+    assert answer(kept).endswith(
+        "Better placement would have saved 0.4 % (best_fit) to 25 % (buddy) of what was reserved at the peak."
+    )
+    assert answer([placed("buddy", 0.25), placed("best_fit", 0.25, 3)]).endswith(
+        "Better placement would have saved at most 25 % of what was reserved at the peak."
+    )
+    header = markdown(kept).splitlines()[0]
+    assert header.index("avoidable [%]") < header.index("makespan")
+
+
 def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(ResultError, match=r"report\.md: cannot write"):
         write_report(tmp_path / "missing", sweep())

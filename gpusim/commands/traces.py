@@ -62,8 +62,8 @@ def describe(name: str, *, json: bool) -> None:
         return
     trace = load_trace(find("trace", name))
     found = stats.describe(trace)
-    _, greedy, top, proven = static_bounds(trace)
-    found["bounds"] |= {"greedy_plan": greedy, "static_plan": top, "static_plan_proven": proven}
+    if planned := static_bounds(trace):
+        found["bounds"] |= dict(zip(("greedy_plan", "static_plan", "static_plan_proven"), planned[1:], strict=True))
     if json:
         emit_json(found)
     else:
@@ -93,7 +93,7 @@ def _print(d: dict[str, Any]) -> None:
         "content": ", ".join(f"{counts[word]:,} {word}" for word in ("tensors", "events", "ops", "accesses")),
         "live peak": f"{show_bytes(live['peak_rounded'])}{where}; {show_bytes(live['start'])} were there before",
         "least memory": f"{show_bytes(bounds['widest_operator'])}, which one operator touches" if counts["ops"] else "",
-        "static plan": f"{show_bytes(bounds['static_plan'])}: {_judged(bounds)}",
+        "static plan": f"{show_bytes(bounds['static_plan'])}: {_judged(bounds)}" if "static_plan" in bounds else "",
         "sizes": _percentiles(d["sizes"], show_bytes),
         "lifetimes": f"{_percentiles(d['lifetime'], str)} {d['lifetime']['unit']}",
         "uses": _percentiles(reuse["uses"], str) if counts["ops"] else "",

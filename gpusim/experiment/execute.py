@@ -17,8 +17,10 @@ from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task, read_trace
 from gpusim.hardware.profile import Profile, changed, load_file
 from gpusim.hardware.roofline import durations, model_error, shares
+from gpusim.offsets.plan import static_bounds
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
+from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
@@ -70,7 +72,16 @@ def result(task: Task) -> Result:
     metrics = {**done.metrics, **program.basis}
     if program.error is not None:
         metrics["duration_error"] = program.error
-    bounds = {**done.bounds, "bound_swap_in_bytes": program.traffic_bound(capacity)}
+    bounds = {
+        **done.bounds,
+        "bound_swap_in_bytes": program.traffic_bound(capacity),
+        "bound_live_bytes": program.work.live_peak,
+    }
+    planned = _static_plan(program.work.trace)
+    if planned is not None:
+        bounds["bound_plan_bytes"] = planned
+    if done.finished:
+        metrics["avoidable_share"] = avoidable({**metrics, **bounds})
     return replace(
         done, spec={**named, **{k: v for k, v in done.spec.items() if k not in named}}, metrics=metrics, bounds=bounds
     )
@@ -110,6 +121,13 @@ def _stamp(file: Path) -> int:
 @lru_cache(maxsize=2)
 def _program(trace: Path, transform: str, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
     return Program(read_trace(trace, transform), load_file(profile))
+
+
+@lru_cache(maxsize=2)
+def _static_plan(trace: Trace) -> int | None:
+    """Bytes that the lowest static plan holds that was found; None for programs that take long to plan."""
+    found = static_bounds(trace)
+    return None if found is None else found[2]
 
 
 @lru_cache(maxsize=64)

@@ -82,6 +82,8 @@ def _floor(found: Study) -> str:
     floor, held = found.floor, found.now.held_peak
     if floor.live > found.capacity:
         return f"No placement fits into {show_bytes(found.capacity)}: {show_bytes(floor.live)} are in use at once."
+    if floor.planned is None:
+        return f"No placement holds less than {show_bytes(floor.live)}; `gpusim offsets` plans programs as long as this one."
     most = "no placement holds less" if floor.proven else f"no placement holds less than {show_bytes(floor.live)}"
     could = f"{show_bytes(max(0, held - floor.planned))} of what is held now could be avoided"
     if not found.now.fits:

@@ -37,12 +37,13 @@ class Tried:
 class Floor:
     """What no allocator can beat: bytes that live at once, and the lowest plan made with the whole program known.
 
-    proven  no plan is lower
+    planned  None: a program so long is planned by `gpusim offsets` only
+    proven   no plan is lower
     """
 
     live: int
-    planned: int
-    proven: bool
+    planned: int | None = None
+    proven: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,8 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
         tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
-    live, _, planned, proven = static_bounds(trace)
-    floor = Floor(live, planned, proven)
+    planned = static_bounds(trace)
+    floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)
     exact = how_exact(trace)
     told = exact.text if exact else ""
     return Study(program, asked, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, told)

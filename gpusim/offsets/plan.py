@@ -1,7 +1,7 @@
 """The lowest plan that can be found: greedy, then exact search, or climbing where there is too much to search.
 
     plan(from_trace(trace))     -> Plan: offsets, their top, and a bound that no plan is below
-    static_bounds(trace)        -> the same in four numbers, in less than a second for most traces
+    static_bounds(trace)        -> the same in four numbers, in less than a second, or None for very long traces
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gpusim.trace.trace import Trace
 
 NODES = 200_000       # of the exact search, about 20 us each
 WORK = 50_000_000    # of climbing, in entries of about 10 ns
+MOST_TENSORS = 30_000  # that are planned in passing: the time grows with the square of what lives together
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +73,13 @@ def plan(
     return Plan(offset, top, bound, kept.peak_live, first.top, used)
 
 
-def static_bounds(trace: Trace, align: int = 512) -> tuple[int, int, int, bool]:
-    """(live peak, top of greedy by size, lowest top found, whether no plan is lower) of the trace's tensors, in bytes."""
+def static_bounds(trace: Trace, align: int = 512) -> tuple[int, int, int, bool] | None:
+    """(live peak, top of greedy by size, lowest top found, whether no plan is lower) of the trace's tensors, in bytes.
+
+    None for a trace of more than MOST_TENSORS tensors, which takes a planner seconds to minutes.
+    """
+    if trace.tensors > MOST_TENSORS:
+        return None
     found = plan(from_trace(trace, align), nodes=4_000, work=0)
     return found.peak_live, found.greedy, found.top, found.proven
 

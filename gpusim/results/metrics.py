@@ -6,7 +6,7 @@ their axis labels, and `gpusim compare` learns which direction is better.  A nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpusim.errors import ResultError, suggest
@@ -126,6 +126,9 @@ METRICS: dict[str, Metric] = {
         ("frag_utilisation", "1", HIGHER, "Requested peak over reserved peak; papers call 1 - this fragmentation."),
         ("frag_external", "1", LOWER, "1 - largest free block / free bytes of what is held, averaged over the run."),
         ("frag_failures", "", LOWER, "Requests that found enough free bytes, but not in one piece."),
+        ("avoidable_share", "1", LOWER,
+         "Share of the reserved peak that is above a static plan of the whole program (bound_plan_bytes): better placement "
+         "avoids it.  Where something was evicted, the share above the requested peak: no placement avoids more."),
     ),
     **_declare(
         "bounds",
@@ -133,8 +136,26 @@ METRICS: dict[str, Metric] = {
         ("bound_oracle_ns", "ns", NEITHER,
          "Makespan of the same run with oracle eviction (belady): a reference; it bounds misses of equal sizes, not time."),
         ("bound_swap_in_bytes", "B", NEITHER, "The least that any eviction policy must bring in at this memory size."),
+        ("bound_live_bytes", "B", NEITHER, "Most bytes alive at once, to 512 each: without eviction no allocator holds less."),
+        ("bound_plan_bytes", "B", NEITHER,
+         "What fixed addresses take that are planned with the whole program known, without eviction: the lowest found by "
+         "greedy orders and a short exact search; see gpusim offsets."),
     ),
 }  # fmt: skip
+
+
+def evicted(numbers: Mapping[str, int | float]) -> bool:
+    """Whether something left the memory while it was still needed."""
+    return bool(numbers.get("swap_outs") or numbers.get("clean_drops"))
+
+
+def avoidable(numbers: Mapping[str, int | float]) -> float:
+    """avoidable_share from the metrics and bounds of a finished run."""
+    held = numbers["reserved_peak_bytes"]
+    # What was evicted is not held, while a plan holds all: then only what was there is known to need room.
+    planned = numbers.get("bound_plan_bytes", numbers["bound_live_bytes"])
+    least = numbers["requested_peak_bytes"] if evicted(numbers) else planned
+    return max(0.0, 1 - least / held) if held else 0.0
 
 
 def metric(name: str) -> Metric:

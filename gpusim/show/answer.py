@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpusim.results.metrics import evicted
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, grouped, mean, oracles
-from gpusim.show.view import ORACLE, contenders, ending, human, join, layout, line_name, main_metric, number, place_name, same
+from gpusim.show.view import (
+    ORACLE,
+    contenders,
+    ending,
+    human,
+    join,
+    layout,
+    line_name,
+    main_metric,
+    number,
+    place_name,
+    same,
+    text,
+    value,
+)  # fmt: skip
+from gpusim.units import show_fraction
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,7 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
         sentences.insert(0, failures)
     else:
         sentences.append(failures)
+    sentences.append(_avoidable(results))
     said = ""
     for sentence in filter(None, sentences):
         if not most or not said or len(said) + len(sentence) < most:
@@ -147,6 +164,21 @@ def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
     if agree:
         sentences.insert(0, f"{_few(hardest.winners)} {_are(hardest.winners)} best or tied on {_few(agree)} as well.")
     return " ".join(sentences)
+
+
+def _avoidable(results: Sequence[Result]) -> str:
+    """How much of the reserved peak better placement would have saved: least and most over the runs, by allocator."""
+    shares = {i: v for i, r in enumerate(results) if (v := value(r, "avoidable_share")) is not None}
+    if not shares:
+        return ""
+    runs = [results[i] for i in (min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__))]
+    keys = [key for key in layout(results).lines if key == "place"]
+    found = [show_fraction(share, 2) for share in (min(shares.values()), max(shares.values()))]
+    if keys and found[0] != found[1]:
+        found = [f"{share} ({text('place', r.spec['place'])})" for share, r in zip(found, runs, strict=True)]
+    most = "at most " * any(evicted(results[i].metrics) for i in shares)
+    share = most + " to ".join(dict.fromkeys(found))
+    return f"Better placement would have saved {share} of what was reserved at the peak."
 
 
 def _few(names: Sequence[str]) -> str:

@@ -37,9 +37,10 @@ from gpusim.show.view import (
 
 # What a table shows after the metric that is compared, while there is room.
 ALSO = (
-    "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "over_oracle",
-    "compute_idle_share", "frag_external", "host_peak_bytes",
+    "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "avoidable_share",
+    "bound_plan_bytes", "over_oracle", "compute_idle_share", "frag_external", "host_peak_bytes",
 )  # fmt: skip
+HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
 _GAP = 2
 
 
@@ -194,7 +195,8 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     ratios = verdicts.ratios
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
         columns.append(Column("vs best", tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True))
-    for name in ALSO:
+    of_place = HELD if plan.lines == ("place",) else ()
+    for name in dict.fromkeys((*of_place, *ALSO)):
         column = _metric_column(results, name)
         if name != metric and any(c not in ("-", "0") for c in column.cells):
             columns.append(column)
@@ -232,7 +234,8 @@ def _metric_column(results: Sequence[Result], name: str) -> Column:
     if unit == "1" and word == "%":
         decimals = 1
     cells = tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found)
-    short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host"}.get(label, label)
+    short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host",
+             "avoidable share": "avoidable"}.get(label, label)
     return Column(f"{short} [{word}]" if word else short, cells, True)
 
 
