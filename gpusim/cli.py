@@ -133,12 +133,16 @@ def import_(
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
     device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="An option of the format, see docs/traces.md. Repeatable."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Turn a foreign recording into a trace (.npz)."""
     from gpusim.commands.traces import import_file as verb
 
-    verb(file, out, format, name=name, device=device, json=json)
+    verb(file, out, format, name=name, device=device, options=options or [], json=json)
 
 
 @app.command()

@@ -13,13 +13,21 @@ from gpusim.commands.output import emit, emit_json
 MOST_ROWS = 12  # of a table of phases or operators
 
 
-def import_file(file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, json: bool) -> None:
+def import_file(
+    file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, options: list[str], json: bool
+) -> None:
     """A recording as a trace beside it, or at `out`; what its format lacks is said, and what is doubted goes to stderr."""
     from gpusim.commands.progress import bar
+    from gpusim.errors import TraceError
     from gpusim.trace.files import save_trace
     from gpusim.trace.importers import import_trace
 
-    given = {key: value for key, value in (("name", name), ("device", device)) if value is not None}
+    given: dict[str, Any] = {key: value for key, value in (("name", name), ("device", device)) if value is not None}
+    for option in options:
+        key, equals, value = option.partition("=")
+        if not equals:
+            raise TraceError(f"the option '{option}' has no value", hint="write it as KEY=VALUE")
+        given[key.strip()] = value.strip()
     with bar("MiB read") as progress:
         trace = import_trace(file, format, progress=lambda done, total: progress(done >> 20, total >> 20), **given)
     path = out or file.with_name(file.name.split(".")[0] + ".npz")

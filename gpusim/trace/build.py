@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,24 @@ class TraceBuilder:
 
     def free(self, tensor: int, *, stream: int = 0, time: int = -1, addr: int = -1) -> None:
         self.event(FREE, tensor, stream=stream, time=time, addr=addr)
+
+    def alloc_many(self, count: int, size: int, category: str = "unknown") -> range:
+        """The ids of `count` new tensors of `size` bytes each."""
+        made = range(self.tensors, self.tensors + count)
+        for column, value in (("size", size), ("category", self.categories(category))):
+            self._col[column].extend(array("q", [value]) * count)
+        self._events(ALLOC, made, size)
+        return made
+
+    def free_many(self, tensors: Sequence[int]) -> None:
+        self._events(FREE, tensors, 0)
+
+    def _events(self, kind: int, args: Sequence[int], nbytes: int) -> None:
+        """Events alike, on the default stream, without times and addresses."""
+        self._col["arg"].extend(args)
+        self._lines.extend(array("q", [self.line]) * len(args))
+        for column, value in (("kind", kind), ("stream", 0), ("time", -1), ("addr", -1), ("bytes", nbytes)):
+            self._col[column].extend(array("q", [value]) * len(args))
 
     def begin_phase(self, name: str, *, time: int = -1) -> None:
         self._phase = self.phases(name)

@@ -69,6 +69,18 @@ FORMATS: dict[str, Format] = {
         "minimalloc problem: id,lower,upper,size[,offset]",
         lambda head: {"lower", "upper", "size"} <= _columns(head),
     ),
+    "mooncake": Format(
+        "llm_requests",
+        "requests of an LLM service with hashes of prompt blocks: Mooncake's JSON lines",
+        lambda head: head.lstrip()[:1] == b"{" and b'"hash_ids"' in head and b'"input_length"' in head,
+        streams=True,
+    ),
+    "azure-llm": Format(
+        "llm_requests",
+        "requests of an LLM service: Azure's TIMESTAMP,ContextTokens,GeneratedTokens",
+        lambda head: {"timestamp", "contexttokens", "generatedtokens"} <= _columns(head),
+        streams=True,
+    ),
     "csv": Format(
         "plain_csv",
         "plain CSV with named columns, at least event,tensor,size",
@@ -96,24 +108,38 @@ def import_trace(
 ) -> Trace:
     """Reads a recording in any of FORMATS, recognised by its content unless `format` names it.
 
-    Options are those of the format's own `read` (see `docs/traces.md`); all know `name`.  `progress` is called with
-    (bytes read, bytes of the file).  Raises TraceError.
+    Options are those of the format's own `read` (see `docs/traces.md`), as values or as text; all know `name`.
+    `progress` is called with (bytes read, bytes of the file).  Raises TraceError.
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise TraceError(f"there is no trace format '{format}'", str(path), suggest(format, FORMATS))
     name = format or _recognise(path)
     reader = import_module(f"gpusim.trace.importers.{FORMATS[name].module}").read
-    _, _, *known = inspect.signature(reader).parameters
-    for option in options:
-        if option not in known:
-            raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), suggest(option, known))
+    _, _, *known = inspect.signature(reader).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in known}
+    for option, value in options.items():
+        if option not in defaults:
+            raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), suggest(option, defaults))
+        if isinstance(value, str):
+            options[option] = _as(defaults[option], option, value, str(path))
     if not FORMATS[name].streams:
         trace: Trace = reader(read_bytes(path, progress=progress), str(path), **options)
         return trace
     with open_recording(path, progress=progress) as file:
         trace = reader(file, str(path), **options)
         return trace
+
+
+def _as(default: Any, option: str, text: str, path: str) -> Any:
+    """The option's value, of its default's type."""
+    if default is None or isinstance(default, str):
+        return text
+    try:
+        return type(default)(int(text)) if isinstance(default, bool | int) else float(text)
+    except ValueError:
+        number = "number" if isinstance(default, float) else "whole number"
+        raise TraceError(f"the option {option}='{text}' is not a {number}", path) from None
 
 
 def _recognise(path: Path) -> str:

@@ -1,0 +1,341 @@
+"""A server of LLM requests with a paged KV cache and continuous batching, as a trace: its tensors are the cache's blocks.
+
+A stated model, not a recording.  Requests start in the order of arrival as soon as one of `batch` places (and, where
+limited, tokens) is free; prompts go before decoding, each as one operator `prefill`, which makes the first token.  Then all
+sequences under way decode together; an operator `decode` stands for `stride` iterations.  Both read the weights and the
+blocks of their sequences.  A prompt's leading blocks that are in the cache are read, not made; the last token of a prompt is
+always computed.  A hashed prompt's blocks are never written again: its output begins in a block of its own.
+
+An operator takes the longer of computing (2 flops per parameter and token, 4 per head dimension, head, layer and pair of
+tokens that attend) and moving (weights, cache read, cache written, once per iteration), at the rates that the profile's
+roofline gives large matrix products and copies.  No time passes between operators.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpusim.errors import GpusimError, TraceError
+from gpusim.trace.build import TraceBuilder, make_trace
+from gpusim.trace.trace import ALLOC, FREE, OP, Trace
+
+WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}  # bytes
+_WEIGHT = 2  # bytes per parameter
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a transformer, as far as its cache and its speed go."""
+
+    layers: int
+    heads: int  # of queries
+    kv_heads: int
+    head_dim: int
+    parameters: float
+
+    def token_bytes(self, dtype: str) -> int:
+        """Keys and values of one token in all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
+
+
+# From the models' published configurations.
+MODELS = {
+    "gpt2": Shape(12, 12, 12, 64, 124e6),
+    "llama-1b": Shape(16, 32, 8, 64, 1.236e9),
+    "llama-8b": Shape(32, 32, 8, 128, 8.03e9),
+    "llama-70b": Shape(80, 64, 8, 128, 70.55e9),
+    "mistral-7b": Shape(32, 32, 8, 128, 7.25e9),
+    "qwen2.5-7b": Shape(28, 28, 4, 128, 7.62e9),
+}
+
+
+@dataclass
+class Requests:
+    """In the order of arrival; times in ns since the first."""
+
+    hash_tokens: int  # 0: no hashes
+    arrival: Any = field(default_factory=lambda: array("q"))
+    prompt: Any = field(default_factory=lambda: array("q"))
+    output: Any = field(default_factory=lambda: array("q"))
+    hashes: list[Any] = field(default_factory=list)
+
+    def every(self, n: int) -> Requests:
+        """The first of each n."""
+        return Requests(self.hash_tokens, self.arrival[::n], self.prompt[::n], self.output[::n], self.hashes[::n])
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The server; `llm_requests` says what each option is."""
+
+    model: str
+    shape: Shape
+    dtype: str
+    block: int
+    batch: int
+    tokens: int
+    stride: int
+    retain: float
+    profile: str
+    prefill: float
+    decode: float
+
+
+class _Clock:
+    """How long operators take, in ns."""
+
+    def __init__(self, setup: Setup) -> None:
+        shape = setup.shape
+        self.compute, self.memory = _rates(setup.profile)
+        self.linear = 2 * shape.parameters
+        self.attend = 4 * shape.layers * shape.heads * shape.head_dim
+        self.weights = int(shape.parameters * _WEIGHT)
+        self.token = shape.token_bytes(setup.dtype)
+        self.setup = setup
+
+    def flops(self, new: Any, seen: Any) -> Any:
+        """Of `new` tokens that attend to `seen` pairs."""
+        return self.linear * new + self.attend * seen
+
+    def prefill(self, new: int, cached: int) -> tuple[int, float]:
+        """(ns, flops) of the last `new` tokens of a prompt of which `cached` are in the cache."""
+        flops = self.flops(new, new * cached + new * (new + 1) / 2)
+        if self.setup.prefill > 0:
+            return round(new / self.setup.prefill * 1e9), flops
+        moved = self.weights + (new + cached) * self.token
+        return round(max(flops / self.compute, moved / self.memory) * 1e9), flops
+
+    def decode(self, made: Any, context: Any) -> tuple[int, float]:
+        """(ns, flops) of sequences that make `made` tokens each, after `context` tokens each."""
+        iteration = np.arange(made.max())
+        active = made[:, None] > iteration  # (sequences, iterations)
+        count = active.sum(axis=0)
+        seen = np.where(active, context[:, None] + iteration + 1, 0).sum(axis=0)
+        flops = self.flops(count, seen)
+        if self.setup.decode > 0:
+            return round(len(iteration) / self.setup.decode * 1e9), float(flops.sum())
+        moved = self.weights + (seen + count) * self.token
+        return round(float(np.maximum(flops / self.compute, moved / self.memory).sum()) * 1e9), float(flops.sum())
+
+
+def _rates(profile: str) -> tuple[float, float]:
+    """(flop/s of large 16-bit matrix products, bytes/s of large reads), by the roofline of `hardware.roofline`."""
+    from gpusim.hardware.catalogue import load
+    from gpusim.hardware.roofline import modelled_durations
+
+    probe: dict[str, Any] = {"size": [0], "kind": [ALLOC, OP, OP, FREE], "arg": [0, 0, 1, 0], "op": [0, 0], "dtype": [0, 0],
+                             "flops": [1e15, 0.0], "read_bytes": [0, 10**12]}  # fmt: skip
+    trace = make_trace("probe", probe, {"op_names": ["linear"], "dtypes": ["bfloat16"]})
+    compute, memory = modelled_durations(trace, load(profile))[0]
+    return 1e15 / compute * 1e9, 1e12 / memory * 1e9
+
+
+@dataclass
+class _Sequence:
+    blocks: Any  # tensors, of prompt and output
+    held: int  # how many of them, from the first, belong to the prefix cache
+    request: int
+    context: int  # tokens in its blocks
+    left: int  # tokens to make
+    room: int  # tokens that the last block still takes
+
+
+@dataclass
+class _Prefix:
+    """The blocks of one hash."""
+
+    tensors: Any
+    users: int = 0
+    idle_since: int = -1
+
+
+class _Server:
+    def __init__(self, name: str, path: str, requests: Requests, setup: Setup) -> None:
+        self.build = TraceBuilder(name, path)
+        self.requests, self.setup, self.clock = requests, setup, _Clock(setup)
+        self.block_bytes = setup.block * self.clock.token
+        self.weights = self.build.alloc(self.clock.weights, "param")
+        self.prefixes: dict[int, _Prefix] = {}
+        self.to_come: dict[int, int] = {}  # hash -> requests that have not started
+        for chain in requests.hashes:
+            for key in chain:
+                self.to_come[key] = self.to_come.get(key, 0) + 1
+        self.idle: deque[tuple[int, int]] = deque()  # (since, hash)
+        self.running: list[_Sequence] = []
+        self.now = self.held_tokens = self.reused = self.computed = self.longest_wait = 0
+
+    def run(self) -> None:
+        arrival = self.requests.arrival
+        i, n = 0, len(arrival)
+        while i < n or self.running:
+            if not self.running:
+                self.now = max(self.now, arrival[i])
+            while i < n and arrival[i] <= self.now and self.admits(i):
+                self.longest_wait = max(self.longest_wait, self.now - arrival[i])
+                self.start(i)
+                i += 1
+            if self.running:
+                self.decode()
+
+    def admits(self, i: int) -> bool:
+        wanted = self.held_tokens + self.requests.prompt[i] + self.requests.output[i]
+        fits = not self.setup.tokens or not self.running or wanted <= self.setup.tokens
+        return len(self.running) < self.setup.batch and fits
+
+    def start(self, i: int) -> None:
+        """The prompt of request i."""
+        self.expire()
+        prompt, output = self.requests.prompt[i], self.requests.output[i]
+        made: list[int] = []
+        if self.requests.hashes:
+            found, blocks, held = self.prefix(i, made)
+            room = 0
+        else:
+            made.extend(self.make(-(-prompt // self.setup.block)))
+            found, blocks, held, room = 0, array("q", made), 0, -prompt % self.setup.block
+        cached = min(found, prompt - 1)
+        new = prompt - cached
+        duration, flops = self.clock.prefill(new, cached)
+        self.build.op(
+            "prefill", [self.weights, *blocks[: len(blocks) - len(made)]], made,
+            read_bytes=self.clock.weights + cached * self.clock.token, written_bytes=new * self.clock.token,
+            flops=flops, dtype=self.setup.dtype, duration=duration, time=self.now,
+        )  # fmt: skip
+        self.now += duration
+        self.reused += cached
+        self.computed += new
+        self.held_tokens += prompt + output
+        sequence = _Sequence(blocks, held, i, prompt, output - 1, room)
+        if sequence.left:
+            self.running.append(sequence)
+        else:
+            self.finish(sequence)
+
+    def make(self, count: int) -> range:
+        return self.build.alloc_many(count, self.block_bytes, "cache")
+
+    def prefix(self, i: int, made: list[int]) -> tuple[int, Any, int]:
+        """(tokens found in the cache, all blocks of the prompt, how many blocks); new ones are added to `made`."""
+        blocks, found, leading = array("q"), 0, True
+        left = self.requests.prompt[i]
+        for key in self.requests.hashes[i]:
+            tokens = min(left, self.requests.hash_tokens)
+            left -= tokens
+            self.to_come[key] -= 1
+            entry = self.prefixes.get(key)
+            leading = leading and entry is not None
+            if entry is None:
+                entry = self.prefixes[key] = _Prefix(self.make(-(-tokens // self.setup.block)))
+                made.extend(entry.tensors)
+            elif leading:
+                found += tokens
+            entry.users += 1
+            blocks.extend(entry.tensors)
+        return found, blocks, len(blocks)
+
+    def decode(self) -> None:
+        """The next iterations of all sequences under way."""
+        self.expire()
+        block, token, running = self.setup.block, self.clock.token, self.running
+        made = np.minimum([s.left for s in running], self.setup.stride)
+        context = np.array([s.context for s in running])
+        duration, flops = self.clock.decode(made, context)
+        room = np.array([s.room for s in running])
+        fresh = -(-np.maximum(made - room, 0) // block)  # blocks that each needs
+        new, end = self.make(int(fresh.sum())), 0
+        reads, writes = array("q", [self.weights]), array("q", new)
+        for s, count, blocks in zip(running, made.tolist(), fresh.tolist(), strict=True):
+            reads.extend(s.blocks)
+            if s.room:
+                writes.append(s.blocks[-1])
+            if blocks:
+                s.blocks.extend(new[end : end + blocks])
+                end += blocks
+            s.room = (s.room - count) % block
+            s.context += count
+            s.left -= count
+        total = int(made.sum())
+        cache_read = int((made * context + made * (made - 1) // 2).sum())
+        self.build.op(
+            "decode", dict.fromkeys(reads) if self.prefixes else reads, writes,
+            read_bytes=int(made.max()) * self.clock.weights + cache_read * token,
+            written_bytes=total * token, flops=flops, dtype=self.setup.dtype, duration=duration, time=self.now,
+        )  # fmt: skip
+        self.now += duration
+        for s in running:
+            if not s.left:
+                self.finish(s)
+        self.running = [s for s in running if s.left]
+
+    def finish(self, s: _Sequence) -> None:
+        self.held_tokens -= self.requests.prompt[s.request] + self.requests.output[s.request]
+        self.build.free_many(s.blocks[s.held :])
+        if not self.requests.hashes:
+            return
+        for key in self.requests.hashes[s.request]:
+            entry = self.prefixes[key]
+            entry.users -= 1
+            if entry.users:
+                continue
+            if self.setup.retain >= 0:
+                entry.idle_since = self.now
+                self.idle.append((self.now, key))
+            elif not self.to_come[key]:
+                self.build.free_many(self.prefixes.pop(key).tensors)
+
+    def expire(self) -> None:
+        """Drops prefixes that nothing has used for `retain` seconds."""
+        while self.idle and self.idle[0][0] + self.setup.retain * 1e9 <= self.now:
+            since, key = self.idle.popleft()
+            entry = self.prefixes.get(key)
+            if entry is not None and not entry.users and entry.idle_since == since:
+                self.build.free_many(self.prefixes.pop(key).tensors)
+
+
+def serve(name: str, path: str, requests: Requests, setup: Setup) -> Trace:
+    """The trace of serving all requests.  Raises TraceError."""
+    if not len(requests.arrival):
+        raise TraceError("there are no requests in this file", path)
+    try:
+        server = _Server(name, path, requests, setup)
+    except GpusimError as error:
+        raise TraceError(f"the profile '{setup.profile}' gives no times: {error}", path) from None
+    server.run()
+    clock, build, hashed = server.clock, server.build, bool(requests.hashes)
+    last = requests.arrival[-1]
+    slow = server.now > 1.5 * last + 60e9
+    prompt, output = sum(requests.prompt), sum(requests.output)
+    service = (
+        f"{clock.compute / 1e12:.0f} Tflop/s and {clock.memory / 1e9:.0f} GB/s, the roofline of {setup.profile}"
+        + (f"; prompts {setup.prefill:g} tokens/s" if setup.prefill > 0 else "")
+        + (f"; decoding {setup.decode:g} iterations/s" if setup.decode > 0 else "")
+    )
+    build.meta = {
+        "format": "mooncake" if hashed else "azure-llm",
+        "lacks": ["model", "operators", "accesses", "kernel times"] + ([] if hashed else ["shared prefixes"]),
+        "filled": {
+            "model": f"{setup.model}, {clock.token:,} B per token in {setup.dtype}, weights {clock.weights:,} B",
+            "operators": f"a prefill for each request, a decode for each {setup.stride} iterations of at most {setup.batch} "
+            f"sequences; cache in blocks of {setup.block} tokens",
+            "kernel times": service,
+        },
+        "requests": len(requests.arrival),
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "reused_tokens": server.reused,
+        "token_bytes": clock.token,
+        "block_tokens": setup.block,
+        "arrivals_s": last / 1e9,
+        "served_s": server.now / 1e9,
+        "longest_wait_s": server.longest_wait / 1e9,
+        "warnings": [
+            f"this one server needs {server.now / 1e9:,.0f} s for requests that arrive within {last / 1e9:,.0f} s: "
+            "deal them to several with --option instances=N, or give it other rates"
+        ] if slow else [],
+    }  # fmt: skip
+    return build.finish()
