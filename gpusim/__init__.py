@@ -2,7 +2,8 @@
 
 from typing import Any
 
-_LAZY = {"transform": "gpusim.transforms:apply"}  # what `gpusim.NAME` imports when it is first asked for
+# What `gpusim.NAME` imports when it is first asked for.
+_LAZY = {"record": "gpusim.record:record", "transform": "gpusim.transforms:apply"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,191 @@
+"""Every operator of the program passes here: it runs on fake tensors, and the tape gets what it did.
+
+What lives on the GPU is a fake CPU tensor (fake CUDA tensors abort where there is no CUDA) whose storage is known to be at
+home there.  Small tensors of the host stay real and are computed with, so that data loaders, schedules and scalars work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpusim.record import flops
+from gpusim.record.adopt import Adopted
+from gpusim.record.homes import Homes
+from gpusim.record.phases import Phases
+from gpusim.record.readback import read_scalar
+from gpusim.record.schema import effects, is_dense, tensors, view_bytes, written
+from gpusim.record.storages import GPU, HOST, Storages
+from gpusim.record.tape import Operator, Tape
+from gpusim.record.where import RecordError, users_line
+from gpusim.record.workspaces import Workspaces
+from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
+
+aten = torch.ops.aten
+_CPU = torch.device("cpu")
+_LARGE = 1 << 20  # bytes from which a tensor made on the host is fake
+_SIZED = {aten.empty, aten.zeros, aten.ones, aten.full, aten.rand, aten.randn, aten.randint, aten.empty_strided}
+
+
+class Dispatch(TorchDispatchMode):
+    """The mode."""
+
+    def __init__(
+        self, tape: Tape, storages: Storages, homes: Homes, adopted: Adopted, phases: Phases, workspaces: Workspaces
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.tape, self.storages, self.homes, self.adopted = tape, storages, homes, adopted
+        self.phases, self.workspaces = phases, workspaces
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.prim.device.default:
+            return _CPU
+        if self.homes.inside:  # what an operator of fake tensors is made of
+            return func(*args, **(kwargs or {}))
+        self.homes.inside = True
+        try:
+            return self._run(func, args, kwargs or {})
+        except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException) as error:
+            raise _unrecordable(func, error) from error
+        finally:
+            self.homes.inside = False
+
+    def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        inputs = [*tensors(args), *tensors(kwargs.values())]
+        home = self._home(inputs)
+        if home == HOST and not any(isinstance(t, FakeTensor) for t in inputs) and not (not inputs and _large(func, args)):
+            return func(*args, **kwargs)
+        if func is aten._local_scalar_dense.default:
+            return read_scalar(args[0])
+        if home == GPU:
+            self.phases.before(func, inputs)
+        fakes = {id(t): self._fake(t, home) for t in inputs}
+        given, named = _swap(args, fakes), _swap(kwargs, fakes)
+        with self.adopted.fake_mode:
+            out = func(*given, **named)
+        self._note(func, home, given, named, out)
+        back = {id(fake): t for t in inputs if (fake := fakes[id(t)]) is not t}
+        return _swap(out, back) if back else out
+
+    def _home(self, inputs: list[torch.Tensor]) -> str:
+        """Where an operator runs: where the call says, else on the GPU if anything it takes is there."""
+        if self.homes.target is not None:
+            return self.homes.target
+        if not inputs:
+            return GPU if self.phases.backward else self.homes.of_factory()
+        return GPU if any(self.homes.of(t) == GPU for t in inputs) else HOST
+
+    def _fake(self, tensor: torch.Tensor, home: str) -> torch.Tensor:
+        """The fake tensor that stands for one that the program passes."""
+        if isinstance(tensor, FakeTensor):
+            if self.storages.find(tensor) is None:
+                self.storages.add(tensor, home)
+            return tensor
+        copied = self.homes.target is not None and self.homes.of(tensor) == HOST
+        return self.adopted.fake_of(tensor, HOST if copied or home == HOST else GPU)
+
+    def _note(self, func: Any, home: str, args: Any, kwargs: Any, out: Any) -> None:
+        """Write down one operator that has run."""
+        outputs = list(tensors((out,)))
+        inputs = [*tensors(args), *tensors(kwargs.values())]
+        crossing = _crossing(home, [self.storages.home(t) for t in inputs]) if self.homes.target else KERNEL
+        known, fresh = effects(func), []
+        for tensor in outputs:
+            if self.storages.find(tensor) is None:
+                fresh.append(tensor)
+                self.storages.add(tensor, home, "input" if crossing == COPY_IN else "")
+        if home == HOST and crossing != COPY_OUT:
+            return
+        mutated = list(written(func, args, kwargs))
+        if known.memory_only or not (fresh or mutated):
+            return
+        changed = [*fresh, *mutated]
+        reads = [t for t in inputs if not (known.overwrites and any(t is m for m in mutated))]
+        if crossing == COPY_IN:
+            reads, moved = [], sum(view_bytes(t) for t in fresh)
+        workspace = None if crossing != KERNEL else self.workspaces.take(func, self.phases.backward)
+        write_bytes = sum(view_bytes(t) for t in changed)
+        read_bytes = sum(view_bytes(t) for t in reads)
+        if known.gathers and reads:
+            read_bytes += min(write_bytes, view_bytes(reads[0])) - view_bytes(reads[0])
+        write_ids = self._ids(changed)
+        self.tape.op(
+            Operator(
+                str(func),
+                self._ids(reads),
+                write_ids + ([workspace[0]] if workspace else []),
+                moved if crossing == COPY_IN else read_bytes,
+                write_bytes if home == GPU else 0,
+                flops.flops(func, args, kwargs, out),
+                str((outputs or changed)[0].dtype).removeprefix("torch."),
+                self.phases.module(),
+                crossing,
+                self._sums_into(func, args, kwargs) if self.phases.backward and fresh else (),
+            )
+        )
+        if workspace and workspace[1]:
+            self.tape.free(workspace[0])
+
+    def _ids(self, found: list[torch.Tensor]) -> list[int]:
+        ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)
+        return [i for i in ids if i >= 0]
+
+    def _sums_into(self, func: Any, args: Any, kwargs: Any) -> tuple[int, ...]:
+        """The gradients that autograd itself would add in place here."""
+        if func is not aten.add.Tensor or kwargs or torch.is_grad_enabled() or not self.phases.in_engine():
+            return ()
+        a, b = args
+        if not isinstance(b, torch.Tensor) or a.shape != b.shape or a.dtype != b.dtype:
+            return ()
+        return tuple(self._ids([t for t in (a, b) if is_dense(t)]))
+
+
+def _large(func: Any, args: Any) -> bool:
+    """Whether a factory makes a tensor that is not to be allocated."""
+    if func._overloadpacket not in _SIZED:
+        return False
+    size = next((a for a in args if isinstance(a, (list, tuple))), ())
+    count = 1
+    for extent in size:
+        count *= int(extent)
+    return count * 4 >= _LARGE
+
+
+def _crossing(home: str, homes: list[str | None]) -> int:
+    """Which way a copy goes between host and GPU."""
+    if home == GPU and homes and all(h != GPU for h in homes):
+        return COPY_IN
+    return COPY_OUT if home == HOST and GPU in homes else KERNEL
+
+
+def _swap(value: Any, by_id: dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return by_id.get(id(value), value)
+    if type(value) is list or type(value) is tuple:
+        return type(value)(_swap(v, by_id) for v in value)
+    if type(value) is dict:
+        return {key: _swap(v, by_id) for key, v in value.items()}
+    return value
+
+
+def _unrecordable(func: Any, error: Exception) -> RecordError:
+    name = str(func)
+    if isinstance(error, UnsupportedOperatorException):
+        return RecordError(
+            f"'{name}' cannot run on fake tensors",
+            users_line(),
+            "a custom operator needs a fake kernel: torch.library.register_fake",
+        )
+    return RecordError(
+        f"the result of '{name}' depends on values, which a recording does not compute",
+        users_line(),
+        "give it a fixed shape while gpusim.record.active(), or leave it out",
+    )

@@ -1,0 +1,30 @@
+"""Floating-point operations of an operator: PyTorch's registry, and what it lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+aten = torch.ops.aten
+
+
+def _attention_on_cpu(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _attention_on_cpu_backward(grad: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
+
+
+_LACKING = {
+    aten._scaled_dot_product_flash_attention_for_cpu: _attention_on_cpu,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_on_cpu_backward,
+}
+
+
+def flops(func: Any, args: Any, kwargs: Any, out: Any) -> int:
+    """Of one call; 0 for what is not counted, as PyTorch does (elementwise work)."""
+    count: Any = _LACKING.get(func._overloadpacket) or flop_registry.get(func._overloadpacket)
+    return int(count(*args, **kwargs, out_val=out)) if count else 0

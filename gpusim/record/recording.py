@@ -1,0 +1,96 @@
+"""`with gpusim.record("trace.npz"): step()`: one program as a trace."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpusim.record.adopt import Adopted
+from gpusim.record.dispatch import Dispatch
+from gpusim.record.homes import Homes
+from gpusim.record.phases import EnoughSteps, Phases
+from gpusim.record.pretend import pretending
+from gpusim.record.storages import Storages
+from gpusim.record.tape import Tape
+from gpusim.record.where import RecordError, users_line
+from gpusim.record.workspaces import Workspaces
+from gpusim.trace.trace import Trace
+
+_current: Recording | None = None
+
+
+def current() -> Recording | None:
+    """The recording that runs now."""
+    return _current
+
+
+class Recording:
+    """Records what runs inside the `with`; `trace` is there afterwards."""
+
+    def __init__(
+        self,
+        path: str | Path | None = None,
+        *,
+        name: str | None = None,
+        device: str = "cuda",
+        gpu: str = "ampere",
+        cudnn_workspace: int = 0,
+        steps: int | None = None,
+    ) -> None:
+        self.path = Path(path) if path is not None else None
+        self.name = name or (self.path.name.removesuffix(".npz") if self.path else "recording")
+        self.gpu = gpu
+        self.trace: Trace | None = None
+        self.tape = Tape()
+        self.storages = Storages(self.tape)
+        self.adopted = Adopted(self.storages, device)
+        self.homes = Homes(self.storages, self.adopted)
+        self.phases = Phases(self.tape, self.storages, self.adopted, steps)
+        workspaces = Workspaces(self.tape, gpu, cudnn_workspace)
+        self.dispatch = Dispatch(self.tape, self.storages, self.homes, self.adopted, self.phases, workspaces)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Recording:
+        global _current
+        if _current is not None:
+            raise RecordError("a recording is already running", users_line())
+        gc.collect()
+        with ExitStack() as stack:
+            stack.callback(gc.enable)
+            gc.disable()
+            stack.callback(self.adopted.restore)
+            stack.enter_context(pretending(self))
+            stack.enter_context(self.phases)
+            stack.enter_context(self.homes)
+            stack.enter_context(self.dispatch)
+            self._stack = stack.pop_all()
+        _current = self
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        global _current
+        _current = None
+        self.storages.closed = True
+        self._stack.close()
+        if kind is not None and kind is not EnoughSteps:
+            return False
+        self.trace = self.tape.trace(self.name, self._meta(), self.phases.names())
+        if self.path is not None:
+            from gpusim.trace.files import save_trace
+
+            save_trace(self.trace, self.path)
+        return kind is EnoughSteps
+
+    def _meta(self) -> dict[str, Any]:
+        return {
+            "format": "record",
+            "torch": torch.__version__,
+            "lacks": ["times", "addresses", "streams"],
+            "filled": {"times": "kernel durations come from a roofline over the profile's rates"},
+            "gpu": self.gpu,
+            "tf32": torch.backends.cuda.matmul.allow_tf32,
+        }

@@ -1,0 +1,44 @@
+"""Memory that libraries take for themselves, which no operator returns.
+
+cuBLAS: one workspace per handle and stream, kept for good.  The thread of the backward pass has a handle of its own, so
+training holds two, inference one (aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize).
+cuDNN: a workspace per convolution, given back at once; its size depends on the algorithm that is chosen, so it is an option.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from gpusim.record.tape import Tape
+
+aten = torch.ops.aten
+
+# Generation -> compute capability.
+GENERATIONS = {"volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9), "hopper": (9, 0), "blackwell": (10, 0)}
+
+CUBLAS_BYTES = 8_519_680  # ":4096:2:16:8", in KiB
+CUBLAS_BYTES_HOPPER = 33_554_432  # from compute capability 9.0 on: 32 MiB
+
+_MATRIX_PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addmv, aten.mv, aten.dot, aten.addbmm, aten._scaled_mm}
+_CONVOLUTIONS = {aten.convolution, aten.convolution_backward}
+
+
+class Workspaces:
+    """Allocates each workspace on the tape when the first operator needs it."""
+
+    def __init__(self, tape: Tape, generation: str, cudnn: int) -> None:
+        self._tape = tape
+        self._bytes = CUBLAS_BYTES_HOPPER if GENERATIONS[generation] >= (9, 0) else CUBLAS_BYTES
+        self._cudnn = cudnn
+        self._of_thread: dict[bool, int] = {}
+
+    def take(self, func: object, backward: bool) -> tuple[int, bool] | None:
+        """The workspace that this operator uses, and whether it is given back after it."""
+        packet = getattr(func, "_overloadpacket", None)
+        if packet in _MATRIX_PRODUCTS:
+            if backward not in self._of_thread:
+                self._of_thread[backward] = self._tape.alloc(self._bytes, "workspace")
+            return self._of_thread[backward], False
+        if self._cudnn and packet in _CONVOLUTIONS:
+            return self._tape.alloc(self._cudnn, "workspace"), True
+        return None
