@@ -12,6 +12,7 @@ from gpusim.errors import TraceError
 from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 MAX_BYTES = 2**56  # one tensor, segment or access: 64 PiB, so that sums of a few thousand still fit int64
+MANY = 10**6  # events from which on importing the compiled check pays
 MAX_FLOPS = 1e21  # of one operator: 30 years at a teraflop per second, which the clock can still count
 
 _TENSOR = ("size", "category")
@@ -28,6 +29,11 @@ def check_trace(trace: Trace, where: Where | None = None) -> None:
     check = _Check(trace, where or (lambda event: ""))
     check.lengths()
     check.values()
+    if trace.events >= MANY:
+        from gpusim.trace.sound import sound
+
+        if sound(trace):
+            return
     born, died = check.lifetimes()
     check.accesses(born, died, check.operators())
 
