@@ -49,6 +49,12 @@ FORMATS: dict[str, Format] = {
         "PyTorch memory snapshot, the pickle of torch.cuda.memory._dump_snapshot",
         lambda head: head[:1] == b"\x80" or head[:2] == b"(d",
     ),
+    "nsys": Format(
+        "nsys",
+        "Nsight Systems: the SQLite file of nsys export",
+        lambda head: head[:16] == b"SQLite format 3\0",
+        streams=True,
+    ),
     "recorder": Format(
         "recorder",
         "operator recorder: JSON lines with storages, operators and their accesses",
