@@ -14,7 +14,7 @@ from test_engine_swaps import three_tensors_in_two_blocks
 from gpusim.engine.simulate import simulate
 from gpusim.results.referee import check
 from gpusim.results.result import Result
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, Trace
 
 PEERS = machine({"peer.rate": 20e9, "peer.latency": 500.0, "host.bandwidth": 20e9}, base="a100-sxm4-80gb")
 ALONE = machine()  # it has no links to other GPUs
@@ -90,6 +90,17 @@ def test_a_collective_over_the_host_link_leaves_less_for_a_copy() -> None:
     steps.carry(COPY_IN, stream=1)
     result = refereed(play(steps, profile=ALONE), steps.trace())
     assert spans(result)["kernel"] == [(0, 1000 + 2048), (0, 1000 + 2048)]
+
+
+def test_the_disk_reads_and_writes_at_its_own_rates() -> None:
+    """Reading 100 + 10240 / 4 = 2660 ns, writing 100 + 10240 / 2 = 5220, beside each other."""
+    disk = {"nvme.latency": 100.0, "nvme.read": 4e9, "nvme.write": 2e9}
+    steps = Steps()
+    steps.carry(NVME_READ, stream=0)
+    steps.carry(NVME_WRITE, stream=1)
+    result = refereed(play(steps, disk), steps.trace())
+    assert sorted(spans(result)["kernel"]) == [(0, 2660), (0, 5220)]
+    assert [result.metrics[f"nvme_{word}_bytes"] for word in ("read", "written")] == [BLOCK, BLOCK]
 
 
 def test_the_cpu_works_beside_the_gpu() -> None:

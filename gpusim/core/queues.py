@@ -11,25 +11,8 @@ from typing import Any
 
 from gpusim.core import heap, links, log
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.state import (
-    COLLECTIVE,
-    COPY_IN,
-    COPY_OUT,
-    DRAIN,
-    E_KERNEL,
-    E_MOVE,
-    E_READY,
-    HOST_WORK,
-    KERNEL,
-    NEVER,
-    NO_WAY,
-    RUNNING,
-    SPACE,
-    SWAP,
-    Island,
-    Policies,
-    Program,
-)
+from gpusim.core.state import DRAIN, E_KERNEL, E_MOVE, E_READY, NEVER, NO_WAY, RUNNING, SPACE, SWAP, Island, Policies, Program
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE
 
 
 @outlined
@@ -218,6 +201,10 @@ def count_operator(isl: Island, a: Any) -> None:
         n.copied_out += a.bytes
     elif a.kind == COLLECTIVE:
         n.collective += a.bytes
+    elif a.kind == NVME_READ:
+        n.nvme_read += a.bytes
+    elif a.kind == NVME_WRITE:
+        n.nvme_written += a.bytes
 
 
 @kernel

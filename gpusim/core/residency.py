@@ -14,8 +14,6 @@ from gpusim.core.state import (
     ASK,
     ASKED,
     BAD_ANSWER,
-    COPY_IN,
-    COPY_OUT,
     DEFRAGMENT,
     HOST_OUT_OF_MEMORY,
     N_EVICT,
@@ -35,6 +33,7 @@ from gpusim.core.state import (
 )
 from gpusim.policies import contract
 from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, MOVES, ROUNDED
+from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 as_alloc, as_free, as_largest = verb(contract.ALLOC), verb(contract.FREE), verb(contract.LARGEST)
 as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), verb(contract.REMOVE)

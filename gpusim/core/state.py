@@ -19,6 +19,7 @@ from numba import typeof
 from gpusim.core.log import LOG
 from gpusim.core.tables import table
 from gpusim.policies import contract
+from gpusim.trace.trace import ACTIVITIES
 
 i8, f8 = np.int64, np.float64
 NEVER = 2**62
@@ -50,8 +51,8 @@ QUEUE = record(
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
-# An activity is an operator of the trace, or a swap; its way says how its bytes go, none: it takes its duration.
-KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, HOST_WORK, SWAP = range(6)
+# An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its duration.
+SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
      ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
@@ -69,7 +70,7 @@ UNIT = record(
      ("host_copy", np.int8)]  # the host holds a valid copy
 )  # fmt: skip
 
-NO_WAY = 0  # the others are COPY_IN, COPY_OUT, COLLECTIVE
+NO_WAY = 0  # the others are the kinds of activities that move bytes
 WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
@@ -103,7 +104,8 @@ COUNTS = record(
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
      ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8),
-     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("transfer", i8), ("host_work", i8),
+     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
+     ("transfer", i8), ("host_work", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
      ("host_peak", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
@@ -137,7 +139,7 @@ class Island(NamedTuple):
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
     lists: Any      # int64[4, most units alive at once]: residents | asked victims | prefetch proposals | locked units
     flags: Any      # uint8[2, U]: where the unit is | locked against eviction
-    ways: Any       # WAY[4]
+    ways: Any       # WAY[6]
     link: Any       # LINK[L]
     flow: Any       # FLOW[streams and slots of copy engines]
     heap: Any       # EVENT[...]

@@ -35,6 +35,7 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
         "seed": seed,
         "rates": {
             "h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9,
+            "nvme_read": machine.nvme_read * 1e9, "nvme_write": machine.nvme_write * 1e9,
             **({"peer": machine.peer * 1e9} if machine.peer else {}),
         },
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
@@ -79,6 +80,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "program_h2d_bytes": int(n["copied_in"]),
         "program_d2h_bytes": int(n["copied_out"]),
         "collective_bytes": int(n["collective"]),
+        "nvme_read_bytes": int(n["nvme_read"]),
+        "nvme_written_bytes": int(n["nvme_written"]),
         "program_transfer_ns": int(n["transfer"]),
         "host_work_ns": int(n["host_work"]),
         "h2d_busy_share": int(n["h2d_bytes"] + n["copied_in"]) / (m.h2d * makespan) if makespan else 0.0,

@@ -51,6 +51,9 @@ class Machine:
     curve: tuple[tuple[float, float], ...]
     peer: float | None  # None: GPUs meet over the link to the host
     peer_latency: int
+    nvme_read: float
+    nvme_write: float
+    nvme_latency: int
     submit: int
     gap: int
     queue: int
@@ -79,6 +82,9 @@ def machine(profile: Profile, capacity: int | None) -> Machine:
         slots_out=int(p.copy_engines.d2h.value),
         peer=p.peer.rate.value / 1e9 if p.peer else None,
         peer_latency=round(p.peer.latency.value if p.peer else p.link.latency_queued.value),
+        nvme_read=p.nvme.read.value / 1e9,
+        nvme_write=p.nvme.write.value / 1e9,
+        nvme_latency=round(p.nvme.latency.value),
         curve=tuple((float(size), rate / 1e9) for size, rate in p.link.size_curve),
         submit=round(p.launch.submit.value),
         gap=round(p.launch.gap.value),
@@ -185,12 +191,12 @@ def computing(trace: tr.Trace) -> Any:
 
 def connections(m: Machine) -> tuple[Any, Any, Any]:
     """Ways, links and routes.  Without links between GPUs a collective loads the one to the host in both directions."""
-    link = table(4, state.LINK)
-    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0
-    routes: tuple[list[int], ...] = ([], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2])
+    link = table(6, state.LINK)
+    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0, m.nvme_read, m.nvme_write
+    routes: tuple[list[int], ...] = ([], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2], [4], [5])
     ways = table(len(routes), state.WAY)
-    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2)
-    ways["latency"] = 0, m.latency, m.latency, m.peer_latency
+    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2), m.nvme_read, m.nvme_write
+    ways["latency"] = 0, m.latency, m.latency, m.peer_latency, m.nvme_latency, m.nvme_latency
     ways["curve"] = -1
     ways["curve"][[tr.COPY_IN, tr.COPY_OUT]] = 0 if m.curve else -1
     ways["route_end"] = np.cumsum([len(route) for route in routes])
@@ -201,8 +207,7 @@ def connections(m: Machine) -> tuple[Any, Any, Any]:
 def carriers(trace: tr.Trace) -> tuple[Any, Any]:
     """int64[2, O] kind and way of each operator, int64[O] bytes that go this way; recorded times are kept as they are."""
     kind = trace.activity.astype(np.int64)
-    moves = np.isin(kind, (tr.COPY_IN, tr.COPY_OUT, tr.COLLECTIVE))
-    size = np.where(moves, trace.read_bytes, 0)
+    size = np.where(np.isin(kind, tr.MOVES), trace.read_bytes, 0)
     return np.stack([kind, np.where((size > 0) & (trace.duration < 0), kind, state.NO_WAY)]), size
 
 

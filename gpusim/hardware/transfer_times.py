@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.hardware.profile import Profile
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, I64, KERNEL, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 
 def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
@@ -23,6 +23,8 @@ def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
         (COPY_OUT, link.latency_queued.value, link.d2h.value),
         (COLLECTIVE, peer.latency.value, peer.rate.value) if peer
         else (COLLECTIVE, link.latency_queued.value, min(link.h2d.value, link.d2h.value, link.both.value / 2)),
+        (NVME_READ, profile.nvme.latency.value, profile.nvme.read.value),
+        (NVME_WRITE, profile.nvme.latency.value, profile.nvme.write.value),
         (HOST_WORK, 0.0, profile.host.bandwidth.value),
     ):  # fmt: skip
         start[trace.activity == activity], rate[trace.activity == activity] = latency, speed

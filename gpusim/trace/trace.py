@@ -20,10 +20,12 @@ EVENT_KINDS = (
     "alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot",
 )  # fmt: skip
 
-# What carries an operator out.  The link between host and device, or between GPUs, moves its `read_bytes`: those are what
-# this GPU sends, so that a ring's all-reduce of S bytes over N ranks has 2 (N - 1) / N S.  The host works on both byte counts.
-KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, HOST_WORK = range(5)
-ACTIVITIES = ("kernel", "copy_in", "copy_out", "collective", "host")
+# What carries an operator out.  A link moves its `read_bytes`, between host and device, between GPUs, or between host and disk;
+# of a collective those that this GPU sends, so that a ring's all-reduce of S bytes over N ranks has 2 (N - 1) / N S.  The host
+# works on both byte counts.
+KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE, HOST_WORK = range(7)
+MOVES = (COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE)
+ACTIVITIES = ("kernel", "copy_in", "copy_out", "collective", "nvme_read", "nvme_write", "host")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,23 @@ from numba import njit
 
 from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
 from gpusim.results.referee.report import Findings
-from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, SYNC, WAIT, Trace
+from gpusim.trace.trace import (
+    ALLOC,
+    COLLECTIVE,
+    COPY_IN,
+    COPY_OUT,
+    FREE,
+    I64,
+    KERNEL,
+    MOVES,
+    NVME_READ,
+    NVME_WRITE,
+    OP,
+    RECORD,
+    SYNC,
+    WAIT,
+    Trace,
+)
 
 NEVER = 2**62  # the time at which something ends that never does
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
@@ -133,8 +149,7 @@ def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings
         return None
     size = log["bytes"][record]
     op = np.where(is_copy, -1, log["a"][record])
-    moves = np.isin(trace.activity, (COPY_IN, COPY_OUT, COLLECTIVE))
-    due = np.where(moves, trace.read_bytes, 0)[op[~is_copy]]
+    due = np.where(np.isin(trace.activity, MOVES), trace.read_bytes, 0)[op[~is_copy]]
     wrong = np.flatnonzero(size[~is_copy] != due)
     if len(wrong):
         i = record[~is_copy][wrong[0]]
@@ -183,7 +198,8 @@ def link_rates(acts: Activities, trace: Trace, rates: Mapping[str, Any], found: 
     shared = 0 * between if rates.get("peer") else between
     into = 1 * (acts.queue == IN) + (activity == COPY_IN) + shared
     out = 1 * (acts.queue == OUT) + (activity == COPY_OUT) + shared
-    for name, times in (("h2d", into), ("d2h", out), ("both", into + out), ("peer", between)):
+    disk = {"nvme_read": 1 * (activity == NVME_READ), "nvme_write": 1 * (activity == NVME_WRITE)}
+    for name, times in {"h2d": into, "d2h": out, "both": into + out, "peer": between, **disk}.items():
         rate = rates.get(name)
         if not rate or not np.isfinite(rate):
             continue

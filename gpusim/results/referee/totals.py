@@ -13,7 +13,7 @@ from gpusim.core.log import OOM
 from gpusim.results.referee.activities import NEVER, Activities
 from gpusim.results.referee.report import Findings
 from gpusim.results.result import Result
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 # A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
 LAST_CALL = 50_000_000
@@ -66,7 +66,8 @@ def _times(result: Result, acts: Activities, trace: Trace) -> dict[str, int | fl
     operator = acts.op >= 0
     activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
     took = acts.end - acts.start
-    copied = {name: activity == code for name, code in (("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", COLLECTIVE))}
+    copied = {name: activity == code for name, code in (("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", COLLECTIVE),
+              ("read", NVME_READ), ("written", NVME_WRITE))}
     moved = {name: int(acts.size[at].sum()) for name, at in copied.items()}
     kernel = operator & (activity == KERNEL)
     streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)
@@ -80,6 +81,8 @@ def _times(result: Result, acts: Activities, trace: Trace) -> dict[str, int | fl
         "program_h2d_bytes": moved["h2d"],
         "program_d2h_bytes": moved["d2h"],
         "collective_bytes": moved["peer"],
+        "nvme_read_bytes": moved["read"],
+        "nvme_written_bytes": moved["written"],
         "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
         "host_work_ns": int(took[activity == HOST_WORK].sum()),
     }
