@@ -69,7 +69,7 @@ class Encoder(nn.Module):
         types = self.types_of.gather(1, where).expand(ids.shape)
         x = self.tokens(ids) + self.types(types) + self.positions(where)
         x = self.drop(self.norm(x))
-        mask = keep.bool()[:, None, None, :] & torch.ones(seq, 1, dtype=torch.bool)
+        mask = keep.bool()[:, None, None, :] & torch.ones(seq, 1, dtype=torch.bool, device=ids.device)
         for block in self.blocks:
             x = block(x, mask)
         return torch.tanh(self.pooler(x[:, 0])) if self.pooler is not None else x

@@ -14,7 +14,7 @@ Value = int | str | bool
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": ("train", "infer"),
     "dtype": ("fp32", "bf16", "fp16", "autocast"),  # of parameters and all else; autocast: fp32 parameters, bf16 by autocast
-    "optimizer": ("sgd", "momentum", "adam", "adamw"),
+    "optimizer": ("sgd", "momentum", "adam", "adamw", "adafactor"),
 }
 OPTIONS: Mapping[str, str] = {
     "mode": "train: steps of forward, backward and optimizer; infer: requests, without gradients",
@@ -23,7 +23,7 @@ OPTIONS: Mapping[str, str] = {
     "decode": "tokens that an inference generates after its prompt, one at a time",
     "image": "pixels (of a volume: voxels) along each side of a sample",
     "dtype": "fp32, bf16, fp16: of everything; autocast: fp32 parameters, operators by PyTorch's rules for bf16",
-    "optimizer": "sgd, momentum, adam or adamw, in their foreach implementations",
+    "optimizer": "sgd, momentum, adam, adamw or adafactor, in their foreach implementations",
     "checkpointing": "activations inside a block are not kept but computed again in the backward pass",
     "steps": "training steps, or requests",
 }
@@ -32,27 +32,37 @@ MOST = 10**9
 
 @dataclass(frozen=True)
 class Family:
-    """What the models of one file have in common: options with their defaults, and the grid that an image must fit."""
+    """What the models of one file have in common: options with their defaults, and the grid that an image must fit.
 
-    defaults: Mapping[str, Value]
+    shared         options of both modes: the shape of a batch, and the type
+    prompt         tokens of an inference's prompt, after which it goes on token by token; 0 where there is one pass
+    optimizer      the one that such models are usually trained with
+    """
+
+    shared: Mapping[str, Value]
+    prompt: int = 0
+    optimizer: str = "adamw"
     image_multiple: int = 1
 
-    @property
-    def options(self) -> dict[str, Value]:
-        shared: dict[str, Value] = {"mode": "train", "optimizer": "adamw", "checkpointing": False, "steps": 2}
-        return {"mode": "train", **self.defaults, **{k: self.defaults.get(k, v) for k, v in shared.items()}}
+    def options(self, mode: str) -> dict[str, Value]:
+        """Every option of one mode with its default.  Of two training steps the first makes the optimizer's state."""
+        if mode == "train":
+            own: dict[str, Value] = {"optimizer": self.optimizer, "checkpointing": False, "steps": 2}
+        else:
+            own = {"seq": self.prompt, "decode": 32, "steps": 1} if self.prompt else {"steps": 1}
+        return {"mode": mode, **self.shared, **own}
 
 
 FAMILIES: Mapping[str, Family] = {
-    "gpt2": Family({"batch": 8, "seq": 1024, "decode": 32, "dtype": "bf16"}),
+    "gpt2": Family({"batch": 8, "seq": 1024, "dtype": "bf16"}, prompt=512),
     "bert": Family({"batch": 16, "seq": 512, "dtype": "bf16"}),
-    "llama": Family({"batch": 1, "seq": 2048, "decode": 32, "dtype": "bf16"}),
-    "mixtral": Family({"batch": 1, "seq": 2048, "decode": 32, "dtype": "bf16"}),
+    "llama": Family({"batch": 1, "seq": 2048, "dtype": "bf16"}, prompt=1024),
+    "mixtral": Family({"batch": 1, "seq": 2048, "dtype": "bf16"}, prompt=1024),
     "vit": Family({"batch": 64, "dtype": "autocast"}),
-    "resnet": Family({"batch": 64, "image": 224, "dtype": "fp32", "optimizer": "momentum"}, image_multiple=32),
+    "resnet": Family({"batch": 64, "image": 224, "dtype": "fp32"}, optimizer="momentum", image_multiple=32),
     "unet": Family({"batch": 4, "image": 512, "dtype": "autocast"}, image_multiple=64),
-    "unet3d": Family({"batch": 2, "image": 128, "dtype": "fp32", "optimizer": "momentum"}, image_multiple=64),
-    "dlrm": Family({"batch": 2048, "dtype": "fp32", "optimizer": "sgd"}),
+    "unet3d": Family({"batch": 2, "image": 128, "dtype": "fp32"}, optimizer="momentum", image_multiple=64),
+    "dlrm": Family({"batch": 2048, "dtype": "fp32"}, optimizer="sgd"),
 }
 
 
@@ -73,10 +83,9 @@ class Entry:
     help: str
     config: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def options(self) -> dict[str, Value]:
-        """Every option with its default."""
-        return FAMILIES[self.family].options
+    def options(self, mode: str = "train") -> dict[str, Value]:
+        """Every option of one mode, "train" or "infer", with its default."""
+        return FAMILIES[self.family].options(mode)
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,8 @@ class Asked:
     @property
     def spec(self) -> str:
         """The text that asks for the same again; what has its default is left out."""
-        own = {k: v for k, v in self.options.items() if v != self.entry.options[k]}
+        usual = {**self.entry.options(str(self.options["mode"])), "mode": "train"}
+        own = {k: v for k, v in self.options.items() if v != usual[k]}
         return self.entry.name + ("(" + ", ".join(f"{k}={v}" for k, v in own.items()) + ")" if own else "")
 
 
@@ -166,16 +176,26 @@ def ask(spec: str, options: Mapping[str, Value] | None = None) -> Asked:
     known = {e.name: e for e in _ENTRIES}
     name, texts = split(spec, "a model")
     if name not in known:
-        raise GpusimError(f"the zoo has no model '{name}'", hint=suggest(name, known) or "the zoo: " + ", ".join(known))
+        raise GpusimError(f"the zoo has no model '{name}'", hint=f"{suggest(name, known)} the zoo: {', '.join(known)}".strip())
     entry = known[name]
-    values = dict(entry.options)
-    for key, given in {**texts, **(options or {})}.items():
+    given = {**texts, **(options or {})}
+    mode = str(_value(name, "mode", "train", given.get("mode", "train")))
+    values = entry.options(mode)
+    for key, value in given.items():
         if key not in values:
-            hint = suggest(key, values) or "its options: " + ", ".join(values)
-            raise GpusimError(f"model '{name}' has no option '{key}'", hint=hint)
-        values[key] = _value(name, key, values[key], given)
+            raise GpusimError(*_unknown(entry, mode, key))
+        values[key] = _value(name, key, values[key], value)
     _check(entry, values)
     return Asked(entry, values)
+
+
+def _unknown(entry: Entry, mode: str, key: str) -> tuple[str, str, str]:
+    """What is wrong with an option that this model does not have in this mode: message, place, hint."""
+    other = "infer" if mode == "train" else "train"
+    if key in entry.options(other):
+        return f"option '{key}' of model '{entry.name}' goes with mode={other}", "", ""
+    known = entry.options(mode)
+    return f"model '{entry.name}' has no option '{key}'", "", suggest(key, known) or "its options: " + ", ".join(known)
 
 
 def _value(name: str, key: str, default: Value, given: Value) -> Value:
@@ -204,6 +224,6 @@ def _check(entry: Entry, values: Mapping[str, Value]) -> None:
         raise GpusimError(f"option 'image' of model '{entry.name}' is {values['image']}, {wanted}")
     positions = entry.config.get("positions")
     if positions:
-        tokens = int(values["seq"]) + (int(values.get("decode", 0)) if values["mode"] == "infer" else 0)
+        tokens = int(values["seq"]) + int(values.get("decode", 0))
         if tokens > positions:
             raise GpusimError(f"model '{entry.name}' has {positions:,} positions; {tokens:,} tokens were asked for")

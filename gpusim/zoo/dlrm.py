@@ -59,6 +59,6 @@ class Model(nn.Module):
         x = self.bottom(dense)
         features = torch.stack([x, *(table(i) for table, i in zip(self.tables, index, strict=True))], dim=1)
         products = torch.bmm(features, features.transpose(1, 2))
-        row, column = torch.tril_indices(features.shape[1], features.shape[1], offset=-1)
+        row, column = torch.tril_indices(features.shape[1], features.shape[1], offset=-1, device=x.device)
         logits: Tensor = self.top(torch.cat((x, products[:, row, column]), dim=1)).squeeze(1)
         return logits if labels is None else F.binary_cross_entropy_with_logits(logits, labels)

@@ -66,15 +66,17 @@ class Model(nn.Module):
     def inputs(self, batch: int, seq: int) -> dict[str, Tensor]:
         return {"ids": tokens(self.tokens.num_embeddings, batch, seq), "labels": tokens(self.tokens.num_embeddings, batch, seq)}
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        x = self.tokens(ids)
-        past = cache.seq if cache is not None else 0
-        where = torch.arange(ids.shape[-1]) + past
-        x = self.drop(x + self.positions(where.unsqueeze(0)))
+    def hidden(self, ids: Tensor, cache: Cache | None) -> Tensor:
+        """What the head reads."""
+        embedded = self.tokens(ids)
+        where = torch.arange(ids.shape[-1], device=ids.device) + (0 if cache is None else cache.seq)
+        x = self.drop(embedded + self.positions(where[None]))
         for block in self.blocks:
             x = block(x, cache)
-        x = self.norm(x)
-        if labels is not None:
-            return next_token_loss(self.head(x), labels)
+        out: Tensor = self.norm(x)
+        return out
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        x = self.hidden(ids, cache)
         logits: Tensor = self.head(x[:, -1:] if cache is not None else x)
-        return logits
+        return logits if labels is None else next_token_loss(logits, labels)

@@ -17,7 +17,8 @@ def tokens(vocabulary: int, batch: int, seq: int) -> Tensor:
 def next_token_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of each position with the next label, in fp32 whatever the model's type is."""
     logits = logits.float()
-    shifted = F.pad(labels, (0, 1), value=IGNORED)[..., 1:].contiguous()
+    padded = F.pad(labels, (0, 1), value=IGNORED)
+    shifted = padded[..., 1:].contiguous()
     return F.cross_entropy(logits.view(-1, logits.shape[-1]), shifted.view(-1), ignore_index=IGNORED)
 
 
@@ -40,7 +41,10 @@ class Cache:
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append the new keys and values (batch, heads, seq, size) of one layer; answers all of its own."""
         if layer not in self.layers:
-            self.layers[layer] = key.new_tensor([]), value.new_tensor([])
+            self.layers[layer] = self._empty(key), self._empty(value)
         old_key, old_value = self.layers[layer]
         self.layers[layer] = torch.cat([old_key, key], dim=-2), torch.cat([old_value, value], dim=-2)
         return self.layers[layer]
+
+    def _empty(self, like: Tensor) -> Tensor:
+        return torch.tensor([], dtype=like.dtype, device=like.device)

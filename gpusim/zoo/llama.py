@@ -111,17 +111,21 @@ class Decoder(nn.Module):
     def inputs(self, batch: int, seq: int) -> dict[str, Tensor]:
         return {"ids": tokens(self.tokens.num_embeddings, batch, seq), "labels": tokens(self.tokens.num_embeddings, batch, seq)}
 
-    def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        x = self.tokens(ids)
-        past = cache.seq if cache is not None else 0
-        cos, sin = self.rotary(torch.arange(ids.shape[-1]) + past, x.dtype)
+    def hidden(self, ids: Tensor, cache: Cache | None) -> Tensor:
+        """What the head reads."""
+        embedded = self.tokens(ids)
+        where = torch.arange(ids.shape[-1], device=ids.device) + (0 if cache is None else cache.seq)
+        cos, sin = self.rotary(where, embedded.dtype)
+        x = embedded
         for block in self.blocks:
             x = block(x, cos, sin, cache)
-        x = self.norm(x)
-        if labels is not None:
-            return next_token_loss(self.head(x), labels)
+        out: Tensor = self.norm(x)
+        return out
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        x = self.hidden(ids, cache)
         logits: Tensor = self.head(x[:, -1:] if cache is not None else x)
-        return logits
+        return logits if labels is None else next_token_loss(logits, labels)
 
 
 class Model(Decoder):

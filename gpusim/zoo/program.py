@@ -1,6 +1,6 @@
 """A model that can be run: training steps, or requests to it.
 
-It is made and run where the recorder makes all tensors fake; nothing here knows of that.
+It is made and run where the recorder makes all tensors fake, and tells it only the names of phases that it cannot see itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gpusim.record import phase
 from gpusim.zoo.catalogue import Asked, Value
 from gpusim.zoo.layers import Cache
 
@@ -26,6 +27,7 @@ OPTIMIZERS: Mapping[str, Callable[..., torch.optim.Optimizer]] = {
     "momentum": partial(torch.optim.SGD, lr=1e-3, momentum=0.9, foreach=True),
     "adam": partial(torch.optim.Adam, lr=1e-4, foreach=True),
     "adamw": partial(torch.optim.AdamW, lr=1e-4, foreach=True),
+    "adafactor": partial(torch.optim.Adafactor, foreach=True),
 }
 
 
@@ -46,34 +48,26 @@ class Program:
 
     def step(self) -> None:
         """One training step, or one request."""
-        if self.optimizer is not None:
-            self.train()
-        elif "decode" in self.options:
-            self.generate(int(self.options["decode"]))
-        else:
-            self.infer()
-
-    def train(self) -> None:
-        assert self.optimizer is not None
         with self.autocast():
+            if self.optimizer is None:
+                with torch.no_grad():
+                    return self.generate() if "decode" in self.options else self.infer()
             loss = self.model(**self.inputs)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    @torch.no_grad()
     def infer(self) -> None:
-        with self.autocast():
-            self.model(**self.inputs)
+        self.model(**self.inputs)
 
-    @torch.no_grad()
-    def generate(self, tokens: int) -> None:
+    def generate(self) -> None:
         """The prompt in one piece, then one token after the other, each the likeliest."""
         cache = Cache()
-        ids = self.inputs["ids"]
-        with self.autocast():
-            for _ in range(1 + tokens):
-                ids = self.model(ids, cache=cache).argmax(-1)
+        phase("prefill")
+        ids = self.model(**self.inputs, cache=cache).argmax(-1)
+        for token in range(int(self.options["decode"])):
+            phase(f"decode{token}")
+            ids = self.model(ids, cache=cache).argmax(-1)
 
     def autocast(self) -> AbstractContextManager[Any]:
         return torch.autocast("cuda", torch.bfloat16) if self.options["dtype"] == "autocast" else nullcontext()
@@ -84,7 +78,8 @@ def make(asked: Asked) -> Program:
     options, trains = asked.options, asked.options["mode"] == "train"
     module = import_module(f"gpusim.zoo.{asked.entry.family}")
     shape = {key: options[key] for key in ("batch", "seq", "image") if key in options}
-    with _default(DTYPES[str(options["dtype"])]):
+    device = "cuda" if torch.cuda.is_available() else "cpu"  # where the recorder is at work, it is
+    with _default(DTYPES[str(options["dtype"])]), torch.device(device):
         model = module.Model(**asked.entry.config).train(trains)
         inputs = model.inputs(**shape)
     if not trains:

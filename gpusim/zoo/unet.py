@@ -153,7 +153,8 @@ class Model(nn.Module):
     def when(self, steps: Tensor) -> Tensor:
         """Cosines and sines of the time step, in fp32."""
         half = self.first // 2
-        angles = steps[:, None].float() * torch.exp(-math.log(10000.0) / half * torch.arange(half, dtype=torch.float32))
+        rates = torch.exp(-math.log(10000.0) / half * torch.arange(half, dtype=torch.float32, device=steps.device))
+        angles = steps[:, None].float() * rates
         return torch.cat((torch.cos(angles), torch.sin(angles)), dim=-1)
 
     def forward(self, latents: Tensor, when: Tensor, text: Tensor, labels: Tensor | None = None) -> Tensor:
