@@ -173,18 +173,29 @@ def fragment(
 @app.command()
 def export(
     what: Annotated[str, typer.Argument(help="A results folder with event logs, or a trace by file or name.")],
-    format: Annotated[str, typer.Option("--format", help="pytorch: a memory snapshot.")] = "pytorch",
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="pytorch: a memory snapshot. Of a trace also dtr: a log; libcachesim-csv, oracleGeneral: requests."
+        ),
+    ] = "pytorch",
     run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
     place: Annotated[
         str | None, typer.Option("--place", help="Under which allocator a trace is replayed; default: pytorch.")
     ] = None,
     device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="PROFILE", help="dtr: model operator times that were not recorded on this machine.")
+    ] = None,
+    grain: Annotated[
+        str | None, typer.Option(help="libCacheSim: pages of this size, like '2 MiB'; default: whole tensors.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
 ) -> None:
-    """Write a run as a memory snapshot that PyTorch's own viewer opens."""
+    """Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
     from gpusim.commands.export import export as verb
 
-    verb(what, format, run=run, place=place, device=device, out=out)
+    verb(what, format, run=run, place=place, device=device, on=on, grain=grain, out=out)
 
 
 @app.command()

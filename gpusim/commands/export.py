@@ -1,4 +1,4 @@
-"""`gpusim export`: a run in the format of another tool."""
+"""`gpusim export`: a run or a trace in the format of another tool."""
 
 from __future__ import annotations
 
@@ -8,16 +8,49 @@ from typing import Any
 import typer
 
 from gpusim.errors import ResultError, suggest
-
-FORMATS = ("pytorch",)
+from gpusim.trace import exporters
 
 
 def export(
-    what: str, format: str, *, run: str | None, place: str | None, device: int | None, out: Path | None,
+    what: str, format: str, *, run: str | None, place: str | None, device: int | None, on: str | None, grain: str | None,
+    out: Path | None,
 ) -> None:  # fmt: skip
-    """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot."""
-    if format not in FORMATS:
-        raise ResultError(f"there is no format '{format}'", hint=suggest(format, FORMATS) or f"one of {', '.join(FORMATS)}")
+    """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
+    known = ["pytorch", *exporters.FORMATS]
+    if format not in known:
+        raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
+    wanted = exporters.FORMATS[format].options if format != "pytorch" else ("run", "place")
+    for option, value in {"run": run, "place": place, "on": on, "grain": grain}.items():
+        if value is not None and option not in wanted:
+            raise ResultError(f"--{option} has no meaning for the format '{format}'", what, "leave it out")
+    if format == "pytorch":
+        _snapshot(what, run, place, device, out)
+    else:
+        _trace(what, format, device, on, grain, out)
+
+
+def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:
+    """A trace as another tool's program; with `on`, times that were not recorded are modelled for that machine."""
+    from gpusim.commands.fragment import open_trace
+    from gpusim.results.files import write_atomic
+    from gpusim.units import parse_bytes
+
+    trace = open_trace(what, device)
+    options: dict[str, Any] = {}
+    if on is not None:
+        from gpusim.hardware.catalogue import load
+        from gpusim.hardware.roofline import durations
+
+        options["duration"] = durations(trace, load(on))[0]
+    if grain is not None:
+        options["grain"] = parse_bytes(grain)
+    path = out or Path(f"{trace.name}{exporters.FORMATS[format].suffix}")
+    said: list[str] = []
+    write_atomic(path, lambda file: said.append(exporters.export_trace(trace, format, file, **options)))
+    typer.echo(f"{path}: {said[0]}")
+
+
+def _snapshot(what: str, run: str | None, place: str | None, device: int | None, out: Path | None) -> None:
     from gpusim.results.files import write_atomic
     from gpusim.show.snapshot import dump
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.errors import TraceError, suggest
+from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
 
@@ -44,6 +45,11 @@ def _columns(head: bytes) -> set[str]:
 
 # In the order of trial: a stricter sign before a looser one.
 FORMATS: dict[str, Format] = {
+    "libcachesim": Format(
+        "libcachesim",
+        "cache requests: libCacheSim's oracleGeneral, or CSV with obj_id and obj_size",
+        lambda head: is_binary(head) or {"obj_id", "obj_size"} <= _columns(head),
+    ),
     "pytorch": Format(
         "pytorch_pickle",
         "PyTorch memory snapshot, the pickle of torch.cuda.memory._dump_snapshot",
@@ -59,6 +65,16 @@ FORMATS: dict[str, Format] = {
         "recorder",
         "operator recorder: JSON lines with storages, operators and their accesses",
         lambda head: head.lstrip()[:1] == b"{" and b'"ops"' in head,
+    ),
+    "dtr": Format(
+        "dtr",
+        "log of DTR's runtime: JSON lines with an INSTRUCTION each",
+        lambda head: head.lstrip()[:1] == b"{" and b'"INSTRUCTION"' in head,
+    ),
+    "g10": Format(
+        "g10",
+        "kernels and tensors of the G10 study: JSON lines g10-neutral-trace/1",
+        lambda head: head.lstrip()[:1] == b"{" and b'"g10-neutral-trace/' in head[:256],
     ),
     "pytorch-csv": Format(
         "pytorch_csv",
