@@ -21,7 +21,7 @@ from gpusim.policies.arena import SIZE
 from gpusim.policies.bins import ADDR, NEXT
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.rmm import arena, device, table
+from gpusim.policies.rmm import arena, device, superblocks, table
 from gpusim.policies.rmm.table import statistics as statistics
 
 PARAMS = {"size": 0.5, "size_classes": 0}
@@ -31,13 +31,13 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     size = table.size_of(params[0], capacity, "rmm_arena", "size", whole=False)
     if params[0] > 1 and size < table.MIB:
         raise PolicyError(f"parameter 'size' of policy 'rmm_arena' is {params[0]:.15g} bytes", hint="at least 1 MiB")
-    superblocks = min(capacity // table.MIB, 4 * n_units + (1 << 16)) + 2
+    count = min(capacity // table.MIB, 4 * n_units + (1 << 16)) + 2
     S = table.new(
-        capacity, n_units, ranges=1, own=arena.words(table.streams(n_units), superblocks), blocks=2 * max_live + superblocks,
-        block_words=arena.BLOCK_WORDS,
+        capacity, n_units, ranges=1, own=arena.words(table.streams(n_units), count), blocks=2 * max_live + count,
+        block_words=superblocks.BLOCK_WORDS,
     )  # fmt: skip
     S[arena.RANGE], S[arena.CLASSES] = size, params[1] != 0
-    S[arena.END] = arena.ARENAS + 2 * S[table.STREAMS] + arena.SUPERBLOCK_WORDS * (superblocks - 1)
+    S[superblocks.END] = arena.ARENAS + 2 * S[table.STREAMS] + superblocks.WORDS * (count - 1)
     return S
 
 
@@ -48,7 +48,7 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         arena.construct(S)
     if size == 0:
         return table.nothing(S)
-    if S[table.MADE] < 0 or not table.has_blocks(S, NEXT) or not arena.has_superblock(S):
+    if S[table.MADE] < 0 or not table.has_blocks(S, NEXT) or not superblocks.has_superblock(S):
         return -1
     p = arena.take(S, stream, arena.rounded_up(S, size))
     if p == 0:

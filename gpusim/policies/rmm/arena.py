@@ -1,11 +1,7 @@
 """RMM's arena: one range cut into superblocks of at least 1 MiB, in one global set and in the arenas of streams.
 
-    the range      | superblock | superblock |   superblock   | superblock | ...
-    each of them   is in the global set or in one stream's arena, and is tiled by blocks; free neighbours merge inside it
-
 All choices are first fits: of the first superblock of a set, by address, with a large enough block, and of the first such
-block in it.  A set is a treap (`fits`) of superblocks, whose SIZE is that of their largest free block, and every superblock
-has a treap of its free blocks; a superblock changes sets with all that is in it.
+block in it (see `superblocks`).
 
 Source: rmm/mr/arena_memory_resource.hpp and detail/arena.hpp, RMM 26.04.
 """
@@ -14,25 +10,19 @@ from __future__ import annotations
 
 from gpusim.policies import bits, fits
 from gpusim.policies.arena import SIZE
-from gpusim.policies.bins import ADDR, LEFT, LIVE, NEXT, PREV
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.fits import MOST
-from gpusim.policies.rmm import device
-from gpusim.policies.rmm.table import ENDLESS, MADE, MIB, OWN, STREAMS, SYNCS, give_block, rounded, take_block
+from gpusim.policies.rmm import device, superblocks
+from gpusim.policies.rmm.superblocks import FRESH, GLOBAL, IN, LINK, SET, SPARE
+from gpusim.policies.rmm.table import ENDLESS, MADE, MIB, OWN, STREAMS, SYNCS, rounded
 
-# Words of a block after those of `fits`: the superblock it is in.
-IN, BLOCK_WORDS = 8, 9
-# Words of a superblock: bytes, the root of its free blocks, the set it is in, the next one in the same stream's arena.
-LENGTH, TREE, SET, LINK, SUPERBLOCK_WORDS = range(8, 13)
-
-# The arena's words; a set is named by the word of its root.  Two words of each stream follow: its set, its first superblock.
-RANGE, CLASSES, GLOBAL, SEEN, SPARE, FRESH, END = range(OWN, OWN + 7)
+# The arena's words, after those of its superblocks.  Two words of each stream follow: its set, its first superblock.
+RANGE, CLASSES, SEEN = range(superblocks.EXTRA, superblocks.EXTRA + 3)
 ARENAS = OWN + 8
 
 
-def words(streams: int, superblocks: int) -> int:
+def words(streams: int, n_superblocks: int) -> int:
     """Of the arena's own in a table."""
-    return ARENAS - OWN + 2 * streams + SUPERBLOCK_WORDS * superblocks
+    return ARENAS - OWN + 2 * streams + superblocks.WORDS * n_superblocks
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------
@@ -70,172 +60,6 @@ def rounded_up(S: I64, size: int) -> int:
     return below + (1 << (bits.highest(need) - 2))
 
 
-# --- blocks of one superblock -----------------------------------------------------------------------------------------
-
-
-@helper
-def new_block(S: I64, s: int, addr: int, size: int, prev: int, next_: int) -> int:
-    """A live block of superblock s."""
-    p = take_block(S, BLOCK_WORDS, NEXT)
-    S[p + ADDR], S[p + SIZE], S[p + PREV], S[p + NEXT] = addr, size, prev, next_
-    S[p + LEFT], S[p + IN] = LIVE, s
-    return p
-
-
-@helper
-def unlink(S: I64, p: int) -> None:
-    prev, next_ = S[p + PREV], S[p + NEXT]
-    if prev != 0:
-        S[prev + NEXT] = next_
-    if next_ != 0:
-        S[next_ + PREV] = prev
-    give_block(S, p, NEXT)
-
-
-@helper
-def cut(S: I64, s: int, need: int) -> int:
-    """A live block from superblock s, which has room for it."""
-    p = fits.lowest_in(S, S[s + TREE], need)
-    rest = S[p + SIZE] - need
-    if rest == 0:
-        fits.remove(S, s + TREE, p)
-        S[p + LEFT] = LIVE
-        q = p
-    else:
-        prev = S[p + PREV]
-        q = new_block(S, s, S[p + ADDR], need, prev, p)
-        if prev != 0:
-            S[prev + NEXT] = q
-        S[p + PREV] = q
-        fits.moved(S, p, S[p + ADDR] + need, rest)
-    S[s + SIZE] = fits.most(S, S[s + TREE])
-    return q
-
-
-@helper
-def is_free(S: I64, p: int) -> bool:
-    return p != 0 and S[p + LEFT] != LIVE
-
-
-@helper
-def join(S: I64, s: int, p: int) -> None:
-    """Live block p of superblock s becomes free, and one with its free neighbours."""
-    addr, size, prev, next_ = S[p + ADDR], S[p + SIZE], S[p + PREV], S[p + NEXT]
-    if is_free(S, prev):
-        if is_free(S, next_):
-            size += S[next_ + SIZE]
-            fits.remove(S, s + TREE, next_)
-            unlink(S, next_)
-        unlink(S, p)
-        fits.moved(S, prev, S[prev + ADDR], S[prev + SIZE] + size)
-    elif is_free(S, next_):
-        unlink(S, p)
-        fits.moved(S, next_, addr, S[next_ + SIZE] + size)
-    else:
-        fits.insert(S, s + TREE, p)
-    S[s + SIZE] = fits.most(S, S[s + TREE])
-
-
-# --- superblocks ------------------------------------------------------------------------------------------------------
-
-
-@helper
-def has_superblock(S: I64) -> bool:
-    """There is room in the table for one more."""
-    return S[SPARE] != 0 or S[FRESH] < S[END]
-
-
-@helper
-def empty(S: I64, s: int) -> bool:
-    return S[s + SIZE] == S[s + LENGTH]
-
-
-@helper
-def new_superblock(S: I64, addr: int, length: int, prev: int, next_: int) -> int:
-    """The block, live, that is all of a new superblock, which is in no set."""
-    s = S[SPARE]
-    if s != 0:
-        S[SPARE] = S[s + NEXT]
-    else:
-        s = S[FRESH]
-        S[FRESH] += SUPERBLOCK_WORDS
-    S[s + ADDR], S[s + SIZE], S[s + LENGTH], S[s + PREV], S[s + NEXT] = addr, 0, length, prev, next_
-    if prev != 0:
-        S[prev + NEXT] = s
-    if next_ != 0:
-        S[next_ + PREV] = s
-    S[s + TREE] = 0
-    return new_block(S, s, addr, length, 0, 0)
-
-
-@helper
-def put(S: I64, s: int, set_: int) -> None:
-    S[s + SET] = set_
-    fits.insert(S, set_, s)
-
-
-@helper
-def first(S: I64, set_: int, need: int) -> int:
-    """The first superblock of the set that has room, or 0."""
-    return fits.lowest_in(S, S[set_], need) if fits.most(S, S[set_]) >= need else 0
-
-
-@helper
-def divisible(S: I64, s: int, need: int) -> bool:
-    """The superblock is empty, and at least 1 MiB of it would remain."""
-    return empty(S, s) and S[s + LENGTH] >= max(need, MIB) + MIB
-
-
-@helper
-def front(S: I64, s: int, need: int) -> int:
-    """A live block at the start of a new superblock, in no set, that is cut from the front of an empty one."""
-    length = max(need, MIB)
-    addr, left = S[s + ADDR], S[s + LENGTH] - length
-    q = S[s + TREE]
-    S[q + ADDR], S[q + SIZE], S[q + MOST] = addr + length, left, left
-    S[s + LENGTH] = left
-    fits.moved(S, s, addr + length, left)
-    p = new_superblock(S, addr, length, S[s + PREV], s)
-    if length > need:
-        t = S[p + IN]
-        q = new_block(S, t, addr + need, length - need, p, 0)
-        S[p + SIZE], S[p + NEXT], S[t + SIZE] = need, q, length - need
-        fits.insert(S, t + TREE, q)
-    return p
-
-
-@helper
-def absorb(S: I64, s: int, t: int) -> None:
-    """Of two neighbours in the global set that are empty, the second becomes a part of the first."""
-    fits.remove(S, GLOBAL, t)
-    length = S[s + LENGTH] + S[t + LENGTH]
-    p, after = S[s + TREE], S[t + NEXT]
-    S[p + SIZE], S[p + MOST] = length, length
-    S[s + LENGTH], S[s + NEXT] = length, after
-    if after != 0:
-        S[after + PREV] = s
-    fits.moved(S, s, S[s + ADDR], length)
-    give_block(S, S[t + TREE], NEXT)
-    S[t + NEXT] = S[SPARE]
-    S[SPARE] = t
-
-
-@helper
-def mergeable(S: I64, s: int) -> bool:
-    return s != 0 and S[s + SET] == GLOBAL and empty(S, s)
-
-
-@helper
-def coalesce(S: I64, s: int) -> None:
-    """A superblock of the global set, when it is empty, and its empty neighbours there are one."""
-    if empty(S, s):
-        for k in range(2):
-            first = S[s + PREV] if k else s
-            second = S[first + NEXT] if first != 0 else 0
-            if mergeable(S, first) and mergeable(S, second):
-                absorb(S, first, second)
-
-
 # --- the resource -----------------------------------------------------------------------------------------------------
 
 
@@ -247,9 +71,9 @@ def construct(S: I64) -> None:
         addr = device.take(S, S[RANGE], 0)
         if addr >= 0:
             S[MADE] = 1
-            p = new_superblock(S, addr, S[RANGE], 0, 0)
-            join(S, S[p + IN], p)
-            put(S, S[p + IN], GLOBAL)
+            p = superblocks.new_superblock(S, addr, S[RANGE], 0, 0)
+            superblocks.join(S, S[p + IN], p)
+            superblocks.put(S, S[p + IN], GLOBAL)
 
 
 @helper
@@ -263,23 +87,23 @@ def arena_of(S: I64, stream: int) -> int:
 def attempt(S: I64, own: int, need: int) -> int:
     """A block, or 0."""
     home = own if need <= MIB else GLOBAL
-    s = first(S, home, need)
-    there = s != 0 and (home == own or not divisible(S, s, need))
+    s = superblocks.first(S, home, need)
+    there = s != 0 and (home == own or not superblocks.divisible(S, s, need))
     if home == own and not there:
-        s = first(S, GLOBAL, need)
+        s = superblocks.first(S, GLOBAL, need)
     if s == 0:
         return 0
-    if not there and divisible(S, s, need):
-        p = front(S, s, need)
+    if not there and superblocks.divisible(S, s, need):
+        p = superblocks.front(S, s, need)
         s = S[p + IN]
     else:
         if not there:
             fits.remove(S, GLOBAL, s)
-        p = cut(S, s, need)
+        p = superblocks.cut(S, s, need)
     if there:
         fits.settle(S, s)
     else:
-        put(S, s, home)
+        superblocks.put(S, s, home)
         if home == own:
             S[s + LINK] = S[own + 1]
             S[own + 1] = s
@@ -295,8 +119,7 @@ def defragment(S: I64) -> None:
         S[own] = S[own + 1] = 0
         while s != 0:
             following = S[s + LINK]
-            put(S, s, GLOBAL)
-            coalesce(S, s)
+            superblocks.to_global(S, s)
             s = following
 
 
@@ -316,16 +139,12 @@ def take(S: I64, stream: int, need: int) -> int:
 @helper
 def give(S: I64, stream: int, p: int) -> None:
     """The host waits for the stream when the block is large, and again when it is neither the stream's nor global."""
-    own, s, size = arena_of(S, stream), S[p + IN], S[p + SIZE]
-    set_ = S[s + SET]
+    own, set_, size = arena_of(S, stream), S[S[p + IN] + SET], S[p + SIZE]
     if size > MIB:
         S[SYNCS] += 1
     if set_ != own and (size <= MIB or set_ != GLOBAL):
         S[SYNCS] += 1
-    join(S, s, p)
-    fits.settle(S, s)
-    if set_ == GLOBAL:
-        coalesce(S, s)
+    superblocks.give_back(S, p)
 
 
 @helper
