@@ -61,6 +61,12 @@ FORMATS: dict[str, Format] = {
         lambda head: head[:16] == b"SQLite format 3\0",
         streams=True,
     ),
+    "xla": Format(
+        "xla",
+        "XLA's X-buffer-assignment.txt, of JAX or TensorFlow under XLA_FLAGS=--xla_dump_to=FOLDER",
+        lambda head: head.startswith(b"BufferAssignment:"),
+        streams=True,
+    ),
     "recorder": Format(
         "recorder",
         "operator recorder: JSON lines with storages, operators and their accesses",
