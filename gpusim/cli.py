@@ -123,14 +123,9 @@ def check(
 
 @app.command("import")
 def import_(
-    file: Annotated[
-        Path, typer.Argument(help="A recording: PyTorch snapshot, RMM log, minimalloc or plain CSV, recorder JSONL.")
-    ],
+    file: Annotated[Path, typer.Argument(help="A recording, in any format that docs/traces.md lists.")],
     out: Out = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="When it cannot be told: pytorch, pytorch-csv, recorder, rmm, minimalloc or csv."),
-    ] = None,
+    format: Annotated[str | None, typer.Option("--format", help="Its format, when it cannot be told by the content.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
     device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
     options: Annotated[
