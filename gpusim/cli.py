@@ -121,6 +121,32 @@ def check(
     raise typer.Exit(verb(folder, trace, json=json))
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def record(
+    context: typer.Context,
+    script: Annotated[str, typer.Argument(help="A PyTorch script; what follows is passed to it.")] = "",
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="The trace to write; default: SCRIPT.npz.")] = None,
+    zoo: Annotated[
+        str | None, typer.Option("--zoo", metavar="MODEL", help="Instead of a script; with its options, as --batch 4.")
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="End after so many training steps.")] = 2,
+    name: Annotated[str | None, typer.Option(help="The trace's name; default: that of the file.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where tensors live that name no device: cuda or cpu.")] = None,
+    gpu: Annotated[str, typer.Option(help="Whose libraries: volta, turing, ampere, ada, hopper or blackwell.")] = "ampere",
+    cudnn: Annotated[str, typer.Option(metavar="BYTES", help="What cuDNN takes during a convolution, as '64 MiB'.")] = "0 B",
+    json: Json = False,
+) -> None:
+    """Record a PyTorch program as a trace, without a GPU: nothing is computed, whatever its size."""
+    from gpusim.commands.record import record as verb
+    from gpusim.units import parse_bytes
+
+    verb(
+        script, context.args, out, zoo,
+        json=json, name=name, steps=steps, device=device or ("cuda" if zoo else "cpu"), gpu=gpu,
+        cudnn_workspace=parse_bytes(cudnn),
+    )  # fmt: skip
+
+
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="A recording, in any format that docs/traces.md lists.")],
@@ -255,6 +281,14 @@ def transforms(
     from gpusim.commands.transforms import transforms as verb
 
     verb(name, use or [], json=json)
+
+
+@app.command()
+def zoo(name: Annotated[str, typer.Argument(help="Explain this one.")] = "", json: Json = False) -> None:
+    """List the models that can be recorded without a program of one's own, or the options of one."""
+    from gpusim.commands.zoo import zoo as verb
+
+    verb(name, json=json)
 
 
 @app.command()

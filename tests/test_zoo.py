@@ -83,7 +83,7 @@ def test_dlrm_counted_by_hand():
 
 
 def test_listing_the_zoo_imports_no_torch():
-    code = "import sys, gpusim.zoo as z; assert len(z.entries()) > 15; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    code = "import sys, gpusim.zoo as z; assert len(z.entries()) > 15; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -115,7 +115,10 @@ def test_options_come_from_text_and_arguments_and_the_spec_says_them_again():
         ("resnet50(seq=4)", r"model 'resnet50' has no option 'seq' \(known: mode, batch, image, dtype, .*steps\)"),
         ("llama-8b(decode=4)", r"option 'decode' of model 'llama-8b' goes with mode=infer"),
         ("llama-8b(mode=infer, optimizer=adam)", r"option 'optimizer' of model 'llama-8b' goes with mode=train"),
-        ("llama-8b(optimizer=adamW8bit)", r"option 'optimizer' of model 'llama-8b' is 'adamW8bit' \(did you mean 'adamw' or 'adam'\?\)"),
+        (
+            "llama-8b(optimizer=adamX)",
+            r"option 'optimizer' of model 'llama-8b' is 'adamX' \(did you mean 'adam' or 'adamw'\?\)",
+        ),
         ("llama-8b(batch=0)", r"option 'batch' of model 'llama-8b' is '0', not a whole number from 1"),
         ("llama-8b(batch=x)", r"option 'batch' of model 'llama-8b' is 'x', not a whole number from 1"),
         ("llama-8b(checkpointing=maybe)", r"option 'checkpointing' of model 'llama-8b' is 'maybe', not true or false"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpusim.errors import GpusimError
 from gpusim.zoo.catalogue import Entry, Value, ask, entries
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ __all__ = ["Entry", "build", "entries"]
 def build(spec: str, **options: Value) -> Program:
     """The program of "name" or "name(option=value, ...)"; `options` come after those of the text."""
     asked = ask(spec, options)
-    from gpusim.zoo.program import make
-
+    try:
+        from gpusim.zoo.program import make
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise GpusimError("the models of the zoo need PyTorch", hint="pip install 'gpusim[torch]'") from None
     return make(asked)

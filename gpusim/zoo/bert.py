@@ -23,8 +23,7 @@ class Attention(nn.Module):
         query, key, value = (heads(project(x), self.size) for project in (self.q, self.k, self.v))
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
-        out: Tensor = self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
-        return out
+        return self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
 
 
 class Block(nn.Module):
@@ -37,8 +36,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         x = self.norm_1(self.attention(x, mask) + x)
-        out: Tensor = self.norm_2(self.mlp(x) + x)
-        return out
+        return self.norm_2(self.mlp(x) + x)
 
 
 class Encoder(nn.Module):
@@ -92,7 +90,7 @@ class Model(nn.Module):
         return {"ids": tokens(vocabulary, batch, seq), "labels": tokens(vocabulary, batch, seq), "keep": keep}
 
     def forward(self, ids: Tensor, keep: Tensor, labels: Tensor | None = None) -> Tensor:
-        logits: Tensor = self.decoder(self.transform(self.encoder(ids, keep)))
+        logits = self.decoder(self.transform(self.encoder(ids, keep)))
         if labels is None:
             return logits
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))

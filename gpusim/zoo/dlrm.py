@@ -34,7 +34,7 @@ class Table(nn.Module):
     def forward(self, index: Tensor) -> Tensor:
         rows = F.embedding(index, self.weight)
         if self.training:
-            rows.requires_grad_().register_hook(lambda gradient: self.update(index, gradient))  # type: ignore[no-untyped-call]
+            rows.requires_grad_().register_hook(lambda gradient: self.update(index, gradient))
         return rows
 
     @torch.no_grad()
@@ -60,5 +60,5 @@ class Model(nn.Module):
         features = torch.stack([x, *(table(i) for table, i in zip(self.tables, index, strict=True))], dim=1)
         products = torch.bmm(features, features.transpose(1, 2))
         row, column = torch.tril_indices(features.shape[1], features.shape[1], offset=-1, device=x.device)
-        logits: Tensor = self.top(torch.cat((x, products[:, row, column]), dim=1)).squeeze(1)
+        logits = self.top(torch.cat((x, products[:, row, column]), dim=1)).squeeze(1)
         return logits if labels is None else F.binary_cross_entropy_with_logits(logits, labels)

@@ -32,8 +32,7 @@ class Attention(nn.Module):
             key, value = cache.extend(self, key, value)
         dropout = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=query.shape[-2] > 1)
-        out: Tensor = self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
-        return out
+        return self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
 
 
 class Block(nn.Module):
@@ -46,8 +45,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cache: Cache | None) -> Tensor:
         x = self.attention(self.norm_1(x), cache) + x
-        out: Tensor = x + self.mlp(self.norm_2(x))
-        return out
+        return x + self.mlp(self.norm_2(x))
 
 
 class Model(nn.Module):
@@ -73,10 +71,9 @@ class Model(nn.Module):
         x = self.drop(embedded + self.positions(where[None]))
         for block in self.blocks:
             x = block(x, cache)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         x = self.hidden(ids, cache)
-        logits: Tensor = self.head(x[:, -1:] if cache is not None else x)
+        logits = self.head(x[:, -1:] if cache is not None else x)
         return logits if labels is None else next_token_loss(logits, labels)

@@ -62,8 +62,7 @@ class Attention(nn.Module):
         if cache is not None:
             key, value = cache.extend(self, key, value)
         y = F.scaled_dot_product_attention(query, key, value, is_causal=query.shape[-2] > 1, enable_gqa=True)
-        out: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
-        return out
+        return self.out(y.transpose(1, 2).reshape(x.shape))
 
 
 class SwiGLU(nn.Module):
@@ -74,8 +73,7 @@ class SwiGLU(nn.Module):
         self.down = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(F.silu(self.gate(x)) * self.up(x))
-        return out
+        return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
 class Block(nn.Module):
@@ -88,8 +86,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, cache: Cache | None) -> Tensor:
         x = x + self.attention(self.norm_1(x), cos, sin, cache)
-        out: Tensor = x + self.mlp(self.norm_2(x))
-        return out
+        return x + self.mlp(self.norm_2(x))
 
 
 class Decoder(nn.Module):
@@ -119,12 +116,11 @@ class Decoder(nn.Module):
         x = embedded
         for block in self.blocks:
             x = block(x, cos, sin, cache)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x)
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         x = self.hidden(ids, cache)
-        logits: Tensor = self.head(x[:, -1:] if cache is not None else x)
+        logits = self.head(x[:, -1:] if cache is not None else x)
         return logits if labels is None else next_token_loss(logits, labels)
 
 

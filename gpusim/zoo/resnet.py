@@ -28,8 +28,7 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.convolutions(x)
         y += self.shortcut(x)
-        out: Tensor = self.relu(y)
-        return out
+        return self.relu(y)
 
 
 class Model(nn.Module):
@@ -54,5 +53,5 @@ class Model(nn.Module):
         x = self.stem(images)
         for block in self.blocks:
             x = block(x)
-        logits: Tensor = self.head(self.pool(x).flatten(1))
+        logits = self.head(self.pool(x).flatten(1))
         return logits if labels is None else F.cross_entropy(logits, labels)

@@ -33,8 +33,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         y = self.conv_1(F.silu(self.norm_1(x))) + self.time(F.silu(time))[:, :, None, None]
         y = self.conv_2(F.silu(self.norm_2(y)))
-        out: Tensor = self.shortcut(x) + y
-        return out
+        return self.shortcut(x) + y
 
 
 class Attention(nn.Module):
@@ -51,8 +50,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, other: Tensor) -> Tensor:
         query, key, value = heads(self.q(x), self.size), heads(self.k(other), self.size), heads(self.v(other), self.size)
         y = F.scaled_dot_product_attention(query, key, value)
-        out: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
-        return out
+        return self.out(y.transpose(1, 2).reshape(x.shape))
 
 
 class Gated(nn.Module):
@@ -63,8 +61,7 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         value, gate = self.project(x).chunk(2, dim=-1)
-        out: Tensor = self.out(value * F.gelu(gate))
-        return out
+        return self.out(value * F.gelu(gate))
 
 
 class Transformer(nn.Module):
@@ -89,8 +86,7 @@ class Transformer(nn.Module):
         y = self.to_text(self.norm_2(y), text) + y
         y = self.mlp(self.norm_3(y)) + y
         y = y.transpose(1, 2).reshape(x.shape).contiguous()
-        out: Tensor = self.outside(y) + x
-        return out
+        return self.outside(y) + x
 
 
 class Block(nn.Module):
@@ -112,8 +108,7 @@ class Upsample(nn.Module):
         self.conv = nn.Conv2d(width, width, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
-        return out
+        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
 
 
 class Model(nn.Module):
@@ -168,5 +163,5 @@ class Model(nn.Module):
             x = middle(x, time, text)
         for up in self.up:
             x = up(torch.cat((x, skips.pop()), dim=1), time, text) if isinstance(up, Block) else up(x)
-        noise: Tensor = self.outside(F.silu(self.norm(x)))
+        noise = self.outside(F.silu(self.norm(x)))
         return noise if labels is None else F.mse_loss(noise.float(), labels.float())

@@ -27,8 +27,7 @@ class Up(nn.Module):
         self.convolutions = nn.Sequential(convolution(2 * outside, outside), convolution(outside, outside))
 
     def forward(self, x: Tensor, skip: Tensor) -> Tensor:
-        out: Tensor = self.convolutions(torch.cat((self.upsample(x), skip), dim=1))
-        return out
+        return self.convolutions(torch.cat((self.upsample(x), skip), dim=1))
 
 
 class Model(nn.Module):
@@ -52,7 +51,7 @@ class Model(nn.Module):
         skips.pop()
         for up in self.up:
             x = up(x, skips.pop())
-        logits: Tensor = self.head(x)
+        logits = self.head(x)
         return logits if labels is None else dice_and_cross_entropy(logits, labels)
 
 

@@ -21,8 +21,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (heads(project(x), self.size) for project in (self.q, self.k, self.v))
         y = F.scaled_dot_product_attention(query, key, value)
-        out: Tensor = self.out(y.transpose(1, 2).reshape(x.shape))
-        return out
+        return self.out(y.transpose(1, 2).reshape(x.shape))
 
 
 class Block(nn.Module):
@@ -35,8 +34,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attention(self.norm_1(x)) + x
-        out: Tensor = self.mlp(self.norm_2(x)) + x
-        return out
+        return self.mlp(self.norm_2(x)) + x
 
 
 class Model(nn.Module):
@@ -59,5 +57,5 @@ class Model(nn.Module):
         x = torch.cat((self.token.expand(len(images), -1, -1), patches), dim=1) + self.positions
         for block in self.blocks:
             x = block(x)
-        logits: Tensor = self.head(self.norm(x)[:, 0])
+        logits = self.head(self.norm(x)[:, 0])
         return logits if labels is None else F.cross_entropy(logits, labels)
