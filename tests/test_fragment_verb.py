@@ -13,8 +13,11 @@ from typer.testing import CliRunner
 from gpusim.cli import app
 from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.fragment.candidates import named
+from gpusim.fragment.heap import History
 from gpusim.fragment.study import study
-from gpusim.show.study import FIGURES, _closed, _few_sites
+from gpusim.show.heap import closed
+from gpusim.show.heap_states import STATES, states
+from gpusim.show.study import FIGURES, _few_sites
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
@@ -185,14 +188,52 @@ def test_curves_can_be_told_apart_and_what_is_far_off_is_named() -> None:
     assert figure.axes[0].get_ylim()[1] < 300  # MiB
 
 
+def test_curves_show_reserved_allocated_and_requested() -> None:
+    """Three tensors of 20 MiB and 100 bytes: best_fit rounds to 512, buddy to 32 MiB."""
+    build = TraceBuilder("three")
+    for _ in range(3):
+        build.alloc((20 << 20) + 100, "fwd")
+    found = study(build.finish(), named(["best_fit", "buddy"]))
+    above, below = FIGURES["held_over_time"](found).axes
+    lines = {str(line.get_gid()): np.asarray(line.get_ydata()) for line in (*above.lines, *below.lines)}
+    assert lines["buddy"].max() >= lines["allocated:buddy"].max() == 96  # MiB
+    assert 60 < lines["allocated:best_fit"].max() < 60.01
+    assert lines["beyond:buddy"].max() == pytest.approx(lines["buddy"].max() - 60, abs=0.01)
+
+
+def test_states_of_the_heap_at_one_moment_are_told_apart() -> None:
+    """Segment 0: a block of 1000 of 1024 bytes, a hole, a block that awaits another stream; segment 8192: nothing."""
+    log = np.zeros(4, LOG)
+    log["kind"], log["addr"] = [RESERVE, RESERVE, PLACE, PLACE], [0, 8192, 0, 3072]
+    log["bytes"], log["a"] = [4096, 2048, 1024, 1024], [0, 0, 0, 1]
+    found = states(History(log, 9).at(5), np.array([1000, 1024]), np.array([9, 3]), 5)
+    assert {name: [(int(a), int(b)) for a, b in zip(*ranges, strict=True) if b > a]
+            for name, ranges in zip(STATES, found, strict=True)} == {
+        "in use": [(0, 1000)], "rounding": [(1000, 1024)], "awaiting free": [(3072, 4096)],
+        "free beside blocks in use": [(1024, 3072)], "free, whole segment": [(8192, 10240)],
+    }  # fmt: skip
+
+
+def test_the_map_of_states_says_what_is_free_where_all_can_see_it() -> None:
+    """Tensors of 20 to 30 MiB, each until the next is there, leave 20 + 22 + 24 + 26 that no later one fits into."""
+    build, last = TraceBuilder("growing"), None
+    for i in range(6):
+        grown = build.alloc((20 + 2 * i) << 20, "grow")
+        if last is not None:
+            build.free(last)
+        last = grown
+    figure = FIGURES["heap_states"](study(build.finish(), named(["pytorch"])))
+    assert "92 MiB in whole segments (grey) are free" in " ".join(text.get_text() for text in figure.texts)
+
+
 def test_addresses_that_are_never_held_are_left_out_of_the_map() -> None:
     """Segments at 1 TiB and 3 TiB stand one on the other; blocks stay where they are inside them."""
     log = np.zeros(6, LOG)
     log["kind"] = [RESERVE, PLACE, RESERVE, PLACE, UNPLACE, RELEASE]
     log["addr"] = [3 << 40, (3 << 40) + 512, 1 << 40, 1 << 40, 1 << 40, 1 << 40]
     log["bytes"] = [4096, 512, 2048, 1024, 1024, 2048]
-    assert _closed(log)["addr"].tolist() == [2048, 2560, 0, 0, 0, 0]
-    assert _closed(log[:0]).tolist() == []
+    assert closed(log)["addr"].tolist() == [2048, 2560, 0, 0, 0, 0]
+    assert closed(log[:0]).tolist() == []
 
 
 def test_the_map_names_as_many_places_as_its_legend_has_room_for() -> None:

@@ -15,7 +15,7 @@ from gpusim.trace.trace import Trace
 if TYPE_CHECKING:
     from gpusim.fragment.study import Study
 
-FIGURES = ("held_over_time", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
+FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
 
 
 def fragment(

@@ -31,6 +31,8 @@ class Requests:
     iteration (total,) the iteration of the program that it belongs to, -1: none
     size      (units,) bytes of each unit: the trace's tensors, then one for each request that failed in the recording
     site      (units,) where each unit comes from, as an index of sites
+    before    so many requests, the first ones, only make what lived before the recording
+    returned  unit -> the request from which on the program was done with it, where that was before it was free
     """
 
     name: str
@@ -44,6 +46,8 @@ class Requests:
     site: I64 = field(default_factory=NONE.copy)
     sites: tuple[str, ...] = ()
     stacks: Mapping[str, Sequence[str]] = field(default_factory=dict)  # site -> frames of one such stack, innermost first
+    before: int = 0
+    returned: Mapping[int, int] = field(default_factory=dict)
 
     def rows(self) -> Any:
         """All requests at once."""
@@ -90,4 +94,6 @@ def of_trace(trace: Trace) -> Requests:
         trace.name, Whole(rows), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
         iterations(trace)[event], size, site,
         (*trace.categories, "request that failed"), trace.meta.get("stacks") or {},
+        int((trace.meta.get("start") or {}).get("tensors", 0)),
+        {tensor: int(np.searchsorted(event, at)) for tensor, at in trace.meta.get("free_requested") or []},
     )  # fmt: skip

@@ -69,6 +69,20 @@ def settled(log: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return found
 
 
+def closed(log: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The log with addresses that leave out what is never held: recorded segments lie gigabytes apart."""
+    log = log.copy()
+    taken = log[log["kind"] == RESERVE]
+    taken = taken[np.argsort(taken["addr"], kind="stable")]
+    reach = np.maximum.accumulate(taken["addr"] + taken["bytes"])
+    before = np.concatenate([[0], reach[:-1]])
+    gap = np.cumsum(np.maximum(taken["addr"] - before, 0))  # left out below each segment
+    placed = (log["addr"] >= 0) & np.isin(log["kind"], (RESERVE, RELEASE, PLACE, UNPLACE, MOVE))
+    at = np.searchsorted(taken["addr"], log["addr"][placed], side="right") - 1
+    log["addr"][placed] -= np.where(at >= 0, gap[at], 0) if len(gap) else 0
+    return log
+
+
 def segments(log: npt.NDArray[Any], end: int) -> Boxes:
     """Memory that the allocator held from the device: RESERVE to RELEASE; a partial release leaves the rest held."""
     held: dict[int, tuple[int, int]] = {}  # address -> (bytes, since)

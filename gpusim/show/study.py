@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,96 +10,24 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gpusim.core.log import PLACE, RELEASE, RESERVE, UNPLACE
-from gpusim.core.requests import R_ALLOC
 from gpusim.fragment.diagnosis import CAUSES
 from gpusim.fragment.heap import History
 from gpusim.fragment.recorded import NAME
-from gpusim.fragment.replay import Replay
-from gpusim.fragment.study import Study, Tried, show_share
+from gpusim.fragment.study import Study
 from gpusim.results.result import FINISHED, OOM, Result
+from gpusim.show import heap_states, held_over_time
 from gpusim.show.figure import address_map
-from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, SOFT, Look, canvas, empty, headline, looks, styled
+from gpusim.show.heap import closed
+from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, canvas, empty, headline, looks, styled
 from gpusim.show.view import scale
 from gpusim.trace.trace import I64
 from gpusim.units import show_bytes
 
-MOST = 10        # curves of one figure
 UNKNOWN = "unknown"  # where a recording does not say what its tensors are
 LINE = 64        # characters of a legend's line that are left to names
 PATCH = 6        # of them before each name
 OTHERS = "others"
-FAR = 3          # times what is held now: no curve
 WIDEST = 64      # segments of the map of one moment, one line each
-
-
-@styled
-def held_over_time(found: Study) -> Figure:
-    """What each candidate holds, over the bytes that the program asks for."""
-    shown = _worth_showing(found)
-    names = [r.name for r in shown]
-    look = looks([n for n in names if n != found.now.name]) | {found.now.name: Look(BLACK, "")}
-    figure = canvas()
-    panel = figure.add_subplot()
-    highest = max((r.held_peak for r in shown), default=1)
-    per_byte, unit = scale("B", highest)
-    asked = found.now.samples["requested"] / per_byte
-    at = np.arange(len(asked)) * found.now.counts["bucket"]
-    panel.fill_between(at, 0, asked, step="post", color=FAINT, lw=0, gid="requested")
-    drawn = Counter[str]()
-    for rank, replay in enumerate(shown):
-        one = look[replay.name]
-        held = replay.samples["held"] / per_byte
-        width = 2.2 - 1.2 * rank / max(1, len(shown) - 1)
-        style = ("-", "--", ":")[drawn[one.colour] % 3]  # a look differs in its marker alone where colours run out
-        drawn[one.colour] += 1
-        panel.step(
-            at[: len(held)], held, where="post", color=one.colour, lw=width, ls=style, label=_label(found, replay),
-            gid=replay.name,
-        )  # fmt: skip
-        if not replay.fits:
-            first = replay.counts["refused_at"]
-            panel.plot([first], [held[min(first // replay.counts["bucket"], len(held) - 1)]], "x", color=ALARM, ms=8, mew=2.2)
-    top = highest
-    if found.capacity < 1.3 * highest:
-        panel.axhline(found.capacity / per_byte, color=ALARM, lw=1.1, ls="--", gid="capacity")
-        top = max(top, found.capacity)
-    panel.set_xlim(0, max(found.program.total, 1))
-    panel.set_ylim(0, top / per_byte * 1.06)
-    panel.set_xlabel("request")
-    panel.set_ylabel(f"memory [{unit}]")
-    handles, labels = panel.get_legend_handles_labels()
-    handles.append(Patch(facecolor=FAINT))
-    panel.legend(handles, [*labels, "requested"], loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
-    crosses = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
-    beyond = [f"{t.replay.name} ({show_bytes(t.replay.held_peak)})" for t in found.tried if _far(found, t.replay)]
-    note = " ".join(filter(None, (crosses, f"Not shown: {', '.join(beyond)}." if beyond else "")))
-    headline(figure, "What would each allocator have held?", _least(found), note)
-    return figure
-
-
-def _worth_showing(found: Study) -> list[Replay]:
-    """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
-    others = [t.replay for t in found.tried if t.replay is not found.now and not _far(found, t.replay)][: MOST - 1]
-    return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
-
-
-def _far(found: Study, replay: Replay) -> bool:
-    """It holds so much more than now that beside it nothing else could be told apart."""
-    return replay.held_peak > FAR * max(found.now.held_peak, found.asked)
-
-
-def _label(found: Study, replay: Replay) -> str:
-    return f"{replay.name} (now)" if replay is found.now and replay.name != NAME else replay.name
-
-
-def _least(found: Study) -> str:
-    first: Tried | None = next((t for t in found.tried if t.replay.fits), None)
-    if first is None:
-        return "No candidate can serve all requests."
-    saved = found.saving(first)
-    than = f", {show_share(saved)} less than now" if saved > 0 else ", no less than now"
-    return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
 
 
 @styled
@@ -204,29 +131,14 @@ def free_blocks(found: Study) -> Figure:
 def heap_over_time(found: Study) -> Figure:
     """The address map of what is now: segments as bands, blocks coloured by where they come from."""
     now = found.now
-    log = _closed(now.log)
+    log = closed(now.log)
     if now.name == NAME:  # what lived before the recording is there from its start
-        kind = found.program.rows()["kind"]
-        log["t"][log["t"] < int((kind != R_ALLOC).argmax())] = 0
+        log["t"][log["t"] < found.program.before] = 0
     end = History(now.log, found.program.total).blocks.end.max(initial=1)
     spec = {"trace": found.program.name, "place": now.name, "clock": address_map.REQUEST}
     metrics: dict[str, int | float] = {"makespan_ns": int(end), "reserved_peak_bytes": now.held_peak}
     result = Result(spec, FINISHED if now.fits else OOM, metrics, log=log)
     return address_map.draw([result], "How does the heap look over time?", {found.program.name: _few_sites(found)})
-
-
-def _closed(log: Any) -> Any:
-    """The log with addresses that leave out what is never held: recorded segments lie gigabytes apart."""
-    log = log.copy()
-    taken = log[log["kind"] == RESERVE]
-    taken = taken[np.argsort(taken["addr"], kind="stable")]
-    reach = np.maximum.accumulate(taken["addr"] + taken["bytes"])
-    before = np.concatenate([[0], reach[:-1]])
-    gap = np.cumsum(np.maximum(taken["addr"] - before, 0))  # left out below each segment
-    placed = (log["addr"] >= 0) & np.isin(log["kind"], (RESERVE, RELEASE, PLACE, UNPLACE))
-    at = np.searchsorted(taken["addr"], log["addr"][placed], side="right") - 1
-    log["addr"][placed] -= np.where(at >= 0, gap[at], 0) if len(gap) else 0
-    return log
 
 
 def _few_sites(found: Study) -> list[str]:
@@ -241,8 +153,9 @@ def _few_sites(found: Study) -> list[str]:
 
 
 FIGURES: dict[str, Callable[[Study], Figure]] = {
-    "held_over_time": held_over_time,
+    "held_over_time": held_over_time.draw,
     "heap": heap,
     "free_blocks": free_blocks,
+    "heap_states": heap_states.draw,
     "heap_over_time": heap_over_time,
 }
