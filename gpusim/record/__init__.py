@@ -17,16 +17,27 @@ if TYPE_CHECKING:
 class _Callable(ModuleType):
     def __call__(self, path: Any = None, **options: Any) -> Recording:
         """A recording of what runs inside its `with`; the options are those of `Recording`."""
-        from gpusim.record.recording import Recording
+        return begin(path, **options)
 
-        return Recording(path, **options)
+
+def begin(path: Any = None, **options: Any) -> Recording:
+    """What calling this module makes."""
+    try:
+        from gpusim.record.recording import Recording
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        from gpusim.record.where import RecordError
+
+        raise RecordError("recording needs PyTorch", hint="pip install 'gpusim[torch]'") from None
+    return Recording(path, **options)
 
 
 def phase(name: str) -> None:
     """What runs from here on is this phase of the trace, such as "prefill" or "decode7"; nothing without a recording."""
-    recording = _current()
-    if recording is not None:
-        recording.phases.mark(name)
+    running = _current()
+    if running is not None:
+        running.phases.mark(name)
 
 
 def active() -> bool:

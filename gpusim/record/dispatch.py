@@ -33,6 +33,7 @@ aten = torch.ops.aten
 _CPU = torch.device("cpu")
 _LARGE = 1 << 20  # bytes from which a tensor made on the host is fake
 _SIZED = {aten.empty, aten.zeros, aten.ones, aten.full, aten.rand, aten.randn, aten.randint, aten.empty_strided}
+_FILLS_ZEROS = {aten.scatter_add.default, aten.scatter.src, aten.index_put.default, aten.index_add.default}
 
 
 class Dispatch(TorchDispatchMode):
@@ -65,13 +66,16 @@ class Dispatch(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is aten._local_scalar_dense.default:
             return read_scalar(args[0])
-        if home == GPU:
+        crossing = self._crossing(home, inputs)
+        if crossing == COPY_IN:
+            self.phases.batch_arrives()
+        elif home == GPU:
             self.phases.before(func, inputs)
         fakes = {id(t): self._fake(t, home) for t in inputs}
         given, named = _swap(args, fakes), _swap(kwargs, fakes)
         with self.adopted.fake_mode:
             out = func(*given, **named)
-        self._note(func, home, given, named, out)
+        self._note(func, home, crossing, given, named, out)
         back = {id(fake): t for t in inputs if (fake := fakes[id(t)]) is not t}
         return _swap(out, back) if back else out
 
@@ -83,6 +87,15 @@ class Dispatch(TorchDispatchMode):
             return GPU if self.phases.backward else self.homes.of_factory()
         return GPU if any(self.homes.of(t) == GPU for t in inputs) else HOST
 
+    def _crossing(self, home: str, inputs: list[torch.Tensor]) -> int:
+        """Which way a copy goes between host and GPU."""
+        if self.homes.target is None or not inputs:
+            return KERNEL
+        on_gpu = any(self.homes.of(t) == GPU for t in inputs)
+        if home == GPU and not on_gpu:
+            return COPY_IN
+        return COPY_OUT if home == HOST and on_gpu else KERNEL
+
     def _fake(self, tensor: torch.Tensor, home: str) -> torch.Tensor:
         """The fake tensor that stands for one that the program passes."""
         if isinstance(tensor, FakeTensor):
@@ -92,11 +105,10 @@ class Dispatch(TorchDispatchMode):
         copied = self.homes.target is not None and self.homes.of(tensor) == HOST
         return self.adopted.fake_of(tensor, HOST if copied or home == HOST else GPU)
 
-    def _note(self, func: Any, home: str, args: Any, kwargs: Any, out: Any) -> None:
+    def _note(self, func: Any, home: str, crossing: int, args: Any, kwargs: Any, out: Any) -> None:
         """Write down one operator that has run."""
         outputs = list(tensors((out,)))
         inputs = [*tensors(args), *tensors(kwargs.values())]
-        crossing = _crossing(home, [self.storages.home(t) for t in inputs]) if self.homes.target else KERNEL
         known, fresh = effects(func), []
         for tensor in outputs:
             if self.storages.find(tensor) is None:
@@ -128,7 +140,7 @@ class Dispatch(TorchDispatchMode):
                 str((outputs or changed)[0].dtype).removeprefix("torch."),
                 self.phases.module(),
                 crossing,
-                self._sums_into(func, args, kwargs) if self.phases.backward and fresh else (),
+                self._takes_over(func, args) if self.phases.backward and fresh else (),
             )
         )
         if workspace and workspace[1]:
@@ -138,14 +150,22 @@ class Dispatch(TorchDispatchMode):
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)
         return [i for i in ids if i >= 0]
 
-    def _sums_into(self, func: Any, args: Any, kwargs: Any) -> tuple[int, ...]:
-        """The gradients that autograd itself would add in place here."""
-        if func is not aten.add.Tensor or kwargs or torch.is_grad_enabled() or not self.phases.in_engine():
+    def _takes_over(self, func: Any, args: Any) -> tuple[int, ...]:
+        """The tensors that autograd would write into here instead of making a new one, had nobody watched.
+
+        It adds up gradients in place (torch/csrc/autograd/input_buffer.cpp, accumulate), and fills zeros that it has just made
+        (torch/csrc/autograd/FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.
+        """
+        if torch.is_grad_enabled() or not self.phases.in_engine():
             return ()
-        a, b = args
-        if not isinstance(b, torch.Tensor) or a.shape != b.shape or a.dtype != b.dtype:
+        if func in _FILLS_ZEROS:
+            return tuple(self._ids([args[0]]))
+        if func is not aten.add.Tensor or not isinstance(args[1], torch.Tensor):
             return ()
-        return tuple(self._ids([t for t in (a, b) if is_dense(t)]))
+        a, b = args[:2]
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return ()
+        return tuple(self._ids([t for t in (a, b) if not t._is_view() and is_dense(t)]))
 
 
 def _large(func: Any, args: Any) -> bool:
@@ -157,13 +177,6 @@ def _large(func: Any, args: Any) -> bool:
     for extent in size:
         count *= int(extent)
     return count * 4 >= _LARGE
-
-
-def _crossing(home: str, homes: list[str | None]) -> int:
-    """Which way a copy goes between host and GPU."""
-    if home == GPU and homes and all(h != GPU for h in homes):
-        return COPY_IN
-    return COPY_OUT if home == HOST and GPU in homes else KERNEL
 
 
 def _swap(value: Any, by_id: dict[int, torch.Tensor]) -> Any:

@@ -36,7 +36,8 @@ class Phases:
         self.step = 0
         self.current = ""  # "" while the program is being set up
         self.backward = False
-        self.optimized = False
+        self.optimized = self.backward_seen = False
+        self._stepped = False  # whether the optimizer has run since the last forward pass
         self.marked = False  # the user names the phases
         self._path: list[str] = []
         self._names: Any = weakref.WeakKeyDictionary()
@@ -54,11 +55,12 @@ class Phases:
             if kind != "fwd":
                 return
             self._tape.begin()
-        elif kind == "fwd" and self.current in ("opt", "zero"):
-            self.step += 1
+        elif kind == "fwd" and self._stepped:
+            self.step, self._stepped = self.step + 1, False
             self._adopted.first = False
-            if self.step == self._steps:
+            if self._steps is not None and self.step >= self._steps:
                 raise EnoughSteps
+        self._stepped = self._stepped or kind == "opt"
         self.current = kind
         self._tape.phase(f"step{self.step}.{kind}")
 
@@ -87,8 +89,6 @@ class Phases:
     def names(self) -> dict[str, str]:
         """Final names of phases: a program that only runs forward has no steps."""
         return {} if self.optimized or self.backward_seen else {"step0.fwd": "fwd"}
-
-    backward_seen = False
 
     def in_engine(self) -> bool:
         """Whether autograd itself runs the operator, not a function of Python within it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MEMORY = 80 * 2**30  # bytes that the pretended GPU says it has
 _CUDA = torch.device("cuda", 0)
+_WORKERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context", "timeout")
 
 
 class Patches:
@@ -52,6 +54,7 @@ def pretending(recording: Recording) -> Iterator[None]:
         _no_function_checks(patches)
         _tensors(patches, recording)
         _cuda(patches, recording)
+        _autocast(patches, recording)
         _programs(patches, recording)
         yield
     finally:
@@ -81,8 +84,18 @@ def _tensors(patches: Patches, recording: Recording) -> None:
 
     patches.set(FakeTensor, "device", property(device, own.fset))
 
-    optimizer = import_module("torch.optim.optimizer")  # its name in torch.optim is taken away
-    patches.set(optimizer, "_foreach_supported_types", [*optimizer._foreach_supported_types, FakeTensor])
+    # torch.optim takes the name of its submodule away, hence the import by name.
+    for module in (import_module("torch.optim.optimizer"), import_module("torch.utils._foreach_utils")):
+        patches.set(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
+    group = torch._C._group_tensors_by_device_and_dtype
+
+    def grouped(lists: Any, with_indices: bool = False) -> Any:
+        return {
+            (_CUDA if recording.homes.of(found[0][0][0]) == GPU else device, dtype): found
+            for (device, dtype), found in group(lists, with_indices).items()
+        }
+
+    patches.set(torch._C, "_group_tensors_by_device_and_dtype", grouped)
 
     make = torch.nn.Parameter.__new__
 
@@ -92,6 +105,24 @@ def _tensors(patches: Patches, recording: Recording) -> None:
         return make(cls, data, requires_grad)
 
     patches.set(torch.nn.Parameter, "__new__", parameter)
+
+    def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
+        recording.adopted.module(self)
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        with torch.no_grad():
+            for name, held in self._parameters.items():
+                if held is not None and (moved := fn(held)) is not held:
+                    if isinstance(held, FakeTensor):  # in place as on a GPU, so that tied weights stay tied
+                        held.data = moved
+                    else:
+                        self._parameters[name] = torch.nn.Parameter(moved, held.requires_grad)
+                    if held.grad is not None:
+                        held.grad.data = fn(held.grad)
+            self._buffers.update({name: fn(held) for name, held in self._buffers.items() if held is not None})
+        return self
+
+    patches.set(torch.nn.Module, "_apply", apply)  # PyTorch's own swaps fake tensors, and refuses those that are referred to
 
 
 def _cuda(patches: Patches, recording: Recording) -> None:
@@ -136,6 +167,30 @@ def _cuda(patches: Patches, recording: Recording) -> None:
     patches.set(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())
 
 
+def _autocast(patches: Patches, recording: Recording) -> None:
+    """The autocast of "cuda" is that of the CPU, which has CUDA's rules (see autocast.py)."""
+    make, enabled, dtype, forget = (
+        torch.autocast.__init__, torch.is_autocast_enabled, torch.get_autocast_dtype, torch.clear_autocast_cache
+    )  # fmt: skip
+
+    def autocast(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.device = "cpu"
+
+    def get_dtype(device: str) -> Any:
+        return dtype("cpu") if device == "cuda" and enabled("cpu") else dtype(device)
+
+    def clear() -> None:
+        recording.autocast.forget()
+        forget()
+
+    patches.set(torch.autocast, "__init__", autocast)
+    patches.set(torch, "is_autocast_enabled", lambda device="cuda": enabled("cpu" if device == "cuda" else device))
+    patches.set(torch, "get_autocast_dtype", get_dtype)
+    patches.set(torch, "get_autocast_gpu_dtype", lambda: get_dtype("cuda"))
+    patches.set(torch, "clear_autocast_cache", clear)
+
+
 def _programs(patches: Patches, recording: Recording) -> None:
     """What programs do around their steps."""
     homes = recording.homes
@@ -170,6 +225,7 @@ def _programs(patches: Patches, recording: Recording) -> None:
     patches.set(torch.backends.mha, "get_fastpath_enabled", _answer(False))
 
     begin, following, make = DataLoader.__iter__, _BaseDataLoaderIter.__next__, DataLoader.__init__
+    signature = inspect.signature(make)
 
     def iterate(self: Any) -> Any:
         with homes.on_host():
@@ -180,9 +236,10 @@ def _programs(patches: Patches, recording: Recording) -> None:
             return following(self)
 
     def in_process(self: Any, *args: Any, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
-        for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory"):
-            object.__setattr__(self, name, 0 if name == "num_workers" else None)
+        arguments = signature.bind(self, *args, **kwargs).arguments
+        for name in _WORKERS:
+            arguments.pop(name, None)
+        make(**{**arguments, **arguments.pop("kwargs", {})})
 
     patches.set(DataLoader, "__init__", in_process)
     patches.set(DataLoader, "__iter__", iterate)

@@ -9,16 +9,20 @@ from typing import Any
 
 import torch
 
+from gpusim.errors import suggest
 from gpusim.record.adopt import Adopted
+from gpusim.record.autocast import Autocast
 from gpusim.record.dispatch import Dispatch
 from gpusim.record.homes import Homes
 from gpusim.record.phases import EnoughSteps, Phases
 from gpusim.record.pretend import pretending
-from gpusim.record.storages import Storages
+from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.tape import Tape
 from gpusim.record.where import RecordError, users_line
-from gpusim.record.workspaces import Workspaces
+from gpusim.record.workspaces import GENERATIONS, Workspaces
 from gpusim.trace.trace import Trace
+
+NOTHING_RAN = "the program must move its model there, or be recorded with device='cuda' (--device cuda)"
 
 _current: Recording | None = None
 
@@ -29,7 +33,13 @@ def current() -> Recording | None:
 
 
 class Recording:
-    """Records what runs inside the `with`; `trace` is there afterwards."""
+    """Records what runs inside the `with`; `trace` is there afterwards, and in the file `path` if one is given.
+
+    device           where tensors live that name no device: "cuda" or "cpu"
+    gpu              the generation of GPU that is recorded for (workspaces.GENERATIONS): what its libraries take
+    cudnn_workspace  bytes that cuDNN takes during each convolution
+    steps            end the program after so many training steps
+    """
 
     def __init__(
         self,
@@ -41,6 +51,10 @@ class Recording:
         cudnn_workspace: int = 0,
         steps: int | None = None,
     ) -> None:
+        if gpu not in GENERATIONS:
+            raise RecordError(f"there is no GPU generation '{gpu}'", hint=suggest(gpu, GENERATIONS))
+        if device not in (GPU, HOST):
+            raise RecordError(f"device is '{device}'", hint="'cuda' or 'cpu'")
         self.path = Path(path) if path is not None else None
         self.name = name or (self.path.name.removesuffix(".npz") if self.path else "recording")
         self.gpu = gpu
@@ -49,6 +63,7 @@ class Recording:
         self.storages = Storages(self.tape)
         self.adopted = Adopted(self.storages, device)
         self.homes = Homes(self.storages, self.adopted)
+        self.autocast = Autocast(self.homes)
         self.phases = Phases(self.tape, self.storages, self.adopted, steps)
         workspaces = Workspaces(self.tape, gpu, cudnn_workspace)
         self.dispatch = Dispatch(self.tape, self.storages, self.homes, self.adopted, self.phases, workspaces)
@@ -64,6 +79,7 @@ class Recording:
             gc.disable()
             stack.callback(self.adopted.restore)
             stack.enter_context(pretending(self))
+            stack.enter_context(self.autocast.rules())
             stack.enter_context(self.phases)
             stack.enter_context(self.homes)
             stack.enter_context(self.dispatch)
@@ -78,6 +94,8 @@ class Recording:
         self._stack.close()
         if kind is not None and kind is not EnoughSteps:
             return False
+        if not self.tape.operators:
+            raise RecordError("nothing ran on the GPU", hint=NOTHING_RAN)
         self.trace = self.tape.trace(self.name, self._meta(), self.phases.names())
         if self.path is not None:
             from gpusim.trace.files import save_trace

@@ -27,7 +27,7 @@ class Operator:
     dtype: str | None
     module: str | None
     activity: int = KERNEL
-    sums_into: tuple[int, ...] = ()  # gradients that autograd would have added in place, had nobody watched
+    takes_over: tuple[int, ...] = ()  # tensors that it would have written into, had nobody watched
 
 
 class Tape:
@@ -81,7 +81,7 @@ class Tape:
         build = TraceBuilder(name)
         build.meta = dict(meta)
         setup, events = self._events[: self._start], self._events[self._start :]
-        same = _summed_in_place(events)
+        same = _taken_over(events)
         for total, into in same.items():
             self.category[_root(into, same)] = self.category[total] or self.category[_root(into, same)]
         ids: dict[int, int] = {}
@@ -121,23 +121,21 @@ def _root(tensor: int, same: Mapping[int, int]) -> int:
     return tensor
 
 
-def _summed_in_place(events: Sequence[tuple[int, Any]]) -> dict[int, int]:
-    """sum -> the gradient that it would have been added to in place.
+def _taken_over(events: Sequence[tuple[int, Any]]) -> dict[int, int]:
+    """tensor -> the older one that an unwatched program would have written into instead of making it.
 
-    Autograd adds gradients in place where it holds the last reference to one of them, but never while a dispatch mode
-    watches (torch/csrc/autograd/input_buffer.cpp, can_accumulate_inplace).  The last reference was held where the gradient
-    dies as soon as the sum is there.
+    Autograd does so where it holds the last reference to the older one, which then dies as soon as the operator has run.
     """
     same: dict[int, int] = {}
     for at, (kind, what) in enumerate(events):
-        if kind != OP or not what.sums_into:
+        if kind != OP or not what.takes_over:
             continue
         died = set()
         for following, freed in events[at + 1 :]:
             if following != FREE:
                 break
             died.add(freed)
-        into = next((tensor for tensor in what.sums_into if tensor in died), None)
+        into = next((tensor for tensor in what.takes_over if tensor in died), None)
         if into is not None:
             same[what.writes[0]] = into
     return same

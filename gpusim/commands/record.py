@@ -1,0 +1,64 @@
+"""`gpusim record`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gpusim.commands.output import emit_json
+from gpusim.errors import GpusimError
+
+
+def record(script: str, args: Sequence[str], out: Path | None, zoo: str | None, *, json: bool, **options: Any) -> None:
+    """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
+    from gpusim.record import script as recorder
+
+    if bool(script) == bool(zoo):
+        raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
+    path = out or Path(f"{Path(script).stem if script else zoo.split('(')[0] if zoo else ''}.npz")
+    with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.showwarning = _show(warnings.showwarning)
+        if zoo:
+            trace = recorder.record_zoo(zoo, _pairs(args), path, **options)
+        else:
+            trace = recorder.record_script(Path(script), args, path, **options)
+    if json:
+        emit_json({
+            "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,
+            "phases": list(trace.phases), **trace.meta,
+        })  # fmt: skip
+    else:
+        phases = f"{trace.phases[0]} to {trace.phases[-1]}" if len(trace.phases) > 1 else "".join(trace.phases)
+        typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators; {phases}")
+
+
+def _pairs(args: Sequence[str]) -> dict[str, Any]:
+    """--batch 4 --checkpoint=true -> {"batch": "4", ...}: options of the model."""
+    found: dict[str, Any] = {}
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        name, given, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not (given or rest):
+            raise GpusimError(f"'{word}' is no option of a model", hint="such as --batch 4 --seq 1024; `gpusim zoo` lists them")
+        found[name.replace("-", "_")] = value if given else rest.pop(0)
+    return found
+
+
+def _show(otherwise: Any) -> Any:
+    """Warnings of the recorder in one line, those of the program as ever."""
+    from gpusim.record.where import RecordWarning
+
+    def show(message: Any, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
+        if issubclass(category, RecordWarning):
+            typer.echo(f"gpusim: warning: {filename}:{lineno}: {message}", err=True)
+        else:
+            otherwise(message, category, filename, lineno, *more)
+
+    return show
