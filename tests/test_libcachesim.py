@@ -137,6 +137,8 @@ def test_the_binary_form_is_told_from_others() -> None:
     [
         ("time,obj_id,obj_size\n1,a,5\n0,b,5\n", "x:3: time falls from 1 to 0"),
         ("time,obj_id,obj_size\n1,a,5\n1,b,-5\n", "x:3: the size -5 is negative"),
+        ("time,obj_id,obj_size\n1,a,5\n5000000000,b,5\n", "x:3: time goes from 1 to 5000000000 .its unit is the second"),
+        ("time,obj_id,obj_size\n1,a,99999999999999999\n", "x: tensor 0"),
         ("time,obj_id,obj_size\n1,a,five\n", "x:2: 'five' in column 'obj_size' is not a whole number"),
         ("time,obj_id,obj_size\n1,a\n", "x:2: the line has 2 values, but there are 3 columns"),
         ("time,obj_id,obj_size\n", "x:1: there are no requests"),

@@ -90,9 +90,9 @@ class _Log:
 def _constants(trace: Trace) -> npt.NDArray[np.bool_]:
     """(T,) whether no recorded operator makes the tensor."""
     work = build(trace, np.zeros(trace.ops, np.int64))
-    born = np.empty(trace.tensors, np.int64)
-    allocs = np.flatnonzero(trace.kind == ALLOC)
-    born[trace.arg[allocs]] = allocs
     first = np.flatnonzero(trace.kind == OP)[0]
-    found: npt.NDArray[np.bool_] = (work.has_data == 1) | np.isinf(work.first) | (born < first)
+    older = np.zeros(trace.tensors, bool)
+    older[trace.arg[:first][trace.kind[:first] == ALLOC]] = True
+    older[trace.write_id[: trace.write_start[1]]] = False  # results of the first operator
+    found: npt.NDArray[np.bool_] = (work.has_data == 1) | np.isinf(work.first) | older
     return found

@@ -58,7 +58,7 @@ class _Operator:
 
 class _Log:
     def __init__(self, build: TraceBuilder, copies: bool, backward: bool) -> None:
-        self.build, self.copies, self.backward = build, copies, backward
+        self.build, self.copies, self.backward, self.begun = build, copies, backward, False
         self.named: dict[str, int] = {}  # live name -> tensor
         self.gone: set[str] = set()  # names that were given up
         self.older: set[str] = set()  # names of what stands before START
@@ -69,8 +69,6 @@ class _Log:
         self.open: _Operator | None = None
         self.passes = 0  # backward passes
         self.unmatched = self.changed = 0
-        if backward:
-            build.begin_phase("step0.fwd")
 
     def before(self, line: dict[str, Any]) -> None:
         """An instruction that stands before START: only its names are kept, since they may be released later."""
@@ -105,6 +103,7 @@ class _Log:
         self.due = [("MEMORY", self._fresh(line["NAME"]))]
 
     def _call(self, line: dict[str, Any]) -> None:
+        self._begin()
         results = self._texts(line, "RESULT")
         for i, result in enumerate(results):
             if self._fresh(result) in results[:i]:
@@ -129,10 +128,10 @@ class _Log:
             raise self.error(f"ALIAS is {at}, but the operator has {len(arguments)} arguments", "-1 stands for none")
         if at == -1:
             self.open.writes.append(self._alloc(self.made, self._pass()))
-        tensor = self.open.writes[-1] if at == -1 else arguments[at]
-        self.open.results[line["NAME"]] = tensor
+        self.open.results[line["NAME"]] = self.open.writes[-1] if at == -1 else arguments[at]
 
     def _mutate(self, line: dict[str, Any]) -> None:
+        self._begin()
         arguments = self._arguments(line)
         changed = self._indices(line, "MUTATE", len(arguments))
         reads = [arguments[i] for i in self._indices(line, "READ", len(arguments))] if "READ" in line else arguments
@@ -169,8 +168,15 @@ class _Log:
 
     def _annotate(self, line: dict[str, Any]) -> None:
         if line["ANNOTATION"] == "BACKWARD":
+            self.begun = True
             self.build.begin_phase(f"step{self.passes}.bwd")
             self.passes += 1
+
+    def _begin(self) -> None:
+        """The forward pass begins with the first operator: what is constant was there before."""
+        if self.backward and not self.begun:
+            self.build.begin_phase("step0.fwd")
+        self.begun = True
 
     def _issue(self, operator: _Operator) -> None:
         self.open = None

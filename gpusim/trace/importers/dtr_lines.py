@@ -28,7 +28,7 @@ def instruction(line: bytes, where: str) -> dict[str, Any]:
         kind = found["INSTRUCTION"]
     except (ValueError, RecursionError, KeyError, TypeError):
         raise TraceError("this line is not an instruction of a DTR log", where, CUT) from None
-    if kind not in _FIELDS:
+    if not isinstance(kind, str) or kind not in _FIELDS:
         raise TraceError(f"unknown instruction '{str(kind)[:40]}'", where, suggest(str(kind), _FIELDS))
     for field, wanted in _FIELDS[kind].items():
         value = found.get(field)

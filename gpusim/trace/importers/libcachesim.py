@@ -1,7 +1,7 @@
 """Cache requests as libCacheSim has them: oracleGeneral, 24 bytes a request, or CSV with a header.
 
     oracleGeneral   u32 time, u64 id, u32 size, i64 number of the object's next request, little-endian
-    CSV             obj_id and obj_size (or size), perhaps time; other columns are passed over
+    CSV             obj_id and obj_size, perhaps time; other columns are passed over
 
 Each request is an operator that reads one tensor; an object becomes a tensor when it is first asked for, as large as it is ever
 asked for, and is never freed.
@@ -24,6 +24,7 @@ from gpusim.trace.trace import ALLOC, I64, OP, Trace
 RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
 _NEVER = (-1, 2**63 - 1)
 _MOST = 2**40  # requests of one file
+_LONGEST = 2**32  # seconds
 _S = 1_000_000_000  # ns: its times are seconds
 
 
@@ -53,6 +54,8 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
         at = int(wrong[0])
         fault = f"the size {size[at]} is negative" if size[at] < 0 else f"time falls from {time[at - 1]} to {time[at]}"
         raise TraceError(fault, where(at), "requests stand in the order of time")
+    if int(time[-1]) - int(time[0]) > _LONGEST:
+        raise TraceError(f"time goes from {time[0]} to {time[-1]}", where(len(time) - 1), "its unit is the second")
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first)  # objects in the order of their first requests
     tensor = np.empty(len(order), np.int64)
@@ -62,13 +65,13 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
     np.maximum.at(largest, requested, size)
     new = np.zeros(len(key), bool)
     new[first] = True
-    at = np.arange(len(key)) + np.cumsum(new)  # the event of each request, after the alloc of what is new
+    event = np.arange(len(key)) + np.cumsum(new)  # the event of each request, after the alloc of what is new
     kind, arg = np.full(len(key) + len(order), ALLOC, np.uint8), np.empty(len(key) + len(order), np.int64)
-    kind[at], arg[at] = OP, np.arange(len(key))
-    arg[at[new] - 1] = requested[new]
+    kind[event], arg[event] = OP, np.arange(len(key))
+    arg[event[new] - 1] = requested[new]
     times = np.empty(len(kind), np.int64)
-    times[at] = (time - time[0]) * _S
-    times[at[new] - 1] = times[at[new]]
+    times[event] = (time - time[0]) * _S
+    times[event[new] - 1] = times[event[new]]
     changed = int((size != largest[requested]).sum())
     meta = {
         "format": "libcachesim",
@@ -83,7 +86,7 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
         "size": largest, "kind": kind, "arg": arg, "time": times, "op": np.zeros(len(key), np.int32),
         "read_start": np.arange(len(key) + 1), "read_id": requested, "read_bytes": size,
     }  # fmt: skip
-    return make_trace(name or "libcachesim", columns, {"op_names": ("request",)}, meta)
+    return make_trace(name or "libcachesim", columns, {"op_names": ("request",)}, meta, where=lambda event: path)
 
 
 def _binary(data: bytes, path: str) -> tuple[I64, Any, I64, Callable[[int], str]]:
