@@ -51,7 +51,7 @@ QUEUE = record(
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
-# An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its duration.
+# An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
 SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
