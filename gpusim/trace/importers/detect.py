@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -45,6 +46,18 @@ def _columns(head: bytes) -> set[str]:
 
 # In the order of trial: a stricter sign before a looser one.
 FORMATS: dict[str, Format] = {
+    "memory-timeline": Format(
+        "memory_timeline",
+        "torch.profiler's export_memory_timeline, the *.raw.json.gz form",
+        lambda head: re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None,
+        streams=True,
+    ),
+    "kineto": Format(
+        "kineto",
+        "Kineto or Chrome trace of torch.profiler, best with profile_memory=True and record_shapes=True",
+        lambda head: b'"traceEvents"' in head or (head.lstrip()[:1] == b"[" and b'"ph"' in head),
+        streams=True,
+    ),
     "libcachesim": Format(
         "libcachesim",
         "cache requests: libCacheSim's oracleGeneral, or CSV with obj_id and obj_size",
@@ -113,6 +126,7 @@ FORMATS: dict[str, Format] = {
         "plain_csv",
         "plain CSV with named columns, at least event,tensor,size",
         lambda head: {"event", "tensor"} <= _columns(head),
+        streams=True,
     ),
 }
 
