@@ -13,7 +13,7 @@ import pytest
 
 from gpusim.errors import TraceError
 from gpusim.trace.importers import import_trace
-from gpusim.trace.importers.kv_cache import MODELS
+from gpusim.trace.importers.kv_service import MODELS
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 
 DATA = Path(__file__).parent / "data" / "llm_requests"
@@ -77,6 +77,13 @@ def test_without_hashes_the_output_fills_the_last_block_of_the_prompt(tmp_path: 
 def test_a_prompt_that_is_all_in_the_cache_still_computes_a_token(tmp_path: Path) -> None:
     trace = imported(tmp_path, mooncake((0, 4, 9, [1]), (0, 4, 1, [1])), hash_tokens=4, **TINY)
     assert trace.duration.tolist()[:2] == [4_000_000, 1_000_000] and sides(trace, "write")[1] == []
+
+
+def test_a_block_behind_a_gap_is_made_again_where_it_lies(tmp_path: Path) -> None:
+    text = mooncake((0, 8, 9, [1, 2]), (0, 8, 1, [7, 2]))  # a hash stands for all before it: only a faulty file says this
+    trace = imported(tmp_path, text, hash_tokens=4, **TINY)
+    assert sides(trace, "write")[:2] == [[1, 2], [3, 2]] and sides(trace, "read")[1] == [0]
+    assert trace.meta["reused_tokens"] == 0 and trace.written_bytes[1] == 8 * 4
 
 
 def test_an_idle_prefix_stays_as_long_as_it_is_told_to(tmp_path: Path) -> None:

@@ -5,10 +5,7 @@ limited, tokens) is free; prompts go before decoding, each as one operator `pref
 sequences under way decode together; an operator `decode` stands for `stride` iterations.  Both read the weights and the
 blocks of their sequences.  A prompt's leading blocks that are in the cache are read, not made; the last token of a prompt is
 always computed.  A hashed prompt's blocks are never written again: its output begins in a block of its own.
-
-An operator takes the longer of computing (2 flops per parameter and token, 4 per head dimension, head, layer and pair of
-tokens that attend) and moving (weights, cache read, cache written, once per iteration), at the rates that the profile's
-roofline gives large matrix products and copies.  No time passes between operators.
+No time passes between operators.
 """
 
 from __future__ import annotations
@@ -21,37 +18,9 @@ from typing import Any
 import numpy as np
 
 from gpusim.errors import GpusimError, TraceError
-from gpusim.trace.build import TraceBuilder, make_trace
-from gpusim.trace.trace import ALLOC, FREE, OP, Trace
-
-WIDTHS = {"bfloat16": 2, "float16": 2, "float32": 4, "float8": 1}  # bytes
-_WEIGHT = 2  # bytes per parameter
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Of a transformer, as far as its cache and its speed go."""
-
-    layers: int
-    heads: int  # of queries
-    kv_heads: int
-    head_dim: int
-    parameters: float
-
-    def token_bytes(self, dtype: str) -> int:
-        """Keys and values of one token in all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * WIDTHS[dtype]
-
-
-# From the models' published configurations.
-MODELS = {
-    "gpt2": Shape(12, 12, 12, 64, 124e6),
-    "llama-1b": Shape(16, 32, 8, 64, 1.236e9),
-    "llama-8b": Shape(32, 32, 8, 128, 8.03e9),
-    "llama-70b": Shape(80, 64, 8, 128, 70.55e9),
-    "mistral-7b": Shape(32, 32, 8, 128, 7.25e9),
-    "qwen2.5-7b": Shape(28, 28, 4, 128, 7.62e9),
-}
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.importers.kv_service import Clock, Setup
+from gpusim.trace.trace import Trace
 
 
 @dataclass
@@ -67,72 +36,6 @@ class Requests:
     def every(self, n: int) -> Requests:
         """The first of each n."""
         return Requests(self.hash_tokens, self.arrival[::n], self.prompt[::n], self.output[::n], self.hashes[::n])
-
-
-@dataclass(frozen=True)
-class Setup:
-    """The server; `llm_requests` says what each option is."""
-
-    model: str
-    shape: Shape
-    dtype: str
-    block: int
-    batch: int
-    tokens: int
-    stride: int
-    retain: float
-    profile: str
-    prefill: float
-    decode: float
-
-
-class _Clock:
-    """How long operators take, in ns."""
-
-    def __init__(self, setup: Setup) -> None:
-        shape = setup.shape
-        self.compute, self.memory = _rates(setup.profile)
-        self.linear = 2 * shape.parameters
-        self.attend = 4 * shape.layers * shape.heads * shape.head_dim
-        self.weights = int(shape.parameters * _WEIGHT)
-        self.token = shape.token_bytes(setup.dtype)
-        self.setup = setup
-
-    def flops(self, new: Any, seen: Any) -> Any:
-        """Of `new` tokens that attend to `seen` pairs."""
-        return self.linear * new + self.attend * seen
-
-    def prefill(self, new: int, cached: int) -> tuple[int, float]:
-        """(ns, flops) of the last `new` tokens of a prompt of which `cached` are in the cache."""
-        flops = self.flops(new, new * cached + new * (new + 1) / 2)
-        if self.setup.prefill > 0:
-            return round(new / self.setup.prefill * 1e9), flops
-        moved = self.weights + (new + cached) * self.token
-        return round(max(flops / self.compute, moved / self.memory) * 1e9), flops
-
-    def decode(self, made: Any, context: Any) -> tuple[int, float]:
-        """(ns, flops) of sequences that make `made` tokens each, after `context` tokens each."""
-        iteration = np.arange(made.max())
-        active = made[:, None] > iteration  # (sequences, iterations)
-        count = active.sum(axis=0)
-        seen = np.where(active, context[:, None] + iteration + 1, 0).sum(axis=0)
-        flops = self.flops(count, seen)
-        if self.setup.decode > 0:
-            return round(len(iteration) / self.setup.decode * 1e9), float(flops.sum())
-        moved = self.weights + (seen + count) * self.token
-        return round(float(np.maximum(flops / self.compute, moved / self.memory).sum()) * 1e9), float(flops.sum())
-
-
-def _rates(profile: str) -> tuple[float, float]:
-    """(flop/s of large 16-bit matrix products, bytes/s of large reads), by the roofline of `hardware.roofline`."""
-    from gpusim.hardware.catalogue import load
-    from gpusim.hardware.roofline import modelled_durations
-
-    probe: dict[str, Any] = {"size": [0], "kind": [ALLOC, OP, OP, FREE], "arg": [0, 0, 1, 0], "op": [0, 0], "dtype": [0, 0],
-                             "flops": [1e15, 0.0], "read_bytes": [0, 10**12]}  # fmt: skip
-    trace = make_trace("probe", probe, {"op_names": ["linear"], "dtypes": ["bfloat16"]})
-    compute, memory = modelled_durations(trace, load(profile))[0]
-    return 1e15 / compute * 1e9, 1e12 / memory * 1e9
 
 
 @dataclass
@@ -157,7 +60,7 @@ class _Prefix:
 class _Server:
     def __init__(self, name: str, path: str, requests: Requests, setup: Setup) -> None:
         self.build = TraceBuilder(name, path)
-        self.requests, self.setup, self.clock = requests, setup, _Clock(setup)
+        self.requests, self.setup, self.clock = requests, setup, Clock(setup)
         self.block_bytes = setup.block * self.clock.token
         self.weights = self.build.alloc(self.clock.weights, "param")
         self.prefixes: dict[int, _Prefix] = {}
@@ -191,18 +94,17 @@ class _Server:
         """The prompt of request i."""
         self.expire()
         prompt, output = self.requests.prompt[i], self.requests.output[i]
-        made: list[int] = []
         if self.requests.hashes:
-            found, blocks, held = self.prefix(i, made)
-            room = 0
+            found, known, blocks = self.prefix(i)
+            held, room = len(blocks), 0
         else:
-            made.extend(self.make(-(-prompt // self.setup.block)))
-            found, blocks, held, room = 0, array("q", made), 0, -prompt % self.setup.block
+            found, known, blocks = 0, 0, array("q", self.make(-(-prompt // self.setup.block)))
+            held, room = 0, -prompt % self.setup.block
         cached = min(found, prompt - 1)
         new = prompt - cached
         duration, flops = self.clock.prefill(new, cached)
         self.build.op(
-            "prefill", [self.weights, *blocks[: len(blocks) - len(made)]], made,
+            "prefill", [self.weights, *blocks[:known]], blocks[known:],
             read_bytes=self.clock.weights + cached * self.clock.token, written_bytes=new * self.clock.token,
             flops=flops, dtype=self.setup.dtype, duration=duration, time=self.now,
         )  # fmt: skip
@@ -219,24 +121,22 @@ class _Server:
     def make(self, count: int) -> range:
         return self.build.alloc_many(count, self.block_bytes, "cache")
 
-    def prefix(self, i: int, made: list[int]) -> tuple[int, Any, int]:
-        """(tokens found in the cache, all blocks of the prompt, how many blocks); new ones are added to `made`."""
-        blocks, found, leading = array("q"), 0, True
+    def prefix(self, i: int) -> tuple[int, int, Any]:
+        """(tokens of the prompt found in the cache, leading blocks that hold them, all its blocks)."""
+        blocks, found, known = array("q"), 0, 0
         left = self.requests.prompt[i]
         for key in self.requests.hashes[i]:
             tokens = min(left, self.requests.hash_tokens)
             left -= tokens
             self.to_come[key] -= 1
             entry = self.prefixes.get(key)
-            leading = leading and entry is not None
             if entry is None:
                 entry = self.prefixes[key] = _Prefix(self.make(-(-tokens // self.setup.block)))
-                made.extend(entry.tensors)
-            elif leading:
-                found += tokens
+            elif known == len(blocks):
+                found, known = found + tokens, known + len(entry.tensors)
             entry.users += 1
             blocks.extend(entry.tensors)
-        return found, blocks, len(blocks)
+        return found, known, blocks
 
     def decode(self) -> None:
         """The next iterations of all sequences under way."""

@@ -32,8 +32,8 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from gpusim.errors import TraceError, suggest
-from gpusim.trace.importers import kv_cache
-from gpusim.trace.importers.kv_cache import MODELS, WIDTHS, Requests
+from gpusim.trace.importers.kv_cache import Requests, serve
+from gpusim.trace.importers.kv_service import MODELS, WIDTHS, Setup
 from gpusim.trace.trace import Trace
 
 _CSV = ("timestamp", "contexttokens", "generatedtokens")
@@ -69,13 +69,13 @@ def read(
     else:
         found = _azure(_columns(first, path, number), lines, path, wanted)
     found = found.every(instances)
-    setup = kv_cache.Setup(
+    setup = Setup(
         model=model if not changed else f"{model} with {', '.join(changed)} changed",
         shape=replace(MODELS[model], **changed), dtype=dtype, block=block, batch=batch, tokens=tokens, stride=stride,
         retain=retain, profile=profile, prefill=prefill, decode=decode,
     )  # fmt: skip
     trace_name = name or ("mooncake" if hashed else "azure-llm")
-    return kv_cache.serve(trace_name, path, found, setup)
+    return serve(trace_name, path, found, setup)
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
