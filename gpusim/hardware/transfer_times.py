@@ -28,4 +28,4 @@ def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
         (HOST_WORK, 0.0, profile.host.bandwidth.value),
     ):  # fmt: skip
         start[trace.activity == activity], rate[trace.activity == activity] = latency, speed
-    return rows, np.rint(start + bytes_moved / rate * 1e9).astype(np.int64)[rows]
+    return rows, np.rint((start + bytes_moved / rate * 1e9)[rows]).astype(np.int64)
