@@ -245,6 +245,7 @@ def offsets(
         int | None,
         typer.Option("--align", min=1, max=2**40, help="Bytes that sizes round up to; default: 512, or 1 for minimalloc."),
     ] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
     nodes: Annotated[int | None, typer.Option("--nodes", min=0, help="Visited by the exact search at most.")] = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", min=0, help="End the exact search then; the plan may differ from run to run.")
@@ -254,7 +255,7 @@ def offsets(
     """Plan fixed addresses for all tensors: the least memory that any allocator could do with."""
     from gpusim.commands.offsets import offsets as verb
 
-    verb(file, out, capacity=capacity, align=align, nodes=nodes, seconds=seconds, json=json)
+    verb(file, out, capacity=capacity, align=align, device=device, nodes=nodes, seconds=seconds, json=json)
 
 
 @app.command()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpusim.fragment import start
-from gpusim.fragment.fidelity import Exactness, how_exact
+from gpusim.fragment.fidelity import Exactness, how_exact, in_words
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK
 from gpusim.policies.pytorch import events as events_of
@@ -69,8 +69,8 @@ def test_every_allocation_of_the_shipped_snapshots_lands_where_it_was_recorded(n
     assert (found.predicted, found.segment_events) == (0, 0)  # all segments were there before the first event
     assert found.alike == ("2.11", "2.13")
     assert found.text == (
-        f"The model puts {allocs:,} of {allocs:,} allocations at their recorded addresses and predicts 0 of 0 segment "
-        "events (PyTorch 2.11 or 2.13 order)."
+        f"The model puts {allocs:,} of {allocs:,} allocations at their recorded addresses; no segment is taken or "
+        "given back meanwhile, nor by the model (PyTorch 2.11 or 2.13 order)."
     )
 
 
@@ -291,12 +291,15 @@ def test_requests_are_rounded_as_the_model_does() -> None:
 
 
 def test_nothing_is_said_of_what_cannot_be_repeated(tmp_path: Path) -> None:
-    assert how_exact(load_trace(TRACES / "gpt2-small-train.npz")) is None
+    step = load_trace(TRACES / "gpt2-small-train.npz")
+    assert how_exact(step) is None and in_words(step) == ""
     segments = [(0, 20 * MIB, [used(0, 5 * MIB)])]
     events = [("segment_alloc", 0, 20 * MIB), ("alloc", 0, 5 * MIB)]
     assert exactness(snapshot(tmp_path, segments, events)).placed == 1
     settings = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert how_exact(snapshot(tmp_path, segments, events, allocator_settings=settings)) is None
+    expandable = snapshot(tmp_path, segments, events, allocator_settings=settings)
+    assert how_exact(expandable) is None
+    assert "cannot be said: with expandable segments" in in_words(expandable)
     assert how_exact(snapshot(tmp_path, segments, [])) is None  # no allocation was recorded
     last = [("alloc", 18 * MIB, 2 * MIB)]
     for damaged in (

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from gpusim import generate
 from gpusim.cli import app
 from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.fragment.candidates import named
 from gpusim.fragment.heap import History
+from gpusim.fragment.lasting import lasting
 from gpusim.fragment.study import study
 from gpusim.show.heap import closed
 from gpusim.show.heap_states import STATES, states
@@ -162,6 +167,33 @@ def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
 def test_a_folder_with_the_name_of_a_trace_does_not_hide_it() -> None:
     Path("gpt-medium-infer").mkdir()
     said("fragment", "gpt-medium-infer", "--try", "best_fit", "--no-figures")
+
+
+def test_one_gpu_of_a_snapshot_is_chosen(tmp_path: Path) -> None:
+    def allocation(size: int) -> list[dict[str, object]]:
+        return [{"action": "alloc", "addr": 0, "size": size, "stream": 0, "time_us": 0, "frames": []}]
+
+    file = tmp_path / "two.pickle"
+    file.write_bytes(pickle.dumps({"segments": [], "device_traces": [allocation(512), allocation(1024)]}))
+    assert "--device 0" in said("offsets", file, code=2)
+    assert json.loads(said("offsets", file, "--device", 1, "--json"))["plan"] == 1024
+    assert "--device chooses one GPU" in said("offsets", "gpt-medium-infer", "--device", 1, code=2)
+
+
+def test_a_long_program_tells_how_far_it_is() -> None:
+    told: list[tuple[int, int]] = []
+    program = generate.get("variable_training(hours=0.01)")
+    lasting(program, named(["best_fit", "buddy"]), progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (2 * program.total, 2 * program.total)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+
+
+def test_workers_do_not_import_the_program_twice(tmp_path: Path) -> None:
+    """Python warns when the main module of a worker is there before it is run."""
+    (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")
+    command = [sys.executable, "-m", "gpusim.cli", "fragment", "small.csv", "--try", "best_fit", "--format", "png", "-o", "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
 
 
 # --- figures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -81,11 +81,13 @@ def _is_generated(file: str) -> bool:
 
 def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | None, *, json: bool) -> None:
     from gpusim import generate
+    from gpusim.commands.progress import bar
     from gpusim.fragment import candidates, lasting
     from gpusim.results.files import make_folder, write_json
 
     chosen = candidates.named(tries) if tries else candidates.lasting()
-    found = lasting.lasting(generate.get(program), chosen, limit)
+    with bar("requests") as progress:
+        found = lasting.lasting(generate.get(program), chosen, limit, progress)
     values = lasting.values(found)
     if out is not None:
         make_folder(out)
@@ -112,7 +114,8 @@ def open_trace(file: str, device: int | None) -> Trace:
         if device is not None:
             raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a trace is of one")
     else:
-        trace = import_trace(path, None, **({} if device is None else {"device": device}))
+        options: dict[str, Any] = {} if device is None else {"device": device}
+        trace = import_trace(path, None, **options)
         for warning in trace.meta.get("warnings", ()):
             typer.echo(f"gpusim: warning: {warning}", err=True)
     if not trace.tensors:

@@ -17,6 +17,7 @@ def offsets(
     *,
     capacity: str | None,
     align: int | None,
+    device: int | None,
     nodes: int | None,
     seconds: float | None,
     json: bool,
@@ -29,7 +30,7 @@ def offsets(
     from gpusim.offsets.greedy import online
 
     limit = parse_capacity(capacity) if capacity is not None else 0
-    ids, buffers = table.read(find("trace", name), align)
+    ids, buffers = table.read(find("trace", name), align, device)
     if not len(buffers):
         raise TraceError("the trace allocates nothing", name)
     plan = planner.plan(buffers, limit, nodes=planner.NODES if nodes is None else nodes, seconds=seconds)

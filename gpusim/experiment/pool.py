@@ -13,6 +13,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import traceback
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,9 @@ def prepare(modules: Sequence[str]) -> None:
         return
     from multiprocessing import forkserver, resource_tracker
 
-    forkserver.set_forkserver_preload(list(modules))
+    # What each worker runs as its main module (python -m gpusim.cli) must not be there before.
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    forkserver.set_forkserver_preload([module for module in modules if main is None or module != main.name])
     resource_tracker.ensure_running()  # else the ancestor starts it, and that lets Ctrl-C through again
     # Ctrl-C reaches all processes, and the parent decides: the ancestor must not hear it while it imports.
     heard = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -76,15 +76,34 @@ class Exactness:
     @property
     def text(self) -> str:
         """One line for a report."""
-        more = f", and makes {self.invented:,} that were not recorded" if self.invented else ""
+        if self.segment_events:
+            segments = f" and predicts {self.predicted:,} of {self.segment_events:,} segment events"
+            more = f", and makes {self.invented:,} that were not recorded" if self.invented else ""
+        else:
+            segments = "; no segment is taken or given back meanwhile"
+            more = f", while the model does so {self.invented:,} times" if self.invented else ", nor by the model"
         order = f"{' or '.join(self.alike)} order"
         if self.settled:
             order += f"; sizes and ages at the start that only later events tell: {self.settled:,}"
         apart = f". They part at event {self.misses[0].event:,}: {self.misses[0].why}" if self.misses else ""
         return (
-            f"The model puts {self.placed:,} of {self.allocs:,} allocations at their recorded addresses and predicts "
-            f"{self.predicted:,} of {self.segment_events:,} segment events{more} (PyTorch {order}){apart}."
+            f"The model puts {self.placed:,} of {self.allocs:,} allocations at their recorded addresses"
+            f"{segments}{more} (PyTorch {order}){apart}."
         )
+
+
+def in_words(trace: Trace) -> str:
+    """How exact the model is on this recording, or why that cannot be said; "" for what is no snapshot with segments."""
+    exact = how_exact(trace)
+    if exact is not None:
+        return exact.text
+    recording = read(trace)
+    if recording is None or not any(_expandable(recording, release) for release in RELEASES):
+        return ""
+    return (
+        "How exactly the model repeats this recording cannot be said: with expandable segments a snapshot holds the pages that "
+        "are mapped, not the ranges of addresses that they belong to, nor in which order these were made."
+    )
 
 
 def how_exact(trace: Trace) -> Exactness | None:
@@ -109,7 +128,7 @@ def _under(recording: Recording, release: str) -> Exactness | None:
         conf = rules.commands(recording.conf, release)
     except PolicyError:
         return None  # this release has not these settings
-    if (rules.SET_EXPANDABLE, 1, 0) in conf:
+    if _expandable(recording, release):
         return None
     known = _Known({}, recording.segments)
     best = _attempt(recording, release, conf, known)
@@ -122,6 +141,14 @@ def _under(recording: Recording, release: str) -> Exactness | None:
         else:
             break
     return best
+
+
+def _expandable(recording: Recording, release: str) -> bool:
+    """Whether the program ran with expandable segments."""
+    try:
+        return (rules.SET_EXPANDABLE, 1, 0) in rules.commands(recording.conf, release)
+    except PolicyError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,22 @@ class Lasting:
         return max(run.counts["requested_peak"] for _, run in self.tried)
 
 
-def lasting(program: Requests, candidates: Sequence[Candidate], capacity: int | None = None) -> Lasting:
-    """Replay a generated program under each candidate on a device of `capacity` bytes (DEVICE)."""
+def lasting(
+    program: Requests, candidates: Sequence[Candidate], capacity: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Lasting:  # fmt: skip
+    """Replay a generated program under each candidate on a device of `capacity` bytes (DEVICE).
+
+    progress  called with (requests carried out, requests in all), over all candidates
+    """
     limit = capacity or DEVICE
-    done = [(c, replay(program, registry.get("place", c.spec), limit)) for c in candidates]
+    done: list[tuple[Candidate, Replay]] = []
+
+    def told(requests: int) -> None:
+        progress(len(done) * program.total + requests, len(candidates) * program.total)
+
+    for c in candidates:
+        done.append((c, replay(program, registry.get("place", c.spec), limit, progress=told)))
     return Lasting(program, limit, sorted(done, key=lambda d: (d[1].counts["refused"], d[1].held_peak, d[1].name)))
 
 

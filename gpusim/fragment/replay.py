@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -62,12 +62,13 @@ class Replay:
 
 def replay(
     program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False,
-    recorded: Sequence[tuple[int, int]] = (),
+    recorded: Sequence[tuple[int, int]] = (), progress: Callable[[int], object] = lambda done: None,
 ) -> Replay:  # fmt: skip
     """Run a program through an allocator that may hold `capacity` bytes.
 
     Requests that are refused are counted, and the program goes on without them.
     log       keep the event log: about three records of 48 bytes per request
+    progress  called with the number of requests carried out, after each piece of the program
     recorded  (address, bytes) of the segments that the device below answers with, in this order (policies/device.py)
     """
     S = policy.table(capacity, program.units, program.max_live, program.columns)
@@ -91,6 +92,7 @@ def replay(
             if log:
                 kept.append(rows[: counts["logged"][0]].copy())
                 counts["logged"] = 0
+        progress(int(counts["requests"][0]))
     taken = {name: int(counts[name][0]) for name in core.COUNTS.names or ()}
     records = np.concatenate([np.zeros(0, LOG), *kept]) if log else None
     return Replay(policy.spec, program, capacity, taken, samples[: -(-program.total // taken["bucket"])], records, S, policy)

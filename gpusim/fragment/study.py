@@ -10,7 +10,7 @@ import numpy as np
 from gpusim.core.requests import R_ALLOC
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
-from gpusim.fragment.fidelity import how_exact
+from gpusim.fragment.fidelity import in_words
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_trace
@@ -53,7 +53,7 @@ class Study:
     asked     bytes that the program asks for at once, at most
     tried     best first
     family    what the program runs on: "pytorch" or "rmm"
-    fidelity  how much of the recording the model of its allocator repeats, as a sentence; "" where that cannot be said
+    fidelity  how much of the recording the model of its allocator repeats, or why that cannot be said; "" for others
     """
 
     program: Requests
@@ -111,9 +111,7 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
     planned = static_bounds(trace)
     floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)
-    exact = how_exact(trace)
-    told = exact.text if exact else ""
-    return Study(program, asked, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, told)
+    return Study(program, asked, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, in_words(trace))
 
 
 def _most(program: Requests) -> int:

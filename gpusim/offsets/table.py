@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gpusim.errors import TraceError
 from gpusim.offsets.buffers import I64, Buffers, from_trace
 from gpusim.results.files import write_text
 from gpusim.trace.files import load_trace
@@ -18,16 +20,20 @@ from gpusim.trace.trace import Trace
 ALIGN = 512  # bytes: what tensors of a trace are rounded up to
 
 
-def read(path: Path, align: int | None = None) -> tuple[list[str], Buffers]:
+def read(path: Path, align: int | None = None, device: int | None = None) -> tuple[list[str], Buffers]:
     """The buffers of a trace (.npz), a minimalloc problem, or a recording that can be imported, and their names.
 
-    align  bytes that sizes are rounded up to; None: 512 for tensors, as they are for a minimalloc problem
+    align   bytes that sizes are rounded up to; None: 512 for tensors, as they are for a minimalloc problem
+    device  which GPU of a snapshot that holds several
     """
+    chosen: dict[str, Any] = {} if device is None else {"device": device}
     if path.suffix == ".npz":
+        if chosen:
+            raise TraceError("--device chooses one GPU of a snapshot", str(path), "leave it out: a trace is of one")
         return _tensors(load_trace(path), align)
     data = read_bytes(path)
-    if not FORMATS["minimalloc"].looks_like(data[:HEAD]):
-        return _tensors(import_trace(path), align)
+    if chosen or not FORMATS["minimalloc"].looks_like(data[:HEAD]):
+        return _tensors(import_trace(path, None, **chosen), align)
     found = rows(data, str(path))
     table = np.array([row[1:4] for row in found], np.int64).reshape(-1, 3)
     lower, upper, size = (table[:, k].copy() for k in range(3))
