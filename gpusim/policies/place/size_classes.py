@@ -15,8 +15,8 @@ FreeBSD" (jemalloc), BSDCan 2006; D. Leijen et al., "mimalloc: free list shardin
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, chunks, device
-from gpusim.policies.bins import ADDR, PREV, ROOTS
+from gpusim.policies import arena, bins, bits, chunks, classes, device
+from gpusim.policies.bins import ADDR, PREV, RIGHT, ROOTS
 from gpusim.policies.chunks import LAST_CHUNK, size_of
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, RELEASE, ROUNDED
@@ -28,9 +28,10 @@ STEPS, PAGE, MIN_BLOCK, SLOTS_OF, SPARE_SLAB, FRESH_SLAB, SPARE_LINK, FRESH_LINK
 PAGES = FRESH_LINK + 1              # index of the empty pages that are held
 CLASSES = PAGES + bins.WORDS        # heads of the lists of slabs with room, with the bitmaps of bins
 WORDS = CLASSES + bins.WORDS - device.END
-# A slab: its class, free blocks, its pages, its neighbours in the list of its class (BEFORE is 0 for the head), blocks that
-# were never given, and the blocks that were, latest freed first.
-CLASS, ROOM, CHUNK, BEFORE, AFTER, FRESH, FIRST, LAST = range(8)
+# A slab: its class, free blocks, its pages, blocks that were never given, its neighbours in the list of its class (LEFT and
+# RIGHT), and the blocks that were given, latest freed first.
+CLASS, ROOM, CHUNK, FRESH = range(4)
+FIRST, LAST = 6, 7
 SLAB = 8
 IN_SLAB, FULL_SLOTS, SLOT_BITS = 8, 4096, 12
 
@@ -105,30 +106,13 @@ def take_pages(S: I64, need: int) -> int:
 @helper
 def list_slab(S: I64, slab: int) -> None:
     """The slab has room: it becomes the first of its class."""
-    b = bins.bin_of(S[slab + CLASS])
-    head = S[CLASSES + ROOTS + b]
-    S[slab + BEFORE] = 0
-    S[slab + AFTER] = head
-    if head != 0:
-        S[head + BEFORE] = slab
-    else:
-        bins.mark(S, CLASSES, b)
-    S[CLASSES + ROOTS + b] = slab
+    classes.add(S, CLASSES, slab, S[slab + CLASS])
 
 
 @helper
 def unlist_slab(S: I64, slab: int) -> None:
     """The slab is full, or no slab any more."""
-    before, after = S[slab + BEFORE], S[slab + AFTER]
-    if after != 0:
-        S[after + BEFORE] = before
-    if before != 0:
-        S[before + AFTER] = after
-        return
-    b = bins.bin_of(S[slab + CLASS])
-    S[CLASSES + ROOTS + b] = after
-    if after == 0:
-        bins.unmark(S, CLASSES, b)
+    classes.drop(S, CLASSES, slab, S[slab + CLASS])
 
 
 @helper
@@ -139,7 +123,7 @@ def new_slab(S: I64, size: int) -> int:
         return 0
     slab = S[SPARE_SLAB]
     if slab != 0:
-        S[SPARE_SLAB] = S[slab + AFTER]
+        S[SPARE_SLAB] = S[slab + RIGHT]
     else:
         slab = S[FRESH_SLAB]
         S[FRESH_SLAB] = slab + SLAB
@@ -186,7 +170,7 @@ def drop_slab(S: I64, slab: int) -> None:
     if S[slab + FIRST] != 0:
         S[S[slab + LAST]] = S[SPARE_LINK] << SLOT_BITS
         S[SPARE_LINK] = S[slab + FIRST]
-    S[slab + AFTER] = S[SPARE_SLAB]
+    S[slab + RIGHT] = S[SPARE_SLAB]
     S[SPARE_SLAB] = slab
 
 

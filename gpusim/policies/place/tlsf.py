@@ -13,9 +13,9 @@ Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory a
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, defragment
+from gpusim.policies import arena, bins, bits, classes, defragment
 from gpusim.policies.arena import ALIGN, INDEX, SIZE
-from gpusim.policies.bins import LEFT, RIGHT, ROOTS
+from gpusim.policies.bins import ROOTS
 from gpusim.policies.compiled import F64, I64, helper, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
 
@@ -26,34 +26,17 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     return arena.fit(capacity, n_units, max_live, params, bins.WORDS)
 
 
-# --- the index: a list of free blocks for each class, LEFT and RIGHT are the neighbours in it -------------------------
+# --- the index: a list of free blocks for each class ------------------------------------------------------------------
 
 
 @helper
 def add(S: I64, p: int) -> None:
-    b = bins.bin_of(S[p + SIZE])
-    head = S[INDEX + ROOTS + b]
-    S[p + LEFT] = 0
-    S[p + RIGHT] = head
-    if head != 0:
-        S[head + LEFT] = p
-    else:
-        bins.mark(S, INDEX, b)
-    S[INDEX + ROOTS + b] = p
+    classes.add(S, INDEX, p, S[p + SIZE])
 
 
 @helper
 def drop(S: I64, p: int) -> None:
-    left, right = S[p + LEFT], S[p + RIGHT]
-    if right != 0:
-        S[right + LEFT] = left
-    if left != 0:
-        S[left + RIGHT] = right
-        return
-    b = bins.bin_of(S[p + SIZE])
-    S[INDEX + ROOTS + b] = right
-    if right == 0:
-        bins.unmark(S, INDEX, b)
+    classes.drop(S, INDEX, p, S[p + SIZE])
 
 
 @helper
