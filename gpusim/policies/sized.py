@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.policies import bins
+from gpusim.policies import arena, bins
 from gpusim.policies.arena import INDEX, SIZE
 from gpusim.policies.bins import ADDR, ORDER
 from gpusim.policies.compiled import I64, helper
@@ -32,6 +32,17 @@ def moved(S: I64, p: int, addr: int, size: int) -> None:
 def smallest(S: I64, size: int) -> int:
     """The smallest free block of at least this size, the lowest address among equals; 0 when there is none."""
     return bins.smallest(S, INDEX, size)
+
+
+@helper
+def best_fit(S: I64, unit: int, need: int) -> int:
+    """The unit gets the smallest free block that is large enough, the untouched end among them: its address, or -1."""
+    p, end = smallest(S, need), arena.room(S)
+    if end >= need and (p == 0 or end < S[p + SIZE]):
+        return arena.give(S, unit, arena.cut_tail(S, need))
+    if p == 0 or not arena.within(S, p, need):
+        return -1
+    return arena.give(S, unit, arena.cut(S, p, need, drop, moved))
 
 
 @helper

@@ -24,15 +24,7 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
 @verb(ALLOC)
 def alloc(S: I64, unit: int, size: int, stream: int) -> int:
     S[CALLS] = 0
-    if size == 0:
-        return arena.nothing(S)
-    need = arena.rounded(S, size)
-    p, end = sized.smallest(S, need), arena.room(S)
-    if end >= need and (p == 0 or end < S[p + arena.SIZE]):
-        return arena.give(S, unit, arena.cut_tail(S, need))
-    if p == 0 or not arena.within(S, p, need):
-        return -1
-    return arena.give(S, unit, arena.cut(S, p, need, sized.drop, sized.moved))
+    return sized.best_fit(S, unit, arena.rounded(S, size)) if size > 0 else arena.nothing(S)
 
 
 @verb(FREE)

@@ -137,12 +137,7 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         S[BLOCK] = planned.bytes_of(S, S[PLAN], S[words + FIRST], S[words + END])
         S[ROUNDED] += S[BLOCK]
         return address
-    p, end = sized.smallest(S, need), arena.room(S)
-    if end >= need and (p == 0 or end < S[p + arena.SIZE]):
-        return arena.give(S, unit, arena.cut_tail(S, need))
-    if p == 0 or not arena.within(S, p, need):
-        return -1
-    return arena.give(S, unit, arena.cut(S, p, need, sized.drop, sized.moved))
+    return sized.best_fit(S, unit, need)
 
 
 @verb(FREE)
