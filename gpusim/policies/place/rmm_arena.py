@@ -67,12 +67,7 @@ def free(S: I64, unit: int, stream: int) -> int:
 
 @verb(RELEASE)
 def release(S: I64, bytes: int) -> int:
-    S[CALLS] = 0
-    if not table.idle(S):
-        return 0
-    arena.destroy(S)
-    table.forget(S)
-    return device.give_all(S)
+    return device.release(S, arena.destroy)
 
 
 @verb(LARGEST)

@@ -133,17 +133,17 @@ def free(S: I64, unit: int, stream: int) -> int:
     return 0
 
 
-@verb(RELEASE)
-def release(S: I64, bytes: int) -> int:
-    S[CALLS] = 0
-    if not table.idle(S):
-        return 0
+@helper
+def destroy(S: I64) -> None:
     pool.destroy(S)
     for k in range(S[BINS]):
         fixed.clear(S, bin_at(S, k))
     S[FRESH] = bin_at(S, S[BINS])
-    table.forget(S)
-    return device.give_all(S)
+
+
+@verb(RELEASE)
+def release(S: I64, bytes: int) -> int:
+    return device.release(S, destroy)
 
 
 @verb(LARGEST)

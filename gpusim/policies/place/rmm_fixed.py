@@ -69,14 +69,14 @@ def free(S: I64, unit: int, stream: int) -> int:
     return 0
 
 
+@helper
+def destroy(S: I64) -> None:
+    fixed.clear(S, OWN)
+
+
 @verb(RELEASE)
 def release(S: I64, bytes: int) -> int:
-    S[CALLS] = 0
-    if not table.idle(S):
-        return 0
-    fixed.clear(S, OWN)
-    table.forget(S)
-    return device.give_all(S)
+    return device.release(S, destroy)
 
 
 @verb(LARGEST)

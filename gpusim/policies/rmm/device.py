@@ -7,9 +7,11 @@ short list in the order of their addresses: (address, bytes asked for, a mark of
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.contract import CALL_LIST, CALLS, CAPACITY, HELD
-from gpusim.policies.rmm.table import MAX_RANGES, RANGE_LIST, RANGES, REUSE, TOP, UPSTREAM, USED, rounded
+from gpusim.policies.contract import CALL_LIST, CALLS, CAPACITY, HELD, ROUNDED
+from gpusim.policies.rmm.table import MAX_RANGES, RANGE_LIST, RANGES, REUSE, TOP, UPSTREAM, USED, forget, rounded
 
 ADDR, BYTES, MARK, WORDS = range(4)
 
@@ -73,3 +75,17 @@ def give_all(S: I64) -> int:
         called(S, S[at + ADDR], -S[at + BYTES])
     S[TOP] = S[USED] = S[RANGES] = 0
     return held
+
+
+@helper
+def release(S: I64, destroy: Any) -> int:
+    """A resource that nobody uses is destroyed, to be constructed again when it is needed.  Returns the bytes.
+
+    destroy(S) resets the resource's own words.
+    """
+    S[CALLS] = 0
+    if S[HELD] == 0 or S[ROUNDED] != 0:
+        return 0
+    destroy(S)
+    forget(S)
+    return give_all(S)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.errors import PolicyError
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HEADER, HELD, MAX_CALLS, ROUNDED
+from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HEADER, MAX_CALLS, ROUNDED
 
 ALIGN = 256        # bytes: what all sizes are rounded up to
 MIB = 1 << 20
@@ -125,12 +125,6 @@ def nothing(S: I64) -> int:
     """What a request of 0 bytes gets: an address without a block."""
     S[BLOCK] = 0
     return 0
-
-
-@helper
-def idle(S: I64) -> bool:
-    """The resource holds memory and none of it is in use: it may be destroyed."""
-    return S[HELD] > 0 and S[ROUNDED] == 0
 
 
 @helper
