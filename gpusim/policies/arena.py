@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.policies import neighbours
 from gpusim.policies.bins import ADDR, KEY, LEFT, LIVE, NEXT, PREV
 from gpusim.policies.compiled import F64, I64, helper
 from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HEADER, HELD, MAX_CALLS, ROUNDED
@@ -122,11 +123,8 @@ def cut_tail(S: I64, need: int) -> int:
     last = S[LAST]
     S[p + ADDR] = S[TAIL]
     S[p + SIZE] = need
-    S[p + PREV] = last
-    S[p + NEXT] = 0
     S[p + LEFT] = LIVE
-    if last != 0:
-        S[last + NEXT] = p
+    neighbours.link(S, p, last, 0)
     S[LAST] = p
     S[TAIL] += need
     return p
@@ -141,28 +139,19 @@ def cut(S: I64, p: int, need: int, drop: Any, moved: Any) -> int:
         S[p + LEFT] = LIVE
         return p
     q = take_node(S)
-    prev = S[p + PREV]
     S[q + ADDR] = S[p + ADDR]
     S[q + SIZE] = need
-    S[q + PREV] = prev
-    S[q + NEXT] = p
     S[q + LEFT] = LIVE
-    S[p + PREV] = q
-    if prev != 0:
-        S[prev + NEXT] = q
+    neighbours.link(S, q, S[p + PREV], p)
     moved(S, p, S[p + ADDR] + need, rest)
     return q
 
 
 @helper
 def unlink(S: I64, p: int) -> None:
-    prev, next_ = S[p + PREV], S[p + NEXT]
-    if prev != 0:
-        S[prev + NEXT] = next_
-    if next_ != 0:
-        S[next_ + PREV] = prev
-    else:
-        S[LAST] = prev
+    neighbours.unlink(S, p)
+    if S[p + NEXT] == 0:
+        S[LAST] = S[p + PREV]
     give_node(S, p)
 
 

@@ -9,7 +9,7 @@ all its life: the front of a split is a new node, and of two chunks that merge t
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, device
+from gpusim.policies import arena, bins, bits, device, neighbours
 from gpusim.policies.bins import ADDR, KEY, LEFT, LIVE, NEXT, ORDER, OWNER, PREV, ROOTS, ROWS
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import BLOCK, ROUNDED
@@ -112,17 +112,12 @@ def largest_of(S: I64, index: int, stream: int) -> int:
 @helper
 def split(S: I64, p: int, need: int) -> int:
     """The front of live chunk p as a live chunk of its own; p is the rest."""
-    prev = S[p + PREV]
     q = arena.take_node(S)
     S[q + ADDR] = S[p + ADDR]
     S[q + KEY] = S[p + KEY] & ~SIZE_MASK | need
-    S[q + PREV] = prev
-    S[q + NEXT] = p
     S[q + LEFT] = LIVE
     S[q + OWNER] = S[p + OWNER]
-    if prev != 0:
-        S[prev + NEXT] = q
-    S[p + PREV] = q
+    neighbours.link(S, q, S[p + PREV], p)
     S[p + ADDR] += need
     S[p + KEY] -= need
     return q

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpusim.policies import neighbours
 from gpusim.policies.arena import (
     GONE,
     LAST,
@@ -74,11 +75,9 @@ def slide(S: I64, moves: I64, drop: Any) -> int:
 @helper
 def insert_after(S: I64, p: int, addr: int, size: int) -> int:
     """A block between p and the next one, which there is; whether it is free is up to the caller."""
-    q, after = take_node(S), S[p + NEXT]
+    q = take_node(S)
     S[q + ADDR], S[q + SIZE] = addr, size
-    S[q + PREV], S[q + NEXT] = p, after
-    S[p + NEXT] = q
-    S[after + PREV] = q
+    neighbours.link(S, q, p, S[p + NEXT])
     return q
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import arena, fits
+from gpusim.policies import arena, fits, neighbours
 from gpusim.policies.bins import ADDR, LEFT, LIVE, NEXT, PREV
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import CALL_LIST, CALLS, CAPACITY, HELD, MAX_CALLS
@@ -180,27 +180,19 @@ def reserve(S: I64, size: int) -> int:
         before, after = after, S[after + NEXT]
     r = arena.take_node(S)
     S[r + ADDR], S[r + SIZE] = start, size
-    S[r + PREV], S[r + NEXT] = before, after
     S[r + LEFT] = LIVE
     S[LAST_RANGE] = start + size
-    if before != 0:
-        S[before + NEXT] = r
-    else:
+    neighbours.link(S, r, before, after)
+    if before == 0:
         S[RESERVED] = r
-    if after != 0:
-        S[after + PREV] = r
     return r
 
 
 @helper
 def unreserve(S: I64, r: int) -> None:
-    before, after = S[r + PREV], S[r + NEXT]
-    if before != 0:
-        S[before + NEXT] = after
-    else:
-        S[RESERVED] = after
-    if after != 0:
-        S[after + PREV] = before
+    neighbours.unlink(S, r)
+    if S[r + PREV] == 0:
+        S[RESERVED] = S[r + NEXT]
     arena.give_node(S, r)
 
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, chunks, device
+from gpusim.policies import arena, bins, chunks, device, neighbours
 from gpusim.policies.bins import ADDR, KEY, LEFT, LIVE, NEXT, OWNER, PREV
 from gpusim.policies.chunks import LAST_CHUNK, size_of
 from gpusim.policies.compiled import I64, helper
@@ -107,7 +107,7 @@ def drop(S: I64, stitch: int) -> None:
     """An idle stitch is no more; the memory stays where it is."""
     if S[stitch + LEFT] != LIVE:
         chunks.drop(S, STITCHES, stitch)
-    record, before, after = S[stitch + OWNER], S[stitch + PREV], S[stitch + NEXT]
+    record = S[stitch + OWNER]
     part = S[record + FIRST]
     while part != 0:
         following = S[part + NEXT_PART]
@@ -117,12 +117,9 @@ def drop(S: I64, stitch: int) -> None:
         part = following
     S[SPARE_PARTS] += S[record + COUNT]
     device.unreserve(S, S[record + RANGE])
-    if before != 0:
-        S[before + NEXT] = after
-    else:
-        S[FIRST_STITCH] = after
-    if after != 0:
-        S[after + PREV] = before
+    neighbours.unlink(S, stitch)
+    if S[stitch + PREV] == 0:
+        S[FIRST_STITCH] = S[stitch + NEXT]
     arena.give_node(S, record)
     arena.give_node(S, stitch)
 

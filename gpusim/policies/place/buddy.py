@@ -12,7 +12,7 @@ Source: K. C. Knowlton, "A fast storage allocator", CACM 8(10), 1965; D. E. Knut
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, sized
+from gpusim.policies import arena, bins, bits, neighbours, sized
 from gpusim.policies.arena import ALIGN, INDEX, LAST, SIZE, TAIL
 from gpusim.policies.bins import ADDR, LEFT, LIVE, NEXT, PREV, ROOTS
 from gpusim.policies.compiled import F64, I64, helper, verb
@@ -49,16 +49,12 @@ def begin(S: I64) -> None:
 def half(S: I64, p: int) -> None:
     """Free block p, which is in no index, becomes its lower half; the upper one is free."""
     size = S[p + SIZE] >> 1
-    q, after = arena.take_node(S), S[p + NEXT]
+    q = arena.take_node(S)
     S[q + ADDR] = S[p + ADDR] + size
     S[q + SIZE] = size
-    S[q + PREV] = p
-    S[q + NEXT] = after
-    if after != 0:
-        S[after + PREV] = q
-    else:
+    neighbours.link(S, q, p, S[p + NEXT])
+    if S[q + NEXT] == 0:
         S[LAST] = q
-    S[p + NEXT] = q
     S[p + SIZE] = size
     sized.add(S, q)
 

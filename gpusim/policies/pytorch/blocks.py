@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.core.jit import outlined
-from gpusim.policies import arena, bins
+from gpusim.policies import arena, bins, neighbours
 from gpusim.policies.bins import ADDR, KEY, LEFT, LIVE, NEXT, ORDER, OWNER, PREV, RIGHT
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.pytorch import events, pools
@@ -43,15 +43,10 @@ def new(S: I64, segment: int, addr: int, key: int, prev: int, after: int) -> int
     p = arena.take_node(S)
     S[p + ADDR] = addr
     S[p + KEY] = key
-    S[p + PREV] = prev
-    S[p + NEXT] = after
     S[p + LEFT] = USED
     S[p + ORDER] = pools.order_in(S, segment)
     S[p + OWNER] = segment
-    if prev != 0:
-        S[prev + NEXT] = p
-    if after != 0:
-        S[after + PREV] = p
+    neighbours.link(S, p, prev, after)
     return p
 
 
@@ -83,20 +78,15 @@ def splits(S: I64, pool: int, need: int, rest: int, exactly: int) -> bool:
 def cut(S: I64, pool: int, p: int, need: int) -> int:
     """The front of block p, which is in no pool, as a block of its own; p becomes the free rest."""
     stream, rest = stream_of(S, p), size_of(S, p) - need
-    prev = S[p + PREV]
     q = arena.take_node(S)
     S[q + ADDR] = S[p + ADDR]
     S[q + KEY] = stream << STREAM_BIT | need
-    S[q + PREV] = prev
-    S[q + NEXT] = p
     S[q + ORDER] = S[p + ORDER]
     S[q + OWNER] = S[p + OWNER]
     if S[RULE] == OBJECT_NUMBERS:
         S[OBJECTS] += 1
         S[q + ORDER] = S[OBJECTS]
-    if prev != 0:
-        S[prev + NEXT] = q
-    S[p + PREV] = q
+    neighbours.link(S, q, S[p + PREV], p)
     S[p + ADDR] += need
     S[p + KEY] = stream << STREAM_BIT | rest
     pools.add(S, pool, p)

@@ -13,7 +13,7 @@ Source: rmm/mr/pool_memory_resource.hpp and detail/coalescing_free_list.hpp, RMM
 from __future__ import annotations
 
 from gpusim.errors import PolicyError
-from gpusim.policies import bins
+from gpusim.policies import bins, neighbours
 from gpusim.policies.bins import KEY, LEFT, LIVE, NEXT, OWNER, PREV, ROOTS
 from gpusim.policies.compiled import F64, I64, helper
 from gpusim.policies.contract import HELD
@@ -92,11 +92,8 @@ def pull(S: I64, at: int, p: int) -> None:
 def absorb_next(S: I64, p: int) -> None:
     """The block after p, in no list, becomes a part of p."""
     q = S[p + NEXT]
-    after = S[q + NEXT]
     S[p + SIZE] += S[q + SIZE]
-    S[p + NEXT] = after
-    if after != 0:
-        S[after + PREV] = p
+    neighbours.unlink(S, q)
     table.give_block(S, q, NEXT)
 
 
@@ -144,14 +141,10 @@ def cut(S: I64, at: int, p: int, need: int) -> None:
     pull(S, at, p)
     rest = S[p + SIZE] - need
     if rest > 0:
-        q, after = table.take_block(S, BLOCK_WORDS, NEXT), S[p + NEXT]
+        q = table.take_block(S, BLOCK_WORDS, NEXT)
         S[q + AT] = S[p + AT] + need
         S[q + SIZE] = rest
-        S[q + PREV] = p
-        S[q + NEXT] = after
-        if after != 0:
-            S[after + PREV] = q
-        S[p + NEXT] = q
+        neighbours.link(S, q, p, S[p + NEXT])
         S[p + SIZE] = need
         put(S, at, q)
 
@@ -197,8 +190,7 @@ def expand(S: I64, need: int, size: int) -> int:
         return 0
     S[p + AT] = addr
     S[p + SIZE] = size
-    S[p + PREV] = 0
-    S[p + NEXT] = 0
+    S[p + PREV] = S[p + NEXT] = 0
     S[p + LEFT] = LIVE
     return p
 
