@@ -165,6 +165,7 @@ def test_a_dump_by_hand(tmp_path: Path) -> None:
         (("HloLiveRange", "Nothing"), ["live ranges", "-live-range.txt"]),
         (("Used values:", "Values:"), ["what uses the values", "-values.txt"]),
         (("allocation 1:", "allocation 7:"), ["allocation 1 is missing"]),
+        (("Total bytes used: 124 (124B)", "Total bytes used: "), ["cannot be read"]),
         (("(size=8,offset=8)", "(size=8,offset=12)"), ["value a ends beyond its allocation 1"]),
     ],
 )

@@ -55,10 +55,13 @@ def read(
                                  ("stride", stride, 1), ("block", block, 0)):  # fmt: skip
         if value < least:
             raise TraceError(f"the option {option}={value} is too small", path, f"{option} is at least {least}")
+    for option, rate in (("prefill", prefill), ("decode", decode)):
+        if rate and not 1e-3 <= rate <= 1e12:
+            raise TraceError(f"the option {option}={rate:g} is no rate per second", path, "0: that of the profile")
     given = (("layers", layers), ("heads", heads), ("kv_heads", kv_heads), ("head_dim", head_dim), ("parameters", parameters))
     changed: dict[str, Any] = {field: value for field, value in given if value}
     lines = _numbered(file)
-    number, first = next(lines)
+    number, first = next(lines, (1, b""))
     hashed = first.lstrip()[:1] == b"{"
     block = block or (hash_tokens if hashed else 16)
     if hashed and hash_tokens % block:

@@ -78,7 +78,10 @@ def parse(file: Iterator[bytes], path: str) -> Dump:
     """The dump whose first file this is.  Raises TraceError."""
     dump = Dump()
     for part in (lines(file), beside(path, "-buffer-assignment-values.txt"), beside(path, "-live-range.txt")):
-        _parse(part, dump, path)
+        try:
+            _parse(part, dump, path)
+        except (ValueError, IndexError):
+            raise TraceError("a number of this dump cannot be read", path, "was the dump cut short?") from None
     if not dump.allocations:
         raise TraceError("this dump has no allocations", path, f"the file to import is X{SUFFIX}")
     if not dump.schedule or not any(value.start >= 0 for value in dump.values.values()):
