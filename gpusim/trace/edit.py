@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OOM, OP, SEGMENT_ALLOC, SEGMENT_FREE, SNAPSHOT, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
@@ -16,7 +17,6 @@ _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
 _UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1}  # what new operators hold when nothing is said, else 0
 
-_OF_ALLOCATOR = (SEGMENT_ALLOC, SEGMENT_FREE, OOM, SNAPSHOT)
 _OF_RECORDING = ("free_requested", "start")  # meta that speaks of rows as they were recorded
 _NOTHING = (np.zeros(0, np.int64),) * 4
 
@@ -92,9 +92,15 @@ class Edit:
         self.operators += count
         return np.arange(self.operators - count, self.operators)
 
+    def sizes(self) -> I64:
+        """Bytes of all tensors, new ones last."""
+        return self._column("size")
+
     def insert(self, at: npt.ArrayLike, kind: npt.ArrayLike, arg: npt.ArrayLike, stream: npt.ArrayLike = 0) -> None:
         """New events, each before event `at` (or E: after all); of equal `at`, in the order in which they are inserted."""
         at, kind, arg, stream = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.int64)) for x in (at, kind, arg, stream)))
+        if (arg < 0).any():
+            raise ValueError("an inserted event is of no tensor, operator or phase")
         self._inserted.append((at, kind, arg, stream))
 
     def drop_events(self, mask: Mask) -> None:
@@ -116,17 +122,25 @@ class Edit:
 
         Host times, addresses and segments are left out: they were those of another program.
         """
-        events = self._events()
-        kind, arg = events["kind"], events["arg"]
-        tensor, tensors = _numbered(arg[kind == ALLOC], self.tensors)
-        operator, operators = _numbered(arg[kind == OP], self.operators)
-        columns = {c: self._column(c)[tensors] for c in _TENSOR}
-        columns |= {c: self._column(c)[operators] for c in _OPERATOR if c != "phase"}
+        at, *inserted = (np.concatenate(parts) for parts in zip(*[_NOTHING, *self._inserted], strict=True))
+        order = np.argsort(at, kind="stable")
+        own = [self._own.get(c, getattr(self.trace, c)) for c in ("kind", "arg", "stream")]
+        kind, arg, stream, phase, tensor, operators = _woven(
+            self._kept, *own, at[order], *(values[order] for values in inserted), self.tensors, self.operators
+        )
+        tensors = np.empty(int(tensor.max(initial=-1)) + 1, np.int64)
+        old = np.flatnonzero(tensor >= 0)
+        tensors[tensor[old]] = old
+        made = {"kind": kind, "arg": arg, "stream": stream, "phase": phase}
+        made |= {c: _taken(self._column(c), tensors) for c in _TENSOR}
+        made |= {c: _taken(self._column(c), operators) for c in _OPERATOR if c != "phase"}
         for side in ("read", "write"):
-            columns[f"{side}_start"], columns[f"{side}_id"] = self._accesses(side, operators, tensor)
-        for which, number in (((kind == ALLOC) | (kind == FREE), tensor), (kind == OP, operator)):
-            arg[which] = number[arg[which]]
-        made = {c: np.ascontiguousarray(values, COLUMNS[c]) for c, values in (columns | events).items()}
+            counts = np.concatenate([np.diff(getattr(self.trace, f"{side}_start")), *self._more[f"{side}_start"]])
+            starts = np.cumsum(counts) - counts
+            made[f"{side}_start"], made[f"{side}_id"] = _accesses(
+                starts, counts, self._column(f"{side}_id"), operators, tensor
+            )
+        made["bytes"] = _alloc_bytes(kind, arg, made["size"])
         for values in made.values():
             values.flags.writeable = False
         meta = {key: value for key, value in self.trace.meta.items() if key not in _OF_RECORDING}
@@ -142,38 +156,81 @@ class Edit:
         own = self._own.get(column, getattr(self.trace, column))
         return np.concatenate([own, *self._more[column]]) if self._more[column] else own
 
-    def _events(self) -> dict[str, npt.NDArray[Any]]:
-        """What was kept and what was inserted, in order."""
-        kept = self._kept & ~np.isin(self.trace.kind, _OF_ALLOCATOR)
-        at, *values = (np.concatenate(parts) for parts in zip(*[_NOTHING, *self._inserted], strict=True))
-        order = np.argsort(at, kind="stable")
-        at = at[order]
-        before = np.zeros(self.trace.events + 1, np.int64)  # kept events before each event
-        np.cumsum(kept, out=before[1:])
-        old = np.flatnonzero(kept)
-        to_old = before[old] + np.searchsorted(at, old, "right")
-        to_new = before[at] + np.arange(len(at))
-        found = {}
-        for column, new in zip(("kind", "arg", "stream"), values, strict=True):
-            own = self._own.get(column, getattr(self.trace, column))
-            found[column] = np.empty(len(old) + len(at), COLUMNS[column])
-            found[column][to_old], found[column][to_new] = own[old], new[order]
-        return found
 
-    def _accesses(self, side: str, operators: I64, tensor: I64) -> tuple[I64, I64]:
-        """CSR of these operators, by the new numbers of tensors; without tensors that are gone."""
-        start, ids = getattr(self.trace, f"{side}_start"), self._column(f"{side}_id")
-        counts = np.concatenate([np.diff(start), *self._more[f"{side}_start"]])
-        where, _ = spread(np.cumsum(counts) - counts, counts, operators)
-        found, counts = tensor[ids[where]], counts[operators]
-        start = np.zeros(len(operators) + 1, np.int64)
-        np.cumsum(counts, out=start[1:])
-        gone = found < 0
-        if gone.any():
-            lost = np.zeros(len(found) + 1, np.int64)
-            np.cumsum(gone, out=lost[1:])
-            start, found = start - lost[start], found[~gone]
-        return start, found
+def _taken(column: npt.NDArray[Any], rows: I64) -> npt.NDArray[Any]:
+    """These rows of a column; itself where that is all of them in order."""
+    if len(rows) == len(column) and (not len(rows) or (np.diff(rows) == 1).all()):
+        return column.view()
+    return column[rows]
+
+
+@njit(cache=True)
+def _woven(kept: Any, kind: Any, arg: Any, stream: Any, at: Any, kinds: Any, args: Any, streams: Any, tensors: int,
+           operators: int) -> Any:  # fmt: skip
+    """The events that were kept and those inserted, in order and by new ids; the phase of each operator; the new id of each
+    tensor, -1 for none; the old ids of the operators that are issued, in order."""
+    count = kept.sum() + at.size
+    kind_, arg_, stream_ = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int16)
+    tensor, operator = np.full(tensors, -1, np.int64), np.empty(operators, np.int64)
+    phase_ = np.empty(operators, np.int32)
+    n, i, issued, born, phase = 0, 0, 0, 0, -1
+    for e in range(kind.size + 1):
+        while True:
+            if i < at.size and at[i] == e:
+                k, a, s = kinds[i], args[i], streams[i]
+                i += 1
+                last = False
+            elif e < kind.size and kept[e] and kind[e] < SEGMENT_ALLOC:
+                k, a, s = np.int64(kind[e]), arg[e], np.int64(stream[e])
+                last = True
+            else:
+                break
+            if k == ALLOC:
+                tensor[a] = born
+                a = born
+                born += 1
+            elif k == FREE:
+                a = tensor[a]
+            elif k == OP:
+                operator[issued] = a
+                phase_[issued] = phase
+                a = issued
+                issued += 1
+            elif k == PHASE:
+                phase = a
+            kind_[n], arg_[n], stream_[n] = k, a, s
+            n += 1
+            if last:
+                break
+    return kind_[:n], arg_[:n], stream_[:n], phase_[:issued], tensor, operator[:issued]
+
+
+@njit(cache=True)
+def _accesses(start: Any, count: Any, ids: Any, operators: Any, tensor: Any) -> Any:
+    """CSR of these operators by new ids, without tensors that are gone."""
+    starts = np.zeros(operators.size + 1, np.int64)
+    total = 0
+    for o in operators:
+        total += count[o]
+    found = np.empty(total, np.int64)
+    n = 0
+    for row in range(operators.size):
+        o = operators[row]
+        for i in range(start[o], start[o] + count[o]):
+            if tensor[ids[i]] >= 0:
+                found[n] = tensor[ids[i]]
+                n += 1
+        starts[row + 1] = n
+    return starts, found[:n]
+
+
+@njit(cache=True)
+def _alloc_bytes(kind: Any, arg: Any, size: Any) -> Any:
+    found = np.zeros(kind.size, np.int64)
+    for e in range(kind.size):
+        if kind[e] == ALLOC:
+            found[e] = size[arg[e]]
+    return found
 
 
 def spread(start: I64, count: I64, rows: I64) -> tuple[I64, I64]:
@@ -183,13 +240,6 @@ def spread(start: I64, count: I64, rows: I64) -> tuple[I64, I64]:
     return np.arange(len(row)) + (start[rows] - (np.cumsum(counts) - counts))[row], row
 
 
-def _numbered(ids: I64, count: int) -> tuple[I64, I64]:
-    """(old id -> new, -1 for none; the old ids in the order of the new)."""
-    number = np.full(count, -1, np.int64)
-    number[ids] = np.arange(len(ids))
-    return number, ids
-
-
 def issued(trace: Trace) -> I64:
     """(O,) the event of each operator."""
     return np.flatnonzero(trace.kind == OP)
@@ -197,6 +247,35 @@ def issued(trace: Trace) -> I64:
 
 def begun(trace: Trace) -> I64:
     """(O,) the event with which each operator begins: the first of the allocs right before its own event."""
-    other = np.maximum.accumulate(np.where(trace.kind != ALLOC, np.arange(trace.events), -1))
-    before = issued(trace) - 1
-    return np.where(before >= 0, other[before], -1) + 1
+    return _begun(trace.kind, trace.ops)  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
+def _begun(kind: Any, ops: int) -> Any:
+    found = np.empty(ops, np.int64)
+    o, begin = 0, 0
+    for e in range(kind.size):
+        if kind[e] == OP:
+            found[o] = begin
+            o += 1
+        if kind[e] != ALLOC:
+            begin = e + 1
+    return found
+
+
+def last_uses(trace: Trace) -> I64:
+    """(T,) the last operator that accesses each tensor, -1 for none."""
+    return _last_uses(  # type: ignore[no-any-return]
+        trace.read_start, trace.read_id, trace.write_start, trace.write_id, trace.tensors
+    )
+
+
+@njit(cache=True)
+def _last_uses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, tensors: int) -> Any:
+    found = np.full(tensors, -1, np.int64)
+    for o in range(read_start.size - 1):
+        for i in range(read_start[o], read_start[o + 1]):
+            found[read_id[i]] = o
+        for i in range(write_start[o], write_start[o + 1]):
+            found[write_id[i]] = o
+    return found

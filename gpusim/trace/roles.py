@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
 
@@ -56,10 +59,17 @@ def _first_own(trace: Trace, ops: I64) -> int:
 
 def lives(trace: Trace) -> tuple[I64, I64]:
     """(T,) the event of each tensor's alloc, and of its free or E."""
-    born, died = np.zeros(trace.tensors, np.int64), np.full(trace.tensors, trace.events, np.int64)
-    for kind, table in ((ALLOC, born), (FREE, died)):
-        events = np.flatnonzero(trace.kind == kind)
-        table[trace.arg[events]] = events
+    return _lives(trace.kind, trace.arg, trace.tensors)  # type: ignore[no-any-return]
+
+
+@njit(cache=True)
+def _lives(kind: Any, arg: Any, tensors: int) -> Any:
+    born, died = np.zeros(tensors, np.int64), np.full(tensors, kind.size, np.int64)
+    for e in range(kind.size):
+        if kind[e] == ALLOC:
+            born[arg[e]] = e
+        elif kind[e] == FREE:
+            died[arg[e]] = e
     return born, died
 
 
@@ -73,18 +83,18 @@ def roles(trace: Trace) -> npt.NDArray[np.int8]:
     kinds = phase_kinds(trace)
     born, died = lives(trace)
     made = kinds[born] if trace.tensors else np.zeros(0, np.int8)
-    marks = np.append(np.flatnonzero(trace.kind == PHASE), trace.events)
+    marks = np.flatnonzero(trace.kind == PHASE)
+    if (kinds[marks] != OTHER).any():  # clearing gradients still belongs to the step before
+        marks = marks[kinds[marks] != OTHER]
+    marks = np.append(marks, trace.events)
     end = marks[np.minimum(np.searchsorted(marks, born, "right"), len(marks) - 1)]  # of the phase that made it
     outlives = died > end
-    reader = np.repeat(kinds[trace.kind == OP], np.diff(trace.read_start))
-    read_by = {kind: np.zeros(trace.tensors, bool) for kind in (BACKWARD, STEP)}
-    for kind, table in read_by.items():
-        table[trace.read_id[reader == kind]] = True
+    read = _read_in(kinds[trace.kind == OP], trace.read_start, trace.read_id, trace.tensors)
     found = np.full(trace.tensors, UNKNOWN, np.int8)
     for role, which in (
         (TEMPORARY, (made == FORWARD) | (made == BACKWARD) | (made == STEP)),
-        (ACTIVATION, (made == FORWARD) & (read_by[BACKWARD] | outlives)),
-        (GRADIENT, (made == BACKWARD) & (read_by[STEP] | outlives)),
+        (ACTIVATION, (made == FORWARD) & (read[:, BACKWARD] | outlives)),
+        (GRADIENT, (made == BACKWARD) & (read[:, STEP] | outlives)),
         (OPTIMIZER, (made == STEP) & outlives),
         (ACTIVATION, (made == OTHER) & outlives & (trace.ops > 0)),
         (TEMPORARY, (made == OTHER) & ~outlives & (trace.ops > 0)),
@@ -96,4 +106,14 @@ def roles(trace: Trace) -> npt.NDArray[np.int8]:
             found[own] = _SAID[category]
         elif category in ("opt", "optim"):
             found[own & (made == BEFORE)] = OPTIMIZER
+    return found
+
+
+@njit(cache=True)
+def _read_in(kind: Any, start: Any, ids: Any, tensors: int) -> Any:
+    """(T, kinds of phases) whether an operator of such a phase reads the tensor."""
+    found = np.zeros((tensors, OTHER + 1), np.bool_)
+    for o in range(kind.size):
+        for i in range(start[o], start[o + 1]):
+            found[ids[i], kind[o]] = True
     return found

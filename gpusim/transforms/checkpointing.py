@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from numba import njit
 
 from gpusim.errors import GpusimError, TraceError
 from gpusim.trace.blocks import blocks
-from gpusim.trace.edit import Edit, begun, issued, spread
+from gpusim.trace.edit import Edit, begun, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
 
@@ -23,76 +25,43 @@ def checkpointing(trace: Trace, every: str = "1", modules: str = "") -> Trace:
     the last tensor that backward needs.  Its operators, their arithmetic and their bytes are in the trace once more.
     Source: Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174, 2016.
     """
-    segment, first, last = _segments(trace, every, modules)
-    count = len(first)
-    op_event, op_begin = issued(trace), begun(trace)
+    first, last = _segments(trace, every, modules)
+    event, begin = issued(trace), begun(trace)
     born, died = lives(trace)
-    backward = phase_kinds(trace)[op_event] == BACKWARD
-
-    # Of which segment each tensor is: the one in whose events it is allocated.
-    at = np.searchsorted(op_begin[first], born, "right") - 1
-    owner = np.where((at >= 0) & (born < op_event[last[at]]), at, -1)
-
-    # Who touches them: in which segment, or after it.
-    ops = np.arange(trace.ops)
-    op = np.concatenate([np.repeat(ops, np.diff(trace.read_start)), np.repeat(ops, np.diff(trace.write_start))])
-    tensor = np.concatenate([trace.read_id, trace.write_id])
-    inside = (owner[tensor] >= 0) & (segment[op] == owner[tensor])
-    outside = (owner[tensor] >= 0) & ~inside
-    saved, shared = np.zeros(trace.tensors, bool), np.zeros(trace.tensors, bool)
-    saved[tensor[outside & backward[op]]] = True
-    shared[tensor[outside & ~backward[op]]] = True
-    saved &= ~shared
-    again = outside & saved[tensor]  # accesses of what is made again
-    if not again.any():
+    backward = phase_kinds(trace)[event] == BACKWARD
+    csr = trace.read_start, trace.read_id, trace.write_start, trace.write_id
+    owner = _owners(trace.kind, trace.arg, begin[first], event[last], trace.tensors)
+    saved, final_use, until, needed = _saved(first, last, backward, owner, *csr)
+    if not saved.any():
         raise TraceError(f"{trace.name}: backward reads nothing that a single segment has made", hint="try a larger `every`")
-    final_use, made_by = np.full((2, trace.tensors), -1, np.int64)
-    np.maximum.at(final_use, tensor[inside], op[inside])
-    writes = inside & (np.arange(len(op)) >= len(trace.read_id))
-    np.maximum.at(made_by, tensor[writes], op[writes])
-
-    # Each segment is run again up to the last that is needed, before the operator that needs the first.
-    until, needed = np.full(count, -1, np.int64), np.full(count, trace.ops, np.int64)
-    np.maximum.at(until, owner[saved], np.maximum(made_by, first[owner])[saved])
-    np.minimum.at(needed, owner[tensor[again]], op[again])
-    segments = np.flatnonzero(needed < trace.ops)
-    place = np.full(count, -1, np.int64)
-    place[segments] = op_begin[needed[segments]]
 
     edit = Edit(trace)
-    event, row = spread(op_begin[first], op_event[until] + 1 - op_begin[first], segments)
-    of, kind, arg = segments[row], trace.kind[event], trace.arg[event]
-    copied = kind == ALLOC
+    copied = _copied_tensors(trace.kind, trace.arg, begin, event, first, until)
     copy = np.full(trace.tensors, -1, np.int64)
-    copy[arg[copied]] = edit.add_tensors(trace.size[arg[copied]], edit.name("categories", "bwd"))
-    run = kind == OP
-    reads, writes_ = (_mapped(trace, side, arg[run], of[run], owner, copy) for side in ("read", "write"))
-    operator = np.full(trace.ops, -1, np.int64)
-    operator[arg[run]] = edit.add_operators(reads, writes_, like=arg[run])
-    freed = kind == FREE
-    freed[freed] = (copy[arg[freed]] >= 0) & ~saved[arg[freed]]
-    left = (copy >= 0) & ~saved
-    left[arg[freed]] = False
-    chosen = copied | run | freed
-    new = np.where(run, operator[np.where(run, arg, 0)], copy[np.where(run, 0, arg)])
-    edit.insert(place[of[chosen]], kind[chosen], new[chosen], trace.stream[event[chosen]])
-    left_over = np.flatnonzero(left)
-    edit.insert(place[owner[left_over]], FREE, copy[left_over], trace.stream[born[left_over]])
+    copy[copied] = edit.add_tensors(trace.size[copied], edit.name("categories", "bwd"))
+    order = np.argsort(needed, kind="stable")
+    again, reads, writes, latest = _operators(order, first, until, needed, begin, owner, copy, *csr)
+    ids = edit.add_operators(reads, writes, like=again)
+    edit.insert(*_events(trace.kind, trace.arg, trace.stream, order, first, until, needed, begin, event, owner, copy, saved,
+                         int(ids[0])))  # fmt: skip
 
-    # What is made again dies after its last use in forward; its copy takes its place from then on.
+    # What is made again dies after its last use in forward; from then on its copy takes its place.
     which = np.flatnonzero(saved)
-    edit.insert(op_event[final_use[which]] + 1, FREE, which, trace.stream[born[which]])
+    edit.insert(event[final_use[which]] + 1, FREE, which, trace.stream[born[which]])
     ends = which[died[which] < trace.events]
     edit["arg"][died[ends]] = copy[ends]
-    for side, part in (("read", slice(None, len(trace.read_id))), ("write", slice(len(trace.read_id), None))):
-        edit[f"{side}_id"][again[part]] = copy[tensor[part][again[part]]]
-    _keep_inputs(edit, died, np.concatenate([reads[1], writes_[1]]), np.concatenate([
-        np.repeat(place[of[run]], reads[0]), np.repeat(place[of[run]], writes_[0])]))
+    _replace(first, last, owner, saved, copy, trace.read_start, edit["read_id"])
+    _replace(first, last, owner, saved, copy, trace.write_start, edit["write_id"])
+
+    # What a segment reads from outside lives until it has been run again.
+    late = np.flatnonzero(died < latest)
+    edit.drop_events(_marked(died[late], trace.events))
+    edit.insert(latest[late], FREE, late, trace.stream[died[late]])
     return edit.finish()
 
 
-def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64, I64]:
-    """((O,) the segment of each operator or -1; the first and the last operator of each segment)."""
+def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64]:
+    """The first and the last operator of each segment."""
     kinds = phase_kinds(trace)[issued(trace)]
     for kind, word in ((FORWARD, "forward"), (BACKWARD, "backward")):
         if not (kinds == kind).any():
@@ -100,9 +69,9 @@ def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64, I64]:
                 f"{trace.name}: checkpointing needs operators of a {word} phase, and there are none",
                 hint="phases are named like 'step0.fwd' and 'step0.bwd'",
             )
-    forward = np.flatnonzero(kinds == FORWARD)
-    block = blocks(trace, forward, modules)[trace.module]
-    block[kinds != FORWARD] = -1
+    forward = kinds == FORWARD
+    block = blocks(trace, np.flatnonzero(forward), modules)[trace.module]
+    block[~forward] = -1
     number = int(block.max()) + 1
     if every == "sqrt":
         length = math.isqrt(number - 1) + 1
@@ -111,33 +80,171 @@ def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64, I64]:
     else:
         wanted = "neither a whole number above 0 nor sqrt"
         raise GpusimError(f"parameter 'every' of transform 'checkpointing' is '{every}', {wanted}")
-    of_blocks = np.flatnonzero(block >= 0)
-    passes = np.cumsum(np.diff(kinds == FORWARD, prepend=False))  # rises where a forward begins and where it ends
-    key = passes[of_blocks] * number + block[of_blocks] // length
+    inside = np.flatnonzero(block >= 0)
+    passes = np.cumsum(np.diff(forward, prepend=False))  # rises where a forward begins and where it ends
+    key = passes[inside] * number + block[inside] // length
     starts = np.flatnonzero(np.diff(key, prepend=-1))
-    first, last = of_blocks[starts], of_blocks[np.append(starts[1:], len(key)) - 1]
-    segment = np.full(trace.ops, -1, np.int64)
-    ops, of = spread(first, last + 1 - first, np.arange(len(first)))
-    segment[ops] = of
-    return segment, first, last
+    return inside[starts], inside[np.append(starts[1:], len(key)) - 1]
 
 
-def _mapped(trace: Trace, side: str, ops: I64, of: I64, owner: I64, copy: I64) -> tuple[I64, I64]:
-    """What these operators access: how many each, and which; of their own segment's tensors the copies."""
-    start = getattr(trace, f"{side}_start")
-    where, row = spread(start[:-1], np.diff(start), ops)
-    ids = getattr(trace, f"{side}_id")[where]
-    return np.diff(start)[ops], np.where((owner[ids] == of[row]) & (copy[ids] >= 0), copy[ids], ids)
+def _marked(rows: I64, count: int) -> Any:
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
 
 
-def _keep_inputs(edit: Edit, died: I64, tensor: I64, place: I64) -> None:
-    """What a segment reads from outside lives until it has been run again."""
-    trace = edit.trace
-    own = tensor < trace.tensors
-    latest = np.full(trace.tensors, -1, np.int64)
-    np.maximum.at(latest, tensor[own], place[own])
-    late = np.flatnonzero(died < latest)
-    gone = np.zeros(trace.events, bool)
-    gone[died[late]] = True
-    edit.drop_events(gone)
-    edit.insert(latest[late], FREE, late, trace.stream[died[late]])
+@njit(cache=True)
+def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
+    """(T,) the segment among whose events the tensor is allocated, or -1."""
+    owner = np.full(tensors, -1, np.int64)
+    for s in range(begin.size):
+        for e in range(begin[s], end[s]):
+            if kind[e] == ALLOC:
+                owner[arg[e]] = s
+    return owner
+
+
+@njit(cache=True)
+def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, read_id: Any, write_start: Any,
+           write_id: Any) -> Any:  # fmt: skip
+    """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
+    last operator that makes one, and the operator that needs the first (O: none)."""
+    ops = backward.size
+    saved, shared = np.zeros(owner.size, np.bool_), np.zeros(owner.size, np.bool_)
+    final_use, made_by = np.full(owner.size, -1, np.int64), np.full(owner.size, -1, np.int64)
+    until, needed = np.full(first.size, -1, np.int64), np.full(first.size, ops, np.int64)
+    s = 0
+    for o in range(ops):  # what is shared is known when the last forward operator has been seen
+        while s < first.size and last[s] < o:
+            s += 1
+        own = s if s < first.size and first[s] <= o else -1
+        for start, ids, writes in ((read_start, read_id, False), (write_start, write_id, True)):
+            for i in range(start[o], start[o + 1]):
+                t = ids[i]
+                if owner[t] < 0:
+                    continue
+                if owner[t] == own:
+                    final_use[t] = o
+                    if writes or made_by[t] < 0:
+                        made_by[t] = o
+                elif backward[o]:
+                    saved[t] = True
+                else:
+                    shared[t] = True
+    for t in range(owner.size):
+        saved[t] = saved[t] and not shared[t] and made_by[t] >= 0
+        if saved[t]:
+            until[owner[t]] = max(until[owner[t]], made_by[t])
+    for o in range(ops):
+        if backward[o]:
+            for start, ids in ((read_start, read_id), (write_start, write_id)):
+                for i in range(start[o], start[o + 1]):
+                    if saved[ids[i]]:
+                        needed[owner[ids[i]]] = min(needed[owner[ids[i]]], o)
+    return saved, final_use, until, needed
+
+
+@njit(cache=True)
+def _copied_tensors(kind: Any, arg: Any, begin: Any, event: Any, first: Any, until: Any) -> Any:
+    """What the operators that are run again allocate."""
+    count = 0
+    for s in range(first.size):
+        if until[s] >= 0:
+            count += event[until[s]] - begin[first[s]]
+    found = np.empty(count, np.int64)
+    n = 0
+    for s in range(first.size):
+        if until[s] >= 0:
+            for e in range(begin[first[s]], event[until[s]]):
+                if kind[e] == ALLOC:
+                    found[n] = arg[e]
+                    n += 1
+    return found[:n]
+
+
+@njit(cache=True)
+def _operators(order: Any, first: Any, until: Any, needed: Any, begin: Any, owner: Any, copy: Any, read_start: Any,
+               read_id: Any, write_start: Any, write_id: Any) -> Any:  # fmt: skip
+    """The operators that are run again, what they read and write, and for each tensor from outside of its segment before
+    which event it is needed last."""
+    count, reads, writes = 0, 0, 0
+    for s in order:
+        if until[s] >= 0:
+            count += until[s] + 1 - first[s]
+            reads += read_start[until[s] + 1] - read_start[first[s]]
+            writes += write_start[until[s] + 1] - write_start[first[s]]
+    again = np.empty(count, np.int64)
+    read_count, read, write_count, write = (
+        np.empty(count, np.int64), np.empty(reads, np.int64), np.empty(count, np.int64), np.empty(writes, np.int64)
+    )  # fmt: skip
+    latest = np.full(owner.size, -1, np.int64)
+    n, r, w = 0, 0, 0
+    for s in order:
+        for o in range(first[s], until[s] + 1):
+            again[n] = o
+            read_count[n], write_count[n] = read_start[o + 1] - read_start[o], write_start[o + 1] - write_start[o]
+            n += 1
+            for i in range(read_start[o], read_start[o + 1]):
+                t = read_id[i]
+                own = owner[t] == s and copy[t] >= 0
+                read[r] = copy[t] if own else t
+                r += 1
+                if not own:
+                    latest[t] = max(latest[t], begin[needed[s]])
+            for i in range(write_start[o], write_start[o + 1]):
+                t = write_id[i]
+                own = owner[t] == s and copy[t] >= 0
+                write[w] = copy[t] if own else t
+                w += 1
+                if not own:
+                    latest[t] = max(latest[t], begin[needed[s]])
+    return again, (read_count, read), (write_count, write), latest
+
+
+@njit(cache=True)
+def _events(kind: Any, arg: Any, stream: Any, order: Any, first: Any, until: Any, needed: Any, begin: Any, event: Any,
+            owner: Any, copy: Any, saved: Any, operator: int) -> Any:  # fmt: skip
+    """The events of the segments that are run again: (before which event, kind, tensor or operator, stream)."""
+    most = 0
+    for s in order:
+        if until[s] >= 0:
+            most += 2 * (event[until[s]] + 1 - begin[first[s]])
+    at, kinds, args, streams = (
+        np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    )  # fmt: skip
+    freed = np.zeros(copy.size, np.bool_)
+    n = 0
+    for s in order:
+        if until[s] < 0:
+            continue
+        start, end = begin[first[s]], event[until[s]] + 1
+        for e in range(start, end):
+            a = arg[e]
+            if kind[e] == OP:
+                new = operator
+                operator += 1
+            elif kind[e] == ALLOC:
+                new = copy[a]
+            elif kind[e] == FREE and owner[a] == s and copy[a] >= 0 and not saved[a]:
+                new = copy[a]
+                freed[a] = True
+            else:
+                continue
+            at[n], kinds[n], args[n], streams[n] = begin[needed[s]], kind[e], new, stream[e]
+            n += 1
+        for e in range(start, end):  # what the forward pass hands on is not needed a second time
+            a = arg[e]
+            if kind[e] == ALLOC and not saved[a] and not freed[a]:
+                at[n], kinds[n], args[n], streams[n] = begin[needed[s]], FREE, copy[a], stream[e]
+                n += 1
+    return at[:n], kinds[:n], args[:n], streams[:n]
+
+
+@njit(cache=True)
+def _replace(first: Any, last: Any, owner: Any, saved: Any, copy: Any, start: Any, ids: Any) -> None:
+    """Operators after a segment access the copies of what it made."""
+    for o in range(start.size - 1):
+        for i in range(start[o], start[o + 1]):
+            t = ids[i]
+            if saved[t] and o > last[owner[t]]:
+                ids[i] = copy[t]
