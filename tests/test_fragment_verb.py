@@ -20,6 +20,7 @@ from gpusim.fragment.candidates import named
 from gpusim.fragment.heap import History
 from gpusim.fragment.lasting import lasting
 from gpusim.fragment.study import study
+from gpusim.policies.pytorch import rules
 from gpusim.show.heap import closed
 from gpusim.show.heap_states import STATES, states
 from gpusim.show.study import FIGURES, _few_sites
@@ -194,6 +195,19 @@ def test_workers_do_not_import_the_program_twice(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gpusim.cli", "fragment", "small.csv", "--try", "best_fit", "--format", "png", "-o", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+
+
+def test_a_setting_given_twice_is_warned_of(tmp_path: Path) -> None:
+    """PyTorch takes the last; a list of divisions leaves what it does not name."""
+    (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")
+    twice = "max_split_size_mb:64,max_split_size_mb:128"
+    command = ["fragment", str(tmp_path / "small.csv"), "--try", twice, "--no-figures", "-o", str(tmp_path / "out")]
+    assert "max_split_size_mb is given more than once" in CliRunner().invoke(app, command).stderr
+    assert rules.repeated("max_split_size_mb:64,expandable_segments:True,max_split_size_mb:64") == []
+    assert rules.commands(twice) == rules.commands("max_split_size_mb:128")
+    divided = rules.commands("roundup_power2_divisions:8,roundup_power2_divisions:[2:4]")
+    last = {code_entry[1]: code_entry[2] for code_entry in divided if code_entry[0] == rules.SET_DIVISIONS}
+    assert last == {0: 4, 1: 4} | dict.fromkeys(range(2, 16), 8)
 
 
 # --- figures

@@ -104,3 +104,22 @@ def test_wrong_names_are_answered_with_what_was_meant(kind: str, text: str, says
 def test_every_kind_has_its_folder() -> None:
     assert KINDS == ("place", "evict", "prefetch", "defrag", "plan")
     assert registry.find("prefetch", "none").kind == "prefetch"
+
+
+@pytest.mark.parametrize(
+    "kind, text", [("defrag", "slide(threshold=7)"), ("defrag", "remap(before_oom=2)"), ("place", "cuda_async(remap=7)")]
+)
+def test_what_is_yes_or_no_or_a_share_is_at_most_one(kind: str, text: str) -> None:
+    with pytest.raises(PolicyError, match="is above 1"):
+        registry.get(kind, text)
+    registry.get(kind, text.replace("7", "1").replace("2", "1"))
+
+
+def test_a_release_that_a_number_cannot_tell_is_asked_for_in_quotes() -> None:
+    """YAML and the command line read 2.20 as the number 2.2."""
+    with pytest.raises(PolicyError, match=r"2\.2, which may have been written 2\.20"):
+        registry.get("place", {"name": "pytorch", "params": {"release": 2.20}})
+    with pytest.raises(PolicyError, match="may have been"):
+        registry.get("place", "pytorch(release=2.20)")
+    assert registry.get("place", {"name": "pytorch", "params": {"release": 2.13}}).values["release"] == "2.13"
+    assert registry.get("place", 'pytorch(release="2.20")').values["release"] == "2.20"

@@ -28,6 +28,7 @@ def fragment(
     from gpusim.experiment import warm
     from gpusim.experiment.pool import cores, prepare
     from gpusim.fragment import candidates
+    from gpusim.policies.pytorch.rules import repeated
     from gpusim.results.files import make_folder, write_json
 
     wanted = chosen_formats(formats)
@@ -41,6 +42,9 @@ def fragment(
         prepare(STUDY_NEEDS)  # the workers' ancestor imports what draws, while the program is replayed here
     trace = open_trace(file, device)
     chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
+    for candidate in chosen:
+        for option in repeated(str(dict(candidate.params).get("conf", ""))):
+            typer.echo(f"gpusim: warning: {option} is given more than once; as in PyTorch the last value holds", err=True)
     if warm.is_cold("requests"):
         typer.echo("gpusim: compiling the allocators, once; this takes about half a minute", err=True)
         warm.compile_allocators(candidate.place for candidate in chosen)

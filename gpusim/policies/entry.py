@@ -9,6 +9,7 @@ The file is either
 
       docstring           the help; a line "Source: ..." names the paper
       PARAMS = {"k": 4}   the parameters and their defaults, in the order of the `params` vector (may be missing)
+      LIMITS = {"k": 8}   the largest value of parameters that have one (may be missing)
       NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
                           the `params` vector of them and raises PolicyError for text that it cannot read
       KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
@@ -50,6 +51,7 @@ class Entry:
     builtin: bool = True
     target: Any = None   # the user's function or class; None: a module that is still to be imported
     numbers: str = ""    # the module that reads parameters which are text
+    limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
 
     @property
     def oracle(self) -> bool:
@@ -69,13 +71,16 @@ def read(path: Path, kind: str) -> Entry:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return _from_function(node, path, kind)
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": ""}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
             values[target.id] = ast.literal_eval(node.value)  # type: ignore[arg-type]
     text, source = split_help(ast.get_docstring(tree) or "")
-    return Entry(name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"])
+    return Entry(
+        name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],
+        limits=values["LIMITS"],
+    )  # fmt: skip
 
 
 def _from_function(node: ast.FunctionDef, path: Path, kind: str) -> Entry:
@@ -115,10 +120,13 @@ def _in_bytes(value: object) -> str:
         return ""
 
 
-def check_range(value: Value, name: str, policy: str, default: Value) -> None:
-    """What holds for every built-in: a number fits 64 bits, and is negative only where the default is."""
+def check_range(value: Value, name: str, policy: str, default: Value, limit: Number = MOST) -> None:
+    """What holds for every built-in: a number fits 64 bits or its own limit, and is negative only where the default is."""
     if isinstance(value, str) or isinstance(default, str):
         return
+    if value > limit != MOST:
+        said = f"parameter '{name}' of policy '{policy}' is above {limit:g} ({value:.6g})"
+        raise PolicyError(said, hint=f"default: {default:g}")
     if abs(value) > MOST:
         raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value:.6g}, above 2^62")
     if value < 0 <= default:
@@ -126,9 +134,14 @@ def check_range(value: Value, name: str, policy: str, default: Value) -> None:
 
 
 def check_value(value: object, name: str, policy: str, default: Value) -> Value:
-    """The same of a parameter that may be text; a number stands for its digits."""
+    """The same of a parameter that may be text; a number stands for its digits, where these are not lost."""
     if not isinstance(default, str):
         return check_number(value, name, policy, default)
+    if isinstance(value, float) and len(str(value).partition(".")[2]) == 1:
+        raise PolicyError(
+            f"parameter '{name}' of policy '{policy}' is the number {value}, which may have been written {value}0",
+            hint=f'put it into quotes: "{value}" or "{value}0"',
+        )
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
     raise PolicyError(f"parameter '{name}' of policy '{policy}' is {value!r}, not text")

@@ -22,7 +22,7 @@ from typing import Any
 
 from gpusim.errors import PolicyError, suggest
 from gpusim.policies import entry as entry_file
-from gpusim.policies.entry import KINDS, Entry, Value, check_range, check_value, vector
+from gpusim.policies.entry import KINDS, MOST, Entry, Value, check_range, check_value, vector
 from gpusim.policies.user import MARK
 
 _users: dict[tuple[str, str], Entry] = {}
@@ -133,7 +133,9 @@ def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
 
 
 def value_of(text: str) -> Value:
-    """A number where the text is one."""
+    """A number where the text is one; text in quotes stays text."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
     for convert in (int, float):
         try:
             return convert(text)
@@ -154,7 +156,7 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
             raise PolicyError(f"policy '{entry.name}' has no parameter '{name}'", hint=hint)
         values[name] = check_value(value, name, entry.name, known[name])
         if entry.builtin:
-            check_range(values[name], name, entry.name, known[name])
+            check_range(values[name], name, entry.name, known[name], entry.limits.get(name, MOST))
     if entry.numbers:
         vector(entry, values)
     return values

@@ -16,6 +16,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.contract import DUE
 
 PARAMS = {"before_oom": 1, "threshold": 0.0, "every": 0}
+LIMITS = {"before_oom": 1, "threshold": 1}
 FORM = "slide"
 
 

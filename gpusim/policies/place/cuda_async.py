@@ -33,6 +33,7 @@ from gpusim.policies.contract import ALLOC, CALLS, COMMAND, FREE, HELD, LARGEST,
 from gpusim.policies.device import PAGE
 
 PARAMS = {"page": 33554432, "threshold": 0, "remap": 0, "opportunistic": 1, "dependencies": 1, "align": 512}
+LIMITS = {"remap": 1, "opportunistic": 1, "dependencies": 1}
 
 # Commands: (SYNC, stream or -1 for all), (TRIM, bytes to keep), (THRESHOLD, bytes).
 SYNC, TRIM, THRESHOLD = range(3)

@@ -59,7 +59,8 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
 
 def commands(conf: str, release: str = "2.13", at_start: bool = False) -> list[Command]:
     """A whole settings string as commands.  at_start: with what PyTorch reads only when a process begins."""
-    given = dict(_items(conf, _version(release)))
+    items = list(_items(conf, _version(release)))
+    given = dict(items)
     if given.get("backend", "native") != "native":
         raise _refusal("backend", f"is '{given['backend']}'", "this policy is the native one; see the policy cuda_async")
     large = _mib(given, SEGMENT_WORD, 11, LARGE_SEGMENT)
@@ -68,7 +69,8 @@ def commands(conf: str, release: str = "2.13", at_start: bool = False) -> list[C
     for key, code in (("max_split_size_mb", SET_MAX_SPLIT), ("max_non_split_rounding_mb", SET_MAX_ROUNDING)):
         if key in given:
             found.append((code, min(_mib(given, key, large, 0) * MIB, NEVER), 0))
-    found += _divisions(given.get("roundup_power2_divisions", ""))
+    for divisions in (value for key, value in items if key == "roundup_power2_divisions"):
+        found += _divisions(divisions)  # a list leaves the sizes that it does not name as they were
     if "garbage_collection_threshold" in given:
         found.append((SET_THRESHOLD, _share(given, "garbage_collection_threshold", ends=False), 0))
     if "per_process_memory_fraction" in given:
@@ -82,6 +84,15 @@ def commands(conf: str, release: str = "2.13", at_start: bool = False) -> list[C
     if "expandable_segments_reserve" in given:
         found.append(_reserve(given["expandable_segments_reserve"]))
     return found
+
+
+def repeated(conf: str) -> list[str]:
+    """Options that the settings give twice or more, with different values.  PyTorch takes the last, and so does `commands`."""
+    given: dict[str, set[str]] = {}
+    for part in re.split(r",(?![^\[]*\])", re.sub(r"\s", "", conf)):
+        key, _, value = part.partition(":")
+        given.setdefault(key, set()).add(value)
+    return [key for key, values in given.items() if len(values) > 1]
 
 
 def _version(release: str) -> tuple[int, int]:
