@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gpusim.zoo.layers import heads
 
 LATENT, TEXT, TOKENS, TIMESTEPS = 4, 768, 77, 1000
+SCALE = 1.0  # diffusers divides by it, which takes an operator and a tensor
 
 
 class Residual(nn.Module):
@@ -33,7 +34,7 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
         y = self.conv_1(F.silu(self.norm_1(x))) + self.time(F.silu(time))[:, :, None, None]
         y = self.conv_2(F.silu(self.norm_2(y)))
-        return self.shortcut(x) + y
+        return (self.shortcut(x) + y) / SCALE
 
 
 class Attention(nn.Module):
@@ -47,10 +48,11 @@ class Attention(nn.Module):
         self.v = nn.Linear(other, width, bias=False)
         self.out = nn.Linear(width, width)
 
-    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
+        other = x if other is None else other
         query, key, value = heads(self.q(x), self.size), heads(self.k(other), self.size), heads(self.v(other), self.size)
         y = F.scaled_dot_product_attention(query, key, value)
-        return self.out(y.transpose(1, 2).reshape(x.shape))
+        return self.out(y.transpose(1, 2).reshape(x.shape)) / SCALE
 
 
 class Gated(nn.Module):
@@ -81,8 +83,7 @@ class Transformer(nn.Module):
 
     def forward(self, x: Tensor, text: Tensor) -> Tensor:
         y = self.inside(self.norm(x)).flatten(2).transpose(1, 2)  # (batch, pixels, width), a view
-        normed = self.norm_1(y)
-        y = self.to_self(normed, normed) + y
+        y = self.to_self(self.norm_1(y)) + y
         y = self.to_text(self.norm_2(y), text) + y
         y = self.mlp(self.norm_3(y)) + y
         y = y.transpose(1, 2).reshape(x.shape).contiguous()

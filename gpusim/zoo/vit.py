@@ -52,9 +52,13 @@ class Model(nn.Module):
         images = torch.randn(batch, 3, self.image, self.image)
         return {"images": images, "labels": torch.randint(self.head.out_features, (batch,))}
 
-    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+    def embed(self, images: Tensor) -> Tensor:
+        """The class token and one token a patch."""
         patches = self.patches(images).flatten(2).transpose(1, 2)
-        x = torch.cat((self.token.expand(len(images), -1, -1), patches), dim=1) + self.positions
+        return torch.cat((self.token.expand(len(images), -1, -1), patches), dim=1) + self.positions
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        x = self.embed(images)
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x)[:, 0])
