@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.cuda
+import torch.utils.checkpoint
 import torch.utils.data
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
@@ -28,24 +29,6 @@ _CUDA = torch.device("cuda", 0)
 _WORKERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context", "timeout")
 
 
-class Patches:
-    """Attributes that are replaced for a while."""
-
-    def __init__(self) -> None:
-        self._undo = contextlib.ExitStack()
-
-    def set(self, owner: Any, name: str, value: Any) -> None:
-        own = vars(owner)
-        if name in own:
-            self._undo.callback(setattr, owner, name, own[name])
-        else:
-            self._undo.callback(delattr, owner, name)
-        setattr(owner, name, value)
-
-    def close(self) -> None:
-        self._undo.close()
-
-
 @contextmanager
 def pretending(recording: Recording) -> Iterator[None]:
     """Everything below, until the recording ends."""
@@ -53,8 +36,9 @@ def pretending(recording: Recording) -> Iterator[None]:
     try:
         _no_function_checks(patches)
         _tensors(patches, recording)
-        _cuda(patches, recording)
+        cuda_api.pretend(patches, recording.gpu, recording.tape)
         _autocast(patches, recording)
+        _within_backward(patches, recording)
         _programs(patches, recording)
         yield
     finally:
@@ -191,6 +175,27 @@ def _autocast(patches: Patches, recording: Recording) -> None:
     patches.set(torch, "clear_autocast_cache", clear)
 
 
+def _within_backward(patches: Patches, recording: Recording) -> None:
+    """Python that runs in the backward pass sees the same GPU: PyTorch's engine does not take modes of functions along.
+
+    That is what a checkpoint computes again, and the backward of functions written in Python.
+    """
+    frame, function = torch.utils.checkpoint._CheckpointFrame, torch.autograd.function.BackwardCFunction
+    make, apply = frame.__init__, function.apply
+
+    def watched(called: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch._C._len_torch_function_stack():
+                return called(*args, **kwargs)
+            with recording.homes:
+                return called(*args, **kwargs)
+
+        return call
+
+    patches.set(frame, "__init__", lambda self, recompute, *rest: make(self, watched(recompute), *rest))
+    patches.set(function, "apply", watched(apply))
+
+
 def _programs(patches: Patches, recording: Recording) -> None:
     """What programs do around their steps."""
     homes = recording.homes
@@ -215,14 +220,17 @@ def _programs(patches: Patches, recording: Recording) -> None:
         args = args[:1]
         return load(*args, **{**kwargs, "map_location": "cpu"})
 
-    generator = torch.Generator
+    class Generator(torch.Generator):  # a class, for annotations
+        def __new__(cls, device: Any = "cpu") -> Any:
+            return super().__new__(cls)
 
     patches.set(torch, "set_default_device", set_default_device)
     patches.set(torch, "save", save)
     patches.set(torch, "compile", compile)
     patches.set(torch, "load", load_on_host)
-    patches.set(torch, "Generator", lambda device="cpu": generator())
-    patches.set(torch.backends.mha, "get_fastpath_enabled", _answer(False))
+    patches.set(torch, "Generator", Generator)
+    patches.set(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)  # it looks at values
+    patches.set(torch.backends.mha, "get_fastpath_enabled", answer(False))
 
     begin, following, make = DataLoader.__iter__, _BaseDataLoaderIter.__next__, DataLoader.__init__
     signature = inspect.signature(make)
@@ -244,63 +252,3 @@ def _programs(patches: Patches, recording: Recording) -> None:
     patches.set(DataLoader, "__init__", in_process)
     patches.set(DataLoader, "__iter__", iterate)
     patches.set(_BaseDataLoaderIter, "__next__", batch)
-
-
-def _answer(value: Any) -> Any:
-    return lambda *_, **__: value
-
-
-def _refused(message: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RecordError(message, users_line(), "leave it out while gpusim.record.active()")
-
-    return refuse
-
-
-class _Device(contextlib.nullcontext[Any]):
-    def __init__(self, device: Any = None) -> None:
-        super().__init__(device)
-
-
-class _Stream:
-    """All streams are one."""
-
-    cuda_stream = device_index = stream_id = 0
-    device = _CUDA
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def wait_stream(self, stream: Any) -> None: ...
-
-    def wait_event(self, event: Any) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def record_event(self, event: Any = None) -> _Event:
-        return event or _Event()
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class _Event:
-    """All events have passed, and no time with them."""
-
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-
-    def record(self, stream: Any = None) -> None: ...
-
-    def wait(self, stream: Any = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, end: Any) -> float:
-        return 1.0

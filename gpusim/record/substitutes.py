@@ -36,9 +36,7 @@ def _attend(
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = attn_mask.to(dtype)
     kernel = _kernel(query, key, value, attn_mask)
-    if kernel == SDPBackend.FLASH_ATTENTION:
-        if enable_gqa:
-            key, value = (t.repeat_interleave(query.size(-3) // t.size(-3), -3) for t in (key, value))
+    if kernel == SDPBackend.FLASH_ATTENTION:  # it takes fewer heads of keys and values as they are (enable_gqa)
         pad = -query.size(-1) % 8
         q, k, v = (F.pad(t, (0, pad)) if pad else t for t in (query, key, value))
         scale = scale if scale is not None or not pad else query.size(-1) ** -0.5
