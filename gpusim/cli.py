@@ -121,10 +121,11 @@ def check(
     raise typer.Exit(verb(folder, trace, json=json))
 
 
-@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(context_settings={"ignore_unknown_options": True})
 def record(
-    context: typer.Context,
-    script: Annotated[str, typer.Argument(help="A PyTorch script; what follows is passed to it.")] = "",
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="SCRIPT [ARGS]", help="A PyTorch script with its arguments and options.")
+    ] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="The trace to write; default: SCRIPT.npz.")] = None,
     zoo: Annotated[
         str | None, typer.Option("--zoo", metavar="MODEL", help="Instead of a script; with its options, as --batch 4.")
@@ -141,7 +142,7 @@ def record(
     from gpusim.units import parse_bytes
 
     verb(
-        script, context.args, out, zoo,
+        program or [], out, zoo,
         json=json, name=name, steps=steps, device=device or ("cuda" if zoo else "cpu"), gpu=gpu,
         cudnn_workspace=parse_bytes(cudnn),
     )  # fmt: skip
@@ -154,6 +155,7 @@ def import_(
     format: Annotated[str | None, typer.Option("--format", help="Its format, when it cannot be told by the content.")] = None,
     name: Annotated[str | None, typer.Option("--name", help="The trace's name; default: the recording's own.")] = None,
     device: Annotated[int | None, typer.Option("--device", min=0, help="Which GPU, when several were recorded.")] = None,
+    kineto: Annotated[Path | None, typer.Option("--with", help="The Kineto trace of the same run: times.")] = None,
     options: Annotated[
         list[str] | None,
         typer.Option("--option", metavar="KEY=VALUE", help="An option of the format, see docs/traces.md. Repeatable."),
@@ -163,7 +165,7 @@ def import_(
     """Turn a foreign recording into a trace (.npz)."""
     from gpusim.commands.traces import import_file as verb
 
-    verb(file, out, format, name=name, device=device, options=options or [], json=json)
+    verb(file, out, format, name=name, device=device, kineto=kineto, options=options or [], json=json)
 
 
 @app.command()

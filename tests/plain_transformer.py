@@ -124,11 +124,12 @@ class Transformer(nn.Module):
         self.lm_head = Linear(wide, vocabulary)
 
     def forward(self, ids: Any) -> Any:
-        x = embedded = self.token_embeddings(ids)  # noqa: F841: held to the end, as in the recordings
+        x = embedded = self.token_embeddings(ids)
         for layer in self.layers:
             x = layer(x)
-        x = self.ln_final(x)
-        return self.lm_head(x)
+        x = self.lm_head(self.ln_final(x))
+        del embedded  # held to here, as in the recordings
+        return x
 
 
 def cross_entropy(logits: Any, targets: Any) -> Any:
@@ -156,8 +157,8 @@ class AdamW(torch.optim.Optimizer):
                 t = state.get("t", 1)
                 m = state.get("m", torch.zeros_like(p.data))
                 v = state.get("v", torch.zeros_like(p.data))
-                m = 0.9 * m + 0.1 * p.grad
-                v = 0.95 * v + 0.05 * torch.square(p.grad)
+                state["m"] = 0.9 * m + 0.1 * p.grad
+                state["v"] = 0.95 * v + 0.05 * torch.square(p.grad)
                 rate = group["lr"] * math.sqrt(1 - 0.95**t) / (1 - 0.9**t)
-                p.data -= rate * m / (torch.sqrt(v) + 1e-8)
-                state["t"], state["m"], state["v"] = t + 1, m, v
+                p.data -= rate * state["m"] / (torch.sqrt(state["v"]) + 1e-8)
+                state["t"] = t + 1

@@ -13,21 +13,23 @@ import typer
 
 from gpusim.commands.output import emit_json
 from gpusim.errors import GpusimError
+from gpusim.record.where import RecordWarning
 
 
-def record(script: str, args: Sequence[str], out: Path | None, zoo: str | None, *, json: bool, **options: Any) -> None:
+def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: bool, **options: Any) -> None:
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
     from gpusim.record import script as recorder
 
-    if bool(script) == bool(zoo):
+    if not program and not zoo:
         raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
-    path = out or Path(f"{Path(script).stem if script else zoo.split('(')[0] if zoo else ''}.npz")
+    path = out or Path(f"{zoo.split('(')[0] if zoo else Path(program[0]).stem}.npz")
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+        warnings.simplefilter("always", RecordWarning)
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
-            trace = recorder.record_zoo(zoo, _pairs(args), path, **options)
+            trace = recorder.record_zoo(zoo, _pairs(program), path, **options)
         else:
-            trace = recorder.record_script(Path(script), args, path, **options)
+            trace = recorder.record_script(Path(program[0]), program[1:], path, **options)
     if json:
         emit_json({
             "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,
@@ -53,7 +55,6 @@ def _pairs(args: Sequence[str]) -> dict[str, Any]:
 
 def _show(otherwise: Any) -> Any:
     """Warnings of the recorder in one line, those of the program as ever."""
-    from gpusim.record.where import RecordWarning
 
     def show(message: Any, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
         if issubclass(category, RecordWarning):

@@ -8,46 +8,44 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gpusim.record.recording import Recording
+from gpusim.record import running
+from gpusim.record.where import RecordError
 
 
 class _Callable(ModuleType):
-    def __call__(self, path: Any = None, **options: Any) -> Recording:
+    def __call__(self, path: Any = None, **options: Any) -> Any:
         """A recording of what runs inside its `with`; the options are those of `Recording`."""
         return begin(path, **options)
 
 
-def begin(path: Any = None, **options: Any) -> Recording:
-    """What calling this module makes."""
+def begin(path: Any = None, *, fake: bool | None = None, **options: Any) -> Any:
+    """What calling this module makes: where there is a GPU the program runs on it and is watched, unless `fake` is true."""
     try:
-        from gpusim.record.recording import Recording
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from gpusim.record.where import RecordError
-
+        import torch
+    except ModuleNotFoundError:
         raise RecordError("recording needs PyTorch", hint="pip install 'gpusim[torch]'") from None
+    if fake is False or (fake is None and torch.cuda.is_available()):
+        from gpusim.record.on_gpu import GpuRecording
+
+        return GpuRecording(path, **{key: value for key, value in options.items() if key in ("name", "steps")})
+    from gpusim.record.recording import Recording
+
     return Recording(path, **options)
 
 
 def phase(name: str) -> None:
     """What runs from here on is this phase of the trace, such as "prefill" or "decode7"; nothing without a recording."""
-    running = _current()
-    if running is not None:
-        running.phases.mark(name)
+    recording = running.current()
+    if recording is not None:
+        recording.phases.mark(name)
 
 
 def active() -> bool:
-    """Whether a recording runs now: for what a program must leave out, such as decisions by computed values."""
-    return _current() is not None
-
-
-def _current() -> Recording | None:
-    found = sys.modules.get("gpusim.record.recording")
-    return found.current() if found else None
+    """Whether the program runs on fake tensors now, so that it must not decide by values that it computes."""
+    recording = running.current()
+    return recording is not None and bool(recording.fake)
 
 
 record = sys.modules[__name__]

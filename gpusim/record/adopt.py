@@ -30,13 +30,15 @@ class Adopted:
         self._optimizers: Any = WeakIdKeyDictionary()
         self.first = True  # what is met in the first step was there before it
 
-    def takes(self, tensor: torch.Tensor) -> bool:
+    def takes(self, tensor: torch.Tensor, scalars: bool = False) -> bool:
         """Whether a real tensor stands for one on the GPU: any but a scalar, where all that names no device is there."""
-        if isinstance(tensor, FakeTensor) or tensor in self._fakes:
-            return tensor in self._fakes
+        if isinstance(tensor, FakeTensor):
+            return False
+        if tensor in self._fakes:
+            return self._storages.home(self._fakes[tensor]) == GPU
         with torch._C.DisableTorchFunction():
             on_host = tensor.device.type == "cpu"
-        return on_host and self.default == GPU and not self.host_work and tensor.dim() > 0
+        return on_host and self.default == GPU and not self.host_work and (scalars or tensor.dim() > 0)
 
     def fake_of(self, tensor: torch.Tensor, home: str, category: str = "") -> torch.Tensor:
         """The fake that stands for a real tensor, made when it is first met."""

@@ -84,7 +84,7 @@ class Dispatch(TorchDispatchMode):
         if self.homes.target is not None:
             return self.homes.target
         if not inputs:
-            return GPU if self.phases.backward else self.homes.of_factory()
+            return GPU if self.phases.backward and self.tape.sizes else self.homes.of_factory()
         return GPU if any(self.homes.of(t) == GPU for t in inputs) else HOST
 
     def _crossing(self, home: str, inputs: list[torch.Tensor]) -> int:

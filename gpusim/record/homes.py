@@ -24,6 +24,7 @@ from gpusim.record.where import calls_from, warn
 
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
+_READ = ("tolist", "numpy", "data_ptr", "__int__", "__bool__", "__index__", "__array__")
 
 
 class Homes(TorchFunctionMode):
@@ -201,6 +202,6 @@ def _handlers() -> dict[Any, Any]:
         Tensor.record_stream: nothing,
         Tensor.item: _item,
         Tensor.__float__: _float,
-        **{getattr(Tensor, name): _values for name in ("tolist", "numpy", "__int__", "__bool__", "__index__", "__array__")},
+        **{getattr(Tensor, name): _values for name in _READ},
         **substitutes.HANDLERS,
     }

@@ -134,7 +134,7 @@ class Phases:
 
     def tell(self, tensor: torch.Tensor, category: str) -> None:
         """What kind of tensor this is; a real one is adopted."""
-        if self._adopted.takes(tensor):
+        if self._adopted.takes(tensor, scalars=True):
             self._adopted.fake_of(tensor, GPU, category)
         else:
             self._storages.mark(tensor, category)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,14 +15,14 @@ import torch.utils.data
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
+from gpusim.record import cuda_api
+from gpusim.record.patches import Patches, answer
 from gpusim.record.storages import GPU, HOST
-from gpusim.record.where import RecordError, users_line, warn
-from gpusim.record.workspaces import GENERATIONS
+from gpusim.record.where import warn
 
 if TYPE_CHECKING:
     from gpusim.record.recording import Recording
 
-_MEMORY = 80 * 2**30  # bytes that the pretended GPU says it has
 _CUDA = torch.device("cuda", 0)
 _WORKERS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context", "timeout")
 
@@ -97,58 +95,16 @@ def _tensors(patches: Patches, recording: Recording) -> None:
         with torch.no_grad():
             for name, held in self._parameters.items():
                 if held is not None and (moved := fn(held)) is not held:
+                    gradient = None if held.grad is None else fn(held.grad)
                     if isinstance(held, FakeTensor):  # in place as on a GPU, so that tied weights stay tied
                         held.data = moved
                     else:
-                        self._parameters[name] = torch.nn.Parameter(moved, held.requires_grad)
-                    if held.grad is not None:
-                        held.grad.data = fn(held.grad)
+                        held = self._parameters[name] = torch.nn.Parameter(moved, held.requires_grad)
+                    held.grad = gradient
             self._buffers.update({name: fn(held) for name, held in self._buffers.items() if held is not None})
         return self
 
     patches.set(torch.nn.Module, "_apply", apply)  # PyTorch's own swaps fake tensors, and refuses those that are referred to
-
-
-def _cuda(patches: Patches, recording: Recording) -> None:
-    """`torch.cuda`: one GPU of the generation that is recorded for."""
-    capability = GENERATIONS[recording.gpu]
-    tape = recording.tape
-    properties = SimpleNamespace(
-        name=f"recorded GPU ({recording.gpu})", major=capability[0], minor=capability[1], total_memory=_MEMORY,
-        multi_processor_count=108, is_integrated=False, is_multi_gpu_board=False, warp_size=32, gcnArchName="",
-    )  # fmt: skip
-    answers = {
-        "is_available": True, "device_count": 1, "current_device": 0, "is_initialized": True, "is_bf16_supported": True,
-        "_is_compiled": True, "get_device_name": properties.name, "get_device_capability": capability,
-        "get_device_properties": properties, "get_arch_list": [f"sm_{capability[0]}{capability[1]}"], "memory_stats": {},
-        "memory_summary": "", "memory_snapshot": [], "is_current_stream_capturing": False, "utilization": 0,
-        "get_rng_state": None, "get_rng_state_all": [], "initial_seed": 0, "can_device_access_peer": False,
-    }  # fmt: skip
-    silent = (
-        "synchronize", "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "_lazy_init", "init",
-        "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect", "set_rng_state",
-        "set_rng_state_all", "set_per_process_memory_fraction", "reset_accumulated_memory_stats", "set_stream", "_lazy_call",
-    )  # fmt: skip
-    live, peak = (lambda *_, **__: tape.live_bytes), (lambda *_, **__: tape.peak_bytes)
-    functions: dict[str, Any] = {
-        **{name: _answer(value) for name, value in answers.items()},
-        **{name: _answer(None) for name in silent},
-        **dict.fromkeys(("memory_allocated", "memory_reserved", "memory_cached"), live),
-        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved", "max_memory_cached"), peak),
-        "mem_get_info": lambda *_, **__: (max(0, _MEMORY - tape.live_bytes), _MEMORY),
-        "Stream": _Stream, "Event": _Event, "current_stream": _Stream, "default_stream": _Stream,
-        "stream": lambda stream: contextlib.nullcontext(stream), "device": _Device, "device_of": _Device,
-        "CUDAGraph": _refused("CUDA graphs are captured on a GPU only"),
-    }  # fmt: skip
-    for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
-        for name, value in functions.items():
-            if name in vars(owner):
-                patches.set(owner, name, value)
-    for name in ("_record_memory_history", "_dump_snapshot"):
-        patches.set(torch.cuda.memory, name, _answer(None))
-    for name in ("range_push", "range_pop", "mark"):
-        patches.set(torch.cuda.nvtx, name, _answer(None))
-    patches.set(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())
 
 
 def _autocast(patches: Patches, recording: Recording) -> None:

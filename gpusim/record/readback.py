@@ -55,5 +55,6 @@ def refuse_values(name: str) -> Any:
         "__bool__": "the program branches on a tensor's value",
         "__int__": "the program turns a tensor's value into an integer",
         "__index__": "the program indexes or sizes by a tensor's value",
+        "data_ptr": "the program, or an extension of it, asks for a tensor's address",
     }.get(name, f"the program reads a tensor's values with .{name.strip('_')}()")
     raise RecordError(f"{what}, which a recording does not compute", users_line(), _HINT)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from gpusim.errors import suggest
+from gpusim.record import running
 from gpusim.record.adopt import Adopted
 from gpusim.record.autocast import Autocast
 from gpusim.record.dispatch import Dispatch
@@ -18,19 +19,11 @@ from gpusim.record.phases import EnoughSteps, Phases
 from gpusim.record.pretend import pretending
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.tape import Tape
-from gpusim.record.where import RecordError, users_line
+from gpusim.record.where import RecordError
 from gpusim.record.workspaces import GENERATIONS, Workspaces
 from gpusim.trace.trace import Trace
 
 NOTHING_RAN = "the program must move its model there, or be recorded with device='cuda' (--device cuda)"
-
-_current: Recording | None = None
-
-
-def current() -> Recording | None:
-    """The recording that runs now."""
-    return _current
-
 
 class Recording:
     """Records what runs inside the `with`; `trace` is there afterwards, and in the file `path` if one is given.
@@ -40,6 +33,8 @@ class Recording:
     cudnn_workspace  bytes that cuDNN takes during each convolution
     steps            end the program after so many training steps
     """
+
+    fake = True
 
     def __init__(
         self,
@@ -70,11 +65,10 @@ class Recording:
         self._stack = ExitStack()
 
     def __enter__(self) -> Recording:
-        global _current
-        if _current is not None:
-            raise RecordError("a recording is already running", users_line())
         gc.collect()
         with ExitStack() as stack:
+            running.start(self)
+            stack.callback(running.stop)
             stack.callback(gc.enable)
             gc.disable()
             stack.callback(self.adopted.restore)
@@ -84,12 +78,9 @@ class Recording:
             stack.enter_context(self.homes)
             stack.enter_context(self.dispatch)
             self._stack = stack.pop_all()
-        _current = self
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
-        global _current
-        _current = None
         self.storages.closed = True
         self._stack.close()
         if kind is not None and kind is not EnoughSteps:

@@ -68,10 +68,17 @@ def _short(filename: str) -> str:
         return filename
 
 
-_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # as the module that is warned about would keep it
+_warned: set[tuple[str, int, str]] = set()
 
 
 def warn(message: str) -> None:
-    """Say what was done instead, as a warning at the user's line; once per line."""
+    """Say what was done instead, as a warning at the user's line; once per line and recording."""
     file, line = users_frame()
-    warnings.warn_explicit(message, RecordWarning, file or "gpusim", line, registry=_warned)
+    if (file, line, message) not in _warned:
+        _warned.add((file, line, message))
+        warnings.warn_explicit(message, RecordWarning, file or "gpusim", line)
+
+
+def warn_again() -> None:
+    """A recording begins."""
+    _warned.clear()

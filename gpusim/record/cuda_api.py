@@ -1,0 +1,115 @@
+"""`torch.cuda` as it answers where there is one GPU: nothing runs on it, and its memory is what the recording has seen."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.cuda
+
+from gpusim.record.patches import Patches, answer
+from gpusim.record.tape import Tape
+from gpusim.record.where import RecordError, users_line
+from gpusim.record.workspaces import GENERATIONS
+
+_MEMORY = 80 * 2**30  # bytes that the pretended GPU says it has
+_CUDA = torch.device("cuda", 0)
+
+
+def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
+    """`torch.cuda`: one GPU of the generation that is recorded for."""
+    capability = GENERATIONS[gpu]
+    properties = SimpleNamespace(
+        name=f"recorded GPU ({gpu})", major=capability[0], minor=capability[1], total_memory=_MEMORY,
+        multi_processor_count=108, is_integrated=False, is_multi_gpu_board=False, warp_size=32, gcnArchName="",
+    )  # fmt: skip
+    answers = {
+        "is_available": True, "device_count": 1, "current_device": 0, "is_initialized": True, "is_bf16_supported": True,
+        "_is_compiled": True, "get_device_name": properties.name, "get_device_capability": capability,
+        "get_device_properties": properties, "get_arch_list": [f"sm_{capability[0]}{capability[1]}"], "memory_stats": {},
+        "memory_summary": "", "memory_snapshot": [], "is_current_stream_capturing": False, "utilization": 0,
+        "get_rng_state": None, "get_rng_state_all": [], "initial_seed": 0, "can_device_access_peer": False,
+    }  # fmt: skip
+    silent = (
+        "synchronize", "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "_lazy_init", "init",
+        "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect", "set_rng_state",
+        "set_rng_state_all", "set_per_process_memory_fraction", "reset_accumulated_memory_stats", "set_stream", "_lazy_call",
+    )  # fmt: skip
+    live, peak = (lambda *_, **__: tape.live_bytes), (lambda *_, **__: tape.peak_bytes)
+    functions: dict[str, Any] = {
+        **{name: answer(value) for name, value in answers.items()},
+        **{name: answer(None) for name in silent},
+        **dict.fromkeys(("memory_allocated", "memory_reserved", "memory_cached"), live),
+        **dict.fromkeys(("max_memory_allocated", "max_memory_reserved", "max_memory_cached"), peak),
+        "mem_get_info": lambda *_, **__: (max(0, _MEMORY - tape.live_bytes), _MEMORY),
+        "Stream": _Stream, "Event": _Event, "current_stream": _Stream, "default_stream": _Stream,
+        "stream": lambda stream: contextlib.nullcontext(stream), "device": _Device, "device_of": _Device,
+        "CUDAGraph": _refused("CUDA graphs are captured on a GPU only"),
+    }  # fmt: skip
+    for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
+        for name, value in functions.items():
+            if name in vars(owner):
+                patches.set(owner, name, value)
+    for name in ("_record_memory_history", "_dump_snapshot"):
+        patches.set(torch.cuda.memory, name, answer(None))
+    for name in ("range_push", "range_pop", "mark"):
+        patches.set(torch.cuda.nvtx, name, answer(None))
+    patches.set(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())
+
+
+def _refused(message: str) -> Any:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RecordError(message, users_line(), "leave it out while gpusim.record.active()")
+
+    return refuse
+
+
+class _Device(contextlib.nullcontext[Any]):
+    def __init__(self, device: Any = None) -> None:
+        super().__init__(device)
+
+
+class _Stream:
+    """All streams are one."""
+
+    cuda_stream = device_index = stream_id = 0
+    device = _CUDA
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: Any = None) -> _Event:
+        return event or _Event()
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _Event:
+    """All events have passed, and no time with them."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def record(self, stream: Any = None) -> None: ...
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 1.0

@@ -1,0 +1,431 @@
+"""Does a recording hold what the program did, leave the program as it was, and say what it cannot record?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+import gpusim  # noqa: E402
+from gpusim.cli import app  # noqa: E402
+from gpusim.record.where import RecordError, RecordWarning  # noqa: E402
+from gpusim.trace.files import load_trace  # noqa: E402
+from gpusim.trace.trace import ALLOC, COPY_IN, FREE, OP, PHASE, Trace  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::gpusim.record.where.RecordWarning")
+CUBLAS = 8_519_680
+
+
+def events(trace: Trace) -> list[str]:
+    """The events as short words: "+fwd 16" an alloc by category, "-3" a free, "mm 0 1 > 2" an operator, "fwd:" a phase."""
+    words = []
+    for kind, arg in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):
+        if kind == ALLOC:
+            words.append(f"+{trace.categories[trace.category[arg]]} {trace.size[arg]}")
+        elif kind == FREE:
+            words.append(f"-{arg}")
+        elif kind == PHASE:
+            words.append(f"{trace.phases[arg]}:")
+        elif kind == OP:
+            name = trace.op_names[trace.op[arg]].removeprefix("aten.").split(".")[0]
+            reads, writes = (
+                " ".join(map(str, ids[start[arg] : start[arg + 1]]))
+                for ids, start in ((trace.read_id, trace.read_start), (trace.write_id, trace.write_start))
+            )
+            words.append(f"{name} {reads} > {writes}")
+    return words
+
+
+def names(trace: Trace) -> list[str]:
+    return [trace.op_names[op].removeprefix("aten.").split(".")[0] for op in trace.op]
+
+
+def peak(trace: Trace) -> int:
+    sign = np.where(trace.kind == ALLOC, 1, np.where(trace.kind == FREE, -1, 0))
+    return int(np.cumsum(sign * np.where(sign != 0, trace.size[np.where(sign != 0, trace.arg, 0)], 0)).max())
+
+
+def trained(model: nn.Module, *inputs: Any, steps: int = 1, make: Any = torch.optim.SGD, **options: Any) -> Trace:
+    with gpusim.record(fake=True, **options) as recording:
+        optimizer = make(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            model(*inputs).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return recording.trace
+
+
+# --- what is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_a_training_step_by_hand() -> None:
+    """One linear layer, 2 x 3 -> 2 x 4 in float32: y = xW', sum; the gradient of W is a product; SGD writes in place."""
+    assert events(trained(nn.Linear(3, 4, bias=False), torch.ones(2, 3))) == [
+        "+param 48", "+input 24",
+        "step0.fwd:",
+        "+fwd 32", f"+workspace {CUBLAS}", "mm 1 0 > 2 3",
+        "+fwd 4", "sum 2 > 4", "-2",
+        "step0.bwd:",
+        "+bwd 4", "ones_like 4 > 5",
+        "+grad 48", f"+workspace {CUBLAS}", "mm 5 1 > 6 7",
+        "-5", "-4",
+        "step0.opt:",
+        "_foreach_add_ 0 6 > 0",
+        "step0.zero:",
+        "-6",
+    ]  # fmt: skip
+
+
+def test_flops_bytes_types_and_modules() -> None:
+    trace = trained(nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU()), torch.ones(2, 3))
+    product = names(trace).index("mm")
+    assert trace.flops[product] == 2 * 2 * 3 * 4
+    assert (trace.read_bytes[product], trace.written_bytes[product]) == (24 + 48, 32)
+    assert trace.dtypes[trace.dtype[product]] == "float32"
+    backward = names(trace).index("threshold_backward")
+    assert [trace.modules[trace.module[op]] for op in (product, backward)] == ["Sequential.0", "Sequential.1"]
+
+
+def test_adam_runs_foreach_and_keeps_its_counters_on_the_host() -> None:
+    trace = trained(nn.Linear(3, 4), torch.ones(2, 3), steps=2, make=torch.optim.AdamW)
+    assert names(trace).count("_foreach_addcdiv_") == 2  # once a step, for all parameters
+    state = [int(trace.size[t]) for t in range(trace.tensors) if trace.categories[trace.category[t]] == "opt"]
+    assert sorted(state)[-4:] == [48, 48, 48, 48]
+    assert 4 not in state  # no counter
+
+
+def test_two_steps_are_alike_and_numbered() -> None:
+    trace = trained(nn.Linear(3, 4), torch.ones(2, 3), steps=2)
+    assert trace.phases == tuple(f"step{n}.{kind}" for n in (0, 1) for kind in ("fwd", "bwd", "opt", "zero"))
+    first, second = (np.flatnonzero(np.char.startswith([trace.phases[p] for p in trace.phase], f"step{n}")) for n in (0, 1))
+    assert [names(trace)[op] for op in first] == [names(trace)[op] for op in second]
+
+
+def test_inference_has_no_steps_and_marks_name_phases() -> None:
+    model = nn.Linear(3, 4)
+    with gpusim.record(fake=True) as plain, torch.no_grad():
+        model(torch.ones(2, 3))
+    with gpusim.record(fake=True) as marked, torch.no_grad():
+        gpusim.record.phase("prefill")
+        model(torch.ones(2, 3))
+        gpusim.record.phase("decode0")
+        model(torch.ones(1, 3))
+    assert plain.trace.phases == ("fwd",)
+    assert marked.trace.phases == ("prefill", "decode0")
+    assert {"prefill", "decode"} < set(marked.trace.categories)
+
+
+def test_the_peak_is_that_of_memtracker() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    def program() -> Any:
+        model = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True)
+        return model, torch.optim.SGD(model.parameters(), foreach=True), torch.randn(8, 32, 64)
+
+    def step(model: Any, optimizer: Any, x: Any) -> None:
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with FakeTensorMode():
+        parts, tracker = program(), MemTracker()
+        tracker.track_external(*parts)
+        with tracker:
+            step(*parts)
+    truth = max(sum(kinds.values()) - kinds.get("Total", 0) for kinds in tracker.get_tracker_snapshot("peak").values())
+    with gpusim.record(fake=True) as recording:
+        step(*program())
+    trace = recording.trace
+    workspaces = sum(int(s) for s, c in zip(trace.size, trace.category, strict=True) if trace.categories[c] == "workspace")
+    assert peak(trace) - workspaces == truth
+
+
+def test_views_share_tied_weights_are_one_and_a_resize_is_seen() -> None:
+    with gpusim.record(fake=True) as recording:
+        table, head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        head.weight = table.weight
+        y = head(table(torch.zeros(3, dtype=torch.int64)))
+        y.t().reshape(-1)[:2].view(2)
+        y.detach().resize_(10, 10)
+    trace = recording.trace
+    sizes = [int(trace.size[t]) for t in range(trace.tensors)]
+    assert sizes.count(5 * 4 * 4) == 1
+    assert sizes.count(400) == 1
+    assert trace.arg[trace.kind == FREE].tolist()[-1] == sizes.index(60)  # the storage of 3 x 5 that was resized
+
+
+def test_checkpointing_computes_twice() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.GELU())
+
+        def forward(self, x: Any) -> Any:
+            return checkpoint(self.inner, x, use_reentrant=False)
+
+    trace = trained(Twice(), torch.ones(2, 4))
+    backward = [trace.phases[p] == "step0.bwd" for p in trace.phase]
+    assert [b for b, name in zip(backward, names(trace), strict=True) if name == "addmm"] == [False, True]
+
+
+def test_accumulated_gradients_are_added_in_place_and_live_on() -> None:
+    model = nn.Linear(3, 4, bias=False)
+    with gpusim.record(fake=True) as recording:
+        for _ in range(2):
+            model(torch.ones(2, 3)).sum().backward()
+    trace = recording.trace
+    assert names(trace).count("add_") == 1
+    assert [trace.categories[c] for c in trace.category].count("grad") == 1
+
+
+# --- as on CUDA -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mask", "kernel"),
+    [
+        (torch.bfloat16, False, "_scaled_dot_product_flash_attention"),
+        (torch.bfloat16, True, "_scaled_dot_product_efficient_attention"),
+        (torch.float32, False, "_scaled_dot_product_efficient_attention"),
+        (torch.float64, False, "bmm"),
+    ],
+)
+def test_attention_runs_the_kernel_of_cuda(dtype: Any, mask: bool, kernel: str) -> None:
+    with gpusim.record(fake=True) as recording:
+        q = torch.randn(2, 4, 16, 32, dtype=dtype, requires_grad=True)
+        bias = torch.zeros(16, 16, dtype=torch.bool) if mask else None
+        F.scaled_dot_product_attention(q, q, q, attn_mask=bias).sum().backward()
+    found = names(recording.trace)
+    assert kernel in found
+    assert (f"{kernel}_backward" in found) == (kernel != "bmm")
+    assert not any(name.endswith("for_cpu") for name in found)
+
+
+def test_the_flash_kernel_of_the_cpu_has_a_formula() -> None:
+    from gpusim.record.flops import flops
+
+    op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    q = torch.randn(2, 4, 16, 32)
+    assert flops(op, (q, q, q), {}, None) == 2 * 2 * (2 * 4) * 16 * 16 * 32
+
+
+def test_autocast_casts_weights_once_and_norms_not_at_all() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
+    with gpusim.record(fake=True) as recording, torch.autocast("cuda", torch.bfloat16):
+        model(model(torch.ones(2, 4))).sum().backward()
+    trace = recording.trace
+    norm = names(trace).index("native_layer_norm")
+    assert trace.dtypes[trace.dtype[norm]] == "float32"
+    forward = [name for name, p in zip(names(trace), trace.phase, strict=True) if trace.phases[p] == "step0.fwd"]
+    # Two weights and two biases once; the first input; twice the input of the norm and of the second product.
+    assert forward.count("_to_copy") == 4 + 1 + 2 * 2
+
+
+def test_the_lists_of_autocast_are_those_of_cuda() -> None:
+    from gpusim.record.autocast import FLOAT32, INTO_FLOAT32, LOWER, WIDEST
+
+    ours = {*LOWER, *FLOAT32, *INTO_FLOAT32, *WIDEST}
+    theirs = {
+        name.removeprefix("aten::")
+        for name in torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")
+        if name.startswith("aten::")
+    }
+    unfit = {"cudnn_convolution", "cudnn_convolution_transpose", "binary_cross_entropy"}  # never called here, or refused there
+    assert theirs - ours <= unfit
+    assert not {name for name in ours - theirs if _exists(name)}
+
+
+def _exists(name: str) -> bool:
+    packet, _, overload = name.partition(".")
+    return hasattr(torch.ops.aten, packet) and (overload or "default") in getattr(torch.ops.aten, packet).overloads()
+
+
+@pytest.mark.parametrize(("gpu", "size"), [("ampere", CUBLAS), ("hopper", 33_554_432)])
+def test_a_workspace_for_each_thread_that_multiplies(gpu: str, size: int) -> None:
+    trace = trained(nn.Linear(3, 4), torch.ones(2, 3), gpu=gpu)
+    taken = trace.category == trace.categories.index("workspace")
+    assert trace.size[taken].tolist() == [size] * 2
+
+
+def test_cudnn_gives_its_workspace_back() -> None:
+    trace = trained(nn.Conv2d(1, 2, 3), torch.ones(1, 1, 8, 8), cudnn_workspace=4096)
+    sizes = [int(trace.size[t]) for t in range(trace.tensors)]
+    assert sizes.count(4096) == 2  # forward and backward
+    assert {sizes.index(4096)} < set(trace.arg[trace.kind == FREE].tolist())
+
+
+# --- the program is left as it was ------------------------------------------------------------------------------------
+
+
+def test_a_real_model_comes_back_untouched() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(8, 3)
+    model(x).sum().backward()
+    optimizer.step()
+    values = {key: value.clone() for key, value in model.state_dict().items()}
+    gradients = [p.grad.clone() for p in model.parameters()]
+    counters = [float(state["step"]) for state in optimizer.state.values()]
+    with gpusim.record(fake=True):
+        model.half().float()
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert all(torch.equal(values[key], value) for key, value in model.state_dict().items())
+    assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
+    assert [float(state["step"]) for state in optimizer.state.values()] == counters
+    assert type(next(model.parameters())) is nn.Parameter
+    assert not torch.cuda.is_available() or torch.cuda.device_count()  # the real answer again
+    model(x).sum().backward()
+
+
+def test_the_same_program_gives_the_same_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with gpusim.record(tmp_path / f"{name}.npz", fake=True, name="same"):
+            nn.Linear(3, 4)(torch.ones(2, 3)).sum().backward()
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+    assert load_trace(tmp_path / "a.npz").name == "same"
+
+
+# --- scripts ----------------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import argparse
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int)
+parser.add_argument("--amp", action="store_true")
+options = parser.parse_args()
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+torch.cuda.manual_seed_all(0)
+data = TensorDataset(torch.randn(64, 8), torch.randint(0, 4, (64,)))
+loader = DataLoader(data, batch_size=16, shuffle=True, num_workers=2, pin_memory=True)
+model = nn.Sequential(nn.Linear(8, options.width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(options.width, 4)).to(device)
+assert next(model.parameters()).is_cuda and str(next(model.parameters()).device) == "cuda:0"
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+scaler = torch.amp.GradScaler("cuda", enabled=options.amp)
+for epoch in range(1000):
+    total = 0.0
+    for x, y in loader:
+        x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.float16, enabled=options.amp):
+            loss = F.cross_entropy(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        schedule.step()
+        total += loss.item()
+        print(f"loss {loss.item():.3f}, mean {total / 16:.3f}, {torch.cuda.max_memory_allocated() / 2**20:.1f} MiB")
+    torch.cuda.synchronize()
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def run(tmp_path: Path, text: str, *more: str, monkeypatch: Any) -> Any:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(text)
+    return CliRunner().invoke(app, ["record", "train.py", *more, "-o", "out.npz"])
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_a_training_script_as_it_is(tmp_path: Path, monkeypatch: Any, amp: bool) -> None:
+    result = run(tmp_path, SCRIPT, "--width", "32", *(["--amp"] if amp else []), "--steps", "3", monkeypatch=monkeypatch)
+    assert result.exit_code == 0, result.output
+    trace = load_trace(tmp_path / "out.npz")
+    assert [phase for phase in trace.phases if phase.endswith("opt")] == [f"step{n}.opt" for n in range(3)]
+    assert sum(trace.activity == COPY_IN) == 2 * 2  # batches of steps 1 and 2; the first one is there before its step
+    assert "loss ?, mean ?" in result.stderr
+    assert "train.py:34: a value that is not computed" in result.stderr
+    assert not (tmp_path / "model.pt").exists()
+    kinds = {trace.categories[c] for c in trace.category}
+    assert {"param", "input", "grad", "opt", "workspace"} < kinds
+    product = trace.dtypes[trace.dtype[names(trace).index("addmm")]]
+    assert product == ("float16" if amp else "float32")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("if loss > 0: pass", "branches on a tensor's value"),
+        ("if loss.item() > 0: pass", "decides by a value"),
+        ("x[x > 0].sum()", "depends on values"),
+        ("range(int(loss))", "into an integer"),
+        ("loss.detach().cpu().numpy()", ".numpy()"),
+        ("torch.cuda.CUDAGraph()", "CUDA graphs"),
+        ("torch.library.define('mine::op', '(Tensor x) -> Tensor'); "
+         "torch.library.impl('mine::op', 'cpu', lambda x: x.clone()); torch.ops.mine.op(x)", "fake"),
+        ("x.data_ptr()", "asks for a tensor's address"),
+        ("raise ValueError('my own')", "ValueError: my own"),
+        ("raise SystemExit(3)", "exit code 3"),
+        ("import not_there", "not_there"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_recorded_is_said_with_its_line(tmp_path: Path, monkeypatch: Any, line: str, said: str) -> None:
+    text = f"import torch\nx = torch.randn(4, 4, device='cuda')\nloss = x.mm(x).sum()\n{line}\n"
+    result = run(tmp_path, text, monkeypatch=monkeypatch)
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert "train.py:4: " in result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out.npz").exists()
+
+
+def test_a_script_that_uses_no_gpu_is_told_how_to(tmp_path: Path, monkeypatch: Any) -> None:
+    text = "import torch\ntorch.nn.Linear(4, 4)(torch.randn(2, 4)).sum().backward()\n"
+    result = run(tmp_path, text, monkeypatch=monkeypatch)
+    assert result.exit_code == 2
+    assert "nothing ran on the GPU" in result.stderr
+    assert run(tmp_path, text, "--device", "cuda", monkeypatch=monkeypatch).exit_code == 0
+    assert load_trace(tmp_path / "out.npz").ops > 0
+
+
+def test_options_that_do_not_exist() -> None:
+    with pytest.raises(RecordError, match=r"'hoper'.*hopper"):
+        gpusim.record(fake=True, gpu="hoper")
+    with pytest.raises(RecordError, match="already running"), gpusim.record(fake=True), gpusim.record(fake=True):
+        pass
+
+
+def test_without_torch_one_sentence() -> None:
+    code = """
+import sys
+sys.modules["torch"] = None
+import gpusim
+try:
+    gpusim.record("x.npz")
+except gpusim.errors.GpusimError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "recording needs PyTorch (pip install 'gpusim[torch]')", done.stderr
+
+
+def test_a_program_can_tell_that_it_is_recorded() -> None:
+    assert not gpusim.record.active()
+    with pytest.warns(RecordWarning, match="shows as"), gpusim.record(fake=True):
+        assert gpusim.record.active()
+        x = torch.ones(3, 3)
+        assert f"{x.mm(x).sum().item():.2f}" == "?"
+    assert not gpusim.record.active()
