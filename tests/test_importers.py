@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpusim.errors import TraceError
+from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import FORMATS, import_trace
 from gpusim.trace.trace import ALLOC, FREE, OOM, OP, PHASE, Trace, columns
@@ -229,6 +230,43 @@ def test_mistakes_in_a_plain_csv_are_named(tmp_path: Path, text: str, words: lis
     refused(tmp_path, text, *words)
 
 
+def test_a_plain_csv_of_many_names_is_what_a_builder_makes_of_it(tmp_path: Path) -> None:
+    """Tables grow, names of tensors that are gone are forgotten, pieces have quotes: against the same program, built."""
+    random, build = np.random.default_rng(1), TraceBuilder("csv")
+    lines, live, size = ["event,tensor,size,name,reads,writes,flops,category"], dict[str, int](), dict[str, int]()
+    for i in range(60_000):
+        if len(live) < 3 or random.random() < 0.5:
+            # A name in hundred is used again, some are long, one piece has quotes.
+            name = f"t{i if i % 100 else 0}" + "x" * (200 if i % 1000 == 7 else 0)
+            if name in live:
+                continue
+            size[name], category = int(random.integers(1, 2**40)), ("", "param", "fwd")[i % 3]
+            live[name] = build.alloc(size[name], category or "unknown")
+            lines.append(f"alloc,{name},{size[name]},,,,,{category}")
+        elif random.random() < 0.6:
+            name = list(live)[0 if i % 2 else -1]
+            lines.append(f'"free","{name}",,,,,,' if 20_000 < i < 20_050 else f"free, {name}\t,,,,,,")
+            build.free(live.pop(name))
+        else:
+            a, b = (list(live)[int(k)] for k in random.integers(0, len(live), 2))
+            flops, text = ((5.0, "5"), (1.5e9, "1.5e9"), (2.0**60 + 256, str(2**60 + 256)))[i % 3]
+            lines.append(f"op,,,mm{i % 7},{a} {b} {a},{b},{text},")
+            build.op(
+                f"mm{i % 7}", [live[a], live[b], live[a]], [live[b]], flops=flops, written_bytes=size[b],
+                read_bytes=sum(size[t] for t in {a, b}),
+            )  # fmt: skip
+    found = imported(tmp_path, "\n".join(lines))
+    made = build.finish()
+    names = sorted(made.categories)
+    assert sorted(found.categories) == names and found.op_names == made.op_names
+    for (column, values), (_, expected) in zip(columns(found), columns(made), strict=True):
+        if column != "category":
+            assert np.array_equal(values, expected), column
+    assert [found.categories[c] for c in found.category] == [made.categories[c] for c in made.category]
+    # A name that the tables have forgotten is still known to have been there.
+    refused(tmp_path, "\n".join([*lines, "free,t1,,,,,,"]), f":{len(lines) + 1}:", "'t1', which was already freed")
+
+
 # --- the door ---
 
 
@@ -277,6 +315,20 @@ SAMPLES = {
     "minimalloc": "id,lower,upper,size,offset\na,0,1,2,0\nb,1,7,3,9\n",
     "csv": "event,tensor,size,reads,flops,time_ns\nalloc,a,10,,,5\nop,,,a,1e9,6\nfree,a,,,,7\n",
     "pytorch-csv": "kind,addr,size,stream,extra\nseg,0,99,0,small\nblk,0,9,0,active_allocated:5\nA,0,5,0,1\nF,9,5,0,2\n",
+    "memory-timeline": "[[-1, 1, 8, 7], [5, 2, 8, 4],\n[6, 3, -8, 4], [6, 3, 8, 5], [7, 4, -8, 5]]",
+    "kineto": json.dumps({"traceEvents": [
+        {"ph": "i", "name": "[memory]", "pid": 1, "tid": 2, "ts": 1.5,
+         "args": {"Device Type": 1, "Device Id": 0, "Addr": 9, "Bytes": 512, "Total Allocated": 600}},
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 3, "dur": 2,
+         "args": {"device": 0, "stream": 7, "correlation": 4}},
+        {"ph": "X", "cat": "cuda_runtime", "name": "l", "pid": 1, "tid": 2, "ts": 2, "args": {"correlation": 4}},
+        {"ph": "X", "cat": "cpu_op", "name": "aten::add_", "pid": 1, "tid": 2, "ts": 2, "dur": 3,
+         "args": {"External id": 1, "Input Dims": [[128]], "Input type": ["float"]}},
+    ]}, indent=0),
+    "execution-trace": json.dumps({"schema": "1.0.1", "nodes": [
+        {"name": "aten::relu", "id": 2, "rf_id": 1, "parent": 1, "op_schema": "relu(Tensor a) -> Tensor",
+         "inputs": [[1, 2, 0, 8, 4, "cuda:0"]], "input_types": ["Tensor(float)"], "outputs": [[3, 4, 0, 8, 4, "cuda:0"]]},
+    ]}, indent=0),
 }  # fmt: skip
 
 

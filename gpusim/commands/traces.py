@@ -14,15 +14,17 @@ MOST_ROWS = 12  # of a table of phases or operators
 
 
 def import_file(
-    file: Path, out: Path | None, format: str | None, *, name: str | None, device: int | None, options: list[str], json: bool
-) -> None:
+    file: Path, out: Path | None, format: str | None, *,
+    name: str | None, device: int | None, kineto: Path | None, options: list[str], json: bool,
+) -> None:  # fmt: skip
     """A recording as a trace beside it, or at `out`; what its format lacks is said, and what is doubted goes to stderr."""
     from gpusim.commands.progress import bar
     from gpusim.errors import TraceError
     from gpusim.trace.files import save_trace
     from gpusim.trace.importers import import_trace
 
-    given: dict[str, Any] = {key: value for key, value in (("name", name), ("device", device)) if value is not None}
+    named = {"name": name, "device": device, "kineto": kineto}
+    given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:

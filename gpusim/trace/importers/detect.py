@@ -58,6 +58,12 @@ FORMATS: dict[str, Format] = {
         lambda head: b'"traceEvents"' in head or (head.lstrip()[:1] == b"[" and b'"ph"' in head),
         streams=True,
     ),
+    "execution-trace": Format(
+        "execution_trace",
+        "PyTorch execution trace (ExecutionTraceObserver); the Kineto trace of the run adds the times",
+        lambda head: head.lstrip()[:1] == b"{" and b'"schema"' in head[:4096] and b'"nodes"' in head,
+        streams=True,
+    ),
     "libcachesim": Format(
         "libcachesim",
         "cache requests: libCacheSim's oracleGeneral, or CSV with obj_id and obj_size",

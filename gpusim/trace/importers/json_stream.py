@@ -100,12 +100,10 @@ class JsonStream:
                 continue
             except RecursionError:
                 self._fail("the JSON is nested too deeply")
-            if end < len(self._buffer):
+            if end + _LONGEST_WORD < len(self._buffer) or self._ended:
                 self._at = end
                 return found
-            if not self._more():  # else a number at the window's end may go on
-                self._at = len(self._buffer)
-                return found
+            self._more()  # a number near the window's end may go on: read it again
 
     def _elements(self) -> Iterator[tuple[str, Any]]:
         """The elements of the array that begins here."""

@@ -151,13 +151,13 @@ class _Import:
         if not self.asked:
             lacks.append("shapes")
         if events.memory:
-            filled["accesses"] = "a kernel writes what its thread allocated since its last, and reads what it frees before the next"
+            filled["accesses"] = "a kernel writes what its thread allocated since its last, reads what it frees before the next"
             if self.asked:
-                filled["accesses"] += f" and the latest of the sizes of its inputs, {self.found / self.asked:.0%} of bytes found"
+                filled["accesses"] += f", and the latest of its inputs' sizes ({self.found / self.asked:.0%} of bytes found)"
             filled["sizes"] = "blocks of PyTorch's allocator, not what was requested"
             if lives.older:
                 size = sum(size for size, _ in lives.older)
-                filled["start"] = f"{len(lives.older)} tensors of {size} bytes from before the profile"
+                filled["start"] = f"{size} bytes from before the profile, as tensors: {len(lives.older)}"
         else:
             lacks.append("allocations")
             warnings.append("there are no [memory] events of this GPU, so no tensors: profile with profile_memory=True")

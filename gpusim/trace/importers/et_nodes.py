@@ -1,0 +1,92 @@
+"""Nodes of PyTorch execution traces, schemas 1.0.1 to 1.1.1: operators with the tensors they take and give.
+
+A tensor is [its id, its storage's id, offset, elements, bytes of one, device].  Ids stand for addresses: a later storage at
+the same place has the same id.  Nodes stand in the order in which operators ended, children before their parents.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any, BinaryIO, NamedTuple
+
+from gpusim.errors import TraceError
+from gpusim.trace.importers.json_stream import JsonStream
+from gpusim.trace.importers.kineto_events import TYPES
+
+_TYPE = re.compile(r"Tensor\(([^()]*)\)")
+_HINT = "expected schema 1.0.1 to 1.1.1, as ExecutionTraceObserver writes it"
+
+
+class Storage(NamedTuple):
+    """What a tensor argument stands on: a storage, by id and device, and the bytes up to the tensor's end."""
+
+    key: tuple[int, str]
+    bytes: int
+
+
+class Node(NamedTuple):
+    id: int
+    parent: int
+    record: int  # the id by which a Kineto trace of the same run knows it
+    name: str
+    schema: str
+    inputs: tuple[tuple[Storage, ...], ...]  # of each argument; several where it is a list
+    outputs: tuple[Storage, ...]
+    dtype: str
+
+
+def read_nodes(data: BinaryIO, path: str) -> list[Node]:
+    """The nodes in the order of the file.  Raises TraceError."""
+    nodes, stream = [], JsonStream(data, path, "nodes")
+    for key, value in stream:
+        if key != "nodes":
+            continue
+        try:
+            nodes.append(_node(value))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise TraceError("the node that ends here is not one of an execution trace", stream.where, _HINT) from None
+    return nodes
+
+
+def _node(raw: dict[str, Any]) -> Node:
+    if "attrs" in raw:  # since 1.0.2
+        attrs = {a["name"]: a["value"] for a in raw["attrs"]}
+        taken, parent, outputs = raw["inputs"], raw["ctrl_deps"], raw["outputs"]["values"]
+        inputs, types = taken["values"], taken["types"]
+    else:
+        attrs, parent, inputs, types, outputs = raw, raw["parent"], raw["inputs"], raw["input_types"], raw["outputs"]
+    found = _TYPE.search(" ".join(map(str, types)))
+    return Node(
+        int(raw["id"]), int(parent), int(attrs.get("rf_id", 0)), str(raw["name"]), str(attrs.get("op_schema", "")),
+        tuple(tuple(_storages(value)) for value in inputs), tuple(_storages(outputs)),
+        TYPES.get(found.group(1), (0, ""))[1] if found else "",
+    )  # fmt: skip
+
+
+def _storages(value: Any) -> list[Storage]:
+    """All tensors in a value: it is one, or a list of such, or neither."""
+    if not isinstance(value, list):
+        return []
+    if len(value) == 6 and isinstance(value[5], str) and all(type(n) is int for n in value[:5]):
+        _, storage, offset, elements, size, device = value
+        return [Storage((storage, device), (offset + elements) * size)]
+    return [storage for each in value for storage in _storages(each)]
+
+
+@cache
+def written_arguments(schema: str) -> frozenset[int]:
+    """Positions of the arguments that an operator writes: those whose type is marked with '!'."""
+    depth, positions, position, start = 0, set(), 0, schema.find("(") + 1
+    for i in range(start, len(schema)):
+        depth += (schema[i] in "([") - (schema[i] in ")]")
+        if (schema[i] == "," and depth == 0) or depth < 0:
+            argument = schema[start:i].strip()
+            if argument != "*":
+                if "!" in argument.partition("=")[0]:
+                    positions.add(position)
+                position += 1
+            start = i + 1
+            if depth < 0:
+                break
+    return frozenset(positions)
