@@ -168,6 +168,30 @@ def import_(
     verb(file, out, format, name=name, device=device, kineto=kineto, options=options or [], json=json)
 
 
+@app.command(context_settings={"ignore_unknown_options": True})
+def fit(
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="TRACE", help="A trace, or a recording; with --zoo, its options: --batch 4.")
+    ] = None,
+    zoo: Annotated[str | None, typer.Option("--zoo", metavar="MODEL", help="A model of the zoo instead, recorded now.")] = None,
+    profile: Annotated[
+        list[str] | None, typer.Option("--profile", help="Machines, or all, the default. Repeatable, or separated by commas.")
+    ] = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="Where it does not fit, try this: 'checkpointing | offload', 'swapping'. Repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fit-NAME.")] = None,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figure.")] = True,
+    formats: Annotated[str, typer.Option("--format", help="Of the figure: some of png,svg,pdf.")] = "png,svg,pdf",
+    json: Json = False,
+) -> None:
+    """Will it fit?  A program on every machine: what it needs, what makes it fit, and what that costs."""
+    from gpusim.commands.fit import fit as verb
+
+    verb(program or [], zoo, profile or [], tries or [], out, figures=figures, formats=formats, json=json)
+
+
 @app.command()
 def fragment(
     file: Annotated[

@@ -46,7 +46,17 @@ class StudySheet:
     formats: tuple[str, ...]
 
 
-AnySheet = TypeVar("AnySheet", Sheet, StudySheet)
+@dataclass(frozen=True)
+class FitSheet:
+    """The figure of `gpusim fit`; values as in its fit.json."""
+
+    values: dict[str, Any]
+    target: Path
+    formats: tuple[str, ...]
+    figure: str = "fit"
+
+
+AnySheet = TypeVar("AnySheet", Sheet, StudySheet, FitSheet)
 
 
 def draw_study_sheet(sheet: StudySheet) -> None:
@@ -54,6 +64,13 @@ def draw_study_sheet(sheet: StudySheet) -> None:
     from gpusim.show import study
 
     figures.save(study.FIGURES[sheet.figure](sheet.study), sheet.target / sheet.figure, sheet.formats)
+
+
+def draw_fit_sheet(sheet: FitSheet) -> None:
+    """Draw the figure of a fit and keep it in its formats.  Raises ResultError."""
+    from gpusim.show import fit
+
+    figures.save(fit.draw(sheet.values), sheet.target / sheet.figure, sheet.formats)
 
 
 def draw(

@@ -27,7 +27,7 @@ def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: b
         warnings.simplefilter("always", RecordWarning)
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
-            trace = recorder.record_zoo(zoo, _pairs(program), path, **options)
+            trace = recorder.record_zoo(zoo, pairs(program), path, **options)
         else:
             trace = recorder.record_script(Path(program[0]), program[1:], path, **options)
     if json:
@@ -40,7 +40,7 @@ def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: b
         typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators; {phases}")
 
 
-def _pairs(args: Sequence[str]) -> dict[str, Any]:
+def pairs(args: Sequence[str]) -> dict[str, Any]:
     """--batch 4 --checkpoint=true -> {"batch": "4", ...}: options of the model."""
     found: dict[str, Any] = {}
     rest = list(args)

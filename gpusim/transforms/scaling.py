@@ -86,13 +86,13 @@ def factor_of(trace: Trace, what: str, keys: tuple[str, ...], factor: float, to:
         return factor
     if factor != 1.0:
         raise GpusimError(f"{what} takes a factor or `to`, not both")
-    recorded = of or _recorded(trace, keys)
+    recorded = of or recorded_size(trace, keys)
     if not recorded:
         raise TraceError(f"{trace.name}: its meta does not say its {what}", hint=f"add of=N: the {what} of the recording")
     return to / recorded
 
 
-def _recorded(trace: Trace, keys: tuple[str, ...]) -> int:
+def recorded_size(trace: Trace, keys: tuple[str, ...]) -> int:
     """What the recording says of itself: in its meta, or in its name "gpt2-small(batch=4, seq=512)"."""
     for key in keys:
         for found in (trace.meta.get(key), trace.meta.get("recorder", {}).get(key)):

@@ -1,0 +1,94 @@
+"""`gpusim fit`: on which machines a program fits, what would make it fit, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpusim.commands.output import emit, emit_json
+from gpusim.errors import GpusimError
+
+if TYPE_CHECKING:
+    from gpusim.hardware.profile import Profile
+    from gpusim.trace.trace import Trace
+
+ALL = "all"
+
+
+def fit(
+    program: Sequence[str], zoo: str | None, profiles: Sequence[str], tries: Sequence[str], out: Path | None, *,
+    figures: bool, formats: str, json: bool,
+) -> None:  # fmt: skip
+    """Study the program, print the answer, and leave it with its figure in `out`."""
+    from gpusim.commands.draw import NEEDS, FitSheet, carry_out, draw_fit_sheet
+    from gpusim.commands.look import chosen_formats
+    from gpusim.commands.progress import bar
+    from gpusim.experiment import warm
+    from gpusim.experiment.pool import cores, prepare
+    from gpusim.fit import remedies, report
+    from gpusim.fit.study import study
+    from gpusim.results.files import make_folder, write_json
+
+    wanted = chosen_formats(formats)
+    machines = _machines(profiles)
+    if figures and cores() > 1:
+        prepare(NEEDS)
+    trace = _trace(program, zoo)
+    if warm.is_cold():
+        typer.echo("gpusim: compiling the kernels, once; this takes about 20 seconds", err=True)
+        warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
+    with bar("machines") as progress:
+        found = study(trace, machines, remedies.named(list(tries)) if tries else remedies.default(trace), progress)
+    values = report.values(found)
+    folder = out or Path("results") / f"fit-{trace.name}"
+    make_folder(folder)
+    write_json(folder / "fit.json", values)
+    files = [f"fit.{form}" for form in wanted] if figures else []
+    if figures:
+        carry_out([FitSheet(values, folder, tuple(wanted))], draw_fit_sheet, 1)
+    if json:
+        emit_json(values)
+        return
+    typer.echo(f"{report.heading(found)}\n")
+    emit(report.rows(found))
+    several = report.rows_of_several(found)
+    if several:
+        typer.echo("\nAs one of several GPUs:\n")
+        emit(several)
+    for chain, why in found.impossible.items():
+        typer.echo(f"not tried: {chain} ({why})")
+    typer.echo(f"\n{report.answer(found)}\n{folder}: {', '.join(['fit.json', *files])}")
+
+
+def _machines(names: Sequence[str]) -> list[Profile]:
+    from gpusim.config.find import names as known
+    from gpusim.hardware.catalogue import load
+
+    wanted = [part.strip() for name in names for part in name.split(",") if part.strip()] or [ALL]
+    return [load(name) for name in (known("profile") if ALL in wanted else wanted)]
+
+
+def _trace(program: Sequence[str], zoo: str | None) -> Trace:
+    from gpusim.commands.fragment import open_trace
+
+    if zoo:
+        import tempfile
+        from dataclasses import replace
+
+        from gpusim.commands.record import pairs
+        from gpusim.record.script import record_zoo
+        from gpusim.zoo.catalogue import ask
+
+        asked = ask(zoo, pairs(program))
+        with tempfile.TemporaryDirectory() as folder:
+            trace = record_zoo(zoo, pairs(program), Path(folder) / "trace.npz", device="cuda")
+        return replace(trace, name=asked.entry.name, meta={**trace.meta, **asked.options})
+    if len(program) != 1:
+        what = "a trace, or a model of the zoo" if not program else f"one trace, not {len(program)}"
+        raise GpusimError(f"say what is to fit: {what}", hint="such as gpusim fit llama-1b-train, or gpusim fit --zoo gpt2")
+    return open_trace(program[0], None)
+
+
