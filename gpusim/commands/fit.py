@@ -90,5 +90,3 @@ def _trace(program: Sequence[str], zoo: str | None) -> Trace:
         what = "a trace, or a model of the zoo" if not program else f"one trace, not {len(program)}"
         raise GpusimError(f"say what is to fit: {what}", hint="such as gpusim fit llama-1b-train, or gpusim fit --zoo gpt2")
     return open_trace(program[0], None)
-
-
