@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from plain_transformer import AdamW, Transformer, cross_entropy  # noqa: E402
 
 import gpusim  # noqa: E402
-from gpusim.record.join import Seen, join  # noqa: E402
+from gpusim.record.join import Seen, join, kernel_ns  # noqa: E402
 from gpusim.record.tape import Operator  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace  # noqa: E402
@@ -177,3 +177,32 @@ def test_operators_seen_by_address_join_the_allocators_history(recorded: Any) ->
     assert (joined.duration == 1000).all()
     assert requests(joined) == requests(memory)
     assert joined.addr[joined.kind == ALLOC].tolist() == address
+
+
+def test_kernels_count_to_the_range_that_launched_them() -> None:
+    """Microseconds as Kineto writes them; a kernel runs later than its launch and is found by its correlation."""
+
+    def event(kind: str, name: str, thread: int, begin: float, took: float, correlation: int = -1) -> dict[str, Any]:
+        return {
+            "ph": "X", "cat": kind, "name": name, "tid": thread, "ts": begin, "dur": took, "args": {"correlation": correlation}
+        }  # fmt: skip
+
+    found = kernel_ns(
+        [
+            event("user_annotation", "gpusim 0", 1, 10, 5),
+            event("user_annotation", "gpusim 1", 1, 20, 5),
+            event("user_annotation", "gpusim 2", 2, 10, 50),  # the thread of the backward pass
+            event("user_annotation", "ProfilerStep#3", 1, 0, 100),
+            event("cuda_runtime", "cudaLaunchKernel", 1, 11, 1, 7),
+            event("cuda_runtime", "cudaLaunchKernel", 1, 12, 1, 8),
+            event("cuda_runtime", "cudaLaunchKernel", 1, 17, 1, 9),  # between the ranges
+            event("cuda_driver", "cuLaunchKernel", 2, 21, 1, 10),
+            event("kernel", "gemm", 7, 30, 2.5, 7),
+            event("gpu_memset", "Memset", 7, 33, 1, 8),
+            event("kernel", "other", 7, 34, 100, 9),
+            event("kernel", "backward", 7, 40, 4, 10),
+            {"ph": "i", "name": "[memory]", "ts": 1},
+        ],
+        "gpusim ",
+    )
+    assert found == {"gpusim 0": 3500, "gpusim 1": 0, "gpusim 2": 4000}
