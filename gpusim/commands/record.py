@@ -16,9 +16,7 @@ from gpusim.errors import GpusimError
 from gpusim.record.where import RecordWarning
 
 
-def record(
-    program: Sequence[str], out: Path | None, zoo: str | None, *, steps: int | None, json: bool, **options: Any
-) -> None:  # fmt: skip
+def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: bool, **options: Any) -> None:
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
     from gpusim.record import script as recorder
 
@@ -29,10 +27,9 @@ def record(
         warnings.simplefilter("always", RecordWarning)
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
-            wanted = {**pairs(program), **({"steps": steps} if steps else {})}
-            trace = recorder.record_zoo(zoo, wanted, path, **options)
+            trace = recorder.record_zoo(zoo, pairs(program), path, **options)
         else:
-            trace = recorder.record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
+            trace = recorder.record_script(Path(program[0]), program[1:], path, **options)
     if json:
         emit_json({
             "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,

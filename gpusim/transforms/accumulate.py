@@ -22,7 +22,7 @@ def accumulate(trace: Trace, steps: int = 2) -> Trace:
     pieces is "batch(factor=0.25) | accumulate(steps=4)".
     """
     role = roles(trace)
-    begin, end = _passes(trace)
+    begin, end = passes(trace)
     edit = Edit(trace)
     event = issued(trace)
     final = _final_writer(trace.write_start, trace.write_id, role == GRADIENT, event, begin, end, trace.tensors)
@@ -47,10 +47,25 @@ def accumulate(trace: Trace, steps: int = 2) -> Trace:
             written_bytes=trace.size[gradients], duration=-1,
         )  # fmt: skip
         edit.insert(*_events(trace.kind, trace.arg, trace.stream, begin, end, copy, operator, sums, final))
+    _keep_inputs(edit, tensors, begin, end)
     return edit.finish()
 
 
-def _passes(trace: Trace) -> tuple[I64, I64]:
+def _keep_inputs(edit: Edit, made: I64, begin: I64, end: I64) -> None:
+    """What a pass frees but has not made itself, such as its input, is there for the last one too."""
+    trace = edit.trace
+    own = np.zeros(trace.tensors, bool)
+    own[made] = True
+    frees = np.flatnonzero(trace.kind == FREE)
+    p = np.searchsorted(begin, frees, "right") - 1
+    late = (p >= 0) & (frees < end[np.maximum(p, 0)]) & ~own[trace.arg[frees]]
+    gone = np.zeros(trace.events, bool)
+    gone[frees[late]] = True
+    edit.drop_events(gone)
+    edit.insert(end[p[late]], FREE, trace.arg[frees[late]], trace.stream[frees[late]])
+
+
+def passes(trace: Trace) -> tuple[I64, I64]:
     """The events [begin, end) of each forward with its backward: from a forward's mark to the next mark of a step."""
     kinds, marks = phase_kinds(trace), np.flatnonzero(trace.kind == PHASE)
     of_marks = kinds[marks]

@@ -34,15 +34,15 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
     flag = np.zeros(trace.tensors, np.uint8)
     flag[_weights(trace, kinds, product)] = WEIGHT
     role = roles(trace)
-    reduced = _follow(
+    reduced = follow(
         product, _named(trace, lambda name: operator_class(name) == ("add", True)), kinds == STEP, trace.read_start,
         trace.read_id, trace.write_start, trace.write_id, role == GRADIENT, role == PARAMETER, flag,
     )  # fmt: skip
     split = ((flag == WEIGHT) | (flag == PART)) & (trace.size > SMALL)
     edit = Edit(trace)
     edit["size"][split] = -(-trace.size[split] // ranks)
-    reads, whole_reads = _touched(trace, "read", edit["size"]), _touched(trace, "read", trace.size)
-    writes, whole_writes = _touched(trace, "write", edit["size"]), _touched(trace, "write", trace.size)
+    reads, whole_reads = touched(trace, "read", edit["size"]), touched(trace, "read", trace.size)
+    writes, whole_writes = touched(trace, "write", edit["size"]), touched(trace, "write", trace.size)
     for column, part, whole in (
         ("read_bytes", reads, whole_reads), ("written_bytes", writes, whole_writes),
         ("flops", reads + writes, whole_reads + whole_writes),
@@ -90,7 +90,7 @@ def _largest(
 
 
 @njit(cache=True)
-def _follow(
+def follow(
     product: Any, adds: Any, step: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, gradient: Any,
     seen: Any, flag: Any,
 ) -> Any:
@@ -147,7 +147,7 @@ def _follow(
     return reduced[1:]
 
 
-def _touched(trace: Trace, side: str, size: I64) -> np.ndarray[Any, np.dtype[np.float64]]:
+def touched(trace: Trace, side: str, size: I64) -> np.ndarray[Any, np.dtype[np.float64]]:
     """(O,) bytes of the tensors that each operator reads, or writes."""
     start, ids = getattr(trace, f"{side}_start"), getattr(trace, f"{side}_id")
     total = np.zeros(len(ids) + 1)
