@@ -268,6 +268,28 @@ def test_cudnn_gives_its_workspace_back() -> None:
     assert {sizes.index(4096)} < set(trace.arg[trace.kind == FREE].tolist())
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    with gpusim.record(fake=True) as recording, mode():
+        model(torch.ones(2, 3))
+    assert names(recording.trace) == ["addmm", "relu"]
+
+
+def test_devices_as_a_program_names_them() -> None:
+    with gpusim.record(fake=True, device="cpu") as recording:
+        with torch.device("cuda"):
+            made = torch.ones(3)
+        there = torch.ones(3).to("cuda:0")
+        back = (there + made).cpu()
+        devices = [str(t.device) for t in (made, there, back, torch.empty(2, device="meta"))]
+        assert devices == ["cuda:0", "cuda:0", "cpu", "meta"]
+        torch.set_default_device("cuda")
+        assert torch.zeros(2).is_cuda and torch.arange(3).get_device() == 0
+        assert torch.ones_like(back).is_cpu
+    assert names(recording.trace) == ["ones", "_to_copy", "add", "_to_copy", "zeros", "arange"]
+
+
 # --- the program is left as it was ------------------------------------------------------------------------------------
 
 

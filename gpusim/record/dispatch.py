@@ -22,7 +22,7 @@ from gpusim.record.adopt import Adopted
 from gpusim.record.homes import Homes
 from gpusim.record.phases import Phases
 from gpusim.record.readback import read_scalar
-from gpusim.record.schema import effects, is_dense, tensors, view_bytes, written
+from gpusim.record.schema import effects, is_composite, is_dense, tensors, view_bytes, written
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.tape import Operator, Tape
 from gpusim.record.where import RecordError, users_line
@@ -30,7 +30,7 @@ from gpusim.record.workspaces import Workspaces
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 aten = torch.ops.aten
-_CPU = torch.device("cpu")
+_CPU, _META = torch.device("cpu"), torch.device("meta")
 _LARGE = 1 << 20  # bytes from which a tensor made on the host is fake
 _SIZED = {aten.empty, aten.zeros, aten.ones, aten.full, aten.rand, aten.randn, aten.randint, aten.empty_strided}
 _FILLS_ZEROS = {aten.scatter_add.default, aten.scatter.src, aten.index_put.default, aten.index_add.default}
@@ -51,6 +51,9 @@ class Dispatch(TorchDispatchMode):
             return _CPU
         if self.homes.inside:  # what an operator of fake tensors is made of
             return func(*args, **(kwargs or {}))
+        if torch.is_inference_mode_enabled() and is_composite(func):  # else autograd takes it apart
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
         self.homes.inside = True
         try:
             return self._run(func, args, kwargs or {})
@@ -61,6 +64,8 @@ class Dispatch(TorchDispatchMode):
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         inputs = [*tensors(args), *tensors(kwargs.values())]
+        if kwargs.get("device") == _META:
+            return func(*args, **kwargs)
         home = self._home(inputs)
         if home == HOST and not any(isinstance(t, FakeTensor) for t in inputs) and not (not inputs and _large(func, args)):
             return func(*args, **kwargs)

@@ -46,6 +46,12 @@ def effects(func: Any) -> Effects:
     )
 
 
+@cache
+def is_composite(func: Any) -> bool:
+    """Whether an operator is made of others."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+
+
 def tensors(values: Any) -> Iterator[torch.Tensor]:
     """All tensors among arguments or results, lists opened."""
     for value in values:
