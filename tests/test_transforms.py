@@ -242,3 +242,215 @@ def test_a_transform_that_does_not_exist_is_shown_in_the_experiment(tmp_path: Pa
 def test_importing_gpusim_stays_cheap() -> None:
     code = "import gpusim, sys; gpusim.transform; assert not {'numba', 'numpy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# --- roles of the others: against recordings --------------------------------------------------------------------------
+
+
+def compare(done: Trace, recorded: Trace) -> tuple[float, float, float]:
+    """How far the peak, the number of operators and the arithmetic are from the recording's, as shares of it."""
+    return peak(done) / peak(recorded) - 1, done.ops / recorded.ops - 1, float(done.flops.sum() / recorded.flops.sum()) - 1
+
+
+def test_precision_is_what_was_recorded_in_the_other_format() -> None:
+    fp32, bf16 = shipped("gpt2-small-train-fp32"), shipped("gpt2-small-train")
+    for base, chain, recorded in ((fp32, "precision(to=bf16)", bf16), (bf16, "precision(to=fp32)", fp32)):
+        peaks, operators, flops = compare(gpusim.transform(base, chain), recorded)
+        assert abs(peaks) < 3e-4 and operators == flops == 0, chain
+    back = gpusim.transform(bf16, "precision(to=fp32) | precision(to=bf16)")
+    assert abs(peak(back) / peak(bf16) - 1) < 3e-4 and back.ops == bf16.ops
+
+
+def test_precision_by_hand() -> None:
+    """Half the bytes of all that is float32; no loss that would be computed otherwise, so no casts."""
+    done = gpusim.transform(small_step(), "precision(to=bf16)")
+    assert story(done) == story(small_step())
+    assert (2 * done.size == small_step().size).all() and {done.dtypes[d] for d in done.dtype} == {"bfloat16"}
+    assert (2 * done.read_bytes == small_step().read_bytes).all()
+
+
+def test_masters_by_hand() -> None:
+    done = gpusim.transform(small_step(), "precision(to=bf16, master=yes)")
+    assert story(done)[:5] == ["+0", "+1", "+2", "+3", "+4"]  # weights, their masters, the input
+    assert done.size[:5].tolist() == [200, 200, 400, 400, 50]
+    begin = story(done).index("step0.opt")
+    cast = "aten._to_copy.default"
+    assert story(done)[begin + 1 :][:9] == [
+        "+17", f"{cast}(12 > 17)", "+18", f"{cast}(15 > 18)", "sgd(3,17 > 3)", "sgd(2,18 > 2)",
+        "aten._foreach_copy_.default(3,2 > 1,0)", "-17", "-18",
+    ]  # fmt: skip
+    assert done.size[[12, 15, 17, 18]].tolist() == [200, 200, 400, 400]
+
+
+def linear_step() -> Trace:
+    """x (8 x 4, fp32) through a linear layer of 4 to 6 and a loss; its backward."""
+    b = TraceBuilder("linear")
+    w, bias, x = b.alloc(96, "param"), b.alloc(24, "param"), b.alloc(128, "input")
+    b.begin_phase("step0.fwd")
+    y, loss = b.alloc(192, "fwd"), b.alloc(4, "fwd")
+    b.op("aten.addmm.default", [bias, x, w], [y], module="net.0", dtype="float32", flops=384.0, read_bytes=248,
+         written_bytes=192)  # fmt: skip
+    b.op("aten.mse_loss.default", [y], [loss], module="net", dtype="float32", read_bytes=192, written_bytes=4)
+    b.begin_phase("step0.bwd")
+    dy = b.alloc(192, "bwd")
+    b.op("aten.mse_loss_backward.default", [loss, y], [dy], module="net", dtype="float32")
+    b.free(loss)
+    b.free(y)
+    dw, db = b.alloc(96, "bwd"), b.alloc(24, "bwd")
+    b.op("aten.mm.default", [x, dy], [dw], module="net.0", dtype="float32", flops=384.0)
+    b.op("aten.sum.dim_IntList", [dy], [db], module="net.0", dtype="float32")
+    b.free(dy)
+    b.begin_phase("step0.opt")
+    b.op("sgd", [w, bias, dw, db], [w, bias], dtype="float32")
+    b.begin_phase("step0.zero")
+    b.free(dw)
+    b.free(db)
+    return b.finish()
+
+
+def test_autocast_by_hand() -> None:
+    """The product runs in bf16: its operands are cast, its gradients cast back; the loss runs in fp32."""
+    done = gpusim.transform(linear_step(), "precision(to=bf16, mode=autocast)")
+    to = "aten._to_copy.default"
+    assert story(done)[3:] == [
+        "step0.fwd", "+3", f"{to}(1 > 3)", "+4", f"{to}(2 > 4)", "+5", f"{to}(0 > 5)", "+6", "+7",
+        "aten.addmm.default(3,4,5 > 6)",
+        "+8", f"{to}(6 > 8)", "aten.mse_loss.default(8 > 7)", "-3", "-5", "-6",  # weights are kept until forward ends
+        "step0.bwd", "+9", "aten.mse_loss_backward.default(7,8 > 9)", "-8", "-7",
+        "+10", "+11", f"{to}(9 > 11)", "+12", "+13", "aten.mm.default(4,11 > 10)",
+        "+14", f"{to}(10 > 12)", "-10", "-4", "-9", "aten.sum.dim_IntList(11 > 14)", f"{to}(14 > 13)", "-14", "-11",
+        "step0.opt", "sgd(0,1,12,13 > 0,1)", "step0.zero", "-12", "-13",
+    ]  # fmt: skip
+    assert done.size.tolist() == [96, 24, 128, 12, 64, 48, 96, 4, 192, 192, 48, 96, 96, 24, 12]
+
+
+def test_accumulation_by_hand() -> None:
+    done = gpusim.transform(linear_step(), "accumulate(steps=2)")
+    add = "aten.add_.Tensor"
+    once = [
+        "step0.fwd", "+3", "+4", "aten.addmm.default(1,2,0 > 3)", "aten.mse_loss.default(3 > 4)", "step0.bwd", "+5",
+        "aten.mse_loss_backward.default(4,3 > 5)", "-4", "-3", "+6", "+7", "aten.mm.default(2,5 > 6)",
+        "aten.sum.dim_IntList(5 > 7)", "-5",
+    ]  # fmt: skip
+    again = [
+        "step0.fwd", "+8", "+9", "aten.addmm.default(1,2,0 > 8)", "aten.mse_loss.default(8 > 9)", "step0.bwd", "+10",
+        "aten.mse_loss_backward.default(9,8 > 10)", "-9", "-8", "+11", "+12",
+        "aten.mm.default(2,10 > 11)", f"{add}(6,11 > 6)", "-11", "aten.sum.dim_IntList(10 > 12)", f"{add}(7,12 > 7)", "-12",
+        "-10",
+    ]  # fmt: skip
+    assert story(done)[3:] == [*once, *again, "step0.opt", "sgd(0,1,6,7 > 0,1)", "step0.zero", "-6", "-7"]
+    assert done.flops.sum() == 2 * linear_step().flops.sum()
+
+
+def test_batch_and_sequence_by_hand() -> None:
+    trace, done = linear_step(), gpusim.transform(linear_step(), "batch(factor=3)")
+    assert done.size.tolist() == [96, 24, 384, 576, 4, 576, 96, 24]  # not parameters, gradients, the loss
+    assert done.flops.tolist() == (3 * trace.flops).tolist()
+    assert done.read_bytes[0] == 96 + 24 + 384 and done.written_bytes[0] == 576
+    assert gpusim.transform(trace, "batch(to=24, of=8)").size.tolist() == done.size.tolist()
+    with pytest.raises(TraceError, match=r"its meta does not say its batch \(add of=N"):
+        gpusim.transform(trace, "batch(to=24)")
+
+
+def test_sizes_are_fitted_to_recordings(tmp_path: Path) -> None:
+    """Two steps to three times: a line through 1 and 2 that a recording of 4 confirms, or does not."""
+    from gpusim.trace.edit import Edit
+    from gpusim.trace.files import save_trace
+
+    def of(batch: int, extra: int = 0) -> Trace:
+        edit = Edit(linear_step())
+        edit["size"][2:6] = [128 * batch, 192 * batch + 100, 4, 192 * batch + extra]
+        return edit.finish()
+
+    for batch, extra in ((2, 0), (4, 0), (5, 5000)):
+        save_trace(of(batch, extra), tmp_path / f"{batch}.npz")
+    files = {n: tmp_path / f"{n}.npz" for n in (2, 4, 5)}
+    done = gpusim.transform(of(1), f"batch(factor=3, fit={files[2]})")
+    assert done.size.tolist() == of(3).size.tolist()
+    assert done.meta["warnings"][-1] == (
+        "batch scaled 3 times by a line through 2 recordings, with none left to check it; 3 times is beyond them"
+    )
+    done = gpusim.transform(of(1), f"batch(factor=3, fit={files[2]};{files[4]})")
+    assert done.size.tolist() == of(3).size.tolist()
+    assert "by a line through 2 recordings, largest error on 1 more: 0.00% of" in done.meta["warnings"][-1]
+    done = gpusim.transform(of(1), f"batch(factor=3, fit={files[2]};{files[5]})")
+    assert "by a parabola through 3 recordings" in done.meta["warnings"][-1]
+    with pytest.raises(TraceError, match="linear and small are not the same program"):
+        edit = Edit(small_step())
+        edit["size"][2] = 999
+        save_trace(edit.finish(), tmp_path / "small.npz")
+        gpusim.transform(of(1), f"batch(factor=3, fit={tmp_path / 'small.npz'})")
+
+
+def test_optimizers_by_hand() -> None:
+    done = gpusim.transform(linear_step(), "optimizer(to=momentum)")
+    begin = story(done).index("step0.opt")
+    assert story(done)[begin + 1 :] == [
+        "+8", "aten.clone.default(6 > 8)", "+9", "aten.clone.default(7 > 9)",  # the first step makes the state
+        "aten._foreach_add_.List(0,1,8,9 > 0,1)", "step0.zero", "-6", "-7",
+    ]  # fmt: skip
+    assert done.size[8:].tolist() == [96, 24]
+    done = gpusim.transform(linear_step(), "optimizer(to=adam)")
+    assert done.size[8:].tolist() == [96, 96, 24, 24, 96, 24]  # two moments of each, then the denominators
+    assert story(done)[-5:] == ["-12", "-13", "step0.zero", "-6", "-7"]
+    done = gpusim.transform(linear_step(), "optimizer(to=adam8bit)")
+    assert done.size[8:].tolist() == [28, 28, 10, 10]  # a byte for each of 24 and 6 elements, and one float
+    trace = shipped("gpt2-small-train")
+    state = {to: peak(gpusim.transform(trace, f"optimizer(to={to})")) for to in ("sgd", "momentum", "adam")}
+    parameters = 248_879_616
+    assert state["momentum"] - state["sgd"] == pytest.approx(parameters, rel=1e-3)
+    assert state["adam"] - state["momentum"] == pytest.approx(parameters, rel=1e-3)
+    assert peak(shipped("gpt2-small-train")) == pytest.approx(state["adam"], rel=1e-4)
+
+
+def test_lora_by_hand() -> None:
+    """W stays: no gradient of it, nor of the bias; A (1 x 4) and B (6 x 1) train."""
+    done = gpusim.transform(linear_step(), "lora(rank=1, optimizer=sgd)")
+    mm = "aten.mm.default"
+    assert story(done) == [
+        "+0", "+1", "+2", "+3", "+4", "step0.fwd", "+5", "+6", "aten.addmm.default(3,4,0 > 5)",
+        "+7", f"{mm}(4,1 > 7)", "+8", f"{mm}(7,2 > 8)", "+9", "aten.mul.Tensor(8 > 9)", "-8",
+        "+10", "aten.add.Tensor(5,9 > 10)", "-9", "-5", "aten.mse_loss.default(10 > 6)",
+        "step0.bwd", "+11", "aten.mse_loss_backward.default(6,10 > 11)", "-6", "-10",
+        "+12", "aten.mul.Tensor(11 > 12)", "+13", f"{mm}(12,7 > 13)", "+14", f"{mm}(12,2 > 14)", "-12", "-7",
+        "+15", f"{mm}(14,4 > 15)", "-14", "-11",
+        "step0.opt", "aten._foreach_add_.List(1,2,15,13 > 1,2)", "step0.zero", "-15", "-13",
+    ]  # fmt: skip
+    assert done.size[[1, 2, 7, 8, 13, 15]].tolist() == [16, 24, 32, 192, 24, 16]
+    assert done.flops.sum() == 384 + 2 * (8 * 4 + 8 * 6) + 2 * (2 * 8 * 6 + 8 * 4)
+
+
+@pytest.mark.parametrize(
+    ("chain", "said"),
+    [
+        ("precision(to=int4)", "there is no format 'int4' (known: fp32, bf16, fp16, fp8)"),
+        ("precision(to=fp32)", "linear: its parameters already are float32"),
+        ("precision(mode=autocast, master=yes)", "autocast keeps the parameters as they are: master goes with mode=pure"),
+        ("optimizer(to=adan)", "there is no optimizer 'adan' (did you mean 'adam'"),
+        ("lora(targets=q_proj)", "linear: no module matches 'q_proj'"),
+        ("lora | lora(rank=0)", "'rank' of transform 'lora' is '0', not a whole number above 0"),
+        ("batch(factor=2, to=3)", "batch takes a factor or `to`, not both"),
+        ("precision | precision(to=fp16, mode=autocast)", "autocast starts from fp32 parameters, and these are bfloat16"),
+    ],
+)
+def test_other_transforms_refuse_in_one_sentence(chain: str, said: str) -> None:
+    with pytest.raises(GpusimError) as error:
+        gpusim.transform(linear_step(), chain)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["bert-large-train", "llama-1b-train", "resnet50-train", "gpt-medium-train"])
+def test_every_transform_of_shipped_programs_is_a_program(name: str) -> None:
+    """`finish` checks it; and what a chain reports is what was asked for."""
+    trace = shipped(name)
+    chains = ["precision(to=fp16)", "precision(to=fp8)", "accumulate", "batch(factor=2)", "sequence(factor=2)"]
+    chains += [f"optimizer(to={to})" for to in ("sgd", "momentum", "adam", "adamw", "lion", "adafactor", "adam8bit")]
+    if trace.modules:
+        chains += ["checkpointing", "lora", "lora | checkpointing", "batch(factor=0.25) | accumulate(steps=4) | checkpointing"]
+    for chain in chains:
+        done = gpusim.transform(trace, chain)
+        assert done.meta["transforms"] == chain.split(" | ")
+    half = gpusim.transform(trace, "batch(factor=0.5) | accumulate(steps=2)")
+    assert half.flops.sum() == pytest.approx(trace.flops.sum(), rel=1e-6)
+    if name != "gpt-medium-train":  # whose gradients, held for another forward, outweigh its activations
+        assert peak(half) < peak(trace)

@@ -44,6 +44,7 @@ class Edit:
         self._inserted: list[tuple[I64, I64, I64, I64]] = []  # at, kind, arg, stream
         self._kept = np.ones(trace.events, bool)
         self._warnings: list[str] = []
+        self._sizes = trace.size  # with room for more
 
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
         """This column of the trace's own rows, to be written to."""
@@ -66,6 +67,9 @@ class Edit:
         """New tensors (bytes, numbers of categories); returns their ids.  Insert an ALLOC for each."""
         size = np.atleast_1d(np.asarray(size, np.int64))
         self._append("size", size, len(size))
+        if (total := self.tensors + len(size)) > len(self._sizes) or self._sizes is self.trace.size:
+            self._sizes = np.concatenate([self._sizes[: self.tensors], np.empty(total, np.int64)])
+        self._sizes[self.tensors : total] = size
         self._append("category", category, len(size))
         self.tensors += len(size)
         return np.arange(self.tensors - len(size), self.tensors)
@@ -95,6 +99,10 @@ class Edit:
     def sizes(self) -> I64:
         """Bytes of all tensors, new ones last."""
         return self._column("size")
+
+    def sizes_of(self, tensors: I64) -> I64:
+        """Bytes of some tensors, the trace's as they were recorded, new ones as they were added."""
+        return self._sizes[tensors]
 
     def insert(self, at: npt.ArrayLike, kind: npt.ArrayLike, arg: npt.ArrayLike, stream: npt.ArrayLike = 0) -> None:
         """New events, each before event `at` (or E: after all); of equal `at`, in the order in which they are inserted."""

@@ -128,30 +128,29 @@ def _step(edit: Edit, recipe: Recipe, step: Update, states: I64, dtype: int, fir
         if "t" in writes and "t" not in lists:
             lists["t"] = edit.add_tensors(edit.trace.size[step.parameters], edit.name("categories", "opt"))
             edit.insert(at, ALLOC, lists["t"])
-        rows_r, rows_w = (np.array([lists[word] for word in words.split()]) for words in (reads, writes))
+        twice = [lists[word] for word in reads.split()]  # as often as it is read
+        read, written = (np.array([lists[word] for word in dict.fromkeys(words.split())]) for words in (reads, writes))
+        moved = [sum(edit.sizes_of(each) for each in side) for side in (twice, written)]
         if recipe.lists:
-            rows_r, rows_w = rows_r.reshape(1, -1), rows_w.reshape(1, -1)
+            read, written = read.reshape(1, -1), written.reshape(1, -1)
+            moved = [side.sum(keepdims=True) for side in moved]
         else:
-            rows_r, rows_w = rows_r.T, rows_w.T
-        edit.insert(at, OP, _operators(edit, name, rows_r, rows_w, dtype))
+            read, written = read.T, written.T
+        edit.insert(at, OP, _operators(edit, name, read, written, *moved, dtype))
     if "t" in lists:
         edit.insert(at, FREE, lists["t"])
 
 
 def _each(edit: Edit, at: int, name: str, read: I64, made: I64, dtype: int) -> None:
     """One operator for each tensor that is made, right after its alloc."""
-    ops = _operators(edit, name, read[:, None], made[:, None], dtype)
+    ops = _operators(edit, name, read[:, None], made[:, None], edit.sizes_of(read), edit.sizes_of(made), dtype)
     edit.insert(at, np.tile([ALLOC, OP], len(made)), np.stack([made, ops], 1).ravel())
 
 
-def _operators(edit: Edit, name: str, reads: I64, writes: I64, dtype: int) -> I64:
-    """One operator per row of ids; a tensor that is read twice is one access and twice the bytes."""
-    count = len(reads)
-    size = edit.sizes()
-    distinct = [np.unique(row, return_index=True)[1] for row in reads]
-    ids = [row[np.sort(first)] for row, first in zip(reads, distinct, strict=True)]
+def _operators(edit: Edit, name: str, reads: I64, writes: I64, read_bytes: I64, written_bytes: I64, dtype: int) -> I64:
+    """One operator for each row of ids."""
+    one = np.ones(len(reads), np.int64)
     return edit.add_operators(
-        (np.array([len(row) for row in ids]), np.concatenate(ids)), (np.full(count, writes.shape[1]), writes.ravel()),
-        op=edit.name("op_names", name), dtype=dtype, read_bytes=size[reads].sum(1),
-        written_bytes=size[writes].sum(1),
+        (one * reads.shape[1], reads.ravel()), (one * writes.shape[1], writes.ravel()), op=edit.name("op_names", name),
+        dtype=dtype, read_bytes=read_bytes, written_bytes=written_bytes,
     )  # fmt: skip

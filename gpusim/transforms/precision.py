@@ -59,10 +59,15 @@ def precision(trace: Trace, to: str = "bf16", mode: str = "pure", master: bool =
     if names[base] == _FORMATS[to]:
         raise TraceError(f"{trace.name}: its parameters already are {_FORMATS[to]}")
     autocast = mode == "autocast"
+    if autocast and names[base] != "float32":
+        hint = f"precision(to=fp32) | precision(to={to}, mode=autocast)"
+        raise TraceError(f"{trace.name}: autocast starts from fp32 parameters, and these are {names[base]}", hint=hint)
     high = names[base] if autocast else max((_FORMATS[to], "float32"), key=BYTES.__getitem__)
     formats = {LOW: _FORMATS[to], HIGH: high}
     kinds = phase_kinds(trace)[issued(trace)]
     classes, key = _classes(trace, kinds, autocast)
+    if formats[LOW] == formats[HIGH]:
+        classes[:] = FOLLOW
     levels = {"before": HIGH if autocast else LOW, "state": HIGH if master else 0}
     found = retype(trace, types == base, role, kinds, classes, key, **levels)
     edit = _converted(trace, found, formats, kinds, names[base], role)
@@ -116,8 +121,9 @@ def _converted(trace: Trace, found: Retyped, formats: Mapping[int, str], kinds: 
     event, begin = issued(trace), begun(trace)
     stream = trace.stream[event[found.at]]
     before = ~found.result
-    edit.insert(begin[found.at], ALLOC, casts, stream)
-    edit.insert(begin[found.at[before]], OP, operators[before], stream[before])
+    edit.insert(begin[found.at[found.result]], ALLOC, casts[found.result], stream[found.result])
+    pairs = np.stack([casts[before], operators[before]], 1).ravel()
+    edit.insert(np.repeat(begin[found.at[before]], 2), np.tile([ALLOC, OP], before.sum()), pairs, np.repeat(stream[before], 2))
     for kind, rows in ((OP, operators), (FREE, casts)):
         edit.insert(event[found.at[found.result]] + 1, kind, rows[found.result], stream[found.result])
     edit.insert(event[found.last[casts[before]]] + 1, FREE, casts[before], stream[before])
@@ -183,7 +189,7 @@ def _with_masters(trace: Trace) -> Trace:
     own = edit.name("dtypes", names[types[parameters[0]]])
     born, _ = lives(trace)
     event = issued(trace)
-    master = np.arange(trace.tensors)
+    master = np.arange(trace.tensors)  # what the optimizer works on instead
     master[parameters] = edit.add_tensors(trace.size[parameters] // element * 4, opt)
     edit.insert(int(born[parameters].max()) + 1, ALLOC, master[parameters])
     for step in steps:
@@ -198,12 +204,11 @@ def _with_masters(trace: Trace) -> Trace:
             op=edit.name("op_names", "aten._foreach_copy_.default"), dtype=own, read_bytes=int(high.sum()),
             written_bytes=int(low.sum()),
         )  # fmt: skip
-        edit.insert(step.end, OP, back)
-        edit.insert(step.end, FREE, casts)
-        within = master.copy()
-        within[step.gradients] = casts
         first, last = np.searchsorted(event, (step.begin, step.end))
+        edit.insert(event[last - 1] + 1, OP, back)
+        edit.insert(event[last - 1] + 1, FREE, casts)
+        master[step.gradients] = casts
         for side in ("read", "write"):
             part = slice(*getattr(trace, f"{side}_start")[[first, last]])
-            edit[f"{side}_id"][part] = within[edit[f"{side}_id"][part]]
+            edit[f"{side}_id"][part] = master[edit[f"{side}_id"][part]]
     return edit.finish()

@@ -96,6 +96,7 @@ def _retype(read_start: Any, read_id: Any, write_start: Any, write_id: Any, conv
                     if parameter[t]:
                         if passes[c] == current:
                             found = c
+                        break
                     elif kind[o] == BACKWARD and (found < 0 or module[at[c]] == module[o]):
                         found = c
                 c = following[c]
