@@ -107,8 +107,8 @@ class Dispatch(TorchDispatchMode):
             if self.storages.find(tensor) is None:
                 self.storages.add(tensor, home)
             return tensor
-        copied = self.homes.target is not None and self.homes.of(tensor) == HOST
-        return self.adopted.fake_of(tensor, HOST if copied or home == HOST else GPU)
+        stays = HOST in (home, self.adopted.default) or (self.homes.target is not None and self.homes.of(tensor) == HOST)
+        return self.adopted.fake_of(tensor, HOST if stays else GPU)
 
     def _note(self, func: Any, home: str, crossing: int, args: Any, kwargs: Any, out: Any) -> None:
         """Write down one operator that has run."""
@@ -119,28 +119,22 @@ class Dispatch(TorchDispatchMode):
             if self.storages.find(tensor) is None:
                 fresh.append(tensor)
                 self.storages.add(tensor, home, "input" if crossing == COPY_IN else "")
-        if home == HOST and crossing != COPY_OUT:
-            return
         mutated = list(written(func, args, kwargs))
-        if known.memory_only or not (fresh or mutated):
-            return
         changed = [*fresh, *mutated]
+        if known.memory_only or not changed or (home == HOST and crossing != COPY_OUT):
+            return
         reads = [t for t in inputs if not (known.overwrites and any(t is m for m in mutated))]
-        if crossing == COPY_IN:
-            reads, moved = [], sum(view_bytes(t) for t in fresh)
-        workspace = None if crossing != KERNEL else self.workspaces.take(func, self.phases.backward)
-        write_bytes = sum(view_bytes(t) for t in changed)
-        read_bytes = sum(view_bytes(t) for t in reads)
+        read_bytes, written_bytes = sum(map(view_bytes, reads)), sum(map(view_bytes, changed))
         if known.gathers and reads:
-            read_bytes += min(write_bytes, view_bytes(reads[0])) - view_bytes(reads[0])
-        write_ids = self._ids(changed)
+            read_bytes -= max(0, view_bytes(reads[0]) - written_bytes)
+        workspace = self.workspaces.take(func, self.phases.backward) if crossing == KERNEL else None
         self.tape.op(
             Operator(
                 str(func),
                 self._ids(reads),
-                write_ids + ([workspace[0]] if workspace else []),
-                moved if crossing == COPY_IN else read_bytes,
-                write_bytes if home == GPU else 0,
+                [*self._ids(changed), *([workspace.tensor] if workspace else [])],
+                written_bytes if crossing == COPY_IN else read_bytes,
+                0 if crossing == COPY_OUT else written_bytes,
                 flops.flops(func, args, kwargs, out),
                 str((outputs or changed)[0].dtype).removeprefix("torch."),
                 self.phases.module(),
@@ -148,8 +142,8 @@ class Dispatch(TorchDispatchMode):
                 self._takes_over(func, args) if self.phases.backward and fresh else (),
             )
         )
-        if workspace and workspace[1]:
-            self.tape.free(workspace[0])
+        if workspace and workspace.given_back:
+            self.tape.free(workspace.tensor)
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)

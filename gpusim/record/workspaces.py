@@ -7,6 +7,8 @@ cuDNN: a workspace per convolution, given back at once; its size depends on the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from gpusim.record.tape import Tape
@@ -23,6 +25,13 @@ _MATRIX_PRODUCTS = {aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addmv, ate
 _CONVOLUTIONS = {aten.convolution, aten.convolution_backward}
 
 
+class Workspace(NamedTuple):
+    """A workspace that an operator uses."""
+
+    tensor: int  # on the tape
+    given_back: bool  # after the operator
+
+
 class Workspaces:
     """Allocates each workspace on the tape when the first operator needs it."""
 
@@ -32,13 +41,13 @@ class Workspaces:
         self._cudnn = cudnn
         self._of_thread: dict[bool, int] = {}
 
-    def take(self, func: object, backward: bool) -> tuple[int, bool] | None:
-        """The workspace that this operator uses, and whether it is given back after it."""
+    def take(self, func: object, backward: bool) -> Workspace | None:
+        """The workspace that this operator uses, allocated where it is not there yet."""
         packet = getattr(func, "_overloadpacket", None)
         if packet in _MATRIX_PRODUCTS:
             if backward not in self._of_thread:
                 self._of_thread[backward] = self._tape.alloc(self._bytes, "workspace")
-            return self._of_thread[backward], False
+            return Workspace(self._of_thread[backward], False)
         if self._cudnn and packet in _CONVOLUTIONS:
-            return self._tape.alloc(self._cudnn, "workspace"), True
+            return Workspace(self._tape.alloc(self._cudnn, "workspace"), True)
         return None
