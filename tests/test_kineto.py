@@ -161,6 +161,23 @@ def test_accesses_follow_allocations_frees_and_shapes(tmp_path: Path) -> None:
     assert trace.time[trace.kind == OP].tolist() == [2000, 8000, 23000, 26000]
 
 
+def test_copies_touch_one_tensor_of_the_gpu(tmp_path: Path) -> None:
+    def copy(ts: int, launched: int, correlation: int, how: str) -> list[Any]:
+        launch, work = kernel(ts, 5, launched, correlation)
+        return [launch, {**work, "cat": "gpu_memcpy", "name": f"Memcpy {how}", "args": {**work["args"], "bytes": 512}}]
+
+    shapes = {"Input Dims": [[128], [128]], "Input type": ["float", "float"]}
+    trace = profile(
+        tmp_path,
+        memory(1, 512, 0x1000, total=512), memory(2, 512, 0x2000, total=1024), *kernel(4, 1, 3, 1),
+        op("aten::copy_", 10, 5, **shapes), *copy(20, 11, 2, "HtoD (Pageable -> Device)"),
+        op("aten::copy_", 30, 5, **shapes), *copy(40, 31, 3, "DtoH (Device -> Pageable)"),
+    )  # fmt: skip
+    assert [operator(trace, i) for i in range(3)] == [("k", [], [0, 1]), ("aten.copy_", [], [1]), ("aten.copy_", [1], [])]
+    assert [ACTIVITIES[a] for a in trace.activity] == ["kernel", "copy_in", "copy_out"]
+    assert trace.read_bytes.tolist() == [0, 512, 512]
+
+
 def test_phases_are_steps_and_their_parts(tmp_path: Path) -> None:
     def mark(name: str, ts: int, dur: int) -> dict[str, Any]:
         return {**op(name, ts, dur), "cat": "user_annotation"}
@@ -175,6 +192,13 @@ def test_phases_are_steps_and_their_parts(tmp_path: Path) -> None:
     )  # fmt: skip
     named = [trace.phases[a] for a in trace.arg[trace.kind == PHASE]]
     assert named == ["step3.zero", "step3.fwd", "step3.bwd", "step3.opt", "step4.fwd"]
+    unmarked = profile(
+        tmp_path,
+        mark("ProfilerStep#3", 0, 100), *kernel(12, 1, 11, 2), op("torch::autograd::AccumulateGrad", 20, 5, tid=2),
+        *kernel(23, 1, 21, 3, tid=2), *kernel(33, 1, 31, 4), mark("ProfilerStep#4", 100, 50), *kernel(112, 1, 111, 5),
+    )  # fmt: skip
+    named = [unmarked.phases[a] for a in unmarked.arg[unmarked.kind == PHASE]]
+    assert named == ["step3.fwd", "step3.bwd", "step3.opt", "step4.fwd"]
 
 
 def test_of_joined_files_a_kernel_belongs_to_the_latest_launch_before_it(tmp_path: Path) -> None:

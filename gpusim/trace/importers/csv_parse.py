@@ -76,6 +76,7 @@ from gpusim.trace.importers.csv_tables import (
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, OP, PHASE
 
 _MOST = 2**63 - 1
+_SAFE_DIGITS = 18  # a number of so many fits
 _MOST_STREAM = 2**15 - 1
 _EXACT = 2**53  # whole numbers below are doubles
 _NEWLINE, _RETURN, _BLANK, _TAB, _SHARP, _PLUS, _MINUS, _ZERO = 10, 13, 32, 9, 35, 43, 45, 48
@@ -107,6 +108,9 @@ def _split(piece, separator, start, t):  # type: ignore[no-untyped-def]
     column = 0
     while True:
         byte = piece[at]
+        while byte > separator:  # letters and digits; a newline is below any separator
+            at += 1
+            byte = piece[at]
         if byte == separator or byte == _NEWLINE:  # noqa: SIM109
             if column < len(t.roles):
                 first, last = field, at
@@ -131,16 +135,17 @@ def _whole(piece, first, last):  # type: ignore[no-untyped-def]
         at += 1
     if at == last:
         return NOT_WHOLE, 0
-    verdict = DONE
     value: Any = 0
+    too_large = False
     for i in range(at, last):
         digit = np.int64(piece[i]) - _ZERO
         if digit < 0 or digit > 9:
             return NOT_WHOLE, 0
-        if value > _MOST // 10 or (value == _MOST // 10 and digit > _MOST % 10):
-            verdict, value = TOO_LARGE, 0
+        if i - at >= _SAFE_DIGITS and value > (_MOST - digit) // 10:
+            too_large = True
+            value = 0
         value = value * 10 + digit
-    return verdict, -value if negative else value
+    return (TOO_LARGE if too_large else DONE), -value if negative else value
 
 
 @kernel

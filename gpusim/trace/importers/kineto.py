@@ -18,7 +18,7 @@ from gpusim.trace.importers.kineto_memory import pair
 from gpusim.trace.importers.kineto_phases import Phases
 from gpusim.trace.importers.live_sizes import LiveSizes
 from gpusim.trace.importers.nesting import Nesting
-from gpusim.trace.trace import SYNC, Trace
+from gpusim.trace.trace import COPY_IN, COPY_OUT, SYNC, Trace
 
 _OVERWRITES = {f"aten.{name}" for name in ("copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_")}  # unread
 _MEMORY, _WAIT, _KERNEL = range(3)  # in this order where times are equal
@@ -114,6 +114,10 @@ class _Import:
                 writes.append(inputs[0])
             unread = name in _OVERWRITES
             reads, asked = inputs[unread:], sum(host.inputs[unread:])
+            if kernel.activity == COPY_IN:  # from a tensor of the host
+                reads = []
+            elif kernel.activity == COPY_OUT:  # to one, which was asked for first: its size is that of the source
+                reads, writes = inputs[:1], fresh
             # An operator's bytes are those of all of its kernels.
             share = kernel.duration / self.busy[operator] if self.busy[operator] else 0.0
         # What a kernel is the first to write, it cannot have read.

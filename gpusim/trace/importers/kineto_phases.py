@@ -20,6 +20,7 @@ class Phases:
         main = {step.thread for step in events.steps}
         # PyTorch runs the backward of a GPU in a thread of its own.
         self._backward = {o.thread for o in events.operators if o.name.startswith(_BACKWARD)} - main
+        self._backwards = sorted(o.start for o in events.operators if o.name.startswith(_BACKWARD))
         self._marks: dict[Any, list[tuple[int, int, str]]] = {}
         for mark in events.annotations:
             for prefix, what in _MARKS.items():
@@ -30,7 +31,11 @@ class Phases:
         """The phase at this time in this thread, inside of this operator (-1 for none)."""
         at = bisect_right(self._starts, time) - 1
         step = f"step{self._steps[at].name.partition('#')[2]}." if at >= 0 else ""
-        return step + self._part(time, thread, operator)
+        part = self._part(time, thread, operator)
+        if part == "fwd" and at >= 0 and not self._marks:  # before 2021 optimizers leave no marks: they follow the backward
+            latest = bisect_right(self._backwards, time) - 1
+            part = "opt" if latest >= 0 and self._backwards[latest] >= self._starts[at] else "fwd"
+        return step + part
 
     def _part(self, time: int, thread: Any, operator: int) -> str:
         if thread in self._backward:
