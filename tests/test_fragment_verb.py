@@ -202,9 +202,11 @@ def test_a_setting_given_twice_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")
     twice = "max_split_size_mb:64,max_split_size_mb:128"
     command = ["fragment", str(tmp_path / "small.csv"), "--try", twice, "--no-figures", "-o", str(tmp_path / "out")]
-    assert "max_split_size_mb is given more than once" in CliRunner().invoke(app, command).stderr
+    assert "max_split_size_mb is given more than once; as in PyTorch the last value" in CliRunner().invoke(app, command).stderr
     assert rules.repeated("max_split_size_mb:64,expandable_segments:True,max_split_size_mb:64") == []
-    assert rules.commands(twice) == rules.commands("max_split_size_mb:128")
+    (said,) = rules.repeated("roundup_power2_divisions:8,roundup_power2_divisions:[2:4]")
+    assert said.endswith("the last that names a size holds for it")
+    assert rules.commands(twice)[-1] == rules.commands("max_split_size_mb:128")[-1]
     divided = rules.commands("roundup_power2_divisions:8,roundup_power2_divisions:[2:4]")
     last = {code_entry[1]: code_entry[2] for code_entry in divided if code_entry[0] == rules.SET_DIVISIONS}
     assert last == {0: 4, 1: 4} | dict.fromkeys(range(2, 16), 8)

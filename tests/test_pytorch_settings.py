@@ -57,6 +57,10 @@ def test_settings_may_have_commas_and_brackets() -> None:
         ("roundup_power2_divisions:[256:3]", r"\[size in MiB:divisions"),
         ("expandable_segments:true", "write True or False"),
         ("backend:cudaMallocAsync", "see the policy cuda_async"),
+        ("max_split_size_mb:19,max_split_size_mb:64", "'max_split_size_mb' .* is 19"),
+        ("large_segment_size_mb:10,large_segment_size_mb:64", "takes 11 or more"),
+        ("expandable_segments:1,expandable_segments:True", "write True or False"),
+        (",", "'' .* is not an option"),
         ("expandable_segments_reserve:0.5", "came with PyTorch 2.15"),
         ("expandable_segments_reserve_by_class:[a:1]", "classes of streams are not modelled"),
     ],
@@ -70,6 +74,12 @@ def test_what_pytorch_refuses_is_refused_by_name(conf: str, says: str) -> None:
 def test_other_parameters_are_refused_too(name: str, value: object) -> None:
     with pytest.raises(PolicyError, match=f"'{name}'|'3'"):
         registry.bind(registry.find("place", "pytorch"), {name: value})
+
+
+def test_a_list_of_divisions_that_names_no_size_changes_nothing() -> None:
+    """As the libraries of 2.11.0, 2.13.0 and 2.15.0 read it."""
+    assert rules.commands("roundup_power2_divisions:[]") == rules.commands("") == rules.commands(" ")
+    assert rules.commands("roundup_power2_divisions:8,roundup_power2_divisions:[]") == rules.commands("roundup_power2_divisions:8")
 
 
 def test_fractions_are_the_very_same_doubles() -> None:

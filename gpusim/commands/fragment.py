@@ -43,8 +43,8 @@ def fragment(
     trace = open_trace(file, device)
     chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
     for candidate in chosen:
-        for option in repeated(str(dict(candidate.params).get("conf", ""))):
-            typer.echo(f"gpusim: warning: {option} is given more than once; as in PyTorch the last value holds", err=True)
+        for sentence in repeated(str(dict(candidate.params).get("conf", ""))):
+            typer.echo(f"gpusim: warning: {sentence}", err=True)
     if warm.is_cold("requests"):
         typer.echo("gpusim: compiling the allocators, once; this takes about half a minute", err=True)
         warm.compile_allocators(candidate.place for candidate in chosen)

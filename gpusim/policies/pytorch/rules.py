@@ -38,6 +38,8 @@ _WITHOUT_EFFECT = {
     "pinned_num_register_threads", "pinned_reserve_segment_size_mb", "pinned_free_catch_all",
     "pinned_max_round_threshold_mb", "pinned_max_cached_size_mb",
 }  # fmt: skip
+_SIZES = {"max_split_size_mb": SET_MAX_SPLIT, "max_non_split_rounding_mb": SET_MAX_ROUNDING}
+_SWITCHES = {"expandable_segments": SET_EXPANDABLE, "throw_on_cudamalloc_oom": SET_THROW}
 _SINCE = {"throw_on_cudamalloc_oom": (2, 12), "expandable_segments_reserve": (2, 15)}
 _KEYS = {
     "max_split_size_mb", "max_non_split_rounding_mb", SEGMENT_WORD, "roundup_power2_divisions",
@@ -59,40 +61,50 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
 
 def commands(conf: str, release: str = "2.13", at_start: bool = False) -> list[Command]:
     """A whole settings string as commands.  at_start: with what PyTorch reads only when a process begins."""
-    items = list(_items(conf, _version(release)))
-    given = dict(items)
-    if given.get("backend", "native") != "native":
-        raise _refusal("backend", f"is '{given['backend']}'", "this policy is the native one; see the policy cuda_async")
-    large = _mib(given, SEGMENT_WORD, 11, LARGE_SEGMENT)
-    found = [(SET_LARGE_SEGMENT, large * MIB, 0)] if SEGMENT_WORD in given or at_start else []
+    items = list(_items(conf, _version(release)))  # all are read, also those that a later one of the same name replaces
+    large = LARGE_SEGMENT
+    for text in (value for key, value in items if key == SEGMENT_WORD):
+        large = _mib(SEGMENT_WORD, text, 11)
+    found = [(SET_LARGE_SEGMENT, large * MIB, 0)] if at_start or SEGMENT_WORD in dict(items) else []
     found.append((SET_DEFAULTS, 0, 0))
-    for key, code in (("max_split_size_mb", SET_MAX_SPLIT), ("max_non_split_rounding_mb", SET_MAX_ROUNDING)):
-        if key in given:
-            found.append((code, min(_mib(given, key, large, 0) * MIB, NEVER), 0))
-    for divisions in (value for key, value in items if key == "roundup_power2_divisions"):
-        found += _divisions(divisions)  # a list leaves the sizes that it does not name as they were
-    if "garbage_collection_threshold" in given:
-        found.append((SET_THRESHOLD, _share(given, "garbage_collection_threshold", ends=False), 0))
-    if "per_process_memory_fraction" in given:
-        share = _share(given, "per_process_memory_fraction", ends=True)
-        found += [(SET_FRACTION, share, 0)] if at_start else []
-    for key, code in (("expandable_segments", SET_EXPANDABLE), ("throw_on_cudamalloc_oom", SET_THROW)):
-        if key in given:
-            if given[key] not in ("True", "False"):
-                raise _refusal(key, f"is '{given[key]}'", "write True or False")
-            found.append((code, int(given[key] == "True"), 0))
-    if "expandable_segments_reserve" in given:
-        found.append(_reserve(given["expandable_segments_reserve"]))
+    for key, value in items:
+        found += _setting(key, value, large, at_start)
     return found
 
 
+def _setting(key: str, value: str, large: int, at_start: bool) -> Iterator[Command]:
+    """One option as commands; `large` is the large_segment_size_mb that it goes with."""
+    if key == "backend" and value != "native":
+        raise _refusal(key, f"is '{value}'", "this policy is the native one; see the policy cuda_async")
+    if key in _SIZES:
+        yield _SIZES[key], min(_mib(key, value, large) * MIB, NEVER), 0
+    elif key == "roundup_power2_divisions":
+        yield from _divisions(value)  # a list leaves the sizes that it does not name as they were
+    elif key == "garbage_collection_threshold":
+        yield SET_THRESHOLD, _share(key, value, ends=False), 0
+    elif key == "per_process_memory_fraction":
+        share = _share(key, value, ends=True)
+        if at_start:
+            yield SET_FRACTION, share, 0
+    elif key in _SWITCHES:
+        if value not in ("True", "False"):
+            raise _refusal(key, f"is '{value}'", "write True or False")
+        yield _SWITCHES[key], int(value == "True"), 0
+    elif key == "expandable_segments_reserve":
+        yield _reserve(value)
+
+
 def repeated(conf: str) -> list[str]:
-    """Options that the settings give twice or more, with different values.  PyTorch takes the last, and so does `commands`."""
+    """A sentence for each option that the settings give more than once, with different values."""
     given: dict[str, set[str]] = {}
     for part in re.split(r",(?![^\[]*\])", re.sub(r"\s", "", conf)):
         key, _, value = part.partition(":")
         given.setdefault(key, set()).add(value)
-    return [key for key, values in given.items() if len(values) > 1]
+    holds = {"roundup_power2_divisions": "the last that names a size holds for it"}
+    return [
+        f"{key} is given more than once; as in PyTorch {holds.get(key, 'the last value holds')}"
+        for key, values in given.items() if len(values) > 1
+    ]  # fmt: skip
 
 
 def _version(release: str) -> tuple[int, int]:
@@ -106,7 +118,7 @@ def _items(conf: str, version: tuple[int, int]) -> Iterator[tuple[str, str]]:
     """(key, value) of each part; blanks mean nothing."""
     for part in re.split(r",(?![^\[]*\])", re.sub(r"\s", "", conf).removesuffix(",")):
         key, colon, value = part.partition(":")
-        if not part and not conf.strip(" ,"):
+        if not part and not conf.strip():
             return
         if key not in _KEYS:
             by_class = "classes of streams are not modelled" if key == "expandable_segments_reserve_by_class" else ""
@@ -122,8 +134,7 @@ def _refusal(option: str, what: str, hint: str) -> PolicyError:
     return PolicyError(f"'{option}' of policy 'pytorch' {what}", hint=hint)
 
 
-def _mib(given: Mapping[str, str], key: str, least: int, default: int) -> int:
-    text = given.get(key, str(default))
+def _mib(key: str, text: str, least: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise _refusal(key, f"is '{text}'", "write a whole number of MiB")
     if int(text) < least:
@@ -132,15 +143,15 @@ def _mib(given: Mapping[str, str], key: str, least: int, default: int) -> int:
     return int(text)
 
 
-def _share(given: Mapping[str, str], key: str, ends: bool) -> int:
+def _share(key: str, text: str, ends: bool) -> int:
     """A fraction in 1/10^15, of which the quotient is the very same double."""
     try:
-        value = Decimal(given[key])
+        value = Decimal(text)
         inside = 0 <= value <= 1 if ends else 0 < value < 1
     except InvalidOperation:
         inside = False
     if not inside:
-        raise _refusal(key, f"is '{given[key]}'", "write a number from 0 to 1" if ends else "write a number between 0 and 1")
+        raise _refusal(key, f"is '{text}'", "write a number from 0 to 1" if ends else "write a number between 0 and 1")
     return round(value * SCALE)
 
 
@@ -152,6 +163,8 @@ def _divisions(text: str) -> Iterator[Command]:
             if not _power_of_two(text):
                 raise _refusal(key, f"is '{text}'", "write a power of two")
             yield from ((SET_DIVISIONS, entry, int(text)) for entry in range(16))
+        return
+    if text == "[]":
         return
     last = -1
     for item in text.removeprefix("[").removesuffix("]").split(","):
