@@ -130,8 +130,8 @@ def record(
     zoo: Annotated[
         str | None, typer.Option("--zoo", metavar="MODEL", help="Instead of a script; with its options, as --batch 4.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="End after so many training steps.")] = 2,
-    name: Annotated[str | None, typer.Option(help="The trace's name; default: that of the file.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="End after so many training steps; default: 2.")] = None,
+    name: Annotated[str | None, typer.Option(help="The trace's name; default: that of the file, or the model's.")] = None,
     device: Annotated[str | None, typer.Option(help="Where tensors live that name no device: cuda or cpu.")] = None,
     gpu: Annotated[str, typer.Option(help="Whose libraries: volta, turing, ampere, ada, hopper or blackwell.")] = "ampere",
     cudnn: Annotated[str, typer.Option(metavar="BYTES", help="What cuDNN takes during a convolution, as '64 MiB'.")] = "0 B",

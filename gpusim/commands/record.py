@@ -16,7 +16,9 @@ from gpusim.errors import GpusimError
 from gpusim.record.where import RecordWarning
 
 
-def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: bool, **options: Any) -> None:
+def record(
+    program: Sequence[str], out: Path | None, zoo: str | None, *, steps: int | None, json: bool, **options: Any
+) -> None:  # fmt: skip
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
     from gpusim.record import script as recorder
 
@@ -27,9 +29,10 @@ def record(program: Sequence[str], out: Path | None, zoo: str | None, *, json: b
         warnings.simplefilter("always", RecordWarning)
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
-            trace = recorder.record_zoo(zoo, pairs(program), path, **options)
+            wanted = {**pairs(program), **({"steps": steps} if steps else {})}
+            trace = recorder.record_zoo(zoo, wanted, path, **options)
         else:
-            trace = recorder.record_script(Path(program[0]), program[1:], path, **options)
+            trace = recorder.record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
     if json:
         emit_json({
             "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,

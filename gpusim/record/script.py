@@ -26,11 +26,13 @@ def record_script(script: Path, args: Sequence[str], path: Path, **options: Any)
         sys.argv, sys.path[:] = arguments, search
 
 
-def record_zoo(spec: str, options: dict[str, Any], path: Path, **more: Any) -> Trace:
-    """The trace of a model of the zoo."""
+def record_zoo(spec: str, options: dict[str, Any], path: Path, *, name: str | None = None, **more: Any) -> Trace:
+    """The trace of a model of the zoo, which is named by all that was asked for."""
     from gpusim import zoo
+    from gpusim.zoo.catalogue import ask
 
-    return _record(lambda: zoo.build(spec, **options).run(), path, spec, **more)
+    asked = ask(spec, options).spec
+    return _record(lambda: zoo.build(asked).run(), path, spec, name=name or asked, **more)
 
 
 def _record(program: Callable[[], Any], path: Path, what: str, **options: Any) -> Trace:
