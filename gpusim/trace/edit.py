@@ -9,7 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
@@ -248,11 +248,13 @@ def spread(start: I64, count: I64, rows: I64) -> tuple[I64, I64]:
     return np.arange(len(row)) + (start[rows] - (np.cumsum(counts) - counts))[row], row
 
 
+@derived
 def issued(trace: Trace) -> I64:
     """(O,) the event of each operator."""
     return np.flatnonzero(trace.kind == OP)
 
 
+@derived
 def begun(trace: Trace) -> I64:
     """(O,) the event with which each operator begins: the first of the allocs right before its own event."""
     return _begun(trace.kind, trace.ops)  # type: ignore[no-any-return]

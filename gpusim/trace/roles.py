@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace, derived
 
 ROLES = ("parameter", "gradient", "optimizer", "activation", "temporary", "workspace", "input", "unknown")
 PARAMETER, GRADIENT, OPTIMIZER, ACTIVATION, TEMPORARY, WORKSPACE, INPUT, UNKNOWN = range(len(ROLES))
@@ -26,6 +26,7 @@ _KINDS = {
 }  # fmt: skip
 
 
+@derived
 def phase_kinds(trace: Trace) -> npt.NDArray[np.int8]:
     """(E,) the kind of phase each event is in: "step0.bwd" is BACKWARD.  BEFORE: no operator has run, so nothing began.
 
@@ -57,6 +58,7 @@ def _first_own(trace: Trace, ops: I64) -> int:
     return event
 
 
+@derived
 def lives(trace: Trace) -> tuple[I64, I64]:
     """(T,) the event of each tensor's alloc, and of its free or E."""
     return _lives(trace.kind, trace.arg, trace.tensors)  # type: ignore[no-any-return]
@@ -73,6 +75,7 @@ def _lives(kind: Any, arg: Any, tensors: int) -> Any:
     return born, died
 
 
+@derived
 def roles(trace: Trace) -> npt.NDArray[np.int8]:
     """(T,) indices into ROLES.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
+_T = TypeVar("_T")
 
 # Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind, else -1.
 ALLOC, FREE, OP, PHASE, SYNC, RECORD, WAIT, SEGMENT_ALLOC, SEGMENT_FREE, OOM, SNAPSHOT = range(11)
@@ -144,3 +145,21 @@ def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 def recorded_columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The columns that say something: a trace of kernels alone is the same as before there were other activities."""
     return ((name, array) for name, array in columns(trace) if name != "activity" or array.any())
+
+
+def derived(find: Callable[[Trace], _T]) -> Callable[[Trace], _T]:
+    """Decorator: what follows from a trace, an array or several, is found once and kept with it, read-only as it is."""
+    name = f"_{find.__module__}.{find.__qualname__}"
+
+    @wraps(find)
+    def kept(trace: Trace) -> _T:
+        known: dict[str, Any] = trace.__dict__
+        if name not in known:
+            found = find(trace)
+            for array in found if isinstance(found, tuple) else (found,):
+                array.flags.writeable = False
+            known[name] = found
+        made: _T = known[name]
+        return made
+
+    return kept

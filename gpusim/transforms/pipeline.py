@@ -75,19 +75,16 @@ def _stages(trace: Trace, kinds: I64, of_pass: I64, stages: int) -> I64:
     number = int(block.max()) + 1
     if number < stages:
         raise TraceError(f"{trace.name}: {stages} stages for {number} blocks", hint=f"at most stages={number}")
-    found = np.where(block >= 0, block * stages // number, -1)
-    for p in np.unique(of_pass):
-        rows = np.flatnonzero(of_pass == p)
-        if kinds[rows[0]] == FORWARD:
-            found[rows] = np.maximum.accumulate(np.maximum(found[rows], 0))
-            behind = rows[rows > rows[np.flatnonzero(block[rows] >= 0)[-1]]] if (block[rows] >= 0).any() else rows[:0]
-            found[behind] = stages - 1
-        elif kinds[rows[0]] == BACKWARD:
-            known = np.where(found[rows] >= 0, found[rows], stages - 1)
-            found[rows] = np.minimum.accumulate(known)
-            behind = rows[rows > rows[np.flatnonzero(block[rows] >= 0)[-1]]] if (block[rows] >= 0).any() else rows[:0]
-            found[behind] = 0
-    return found
+    last = stages - 1
+    # How far a pass has come, in either direction: before its first block nowhere, after its last through.
+    far = np.where(kinds == BACKWARD, last - block * stages // number, block * stages // number)
+    far[block < 0] = 0
+    final = np.full(int(of_pass.max()) + 1, trace.ops)
+    inside = np.flatnonzero(block >= 0)
+    final[of_pass[inside]] = inside  # of equal passes the last one stays
+    far[np.arange(trace.ops) > final[of_pass]] = last
+    far = np.maximum.accumulate(of_pass * stages + far) - of_pass * stages
+    return np.asarray(np.where(kinds == BACKWARD, last - far, far))
 
 
 def _touched_by(trace: Trace, who: Mask) -> Mask:
@@ -106,41 +103,41 @@ def _exchange(edit: Edit, of_pass: I64, passing: Mask, own: Mask) -> None:
     writer[trace.write_id[::-1]] = np.repeat(np.arange(trace.ops), np.diff(trace.write_start))[::-1]
     made_by = writer[trace.read_id]
     crosses = (made_by >= 0) & passing[reader] & (of_pass[made_by] == of_pass[reader]) & (own[made_by] != own[reader])
-    events, first_events = issued(trace), begun(trace)
-    for p in np.unique(of_pass[passing]):
-        rows = np.flatnonzero((of_pass == p) & passing & own)
-        if not len(rows):
-            continue
-        here = crosses & (of_pass[reader] == p)
-        for name, which, place in (
-            ("gpusim::receive", here & own[reader], first_events[rows[0]]),
-            ("gpusim::send", here & ~own[reader], events[rows[-1]] + 1),
-        ):
-            ids = np.unique(trace.read_id[which])
-            if len(ids):
-                none, all_ = (np.zeros(1, np.int64), ids[:0]), (np.array([len(ids)]), ids)
-                reads, writes = (none, all_) if name == "gpusim::receive" else (all_, none)
-                operator = edit.add_operators(
-                    reads, writes, op=edit.name("op_names", name), activity=COLLECTIVE,
-                    read_bytes=int(trace.size[ids].sum()),
-                )  # fmt: skip
-                edit.insert(place, OP, operator, stream)
+    first, last = np.full(of_pass.max() + 1, trace.ops), np.full(of_pass.max() + 1, -1)
+    mine = np.flatnonzero(passing & own)
+    np.minimum.at(first, of_pass[mine], mine)
+    np.maximum.at(last, of_pass[mine], mine)
+    for name, which, place in (
+        ("gpusim::receive", crosses & own[reader], begun(trace)[np.minimum(first, trace.ops - 1)]),
+        ("gpusim::send", crosses & ~own[reader], issued(trace)[last] + 1),
+    ):
+        of, tensor = np.divmod(np.unique(of_pass[reader[which]] * trace.tensors + trace.read_id[which]), trace.tensors)
+        where, count = np.unique(of, return_counts=True)
+        size = np.bincount(of, trace.size[tensor].astype(float), len(place)).astype(np.int64)[where]
+        none, all_ = (0 * count, tensor[:0]), (count, tensor)
+        reads, writes = (none, all_) if name == "gpusim::receive" else (all_, none)
+        operators = edit.add_operators(
+            reads, writes, op=edit.name("op_names", name), activity=COLLECTIVE, read_bytes=size
+        )
+        edit.insert(place[where], OP, operators, stream)
 
 
 def _interleaved(trace: Trace, warm: int) -> Trace:
     """The passes of each step in the order of 1F1B: `warm` forwards first, then a forward and a backward in turn."""
     edit = Edit(trace)
     kinds = phase_kinds(trace)
+    turns = np.flatnonzero(np.diff(kinds, prepend=-1))
+    at, order = [], []
+    gone = np.zeros(trace.events, bool)
     for begin, end in zip(*passes(trace), strict=True):
-        turns = np.flatnonzero(np.diff(kinds[begin:end], prepend=-1)) + begin
-        parts = [np.arange(a, b) for a, b in zip(turns, [*turns[1:], end], strict=True)]
-        forwards, backwards = parts[::2], parts[1::2]
-        order = forwards[:warm]
-        for n, backward in enumerate(backwards):
-            order += [*forwards[warm + n : warm + n + 1], backward]
-        events = np.concatenate(order)
-        gone = np.zeros(trace.events, bool)
         gone[begin:end] = True
-        edit.drop_events(gone)
-        edit.insert(np.full(len(events), begin), trace.kind[events], trace.arg[events], trace.stream[events])
+        own = turns[np.searchsorted(turns, begin) : np.searchsorted(turns, end)]
+        parts = [np.arange(a, b) for a, b in zip(own, [*own[1:], end], strict=True)]
+        order += parts[::2][:warm]
+        for n, backward in enumerate(parts[1::2]):
+            order += [*parts[::2][warm + n : warm + n + 1], backward]
+        at.append(np.full(end - begin, begin))
+    events = np.concatenate(order)
+    edit.drop_events(gone)
+    edit.insert(np.concatenate(at), trace.kind[events], trace.arg[events], trace.stream[events])
     return edit.finish()
