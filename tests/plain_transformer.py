@@ -127,7 +127,8 @@ class Transformer(nn.Module):
         x = embedded = self.token_embeddings(ids)
         for layer in self.layers:
             x = layer(x)
-        x = self.lm_head(self.ln_final(x))
+        x = self.ln_final(x)
+        x = self.lm_head(x)
         del embedded  # held to here, as in the recordings
         return x
 
