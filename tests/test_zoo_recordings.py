@@ -33,7 +33,7 @@ PAIRS = {
 }
 # transformers keeps a second copy of Llama's 32 rotary frequencies
 EXTRA = {"llama-1b-train": ROUND, "llama-1b-decode": ROUND}
-# transformers makes BERT's padding mask of positions in nine small steps, the zoo in one
+# transformers makes BERT's padding mask of positions in more steps, which leave these
 MASKS = {"bert-large-train": Counter({4096: 4, 8192: 1, 128: 1, 512: 1})}
 
 

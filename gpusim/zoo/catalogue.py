@@ -37,6 +37,7 @@ class Family:
     shared         options of both modes: the shape of a batch, and the type
     prompt         tokens of an inference's prompt, after which it goes on token by token; 0 where there is one pass
     optimizer      the one that such models are usually trained with
+    image_multiple what `image` has to be a multiple of
     """
 
     shared: Mapping[str, Value]
@@ -98,7 +99,7 @@ class Asked:
     @property
     def spec(self) -> str:
         """The text that asks for the same again; what has its default is left out."""
-        usual = {**self.entry.options(str(self.options["mode"])), "mode": "train"}
+        usual = {**self.entry.options(str(self.options["mode"])), "mode": "train"}  # to infer is always said
         own = {k: v for k, v in self.options.items() if v != usual[k]}
         return self.entry.name + ("(" + ", ".join(f"{k}={v}" for k, v in own.items()) + ")" if own else "")
 
