@@ -50,17 +50,19 @@ def described(target: Callable[..., Any], where: str) -> Function:
 
 @dataclass(frozen=True)
 class Functions:
-    """Those of one kind ("generator"), one in each file of `package` that has a function of the file's name."""
+    """Those of one kind ("generator"), one in each file of `package` that has a function of the file's name; `returns` is the
+    annotation of what they answer, which sets them apart from what helps them."""
 
     package: str
     kind: str
+    returns: str
     users: dict[str, Function] = field(default_factory=dict)  # added by the running program
 
     @cached_property
     def builtin(self) -> Mapping[str, Function]:
         """Those of the package, by name."""
         folder = Path(__file__).parent.joinpath(*self.package.split(".")[1:])
-        found = (_read(file) for file in sorted(folder.glob("[!_]*.py")))
+        found = (_read(file, self.returns) for file in sorted(folder.glob("[!_]*.py")))
         return {f.name: f for f in found if f is not None}
 
     def entries(self) -> list[Function]:
@@ -103,10 +105,10 @@ class Functions:
         raise GpusimError(f"parameter '{key}' of {self.kind} '{entry.name}' is '{text}', not {wanted}")
 
 
-def _read(file: Path) -> Function | None:
+def _read(file: Path, returns: str) -> Function | None:
     functions = (n for n in ast.parse(file.read_text("utf-8")).body if isinstance(n, ast.FunctionDef))
     node = next((n for n in functions if n.name == file.stem), None)
-    if node is None:
+    if node is None or not isinstance(node.returns, ast.Name) or node.returns.id != returns:
         return None
     defaults = [ast.literal_eval(d) for d in node.args.defaults]
     names = [a.arg for a in node.args.args][len(node.args.args) - len(defaults) :]

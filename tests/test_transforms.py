@@ -429,6 +429,7 @@ def test_lora_by_hand() -> None:
         ("optimizer(to=adan)", "there is no optimizer 'adan' (did you mean 'adam'"),
         ("lora(targets=q_proj)", "linear: no module matches 'q_proj'"),
         ("lora | lora(rank=0)", "'rank' of transform 'lora' is '0', not a whole number above 0"),
+        ("sequence", "sequence needs a factor or a target (sequence(factor=2) or sequence(to=16))"),
         ("batch(factor=2, to=3)", "batch takes a factor or `to`, not both"),
         ("precision | precision(to=fp16, mode=autocast)", "autocast starts from fp32 parameters, and these are bfloat16"),
     ],

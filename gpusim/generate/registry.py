@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpusim.fragment.requests import Requests
     from gpusim.generate.schedule import Schedule
 
-_KNOWN = Functions("gpusim.generate.programs", "generator")
+_KNOWN = Functions("gpusim.generate.programs", "generator", "Schedule")
 Generator = Function
 
 

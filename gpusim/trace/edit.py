@@ -140,8 +140,12 @@ class Edit:
         old = np.flatnonzero(tensor >= 0)
         tensors[tensor[old]] = old
         made = {"kind": kind, "arg": arg, "stream": stream, "phase": phase}
-        made |= {c: _taken(self._column(c), tensors) for c in _TENSOR}
-        made |= {c: _taken(self._column(c), operators) for c in _OPERATOR if c != "phase"}
+        for rows, names in ((tensors, _TENSOR), (operators, _OPERATOR)):
+            as_before = _counts_up(rows)
+            for name in names:
+                if name != "phase":
+                    column = self._column(name)
+                    made[name] = column.view() if as_before and len(rows) == len(column) else column[rows]
         for side in ("read", "write"):
             counts = np.concatenate([np.diff(getattr(self.trace, f"{side}_start")), *self._more[f"{side}_start"]])
             starts = np.cumsum(counts) - counts
@@ -165,11 +169,13 @@ class Edit:
         return np.concatenate([own, *self._more[column]]) if self._more[column] else own
 
 
-def _taken(column: npt.NDArray[Any], rows: I64) -> npt.NDArray[Any]:
-    """These rows of a column; itself where that is all of them in order."""
-    if len(rows) == len(column) and (not len(rows) or (np.diff(rows) == 1).all()):
-        return column.view()
-    return column[rows]
+@njit(cache=True)
+def _counts_up(rows: Any) -> bool:
+    """Whether rows are 0, 1, 2, ..."""
+    for i in range(rows.size):  # noqa: SIM110
+        if rows[i] != i:
+            return False
+    return True
 
 
 @njit(cache=True)

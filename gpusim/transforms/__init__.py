@@ -3,8 +3,9 @@
     apply(trace, "precision(to=bf16) | checkpointing(every=2)")     the transforms from left to right
     entries()                                                       which there are, with help and parameters
 
-A transform is one file here with one function of its name, found by being there: `def name(trace, parameter=default, ...)`
-answers a trace, its docstring is the help.  One of your own is such a function under `@gpusim.transforms.register`.
+A transform is one file here with one function of its name, found by being there:
+`def name(trace: Trace, parameter=default, ...) -> Trace`, its docstring is the help.  One of your own is such a function under
+`@gpusim.transforms.register`.
 """
 
 from gpusim.transforms.registry import apply, check, entries, register, used_files

@@ -63,7 +63,7 @@ def _layers(trace: Trace, kinds: Any, role: Any, targets: str) -> I64:
         trace.read_start, trace.read_id, trace.write_start, trace.write_id, kinds == FORWARD, kinds == BACKWARD,
         products, products & (chosen[trace.module] >= 0), trace.module, role == PARAMETER, trace.size, len(trace.modules),
     )  # fmt: skip
-    whole = table[table[:, _GW] >= 0]
+    whole: I64 = table[table[:, _GW] >= 0]
     if not len(whole):
         hint = "targets=q_proj,v_proj; lora comes before checkpointing"
         raise TraceError(f"{trace.name}: no backward makes the gradient of a weight of a linear layer here", hint=hint)
@@ -279,25 +279,26 @@ def _train(edit: Edit, steps: list[Update], adapters: _Adapters, gradients: I64)
     """One operator in each step that stands for the optimizer's; gradients die where the frozen ones died."""
     trace = edit.trace
     event, (_, died) = issued(trace), lives(trace)
-    when = event[adapters.layers[:, _AT]]
-    before = 0
-    for step in steps:
-        rows = np.flatnonzero((when > before) & (when < step.begin))
-        rows = rows[np.argsort(adapters.of[rows], kind="stable")]
-        before = step.begin
-        if len(rows) != len(adapters.parameters):
-            raise TraceError(
-                f"{trace.name}: the step at event {step.begin} follows {len(rows)} backward passes of linear layers, but "
-                f"{len(adapters.parameters)} layers get adapters",
-                hint="accumulate gradients after lora: lora | accumulate(steps=2)",
-            )
-        parameters, own = adapters.parameters.ravel(), gradients[rows].ravel()
-        one = np.ones(1, np.int64)
-        update = edit.add_operators(
-            (one * 2 * len(own), np.concatenate([parameters, own])), (one * len(own), parameters),
-            op=edit.name("op_names", "aten._foreach_add_.List"), dtype=trace.dtype[adapters.layers[0, _F]],
-        )  # fmt: skip
-        edit.insert(step.begin + 1, OP, update)
-        end = int(died[step.gradients].min())
-        if end < trace.events:
-            edit.insert(np.full(len(own), end), FREE, own)
+    when, begins = event[adapters.layers[:, _AT]], np.array([step.begin for step in steps])
+    after = np.searchsorted(begins, when)  # the step that each backward of a layer is for
+    rows = np.lexsort((adapters.of, after))
+    rows = rows[after[rows] < len(steps)]
+    counts, layers = np.bincount(after[rows], minlength=len(steps)), len(adapters.parameters)
+    if (counts != layers).any():
+        wrong = int((counts != layers).argmax())
+        raise TraceError(
+            f"{trace.name}: the step at event {begins[wrong]} follows {counts[wrong]} backward passes of linear layers, but "
+            f"{layers} layers get adapters",
+            hint="accumulate gradients after lora: lora | accumulate(steps=2)",
+        )
+    own = gradients[rows].reshape(len(steps), -1)
+    parameters = np.tile(adapters.parameters.ravel(), (len(steps), 1))
+    width = np.full(len(steps), own.shape[1])
+    update = edit.add_operators(
+        (2 * width, np.concatenate([parameters, own], 1).ravel()), (width, parameters.ravel()),
+        op=edit.name("op_names", "aten._foreach_add_.List"), dtype=trace.dtype[adapters.layers[0, _F]],
+    )  # fmt: skip
+    edit.insert(begins + 1, OP, update)
+    ends = np.array([int(died[step.gradients].min()) for step in steps])
+    freed = ends < trace.events
+    edit.insert(np.repeat(ends[freed], own.shape[1]), FREE, own[freed].ravel())

@@ -47,8 +47,8 @@ def optimizer(trace: Trace, to: str = "adamw") -> Trace:
     states = _states(edit, recipe, trace.size[steps[0].parameters], element_bytes(trace)[steps[0].parameters])
     if started:
         edit.insert(np.full(states.size, place), ALLOC, states.T.ravel())
-    for number, step in enumerate(steps):
-        _step(edit, recipe, step, states, dtype, first=not number and not started)
+    _run(edit, recipe, steps[:1], states, dtype, first=not started)
+    _run(edit, recipe, steps[1:], states, dtype, first=False)
     return edit.finish()
 
 
@@ -113,38 +113,41 @@ def _states(edit: Edit, recipe: Recipe, size: I64, element: I64) -> I64:
     return np.array(made, np.int64).reshape(len(recipe.state), len(size))
 
 
-def _step(edit: Edit, recipe: Recipe, step: Update, states: I64, dtype: int, first: bool) -> None:
-    """The operators of one step, in place of the recorded ones."""
-    at = step.begin + 1
-    lists: dict[str, I64] = {"p": step.parameters, "g": step.gradients, **dict(zip("mv", states, strict=False))}
+def _run(edit: Edit, recipe: Recipe, steps: list[Update], states: I64, dtype: int, first: bool) -> None:
+    """The operators of these steps, in place of the recorded ones.  Tables of ids have a row for each step."""
+    if not steps:
+        return
+    count, at = len(steps), np.array([step.begin + 1 for step in steps])
+    table = {"p": steps[0].parameters, **dict(zip("mv", states, strict=False))}
+    lists = {word: np.tile(ids, (count, 1)) for word, ids in table.items()}
+    lists["g"] = np.stack([step.gradients for step in steps])
     if first and len(states):
         name, _, source = recipe.init.partition(": ")
-        made = states.T.ravel()  # all state of the first parameter, then that of the second
-        read = np.repeat(lists[source], len(states))
-        _each(edit, at, name, read, made, dtype)
-    lines = [line.partition(": ") for line in (recipe.first if first and recipe.first else recipe.step)]
-    for name, _, operands in lines:
+        made = np.tile(states.T.ravel(), count)  # all state of the first parameter, then that of the second
+        read = np.repeat(lists[source].ravel(), len(states))
+        ops = _operators(edit, name, read[:, None], made[:, None], edit.sizes_of(read), edit.sizes_of(made), dtype)
+        edit.insert(np.repeat(at, 2 * states.size), np.tile([ALLOC, OP], len(made)), np.stack([made, ops], 1).ravel())
+    size = edit.sizes_of(steps[0].parameters)
+    each = np.repeat(at, len(size))
+    for line in recipe.first if first and recipe.first else recipe.step:
+        name, _, operands = line.partition(": ")
         reads, _, writes = operands.partition(" > ")
         if "t" in writes and "t" not in lists:
-            lists["t"] = edit.add_tensors(edit.trace.size[step.parameters], edit.name("categories", "opt"))
-            edit.insert(at, ALLOC, lists["t"])
-        twice = [lists[word] for word in reads.split()]  # as often as it is read
-        read, written = (np.array([lists[word] for word in dict.fromkeys(words.split())]) for words in (reads, writes))
-        moved = [sum(edit.sizes_of(each) for each in side) for side in (twice, written)]
+            lists["t"] = edit.add_tensors(np.tile(size, count), edit.name("categories", "opt")).reshape(count, -1)
+            edit.insert(each, ALLOC, lists["t"].ravel())
+        # (steps, parameters, operands), an operand that is read twice once; and the bytes of each, twice
+        ids = [np.stack([lists[word] for word in dict.fromkeys(words.split())], 2) for words in (reads, writes)]
+        moved = [sum(edit.sizes_of(lists[word]) for word in words.split()) for words in (reads, writes)]
         if recipe.lists:
-            read, written = read.reshape(1, -1), written.reshape(1, -1)
-            moved = [side.sum(keepdims=True) for side in moved]
+            flat = [side.swapaxes(1, 2).reshape(count, -1) for side in ids]
+            done = _operators(edit, name, flat[0], flat[1], np.sum(moved[0], 1), np.sum(moved[1], 1), dtype)
+            edit.insert(at, OP, done)
         else:
-            read, written = read.T, written.T
-        edit.insert(at, OP, _operators(edit, name, read, written, *moved, dtype))
+            flat = [side.reshape(len(each), -1) for side in ids]
+            done = _operators(edit, name, flat[0], flat[1], np.ravel(moved[0]), np.ravel(moved[1]), dtype)
+            edit.insert(each, OP, done)
     if "t" in lists:
-        edit.insert(at, FREE, lists["t"])
-
-
-def _each(edit: Edit, at: int, name: str, read: I64, made: I64, dtype: int) -> None:
-    """One operator for each tensor that is made, right after its alloc."""
-    ops = _operators(edit, name, read[:, None], made[:, None], edit.sizes_of(read), edit.sizes_of(made), dtype)
-    edit.insert(at, np.tile([ALLOC, OP], len(made)), np.stack([made, ops], 1).ravel())
+        edit.insert(each, FREE, lists["t"].ravel())
 
 
 def _operators(edit: Edit, name: str, reads: I64, writes: I64, read_bytes: I64, written_bytes: I64, dtype: int) -> I64:

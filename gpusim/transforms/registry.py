@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Chain = str | Sequence[str]
 NONE = "none"  # the chain of no transform
-_KNOWN = Functions("gpusim.transforms", "transform")
+_KNOWN = Functions("gpusim.transforms", "transform", "Trace")
 _T = TypeVar("_T", bound=Callable[..., "Trace"])
 
 

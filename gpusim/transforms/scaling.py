@@ -82,6 +82,8 @@ def fitted(trace: Trace, what: str, factor: float, files: str) -> Trace:
 
 def factor_of(trace: Trace, what: str, keys: tuple[str, ...], factor: float, to: int, of: int) -> float:
     """How many times as much, from a factor or from a target and what the recording had."""
+    if not to and factor == 1.0:
+        raise GpusimError(f"{what} needs a factor or a target", hint=f"{what}(factor=2) or {what}(to=16)")
     if not to:
         return factor
     if factor != 1.0:
