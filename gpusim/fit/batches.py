@@ -35,7 +35,7 @@ class Batches:
         factor = 1.0
         while factor <= MOST:
             try:
-                made = transforms.apply(self.trace, f"batch(factor={factor})")
+                made = self._times(factor)
             except GpusimError:
                 return [], []
             factors.append(factor)
@@ -65,9 +65,11 @@ class Batches:
         return max(0, number) / (1 if self.recorded else unit)
 
     def _below(self, factors: list[float], alive: list[int]) -> tuple[list[float], list[int]]:
-        made = transforms.apply(self.trace, "batch(factor=0.125)")
+        made = self._times(0.125)
         return [0.125, *factors], [int(live_bytes(made, -(-made.size // ROUND) * ROUND).max(initial=0)), *alive]
 
     def _try(self, factor: float, capacity: int) -> bool:
-        made = transforms.apply(self.trace, f"batch(factor={factor!r})")
-        return replay(of_trace(made), registry.get("place", "pytorch"), capacity).fits
+        return replay(of_trace(self._times(factor)), registry.get("place", "pytorch"), capacity).fits
+
+    def _times(self, factor: float) -> Trace:
+        return self.trace if factor == 1.0 else transforms.apply(self.trace, f"batch(factor={factor!r})")
