@@ -10,6 +10,7 @@ from gpusim.fragment.candidates import Candidate, default, named, pytorch
 from gpusim.fragment.heap import History
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import replay
+from gpusim.fragment.report import text
 from gpusim.fragment.requests import of_trace
 from gpusim.fragment.study import Study, advice, study
 from gpusim.policies import registry
@@ -202,6 +203,47 @@ def test_a_recording_is_taken_as_it_is() -> None:
     small = study(trace, [Candidate("best_fit")])
     assert small.capacity == 120 * MIB and not small.tried[0].replay.fits
     assert study(trace, [Candidate("best_fit")], GIB).tried[0].replay.fits
+
+
+def failing(begun: int = 0) -> Trace:
+    """8 MiB of two segments are in use, `begun` more segments idle, when 30 MiB are refused; how much was left is not told."""
+    p = TraceBuilder("failing")
+    for k in range(2 + begun):
+        p.event(SEGMENT_ALLOC, addr=k * 64 * MIB, nbytes=20 * MIB)
+    for k in range(2):
+        p.alloc(4 * MIB, addr=k * 64 * MIB)
+    p.event(OOM, nbytes=30 * MIB)
+    return p.finish()
+
+
+def test_a_device_whose_rest_is_not_told_gives_what_it_gave() -> None:
+    found = study(failing(), [pytorch(""), Candidate("best_fit")])
+    assert found.capacity == 40 * MIB and not found.now.fits
+    assert (found.floor.live, found.floor.planned) == (38 * MIB, 38 * MIB)  # with the request that failed
+    assert found.tried[0].candidate.place == "best_fit" and found.tried[0].replay.fits
+    assert "it would serve all requests" in text(found) and "no setting brings it" in advice(found)
+    assert "No placement fits into 37 MiB: 38 MiB" in text(study(failing(), [pytorch("")], 37 * MIB))
+
+
+def test_settings_that_would_do_from_an_empty_start_are_left() -> None:
+    """The 20 MiB segments of the recording cannot hold 30 MiB; from nothing, 20 and 30 are taken of 80."""
+    found = study(failing(begun=2), [pytorch("")])
+    assert found.capacity == 80 * MIB and found.now.counts["refused"] == 1 and found.best is not None
+    assert found.best.candidate == found.own and advice(found).startswith("Leave the settings; without")
+    other = study(failing(begun=2), [pytorch("max_split_size_mb:64"), pytorch("")])
+    assert other.best is not None and other.best.candidate == pytorch("")
+    assert advice(other).startswith("Unset PYTORCH_CUDA_ALLOC_CONF : the request of 30 MiB that failed would succeed")
+
+
+def test_a_recording_without_segments_that_failed_asks_for_the_capacity() -> None:
+    p = Program()
+    kept = p.alloc(5 * MIB)
+    p.event(OOM, nbytes=300 * MIB)
+    p.free(kept)
+    found = study(p.finish(), [Candidate("best_fit")])
+    assert found.floor.planned == 305 * MIB and found.now.fits
+    assert "1 request failed in the recording, which does not say how much memory there was: give --capacity." in text(found)
+    assert "failed in the recording" not in text(study(p.finish(), [Candidate("best_fit")], GIB))
 
 
 def test_candidates_from_the_command_line() -> None:

@@ -145,7 +145,7 @@ def test_what_refuses_requests_saves_nothing(small: str) -> None:
     """Nothing fits into 70 MiB where 80 are in use at once: no advice, and no percentage of what was not served."""
     text = said("fragment", small, "--try", "best_fit", "--try", "buddy", "--capacity", "70 MiB", "--no-figures")
     assert "No placement fits into 70 MiB: 80 MiB are in use at once." in text
-    assert "No setting helps: as many requests fail under each, like that of 60 MiB" in text
+    assert "No setting helps: at least as many requests fail under each, like that of 60 MiB" in text
     assert "for at most 80 MiB at once" in text and "less." not in text and "-" not in text.partition("buddy")[2].split()[1]
 
 

@@ -79,7 +79,8 @@ def test_other_parameters_are_refused_too(name: str, value: object) -> None:
 def test_a_list_of_divisions_that_names_no_size_changes_nothing() -> None:
     """As the libraries of 2.11.0, 2.13.0 and 2.15.0 read it."""
     assert rules.commands("roundup_power2_divisions:[]") == rules.commands("") == rules.commands(" ")
-    assert rules.commands("roundup_power2_divisions:8,roundup_power2_divisions:[]") == rules.commands("roundup_power2_divisions:8")
+    eight = "roundup_power2_divisions:8"
+    assert rules.commands(f"{eight},roundup_power2_divisions:[]") == rules.commands(eight)
 
 
 def test_fractions_are_the_very_same_doubles() -> None:

@@ -39,22 +39,22 @@ def recorded(trace: Trace, program: Requests) -> Replay | None:
     blocks["bytes"] = -(-rows["size"][served] // ROUND) * ROUND
     log = np.concatenate([reserve, blocks])
     log = log[np.argsort(log["t"], kind="stable")]
-    return Replay(NAME, program, _capacity(trace, reserve), *_sums(program, log, rows, trace), log)
+    return Replay(NAME, program, _capacity(trace, events, reserve), *_sums(program, log, rows, trace), log)
 
 def _records(number: I64, kind: I64) -> np.ndarray:
     made = np.zeros(len(number), LOG)
     made["t"], made["kind"] = number, kind
     return made
 
-def _capacity(trace: Trace, reserve: np.ndarray) -> int:
-    """What the device could give: where a request failed the recording tells how much was left."""
-    failed = np.flatnonzero((trace.kind == OOM) & (trace.addr >= 0))
+def _capacity(trace: Trace, events: I64, reserve: np.ndarray) -> int:
+    """What the device could give, where a request failed: what it gave, and what was left then if the recording tells."""
+    failed = np.flatnonzero(trace.kind == OOM)
     if not len(failed):
         return ENDLESS
-    events = np.flatnonzero((trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE))
-    held = np.cumsum(np.where(trace.kind[events] == SEGMENT_ALLOC, trace.bytes[events], -trace.bytes[events]))
+    held = np.cumsum(np.where(reserve["kind"] == logs.RESERVE, reserve["bytes"], -reserve["bytes"]))
     before = np.searchsorted(events, failed) - 1
-    return int((np.where(before >= 0, held[before], 0) + trace.addr[failed]).max())
+    left = np.where(before >= 0, held[before], 0) + np.maximum(trace.addr[failed], 0)
+    return int(max(held.max(), left.max()))
 
 def _sums(program: Requests, log: np.ndarray, rows: np.ndarray, trace: Trace) -> tuple[dict[str, int], np.ndarray]:
     """(counts, samples) as a replay has them."""

@@ -67,9 +67,16 @@ def text(found: Study) -> str:
             for name, size in d.causes.items() if size
         ]  # fmt: skip
         parts.append(_titled("Where the bytes are that are not in use", table(rows, ["bytes", "share", "where"])))
+    parts.append(
+        f"Fragmentation: internal {show_share(d.internal)}, external {show_share(d.external)} then; "
+        f"used {show_share(now.utilisation)} at the peaks; {now.counts['refused']:,} refused"
+    )
     if d.pins:
         parts.append(_titled("Who keeps segments (pieces of device memory) that are mostly free", _pins(found)))
     parts.append(_titled("What each would have held", _candidates(found)))
+    if found.program.failed and not limit:
+        many = f"{found.program.failed:,} request{'s' if found.program.failed != 1 else ''}"
+        parts.append(f"{many} failed in the recording, which does not say how much memory there was: give --capacity.")
     parts.append(_floor(found))
     if found.fidelity:
         parts.append(found.fidelity)

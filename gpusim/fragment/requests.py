@@ -11,6 +11,7 @@ import numpy as np
 from gpusim.core.requests import R_ALLOC, R_FREE, REQUEST
 from gpusim.core.tables import table
 from gpusim.errors import PolicyError
+from gpusim.offsets.buffers import Buffers
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, Trace
 
@@ -52,6 +53,19 @@ class Requests:
     def rows(self) -> Any:
         """All requests at once."""
         return np.concatenate(list(self.pieces()))
+
+    def buffers(self, align: int = 512) -> Buffers:
+        """What a planner places for a recorded program, those requests included that failed in the recording."""
+        rows = self.rows()
+        made, at = rows["kind"] == R_ALLOC, np.arange(len(rows))
+        lower, upper = np.zeros(self.units, np.int64), np.full(self.units, len(rows))
+        lower[rows["unit"][made]], upper[rows["unit"][~made]] = at[made], at[~made]
+        return Buffers(lower, upper, -(-self.size // align) * align)
+
+    @property
+    def failed(self) -> int:
+        """Requests that failed in the recording."""
+        return int(np.count_nonzero(self.site == len(self.sites) - 1)) if self.sites else 0
 
     def columns(self) -> tuple[Any, Any, Any, Any]:
         """What a place policy is shown that plans ahead: kind (1 alloc, 0 free), unit, bytes and iteration of each."""

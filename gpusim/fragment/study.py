@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpusim.core.requests import R_ALLOC
-from gpusim.fragment.candidates import Candidate
+from gpusim.fragment.candidates import CONF, Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.fragment.fidelity import in_words
 from gpusim.fragment.recorded import recorded
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_trace
-from gpusim.offsets.plan import static_bounds
+from gpusim.offsets.plan import bounds
 from gpusim.policies import registry
 from gpusim.trace.trace import Trace
 from gpusim.units import show_bytes
@@ -52,13 +52,13 @@ class Study:
 
     asked     bytes that the program asks for at once, at most
     tried     best first
-    family    what the program runs on: "pytorch" or "rmm"
+    own       what the program runs with, as far as the recording tells
     fidelity  how much of the recording the model of its allocator repeats, or why that cannot be said; "" for others
     """
 
     program: Requests
     asked: int
-    family: str
+    own: Candidate
     capacity: int
     now: Replay
     diagnosis: Diagnosis
@@ -69,7 +69,7 @@ class Study:
     @property
     def best(self) -> Tried | None:
         """The best candidate that a user can simply switch to and that is worth it."""
-        able = [t for t in self.tried if t.candidate.family == self.family]
+        able = [t for t in self.tried if t.candidate.family == self.own.family]
         first = min(able, key=_rank, default=None)
         if first is None or (first.replay.fits and self.now.fits and self.saving(first) < WORTH):
             return None
@@ -109,9 +109,9 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
         tried.append(Tried(candidate, done, keeps, diagnose(done, keeps)))
     now = real or tried[0].replay
     about = diagnose(real, tried[0].apart) if real else tried[0].diagnosis
-    planned = static_bounds(trace)
+    planned = bounds(program.buffers())
     floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)
-    return Study(program, asked, candidates[0].family, limit, now, about, sorted(tried, key=_rank), floor, in_words(trace))
+    return Study(program, asked, candidates[0], limit, now, about, sorted(tried, key=_rank), floor, in_words(trace))
 
 
 def _most(program: Requests) -> int:
@@ -144,13 +144,13 @@ def advice(found: Study) -> str:
         if not now.fits:
             able = next((t for t in found.tried if t.replay.fits), None)
             other = f"{able.replay.name} would serve all, but no setting brings it" if able else "the program needs more room"
-            return f"No setting helps: as many requests fail under each, like that of {failed}; {other}."
+            return f"No setting helps: at least as many requests fail under each, like that of {failed}; {other}."
         gain = max((found.saving(t) for t in found.tried if t.replay.fits), default=0.0)
         if gain <= 0:
             return "Leave it as it is: nothing that was tried holds less."
         most = f"the best of {len(found.tried)} tried would save {show_share(gain)}"
         return f"Leave it as it is: {most}, and nothing that is simply switched on more than 1 %."
-    change = f"Set {best.candidate.how} :" if found.family == "pytorch" else f"Use {best.candidate.how}:"
+    change = _change(found, best.candidate)
     held, less = show_bytes(best.replay.held_peak), show_share(found.saving(best))
     if now.fits:
         return f"{change} it would hold {held}, {less} less."
@@ -158,3 +158,12 @@ def advice(found: Study) -> str:
         return f"{change} the request of {failed} that failed would succeed, as would all others; it would hold {held}."
     refused, before = best.replay.counts["refused"], now.counts["refused"]
     return f"{change} {refused:,} requests would fail instead of {before:,}. All of them need a larger device, or less."
+
+
+def _change(found: Study, to: Candidate) -> str:
+    """What to do to get there, as the beginning of a sentence."""
+    if to == found.own:  # better than the recording, which began with memory in pieces
+        return "Leave the settings; without what lay in pieces before the recording (torch.cuda.empty_cache() there):"
+    if to.family == "rmm":
+        return f"Use {to.how}:"
+    return f"Set {to.how} :" if to.params or to.place != "pytorch" else f"Unset {CONF} :"

@@ -74,13 +74,18 @@ def plan(
 
 
 def static_bounds(trace: Trace, align: int = 512) -> tuple[int, int, int, bool] | None:
-    """(live peak, top of greedy by size, lowest top found, whether no plan is lower) of the trace's tensors, in bytes.
+    """`bounds` of a trace's tensors."""
+    return bounds(from_trace(trace, align))
 
-    None for a trace of more than MOST_TENSORS tensors, which takes a planner seconds to minutes.
+
+def bounds(buffers: Buffers) -> tuple[int, int, int, bool] | None:
+    """(live peak, top of greedy by size, lowest top found, whether no plan is lower), in bytes.
+
+    None for more than MOST_TENSORS buffers, which take a planner seconds to minutes.
     """
-    if trace.tensors > MOST_TENSORS:
+    if len(buffers) > MOST_TENSORS:
         return None
-    found = plan(from_trace(trace, align), nodes=4_000, work=0)
+    found = plan(buffers, nodes=4_000, work=0)
     return found.peak_live, found.greedy, found.top, found.proven
 
 
