@@ -106,6 +106,8 @@ def pairs() -> list[tuple[str, Callable[[], Trace], Callable[[], Trace]]]:
     file = partial(partial, shipped)
     return [
         ("checkpointing", file("gpt2-small-train"), file("gpt2-small-train-ckpt")),
+        ("checkpointing", zoo["bf16"], of(GPT2.format(", checkpointing=1"))),
+        ("checkpointing", of("llama-1b(batch=1, seq=512)"), of("llama-1b(batch=1, seq=512, checkpointing=1)")),
         ("precision(to=bf16)", file("gpt2-small-train-fp32"), file("gpt2-small-train")),
         ("precision(to=fp32)", file("gpt2-small-train"), file("gpt2-small-train-fp32")),
         ("precision(to=bf16)", zoo["fp32"], zoo["bf16"]),
