@@ -96,6 +96,10 @@ class GridError(GpusimError):
     """A grid that cannot be run: too large, or empty."""
 
 
+class MeasurementError(GpusimError):
+    """Measurements that cannot be taken, read or used."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One mistake in one file; line and col count from 1, 0 when the mistake has no place."""
