@@ -161,5 +161,7 @@ def last_iteration(result: Result, trace: Trace) -> int:
         return makespan
     first = int(np.argmax(of_ops == of_ops.max()))
     activity = log["addr"][(log["kind"] == ISSUE) & (log["a"] == first)]
-    starts = log["t"][(log["kind"] == START) & (log["a"] == activity[0])] if first and len(activity) else ()
+    if not first or not len(activity):
+        return makespan
+    starts = log["t"][(log["kind"] == START) & (log["a"] == activity[0])]
     return makespan - int(starts[0]) if len(starts) else makespan

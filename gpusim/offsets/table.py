@@ -13,8 +13,9 @@ from gpusim.offsets.buffers import I64, Buffers, from_trace
 from gpusim.results.files import write_text
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import import_trace
-from gpusim.trace.importers.detect import FORMATS, HEAD, read_bytes
+from gpusim.trace.importers.detect import FORMATS, HEAD
 from gpusim.trace.importers.minimalloc import rows
+from gpusim.trace.importers.recording import read_bytes
 from gpusim.trace.trace import Trace
 
 ALIGN = 512  # bytes: what tensors of a trace are rounded up to

@@ -155,7 +155,7 @@ def derived(find: Callable[[Trace], _T]) -> Callable[[Trace], _T]:
     def kept(trace: Trace) -> _T:
         known: dict[str, Any] = trace.__dict__
         if name not in known:
-            found = find(trace)
+            found: Any = find(trace)
             for array in found if isinstance(found, tuple) else (found,):
                 array.flags.writeable = False
             known[name] = found
