@@ -176,12 +176,24 @@ def test_a_chain_is_its_transforms_one_after_another() -> None:
         ("checkpointing(every=0)", "'every' of transform 'checkpointing' is '0', neither a whole number above 0 nor sqrt"),
         ("checkpointing(modules=hh)", "small: no module matches 'hh' (its modules are like net.0.mul, net.0.act, net.1.mul)"),
         ("checkpointing | | checkpointing", "has an empty step"),
+        ("offload | zero", "transform 'zero' comes before 'offload', not after it (write zero | offload)"),
+        ("zero(stage=3) | tensor_parallel", "'tensor_parallel' comes before 'zero'"),
+        ("pipeline | batch(factor=2)", "'batch' comes before 'pipeline'"),
+        ("data_parallel | zero", "'data_parallel' and 'zero' exclude each other"),
+        ("offload | offload(what=all)", "'offload' is in the chain twice"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_sentence(chain: str, said: str) -> None:
     with pytest.raises(GpusimError) as error:
         transforms.apply(small_step(), chain)
     assert said in str(error.value)
+
+
+def test_what_was_done_before_counts_as_part_of_the_chain() -> None:
+    done = gpusim.transform(shipped("gpt2-small-train"), "checkpointing | zero")
+    with pytest.raises(GpusimError, match="'lora' comes before 'zero'"):
+        transforms.apply(done, "lora")
+    assert transforms.apply(done, "offload").meta["transforms"] == ["checkpointing", "zero", "offload"]
 
 
 def test_checkpointing_needs_training() -> None:

@@ -21,6 +21,8 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, OP, Trace
+from gpusim.trace.training import updates
+from gpusim.transforms.parameters import parameters
 
 ROOT = Path(__file__).parent.parent
 LAYERS, P = 4, 64_000  # parameters of one layer
@@ -190,6 +192,19 @@ def test_tensor_parallelism_keeps_gradients_and_state_as_split_as_the_weights() 
     assert share[OPTIMIZER] == pytest.approx(share[PARAMETER], abs=1e-4)
 
 
+@pytest.mark.parametrize("chain", ["none", "precision(to=bf16, mode=autocast)"])
+def test_a_bias_is_split_with_the_columns_it_is_added_to(chain: str) -> None:
+    """In GPT-2 those of attention's first product and of the MLP's; its gradient comes in parts already."""
+    trace = transforms.apply(shipped("gpt2-small-train-fp32"), chain)
+    made = transforms.apply(trace, "tensor_parallel(ranks=2)")
+    before, after = (np.sort(t.size[parameters(t)]) for t in (trace, made))
+    layers, width, element = 12, 768, 4
+    assert (before == 3 * width * element).sum() == (before == 4 * width * element).sum() == layers
+    assert (after == 3 * width * element // 2).sum() == (after == 4 * width * element // 2).sum() == layers
+    for step in updates(made):  # each gradient is as large as its parameter
+        assert len(step.parameters) == 148 and (made.size[step.gradients] == made.size[step.parameters]).all()
+
+
 @pytest.mark.parametrize("chain", [
     "data_parallel", "zero(stage=1)", "zero(stage=2)", "zero(stage=3)", "offload", "offload(what=all)",
     "offload(what=all,to=nvme)", "zero(stage=3) | offload(what=all)", "tensor_parallel", "tensor_parallel | zero(stage=3)",
@@ -218,7 +233,7 @@ def test_a_trace_that_lacks_what_is_needed_is_refused() -> None:
     for chain, says in (("zero", "no gradients"), ("offload", "no gradients"), ("data_parallel", "no gradients")):
         with pytest.raises(TraceError, match=says):
             transforms.apply(shipped("llama-1b-decode"), chain)
-    with pytest.raises(TraceError, match="numbered layer"):
+    with pytest.raises(TraceError, match="no parameters"):
         transforms.apply(shipped("gpt-medium-infer-snapshot"), "tensor_parallel")
 
 

@@ -10,7 +10,7 @@ from numba import njit
 from gpusim.errors import TraceError
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OTHER, STEP, WORKSPACE, phase_kinds, roles
-from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, FREE, I64, KERNEL, OP, PHASE, Trace
 
 
 def accumulate(trace: Trace, steps: int = 2) -> Trace:
@@ -44,7 +44,7 @@ def accumulate(trace: Trace, steps: int = 2) -> Trace:
         sums[gradients] = edit.add_operators(
             (two, pairs.ravel()), (two // 2, gradients), like=final[gradients], flops=0.0,
             op=edit.name("op_names", "aten.add_.Tensor"), read_bytes=2 * trace.size[gradients],
-            written_bytes=trace.size[gradients], duration=-1,
+            written_bytes=trace.size[gradients], duration=-1, activity=KERNEL,
         )  # fmt: skip
         edit.insert(*_events(trace.kind, trace.arg, trace.stream, begin, end, copy, operator, sums, final))
     _keep_inputs(edit, tensors, begin, end)

@@ -56,7 +56,7 @@ def _own_part(trace: Trace, stages: int, stage: int) -> Trace:
     none = np.zeros(trace.ops, bool)
     follow(
         none, none, kinds == STEP, trace.read_start, trace.read_id, trace.write_start, trace.write_id, role == GRADIENT,
-        known, flag,
+        known, flag, np.full(trace.tensors, -1),
     )  # fmt: skip
     edit.drop_tensors(flag > 0)
     left = np.where(flag > 0, 0, trace.size)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 Chain = str | Sequence[str]
 NONE = "none"  # the chain of no transform
+# What changes the program comes first, in any order; then how GPUs share it and what leaves them, each of these once.
+_ORDER = (("tensor_parallel",), ("pipeline",), ("data_parallel", "zero"), ("offload",))
 _KNOWN = Functions("gpusim.transforms", "transform", "Trace")
 _T = TypeVar("_T", bound=Callable[..., "Trace"])
 
@@ -47,9 +49,8 @@ def steps(chain: Chain) -> list[str]:
 
 
 def check(chain: Chain) -> None:
-    """Raises GpusimError for a transform that does not exist, or a parameter that it does not have."""
-    for step in steps(chain):
-        _KNOWN.bind(step)
+    """Raises GpusimError for a transform that does not exist or comes too late, or a parameter that it does not have."""
+    _in_order([_KNOWN.bind(step)[0].name for step in steps(chain)])
 
 
 def used_files(chain: Chain) -> list[str]:
@@ -62,14 +63,30 @@ def apply(trace: Trace, chain: Chain) -> Trace:
     """The trace after these transforms, checked; what was done stands in `meta["transforms"]`.
 
     chain   "precision(to=bf16) | checkpointing(every=2)", a list of such, or "none"
-    Raises GpusimError for what does not exist, TraceError for a trace that lacks what a transform needs.
+    Raises GpusimError for what does not exist or comes too late, TraceError for a trace that lacks what a transform needs.
     """
     from gpusim.trace.check import check_trace
 
     bound = [(step, *_KNOWN.bind(step)) for step in steps(chain)]
+    done = [step.partition("(")[0].strip() for step in trace.meta.get("transforms", ())]
+    _in_order(done + [function.name for _, function, _ in bound])
     for step, function, values in bound:
         made = _KNOWN.load(function)(trace, **values)
         if function.where:
             check_trace(made, lambda event, by=function.where: by)  # type: ignore[misc]
         trace = replace(made, meta={**made.meta, "transforms": [*made.meta.get("transforms", ()), step]})
     return trace
+
+
+def _in_order(names: Sequence[str]) -> None:
+    """Raises GpusimError for a built-in transform after one that it cannot look through: of the state that `zero` has spread
+    or `offload` has taken away, nothing can be changed any more."""
+    reached, latest = -1, ""
+    for name in (n for n in names if n in _KNOWN.builtin):
+        place = next((at for at, group in enumerate(_ORDER) if name in group), -1)
+        if place == reached >= 0:
+            twice = f"'{name}' is in the chain twice" if name == latest else f"'{latest}' and '{name}' exclude each other"
+            raise GpusimError(twice, hint="take one of them")
+        if place < reached:
+            raise GpusimError(f"transform '{name}' comes before '{latest}', not after it", hint=f"write {name} | {latest}")
+        reached, latest = place, name

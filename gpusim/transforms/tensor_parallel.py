@@ -26,17 +26,18 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
     What each operator does follows from what it reads.  A product of a split weight with a whole tensor makes a part (columns);
     with a part, a summand (rows).  What is added to a summand, by one rank, is in it; before anything else reads one comes an
     all-reduce, in that operator's stream, which sends 2 (n - 1) / n of its bytes.  Whatever else reads a part makes a part.
-    Norms, biases, embeddings and the output layer stay whole on every rank.
+    Biases are split where they are added to a part.  Norms, other biases, embeddings and the output layer stay whole.
     Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3; memory as in Korthikanti et al., arXiv:2205.05198, eq. 2.
     """
     kinds = phase_kinds(trace)[issued(trace)].astype(np.int64)
     product = _named(trace, lambda name: operator_class(name)[0] == "gemm" and "conv" not in name)
     flag = np.zeros(trace.tensors, np.uint8)
-    flag[_weights(trace, kinds, product)] = WEIGHT
+    origin = np.where(parameters(trace), np.arange(trace.tensors), -1)
+    flag[_weights(trace, kinds, product, origin)] = WEIGHT
     role = roles(trace)
     reduced = follow(
         product, _named(trace, lambda name: operator_class(name) == ("add", True)), kinds == STEP, trace.read_start,
-        trace.read_id, trace.write_start, trace.write_id, role == GRADIENT, role == PARAMETER, flag,
+        trace.read_id, trace.write_start, trace.write_id, role == GRADIENT, role == PARAMETER, flag, origin,
     )  # fmt: skip
     split = ((flag == WEIGHT) | (flag == PART)) & (trace.size > SMALL)
     edit = Edit(trace)
@@ -55,11 +56,13 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
     return edit.finish()
 
 
-def _weights(trace: Trace, kinds: I64, product: Mask) -> I64:
-    """The largest parameter of each product in a forward block, through casts."""
+def _weights(trace: Trace, kinds: I64, product: Mask, origin: I64) -> I64:
+    """The largest parameter of each product in a forward block, through casts.
+
+    origin   (T,) the parameter that a tensor is; copies of one alone are added here
+    """
     forward = (kinds != BACKWARD) & (kinds != STEP)
     block = blocks(trace, np.flatnonzero(forward))[trace.module]
-    origin = np.where(parameters(trace), np.arange(trace.tensors), -1)
     wanted = forward & product & (block >= 0)
     found = np.unique(
         _largest(product, wanted, trace.read_start, trace.read_id, trace.write_start, trace.write_id, origin, trace.size)
@@ -92,12 +95,13 @@ def _largest(
 @njit(cache=True)
 def follow(
     product: Any, adds: Any, step: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, gradient: Any,
-    seen: Any, flag: Any,
+    seen: Any, flag: Any, origin: Any,
 ) -> Any:
     """Flags what each operator meets for the first time; returns [(operator, summand that is to be reduced before it)].
 
     gradient   (T,) gradients
     seen       (T,) tensors whose flags are known: at the start the parameters
+    origin     (T,) the parameter that a tensor is, or is a copy of; -1: none
     """
     reduced = [(-1, -1)]
     for o in range(product.size):
@@ -137,6 +141,9 @@ def follow(
                 made = SUMMAND
             elif part or (weight and product[o]):
                 made = PART
+                for i in range(first, last):  # the bias
+                    if product[o] and not part and origin[read_id[i]] >= 0:
+                        flag[read_id[i]] = flag[origin[read_id[i]]] = WEIGHT
             elif weight:
                 made = WEIGHT
         for i in range(out, end):
