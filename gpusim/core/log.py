@@ -17,7 +17,8 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
     START, END  activity  queue       -          -                    an operator or swap runs
 
-Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Activities are numbered from 0 in the order of
+Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Of compressed swaps, the block in host memory is what
+the compressed copy takes, and moved bytes are those that cross the link.  Activities are numbered from 0 in the order of
 their submission.  An operator reads and writes the units the trace names, from START to END.
 """
 

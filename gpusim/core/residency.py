@@ -28,12 +28,13 @@ from gpusim.core.state import (
     SCORE_NOW,
     SLIDE,
     SWAP,
+    SWAP_IN,
+    SWAP_OUT,
     Island,
     Policies,
 )
 from gpusim.policies import contract
 from gpusim.policies.contract import ABSENT, BLOCK, CALL_LIST, CALLS, CAPACITY, DEVICE, HELD, HOST, MOVES, ROUNDED
-from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 as_alloc, as_free, as_largest = verb(contract.ALLOC), verb(contract.FREE), verb(contract.LARGEST)
 as_insert, as_touch, as_remove = verb(contract.INSERT), verb(contract.TOUCH), verb(contract.REMOVE)
@@ -61,8 +62,8 @@ def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
     facts[1] = unit.last
     facts[2] = unit.next
     facts[3] = unit.uses
-    facts[4] = isl.ways[COPY_IN].latency + unit.size / isl.ways[COPY_IN].rate
-    facts[5] = 0.0 if unit.host_copy else isl.ways[COPY_OUT].latency + unit.size / isl.ways[COPY_OUT].rate
+    facts[4] = isl.ways[SWAP_IN].latency + unit.wire / isl.ways[SWAP_IN].rate
+    facts[5] = 0.0 if unit.host_copy else isl.ways[SWAP_OUT].latency + unit.wire / isl.ways[SWAP_OUT].rate
     facts[6] = 0.0 if unit.host_copy else 1.0
     facts[7] = unit.arrived
     facts[8] = unit.born
@@ -298,7 +299,7 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
             return BAD_ANSWER
         reason = evict(isl, pol, h, v)
         if reason:
-            c.request, c.request_bytes = v, isl.units[v].size
+            c.request, c.request_bytes = v, isl.units[v].stored
             return reason
     c.failing = 0
     c.allocs += 1
@@ -344,8 +345,8 @@ def drop_host_copy(isl: Island, pol: Policies, u: int) -> None:
     """The host gives up its copy of a unit."""
     unit, c = isl.units[u], isl.control[0]
     unit.host_copy = 0
-    c.host_used -= unit.size
-    queues.record(isl, pol, log.UNPLACE, u, 1, -1, unit.size)
+    c.host_used -= unit.stored
+    queues.record(isl, pol, log.UNPLACE, u, 1, -1, unit.stored)
 
 
 @kernel
@@ -372,21 +373,21 @@ def evict(isl: Island, pol: Policies, h: Any, u: int) -> int:
         n.clean_drops += 1
         queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
     else:
-        if not host_room(isl, pol, unit.size):
+        if not host_room(isl, pol, unit.stored):
             return HOST_OUT_OF_MEMORY
-        row = queues.submit(isl, c.q_out, SWAP, COPY_OUT, u, unit.size, 0, c.now)
+        row = queues.submit(isl, c.q_out, SWAP, SWAP_OUT, u, unit.wire, 0, c.now)
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[c.q_out].submitted
         h.time += c.submit_ns
         isl.use[u, c.q_out] = copied
         unit.host_copy = 1
-        c.host_used += unit.size
+        c.host_used += unit.stored
         n.host_peak = max(n.host_peak, c.host_used)
         n.swap_outs += 1
-        n.d2h_bytes += unit.size
-        queues.record(isl, pol, log.PLACE, u, 1, -1, unit.size)
-        queues.record(isl, pol, log.COPY, u, 0 << 8 | 1, isl.activities[row].number, unit.size)
+        n.d2h_bytes += unit.wire
+        queues.record(isl, pol, log.PLACE, u, 1, -1, unit.stored)
+        queues.record(isl, pol, log.COPY, u, 0 << 8 | 1, isl.activities[row].number, unit.wire)
     if unit.brought:
         unit.brought = 0
         n.prefetch_wasted += 1
@@ -410,18 +411,18 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
     if reason:
         return reason
     if unit.host_copy:
-        row = queues.submit(isl, c.q_in, SWAP, COPY_IN, u, unit.size, 0, c.now)
+        row = queues.submit(isl, c.q_in, SWAP, SWAP_IN, u, unit.wire, 0, c.now)
         queues.wait_for(isl, row, isl.after[u])
         count = isl.queues[c.q_in].submitted
         isl.after[u, c.q_in] = count
         isl.use[u, c.q_in] = count
         h.time += c.submit_ns
         n.swap_ins += 1
-        n.h2d_bytes += unit.size
+        n.h2d_bytes += unit.wire
         if why == PREFETCH:
             n.prefetches += 1
             unit.brought = count
-        queues.record(isl, pol, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.size)
+        queues.record(isl, pol, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.wire)
     tell(isl, pol, N_INSERT, u)
     return 0
 

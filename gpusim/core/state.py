@@ -19,7 +19,7 @@ from numba import typeof
 from gpusim.core.log import LOG
 from gpusim.core.tables import table
 from gpusim.policies import contract
-from gpusim.trace.trace import ACTIVITIES
+from gpusim.trace.trace import ACTIVITIES, NVME_WRITE
 
 i8, f8 = np.int64, np.float64
 NEVER = 2**62
@@ -61,6 +61,8 @@ ACTIVITY = record(
 
 UNIT = record(
     [("size", i8), ("addr", i8), ("block", i8),
+     ("wire", i8),         # bytes that a swap moves over the link
+     ("stored", i8),       # bytes that a copy takes in host memory
      ("brought", i8),      # count of the copy that prefetched it, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
@@ -70,7 +72,8 @@ UNIT = record(
      ("host_copy", np.int8)]  # the host holds a valid copy
 )  # fmt: skip
 
-NO_WAY = 0  # the others are the kinds of activities that move bytes
+NO_WAY = 0  # the others are the kinds of activities that move bytes, and two for swaps, which may pass through a codec
+SWAP_IN, SWAP_OUT = NVME_WRITE + 1, NVME_WRITE + 2
 WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
@@ -139,7 +142,7 @@ class Island(NamedTuple):
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
     lists: Any      # int64[4, most units alive at once]: residents | asked victims | prefetch proposals | locked units
     flags: Any      # uint8[2, U]: where the unit is | locked against eviction
-    ways: Any       # WAY[6]
+    ways: Any       # WAY[8]
     link: Any       # LINK[L]
     flow: Any       # FLOW[streams and slots of copy engines]
     heap: Any       # EVENT[...]

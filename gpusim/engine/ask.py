@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
+from gpusim.core.state import SWAP_IN, SWAP_OUT
 from gpusim.units import show_bytes
 
 # Share of the memory that one answer is to free, at least.
@@ -70,7 +71,7 @@ class Asking:
 
     def _fact(self, name: str, candidates: Any) -> Any:
         island = self.simulation.island
-        c, units, queues = island.control[0], island.units, island.queues
+        c, units = island.control[0], island.units
         if name in COLUMNS:
             return units[COLUMNS[name]][candidates].astype(np.float64)
         if name == "now":
@@ -78,6 +79,6 @@ class Asking:
         dirty = (units["host_copy"][candidates] == 0).astype(np.float64)
         if name == "dirty":
             return dirty
-        queue = queues[int(c["q_in"] if name == "reload_ns" else c["q_out"])]
-        time = queue["latency"] + units["size"][candidates] / queue["rate"]
+        way = island.ways[SWAP_IN if name == "reload_ns" else SWAP_OUT]
+        time = way["latency"] + units["wire"][candidates] / way["rate"]
         return time if name == "reload_ns" else dirty * time

@@ -15,6 +15,7 @@ from gpusim.hardware.profile import Profile
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy
 from gpusim.trace import trace as tr
+from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
 from gpusim.trace.workload import Workload
 
@@ -126,7 +127,8 @@ def build(
         base += ring
     queues["slots"][streams:] = m.slots_in, m.slots_out
     queues["computes"][computing(trace)] = 1
-    ways, link, route = connections(m)
+    codec = swap_codec(trace)
+    ways, link, route = connections(m, codec)
 
     c = control[0]
     c["fluid_tick"] = NEVER
@@ -147,6 +149,8 @@ def build(
 
     unit = table(units, state.UNIT)
     unit["size"], unit["data"], unit["slot"], unit["next"] = trace.size, work.has_data, -1, np.inf
+    unit["wire"] = codec.wire(trace.size) if codec else trace.size
+    unit["stored"] = codec.stored(trace.size) if codec else trace.size
     events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
     flows = m.slots_in + m.slots_out + streams
     island = Island(
@@ -189,16 +193,23 @@ def computing(trace: tr.Trace) -> Any:
     return np.unique(on).astype(np.int64) if len(on) else np.zeros(1, np.int64)
 
 
-def connections(m: Machine) -> tuple[Any, Any, Any]:
-    """Ways, links and routes.  Without links between GPUs a collective loads the one to the host in both directions."""
-    link = table(6, state.LINK)
-    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0, m.nvme_read, m.nvme_write
-    routes: tuple[list[int], ...] = ([], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2], [4], [5])
+def connections(m: Machine, codec: Codec | None) -> tuple[Any, Any, Any]:
+    """Ways, links and routes.  Without links between GPUs a collective loads the one to the host in both directions.
+
+    A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
+    """
+    through = tuple(codec.on_wire(rate) / 1e9 for rate in (codec.decompress, codec.compress)) if codec else ()
+    link = table(6 + len(through), state.LINK)
+    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0, m.nvme_read, m.nvme_write, *through
+    swaps = [[0, 2, 6], [1, 2, 7]] if codec else [[0, 2], [1, 2]]
+    routes: list[list[int]] = [[], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2], [4], [5], *swaps]
     ways = table(len(routes), state.WAY)
-    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2), m.nvme_read, m.nvme_write
-    ways["latency"] = 0, m.latency, m.latency, m.peer_latency, m.nvme_latency, m.nvme_latency
+    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2), m.nvme_read, m.nvme_write, m.h2d, m.d2h
+    if codec:
+        ways["rate"][6:] = np.minimum(ways["rate"][6:], through)
+    ways["latency"] = 0, m.latency, m.latency, m.peer_latency, m.nvme_latency, m.nvme_latency, m.latency, m.latency
     ways["curve"] = -1
-    ways["curve"][[tr.COPY_IN, tr.COPY_OUT]] = 0 if m.curve else -1
+    ways["curve"][[tr.COPY_IN, tr.COPY_OUT, state.SWAP_IN, state.SWAP_OUT]] = 0 if m.curve else -1
     ways["route_end"] = np.cumsum([len(route) for route in routes])
     ways["route"][1:] = ways["route_end"][:-1]
     return ways, link, np.array([k for route in routes for k in route], np.int64)

@@ -22,6 +22,7 @@ from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
+from gpusim.trace.codec import swap_codec
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 
@@ -101,9 +102,10 @@ class Program:
         self._bounds: dict[int, int] = {}
 
     def traffic_bound(self, capacity: int) -> int:
-        """The least bytes that any eviction policy brings in with this much memory."""
+        """The least bytes that any eviction policy brings in over the link with this much memory."""
         if capacity not in self._bounds:
-            self._bounds[capacity] = swap_in_bound(self.work, capacity)
+            codec, least = swap_codec(self.work.trace), swap_in_bound(self.work, capacity)
+            self._bounds[capacity] = int(codec.on_wire(least)) if codec else least
         return self._bounds[capacity]
 
 

@@ -90,8 +90,8 @@ METRICS: dict[str, Metric] = {
     ),
     **_declare(
         "transfers",
-        ("h2d_bytes", "B", LOWER, "Swapped from host to device memory."),
-        ("d2h_bytes", "B", LOWER, "Swapped from device to host memory."),
+        ("h2d_bytes", "B", LOWER, "Swapped from host to device memory, as it crosses the link."),
+        ("d2h_bytes", "B", LOWER, "Swapped from device to host memory, as it crosses the link."),
         ("program_h2d_bytes", "B", NEITHER, "Copied from host to device memory by the program itself."),
         ("program_d2h_bytes", "B", NEITHER, "Copied from device to host memory by the program itself."),
         ("collective_bytes", "B", NEITHER, "Sent to other GPUs by the program's collectives."),

@@ -15,6 +15,7 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
 from __future__ import annotations
 
 from gpusim.results.referee import activities, memory
+from gpusim.results.referee.packing import packing
 from gpusim.results.referee.report import Findings, Report, Violation
 from gpusim.results.referee.totals import totals
 from gpusim.results.result import Result
@@ -40,7 +41,8 @@ def check(result: Result, trace: Trace) -> Report:
         acts = activities.collect(log, trace, result.finished, found)
         if acts is not None:
             activities.queue_discipline(acts, result.spec.get("slots", {}), found)
-            activities.link_rates(acts, trace, result.spec.get("rates", {}), found)
+            rates = {**result.spec.get("rates", {}), **packing(trace).rates}
+            activities.link_rates(acts, trace, rates, found)
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, result.spec, found)
             totals(result, log, acts, trace, ledger, found)

@@ -27,8 +27,8 @@ def copy(w: World, i: int, u: int, route: int, act: int, n: int) -> None:
     else:
         w.ledger[c.OUTS] += 1
         w.ledger[c.BYTES_OUT] += n
-    if n != w.size[u]:
-        say(w, i, c.WRONG_MOVE, n, w.size[u])
+    if n != w.wire[u]:
+        say(w, i, c.WRONG_MOVE, n, w.wire[u])
     if w.where[src, u] < 0 or w.where[dst, u] < 0:
         say(w, i, c.NO_ENDS, u, src if w.where[src, u] < 0 else dst)
         return

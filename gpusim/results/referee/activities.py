@@ -199,7 +199,8 @@ def link_rates(acts: Activities, trace: Trace, rates: Mapping[str, Any], found: 
     into = 1 * (acts.queue == IN) + (activity == COPY_IN) + shared
     out = 1 * (acts.queue == OUT) + (activity == COPY_OUT) + shared
     disk = {"nvme_read": 1 * (activity == NVME_READ), "nvme_write": 1 * (activity == NVME_WRITE)}
-    for name, times in {"h2d": into, "d2h": out, "both": into + out, "peer": between, **disk}.items():
+    codec = {"decompress": 1 * (acts.queue == IN), "compress": 1 * (acts.queue == OUT)}
+    for name, times in {"h2d": into, "d2h": out, "both": into + out, "peer": between, **disk, **codec}.items():
         rate = rates.get(name)
         if not rate or not np.isfinite(rate):
             continue

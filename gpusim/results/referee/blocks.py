@@ -39,8 +39,9 @@ def place(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
     if w.where[m, u] >= 0:
         say(w, i, c.PLACED_TWICE, u, m)
         return
-    if n < w.size[u] or n <= 0:
-        say(w, i, c.TOO_SMALL, n, w.size[u])
+    least = w.size[u] if m == DEVICE else w.stored[u]
+    if n < least or n <= 0:
+        say(w, i, c.TOO_SMALL, n, least)
         return
     w.block[m, u] = n
     w.holds[m, u] = -1

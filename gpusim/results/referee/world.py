@@ -10,6 +10,7 @@ from numba import njit
 
 from gpusim.results.referee.activities import NEVER, Activities
 from gpusim.results.referee.codes import LEDGER
+from gpusim.results.referee.packing import packing
 from gpusim.results.referee.ranges import Ranges, ranges
 from gpusim.results.referee.report import MOST
 from gpusim.trace.trace import Trace
@@ -20,6 +21,8 @@ class World(NamedTuple):
 
     # Given: the trace, the machine, when the activities ran.
     size: Any          # int64[T] bytes
+    wire: Any          # int64[T] bytes that a swap moves over the link
+    stored: Any        # int64[T] bytes that a copy takes in host memory
     read_start: Any
     read_id: Any
     write_start: Any
@@ -68,12 +71,12 @@ def world(acts: Activities, trace: Trace, spec: Mapping[str, Any], places: int, 
     def zero(shape: Any, dtype: Any = np.int64) -> Any:
         return np.zeros(shape, dtype)
 
-    both = (2, units)
+    both, packed = (2, units), packing(trace)
     capacity = [NEVER if spec.get(name) is None else int(spec[name]) for name in ("capacity", "host_capacity")]
     return World(
-        size=trace.size, read_start=trace.read_start, read_id=trace.read_id, write_start=trace.write_start,
-        write_id=trace.write_id, capacity=np.array(capacity, np.int64), start=acts.start, end=acts.end,
-        start_record=acts.start_record,
+        size=trace.size, wire=packed.wire, stored=packed.stored, read_start=trace.read_start, read_id=trace.read_id,
+        write_start=trace.write_start, write_id=trace.write_id, capacity=np.array(capacity, np.int64), start=acts.start,
+        end=acts.end, start_record=acts.start_record,
         live=zero(units, np.uint8), version=zero(units), lost=zero(units, np.uint8), placed=zero(units, np.uint8),
         reason=zero(units, np.uint8), arrived=zero(units, np.uint8), left_at=none(units), left_bytes=zero(units),
         where=none(both), block=zero(both), holds=none(both), before=zero(both), written=zero(both), touched=zero(both),
