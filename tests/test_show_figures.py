@@ -193,6 +193,18 @@ def test_other_axes_become_panels_and_machines_alone_are_compared_by_makespan():
     assert found(alone, "bar:GH200")[0].get_width() == pytest.approx(150)  # ms
 
 
+@pytest.mark.parametrize("name", ["policy_comparison", "memory_over_time"])
+def test_long_names_of_panels_do_not_lie_over_each_other(name):
+    chain = "batch(factor=0.25) | accumulate(steps=4) | checkpointing | zero(stage=3)"
+    runs = [run(evict=e, memory=m * GIB, transform=f"{chain}{i}") for i in range(3) for e in ("lru", "fifo") for m in (8, 16)]
+    figure = figures.draw(name, runs)
+    figure.draw_without_rendering()
+    titles = {panel.get_title(loc="left") for panel in figure.axes}
+    boxes = [t.get_window_extent() for t in figure.findobj(Text) if t.get_text() in titles - {""}]
+    assert len(boxes) > 2
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
 def test_crowded_values_stand_evenly_and_the_axis_says_so():
     values = [int(share * GIB) for share in (10.0, 10.1, 10.3, 20.0)]
     figure = figures.draw("policy_comparison", [run(e, m) for e in ("lru", "fifo") for m in values])

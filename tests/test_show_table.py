@@ -149,6 +149,20 @@ def test_what_varies_decides_the_roles():
     assert main_metric([run(place=p) for p in ("best_fit", "buddy")]) == "reserved_peak_bytes"
 
 
+def test_transforms_are_compared_by_makespan_and_what_they_keep_on_the_host_is_no_axis():
+    runs = [
+        run(transform=chain, memory=memory * GIB, host_capacity=host * GIB)
+        for chain, host in (("none", 512), ("checkpointing | offload", 500))
+        for memory in (8, 16)
+    ]
+    plan = layout(runs)
+    assert (plan.across, plan.lines, plan.panels) == ("memory", ("transform",), ())
+    assert main_metric(runs) == "makespan_ns"
+    assert [line_name(r, plan.lines) for r in runs[1:3]] == ["as recorded", "checkpointing | offload"]
+    several = [run(transform=chain, evict=evict) for chain in ("none", "checkpointing") for evict in ("lru", "fifo")]
+    assert (layout(several).lines, layout(several).panels) == (("evict",), ("transform",))
+
+
 def test_values_read_as_people_write_them():
     assert text("memory", 8 * GIB) == "8 GiB" and text("memory_share", 0.6) == "60 %"
     assert text("evict", {"cost_aware": {"staleness": 2}}) == "cost_aware(staleness=2)"

@@ -202,7 +202,8 @@ def _failures(places: Sequence[Standing]) -> str:
             for name, ending in there[0].failed:
                 how.setdefault(ending, []).append(name)
             sentences += [f"{_few(names)} {_ends(ending, names)}{on}." for ending, names in how.items()]
-    more = f" {len(sentences) - 3} more places have failures." if len(sentences) > 3 else ""
+    left = len(sentences) - 3
+    more = f" {left} more {'place has' if left == 1 else 'places have'} failures." if left > 0 else ""
     return " ".join(sentences[:3]) + more
 
 

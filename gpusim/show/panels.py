@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
-from gpusim.show.style import ALARM, INK, Look
+from gpusim.show.style import ALARM, INK, Look, wrapped
 from gpusim.show.view import ORACLE
 
 MOST_PANELS = 9
@@ -38,6 +38,12 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
+def entitle(panel: Axes, title: str, count: int) -> None:
+    """The panel's name above it, on as many lines as one of `count` panels needs."""
+    panel.set_title("\n".join(wrapped(title, LINE // shape(count)[1])))
+
+
+LINE = 84  # characters of a title as wide as the figure
 LONG = 24  # characters of a label from which a legend beside several panels would take too much of their width
 
 

@@ -39,7 +39,7 @@ def varying(results: Sequence[Result]) -> list[str]:
         of_machine = {(str(r.spec.get("profile")), r.spec.get("memory")) for r in results}
         if len(of_machine) == len({machine for machine, _ in of_machine}) > 1:
             hidden.add("memory")
-    if "profile" in differ or "host_memory" in differ:
+    if {"profile", "host_memory", "transform"} & set(differ):  # what a transform keeps on the host is not there to swap to
         hidden.add("host_capacity")
     return [key for key in differ if key not in hidden]
 
@@ -54,7 +54,7 @@ class Layout:
 
 
 def layout(results: Sequence[Result]) -> Layout:
-    """Memory goes along the axis, then any other number; policies become lines; what is left becomes panels."""
+    """Memory goes along the axis, then any other number; policies become lines, or else transforms; the rest becomes panels."""
     keys = varying(results)
     lines = tuple(key for key in POLICIES if key in keys)
     others = [key for key in keys if key not in POLICIES]
@@ -63,7 +63,8 @@ def layout(results: Sequence[Result]) -> Layout:
     numbers.sort(key=lambda key: (key != "memory_share", key != "memory"))
     across = numbers[0] if numbers else ""
     if not lines:  # nothing but programs or machines differ: programs are compared, on each machine, or else machines
-        lines = tuple(sorted((key for key in others if key != across), key=lambda key: key != "trace")[:1])
+        rest = [key for key in others if key != across]
+        lines = tuple(sorted(rest, key=lambda key: (key != "transform", key != "trace"))[:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
 
 
@@ -83,6 +84,8 @@ def number(value: Any) -> float | None:
 
 def text(key: str, value: Any) -> str:
     """The value of a spec key for people: "60 %", "16 GiB", "lru", "cost_aware(staleness=2)"."""
+    if key == "transform" and value in (None, "none"):
+        return "as recorded"
     if value is None:
         return "none" if key in POLICIES else "-"
     if isinstance(value, Mapping):
@@ -158,7 +161,7 @@ def main_metric(results: Sequence[Result]) -> str:
     """What a comparison is about, by what varies.
 
     Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
-    fast: the memory that they hold.  Machines or programs: makespan.
+    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.
     """
     finished = [r for r in results if r.finished]
     competing = [key for key in POLICIES if key in varying(results)]
@@ -174,7 +177,7 @@ def main_metric(results: Sequence[Result]) -> str:
 
 
 def _compares_places(results: Sequence[Result]) -> bool:
-    return bool({"profile", "trace"} & set(varying(results)))
+    return bool({"profile", "trace", "transform"} & set(varying(results)))
 
 
 def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:

@@ -19,7 +19,7 @@ from gpusim.core.log import OOM
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.heap import DEVICE, Boxes, Holes, blocks, holes, segments
-from gpusim.show.panels import grid, shape
+from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.style import (
     ALARM,
     BLUE,
@@ -90,7 +90,7 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     legend: dict[str, Artist] = {}
     for panel, run, (block, segment, hole) in zip(axes, shown, heaps, strict=True):
         legend |= _map(panel, run, block, segment, per_time, per_byte, categories)
-        panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
+        entitle(panel, starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "", len(shown))
         panel.set_xlim(0, _end(run) / per_time)
         _worst(panel, run, hole, per_time, per_byte)
         if strip is not None:

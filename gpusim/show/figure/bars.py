@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
-from gpusim.show.panels import grid, shape
+from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, SOFT, Look, canvas, looks
 from gpusim.show.view import POLICIES, Layout, ending, human, main_unit, value
 
@@ -57,7 +57,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
                 label = label if "  " in label else f"{label}  (tick: without memory limit)"
         if metric == "slowdown":
             panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
-        panel.set_title(title)
+        entitle(panel, title, len(panels))
         panel.set_yticks(range(len(order)), [starred(n, n in future) for n in order])
         panel.set_ylim(max(len(order), LEAST_ROWS) - 0.4, -0.6)
         panel.grid(axis="y", visible=False)

@@ -13,7 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
-from gpusim.show.panels import failed_band, grid, legend, shape
+from gpusim.show.panels import entitle, failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, SOFT, Look, canvas, looks
 from gpusim.show.view import ORACLE, POLICIES, Layout, ending, kind_of, line_name, main_unit, number, scale, value
 
@@ -38,7 +38,7 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
     handles: dict[str, Line2D] = {}
     marks: list[list[tuple[float, str, Look]]] = []
     for panel, (title, runs) in zip(axes, panels.items(), strict=True):
-        panel.set_title(title)
+        entitle(panel, title, len(panels))
         x_of = {id(r): where[number(r.spec.get(plan.across)) or 0.0] for r in runs}
         lines = by_line(runs, plan.lines)
         marks.append([])
@@ -202,5 +202,5 @@ def _outer_labels(axes: list[Axes], label: str) -> None:
         if i + columns < len(axes):
             panel.set_xlabel("")
         elif columns > 1:
-            words = panel.get_xlabel()
-            panel.set_xlabel(words.split(",")[0] + ("  (not to scale)" if "not to scale" in words else ""))
+            words, cut, rest = panel.get_xlabel().partition(",")
+            panel.set_xlabel(words + ("  (not to scale)" if cut and "not to scale" in rest else ""))

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
-from gpusim.show.panels import grid, shape
+from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, BLUE, DPI, INK, ORANGE, PINK, SKY, SOFT, WIDTH, canvas, empty, headline, styled
 from gpusim.show.view import ending, join, pick, run_name, scale, varying
@@ -52,7 +52,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
         panel.locator_params(axis="x", nbins=9 // columns + 2)
         panel.locator_params(axis="y", nbins=7 if rows < 3 else 5)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
-        panel.set_title(starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "")
+        entitle(panel, starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "", len(shown))
     axes[0].set_ylim(0, top / per_byte * 1.10)
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
