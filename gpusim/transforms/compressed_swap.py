@@ -11,7 +11,7 @@ from gpusim.units import RATE, parse
 
 
 def compressed_swap(
-    trace: Trace, ratio: float = 1.5, compress: str = "0.4 GB/s", decompress: str = "1.2 GB/s", on: str = "cpu"
+    trace: Trace, ratio: float = 1.5, compress: str = "0.35 GB/s", decompress: str = "1.2 GB/s", on: str = "cpu"
 ) -> Trace:
     """Compress tensors on their way to host memory and restore them on their way back.
 
