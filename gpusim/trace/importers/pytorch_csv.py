@@ -1,7 +1,8 @@
 """PyTorch memory snapshots turned into CSV: `kind,addr,size,stream,extra`, final segments first, then the events.
 
 seg: a final segment; blk: a block of it (extra = state:requested bytes); A alloc, R free_requested, F free_completed,
-S segment_alloc, T segment_free, N snapshot, O oom (extra = microseconds since the first event, or empty).
+S segment_alloc, T segment_free, N snapshot, O oom, whose addr is what the device had left, 0 where unknown
+(extra = microseconds since the first event, or empty).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
                 if state != IN_USE:
                     snapshot.waiting.add(addr)
         else:
+            if kind == "O":
+                addr = addr or -1
             time_us = table.number(row["extra"], "extra") if row["extra"] else -1
             snapshot.events.append(Event(table.known(kind, _ACTION), addr, size, stream, time_us, line=table.line))
     return to_trace(snapshot, TraceBuilder(name or "snapshot", path), {"format": "pytorch-csv"})

@@ -80,7 +80,8 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str
 def _event(entry: Any, names: _FrameNames, path: str) -> Event | None:
     """One entry of the ring buffer, None for actions that say nothing of memory."""
     if type(entry) is dict:
-        action, addr, size = entry.get("action"), entry.get("addr", 0), entry.get("size")
+        action, size = entry.get("action"), entry.get("size")
+        addr = entry.get("device_free", -1) if action == "oom" else entry.get("addr", 0)
         stream, time_us = entry.get("stream", 0), entry.get("time_us", -1)
         if type(action) is str and action not in ACTIONS:
             return None

@@ -109,7 +109,7 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
         elif event.action in ("segment_free", "segment_unmap"):
             build.event(SEGMENT_FREE, stream=stream, time=time, addr=event.addr, nbytes=event.size)
         elif event.action == "oom":
-            build.event(OOM, stream=stream, time=time, nbytes=event.size)
+            build.event(OOM, stream=stream, time=time, addr=event.addr, nbytes=event.size)  # addr: what the device had left
         elif event.action == "snapshot":
             build.event(SNAPSHOT, stream=stream, time=time)
     build.meta = {
