@@ -26,8 +26,10 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes")
-UNSAID = {"defrag": "none"}
-AXES = ("trace", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "seed")
+UNSAID = {"defrag": "none", "transform": "none"}
+AXES = (
+    "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "seed",
+)  # fmt: skip
 
 
 @cache
@@ -90,7 +92,8 @@ def test_more_memory_is_never_the_difference_between_running_and_not(name: str) 
     """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""
     sizes = defaultdict(list)
     for r in results(name):
-        key = tuple(r.spec[k] for k in ("trace", "profile", "host_memory", "place", "evict", "prefetch", "defrag"))
+        kept = ("trace", "transform", "profile", "host_memory", "place", "evict", "prefetch", "defrag")
+        key = tuple(r.spec[k] for k in kept)
         sizes[key].append((r.spec["memory"], r.finished))
     for key, found in sizes.items():
         finished = [ran for _, ran in sorted(found)]
@@ -200,9 +203,30 @@ def defragmentation(rs: tuple[Result, ...]) -> None:
         assert found[trace, 1.0, "slide"].metrics["reserved_peak_bytes"] <= found[trace, 1.0, "slide"].spec["memory"]
 
 
+def what_if(rs: tuple[Result, ...]) -> None:
+    """Recomputing costs at most one more forward pass, a third of the arithmetic, and needs less (Chen et al., 2016).
+    Parameter, gradient and two moments of 2 bytes each move to the host (Rajbhandari et al., 2021), which costs more while
+    there is room; over PCIe, swapping costs more than any other way."""
+    found = by(rs, "profile", "memory", "transform")
+    sizes = sorted({r.spec["memory"] for r in rs})
+    stored, recomputed, offloaded = "none", "checkpointing", "checkpointing | offload(what=all)"
+    for profile in {r.spec["profile"] for r in rs}:
+        roomy = {t: found[profile, sizes[-1], t].metrics for t in (stored, recomputed, offloaded)}
+        assert 1 < roomy[recomputed]["compute_busy_ns"] / roomy[stored]["compute_busy_ns"] < 4 / 3
+        assert roomy[stored]["makespan_ns"] < roomy[recomputed]["makespan_ns"] < roomy[offloaded]["makespan_ns"]
+        for size in sizes[:-1]:
+            needs = [found[profile, size, t].bounds["bound_swap_in_bytes"] for t in (stored, recomputed, offloaded)]
+            assert needs == sorted(needs, reverse=True)
+        left = [found[profile, sizes[0], t].spec["host_capacity"] for t in (stored, offloaded)]
+        assert left[0] - left[1] == pytest.approx(4 * 2 * 1_235_814_400, rel=1e-3)
+    tight = {r.spec["transform"]: r.metrics["makespan_ns"] for r in rs
+             if (r.spec["profile"], r.spec["memory"]) == ("a100-pcie-40gb", sizes[0])}  # fmt: skip
+    assert max(tight, key=tight.__getitem__) == stored
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
-    for f in (eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation)
+    for f in (eviction, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation, what_if)
 }
 
 

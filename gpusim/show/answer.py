@@ -146,7 +146,8 @@ def _along(places: Sequence[Standing], hardest: Standing) -> str:
         where = f"at every size on {hardest.panel}" if hardest.panel else "everywhere"
         return f"{_few(best)} {_are(best)} best or tied {where}." if best else ""
     changes = [f"at {p.along} {_few(p.winners)} {_are(p.winners)} ahead" for p in other[:2]]
-    more = f" (and {len(other) - 2} more sizes)" if len(other) > 2 else ""
+    left = len(other) - 2
+    more = f" (and {left} more {'size' if left == 1 else 'sizes'})" if left > 0 else ""
     return f"That changes: {join(changes)}{more}."
 
 
