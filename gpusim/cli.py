@@ -113,12 +113,13 @@ def compare(
 def check(
     folder: Annotated[Path, typer.Argument(help="A results folder, or the folder of one run.")],
     trace: Annotated[Path | None, typer.Option("--trace", help="The trace, when it is not found by its name.")] = None,
+    use: Annotated[list[str] | None, typer.Option("--use", help="The Python file of your own transforms. Repeatable.")] = None,
     json: Json = False,
 ) -> None:
     """Recompute every result independently, from its event log."""
     from gpusim.commands.check import check as verb
 
-    raise typer.Exit(verb(folder, trace, json=json))
+    raise typer.Exit(verb(folder, trace, use or [], json=json))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -237,11 +238,15 @@ def export(
     grain: Annotated[
         str | None, typer.Option(help="libCacheSim: pages of this size, like '2 MiB'; default: whole tensors.")
     ] = None,
+    use: Annotated[list[str] | None, typer.Option("--use", help="The Python file of your own transforms. Repeatable.")] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
 ) -> None:
     """Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
     from gpusim.commands.export import export as verb
+    from gpusim.policies import registry
 
+    for file in use or []:
+        registry.load_user_file(file)
     verb(what, format, run=run, place=place, device=device, on=on, grain=grain, out=out)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -241,6 +242,23 @@ from gpusim.experiment.plan import plan
 print(*(task.key for task in plan(load.experiment({str(tmp_path / "axis.yaml")!r}), Path("out")).grid))"""
     keys = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout.split()
     assert keys[:2] == [task.key for task in axis.grid[:2]] and keys[2] != axis.grid[2].key
+
+
+def test_a_run_through_a_transform_of_ones_own_is_checked_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "own.yaml").write_text(YAML + "use: [own.py]\ntransform: halved\n")
+
+    def gpusim(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from gpusim.cli import main; main()", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+
+    assert gpusim("run", "own.yaml", "-o", "out", "--log", "--no-figures").returncode == 0
+    asked = gpusim("check", "out")
+    assert asked.returncode == 2 and "no transform 'halved' (name the file that has it: --use FILE)" in asked.stderr
+    assert gpusim("check", "out", "--use", "own.py").stdout == "1 runs are right, 0 wrong, 0 without an event log\n"
+    assert gpusim("export", "out", "--use", "own.py", "-o", "own.pickle").returncode == 0
 
 
 def test_a_transform_that_does_not_exist_is_shown_in_the_experiment(tmp_path: Path) -> None:

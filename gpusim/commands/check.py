@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpusim.commands.output import emit_json
-from gpusim.errors import ResultError
+from gpusim.errors import GpusimError, ResultError
 
 if TYPE_CHECKING:
     from gpusim.results.referee import Report
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 SHOWN = 5  # violations per run
 
 
-def check(folder: Path, trace: Path | None, *, json: bool) -> int:
+def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -> int:
     """Let the referee look at every run, keep its verdicts; the exit code: 0 when all that have a log are right."""
+    from gpusim.policies import registry
     from gpusim.results import referee
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
 
+    for file in use:
+        registry.load_user_file(file)
     found: list[tuple[Result, Report]] = []
     for run in run_folders(folder):
         result = load_result(run)
@@ -73,4 +77,10 @@ def _load(file: Path, chain: str, wanted: str) -> Trace:
     from gpusim.trace.files import load_trace
 
     trace = load_trace(file)
-    return trace if trace.content_hash == wanted else transforms.apply(trace, chain)
+    if trace.content_hash == wanted:
+        return trace
+    try:
+        transforms.check(chain)
+    except GpusimError as error:
+        raise ResultError(error.message, hint="name the file that has it: --use FILE") from None
+    return transforms.apply(trace, chain)
