@@ -207,7 +207,7 @@ def fragment(
     device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fragment-NAME.")] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
-    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png,svg,pdf",
+    formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
     json: Json = False,
 ) -> None:
     """Explain what fragments a program's memory, and what would fix it."""
