@@ -12,7 +12,9 @@ from typing import Annotated
 
 import typer
 
+from gpusim.commands import calibrate
 from gpusim.commands.ending import Verbs
+from gpusim.commands.optional import Optional
 
 app = typer.Typer(
     cls=Verbs,
@@ -24,6 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.add_typer(calibrate.app, name="calibrate")
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Set = Annotated[
     list[str] | None,
@@ -32,12 +36,20 @@ Set = Annotated[
 Out = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write; default: beside the input.")]
 
 
-@app.command()
+@app.command(cls=Optional)
 def run(
     experiment: Annotated[str, typer.Argument(help="An experiment's YAML file, or the name of a shipped one.")],
     overrides: Set = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="The results folder; default: results/NAME.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")] = None,
+    uncertainty: Annotated[
+        int | None,
+        typer.Option(
+            "--uncertainty", metavar="[N]", min=0,
+            help="Repeat every run on N machines (16 when N is left out) that the error bars of the profile allow: intervals, ties, "
+            "and the number that would change who is best. 0 for none.",
+        ),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
     formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png,svg,pdf",
@@ -53,6 +65,7 @@ def run(
             experiment,
             overrides or [],
             out,
+            uncertainty=uncertainty,
             jobs=jobs,
             log=log,
             figures=figures,

@@ -1,0 +1,86 @@
+"""gpusim calibrate: measure a machine, fit a profile to it, compare the simulator with what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpusim.commands.output import emit_json
+
+app = typer.Typer(help="Measure a machine, fit a profile to it, compare the simulator with it.", no_args_is_help=True)
+
+
+@app.command()
+def measure(
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .csv or .json to write.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats: under a minute.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="GROUP", help="Only this group, as host or copies. Repeatable.")
+    ] = None,
+    device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
+    folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
+    force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy or a MIG slice all the same.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
+) -> None:
+    """Measure this machine: its GPU, host memory and disk; without a GPU the host and the disk alone."""
+    from gpusim.calibrate.measure.session import measure as verb
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    found = verb(out, only or [], quick=quick, ordinal=device, force=force, folder=folder, say=say)
+    if json:
+        emit_json(found)
+
+
+Rows = Annotated[
+    list[Path], typer.Argument(metavar="ROWS...", help="Measurements: our CSV or JSON, nvbandwidth's output, texts of gpu-benches.")
+]
+Gpu = Annotated[str, typer.Option("--gpu", help="The GPU, where the files hold several or do not name theirs.")]
+
+
+@app.command()
+def fit(
+    rows: Rows,
+    base: Annotated[str, typer.Option("--base", help="The profile that says what the rows do not; default: by the GPU.")] = "",
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The profile to write; default: only the table.")
+    ] = None,
+    gpu: Gpu = "",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Fit a profile to the rows that are not held out, and say what it changes."""
+    from gpusim.commands.calibration import fit as verb
+
+    verb(rows, base, out, gpu, json=json)
+
+
+@app.command()
+def compare(
+    rows: Rows,
+    profile: Annotated[str, typer.Option("--profile", help="The profile to simulate on, by name or path.")],
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where all points and the figure go; default: nowhere.")
+    ] = None,
+    gpu: Gpu = "",
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figure.")] = True,
+    formats: Annotated[str, typer.Option("--format", help="Of the figure: some of png,svg,pdf.")] = "png,svg,pdf",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Run every row through the simulator, and say how far it is from what was measured."""
+    from gpusim.commands.calibration import compare as verb
+
+    verb(rows, profile, out, gpu, figures=figures, formats=formats, json=json)
+
+
+@app.command()
+def bundle(
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The zip-app to write.")] = Path("gpusim-measure.pyz"),
+) -> None:
+    """Write `measure` as one file for machines without gpusim: it needs python3, numpy and the CUDA packages."""
+    from gpusim.calibrate.measure.bundle import bundle as verb
+
+    size = verb(out)
+    typer.echo(f"{out}: {size:,} bytes; run it with: python3 {out.name} -o FILE")
