@@ -144,7 +144,7 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         "a gpusim trace (.npz) needs no import",
     ),
     (
-        lambda head: b'"workload_graph"' in head[:4096] or (head[:1] != b"{" and b"schema\x12" in head[:16]),
+        lambda head: b'"workload_graph"' in head[:4096] or b"\x06schema" in head[:16],  # JSON, protobuf
         "a Chakra graph holds operators, run times and dependencies, but neither allocations nor frees to replay",
         "import the PyTorch execution trace and the Kineto trace that it was made from",
     ),
@@ -168,7 +168,8 @@ def import_trace(
     defaults = {parameter.name: parameter.default for parameter in known}
     for option, value in options.items():
         if option not in defaults:
-            raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), suggest(option, defaults))
+            hint = "--with is for PyTorch execution traces" if option == "kineto" else suggest(option, defaults)
+            raise TraceError(f"the importer '{name}' has no option '{option}'", str(path), hint)
         if isinstance(value, str):
             options[option] = _as(defaults[option], option, value, str(path))
     if not FORMATS[name].streams:
@@ -204,5 +205,5 @@ def _recognise(path: Path) -> str:
     raise TraceError(
         "cannot tell which format this recording is in",
         str(path),
-        "name it with --format, one of: " + ", ".join(FORMATS),
+        "gpusim import --format takes it as one of: " + ", ".join(FORMATS),
     )
