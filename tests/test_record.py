@@ -20,7 +20,7 @@ import gpusim  # noqa: E402
 from gpusim.cli import app  # noqa: E402
 from gpusim.record.where import RecordError, RecordWarning  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
-from gpusim.trace.trace import ALLOC, COPY_IN, FREE, OP, PHASE, Trace  # noqa: E402
+from gpusim.trace.trace import ALLOC, COPY_IN, FREE, KERNEL, OP, PHASE, Trace  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpusim.record.where.RecordWarning")
 CUBLAS = 8_519_680
@@ -293,6 +293,49 @@ def test_devices_as_a_program_names_them() -> None:
 # --- the program is left as it was ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("device", "unnamed"), [("cuda", "cuda"), ("cpu", "cpu")])
+@pytest.mark.parametrize("data", [1.0, [1.0, 2.0]])
+def test_data_of_the_program_is_where_it_says(device: str, unnamed: str, data: Any) -> None:
+    with gpusim.record(fake=True, device=device):
+        x = torch.ones(2, 2, device="cuda")
+        x.mm(x)
+        assert torch.tensor(data).device.type == unnamed
+        assert torch.as_tensor(data, device="cuda").device.type == "cuda"
+        assert x.new_tensor(data).device.type == "cuda"
+        host = torch.tensor(data, device="cpu") + 1
+        assert (host.device.type, host.flatten().tolist()[0]) == ("cpu", 2.0)
+        assert (torch.tensor(data, device="cuda") + x[0]).device.type == "cuda"
+
+
+def test_data_of_the_program_is_copied_to_the_gpu() -> None:
+    with gpusim.record(fake=True, device="cpu") as recording:
+        w = torch.ones(2, 2, device="cuda")
+        gpusim.record.phase("mine")
+        w.mm(torch.tensor([[1.0, 2.0], [3.0, 4.0]], device="cuda"))
+    assert events(recording.trace) == [
+        "+input 16", "mine:", "+input 16", "_to_copy  > 1", "+mine 16", f"+workspace {CUBLAS}", "mm 0 1 > 2 3", "-1", "-2",
+    ]  # fmt: skip
+    assert recording.trace.activity.tolist() == [COPY_IN, KERNEL]
+
+
+def test_batch_norm_counts_its_batches_on_the_gpu() -> None:
+    trace = trained(nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (2, 2)), nn.BatchNorm1d(2)), torch.ones(4))
+    counted = [n for n, op in enumerate(trace.op) if trace.op_names[op].startswith("aten.add_") and trace.written_bytes[n] == 8]
+    assert len(counted) == 1
+    with gpusim.record(fake=True) as recording:
+        norm = nn.BatchNorm1d(2)
+        norm(torch.ones(2, 2))
+        assert norm.num_batches_tracked.is_cuda
+    assert "add_" in names(recording.trace)
+
+
+def test_integers_are_counted_as_on_cuda() -> None:
+    with gpusim.record(fake=True) as recording:
+        counts = torch.histc(torch.randint(8, (64,), dtype=torch.int32), bins=8, min=0, max=7)
+        assert (counts.shape, counts.dtype) == ((8,), torch.int32)
+    assert "histc" in names(recording.trace)
+
+
 def test_a_real_model_comes_back_untouched() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.Adam(model.parameters())
@@ -395,6 +438,10 @@ def test_a_training_script_as_it_is(tmp_path: Path, monkeypatch: Any, amp: bool)
         ("x[x > 0].sum()", "depends on values"),
         ("range(int(loss))", "into an integer"),
         ("loss.detach().cpu().numpy()", ".numpy()"),
+        ("x.split(x.sum(1).tolist())", ".tolist()"),
+        ("x[:, : loss.item()]", "decides by a value"),
+        ("torch.zeros(loss.item())", "a value that a recording does not compute"),
+        ("torch.arange(loss.item())", "as long as a value says"),
         ("torch.cuda.CUDAGraph()", "CUDA graphs"),
         ("torch.library.define('mine::op', '(Tensor x) -> Tensor'); "
          "torch.library.impl('mine::op', 'cpu', lambda x: x.clone()); torch.ops.mine.op(x)", "fake"),
@@ -414,6 +461,21 @@ def test_what_cannot_be_recorded_is_said_with_its_line(tmp_path: Path, monkeypat
     assert not (tmp_path / "out.npz").exists()
 
 
+def test_a_placeholder_in_a_tensor_of_the_host_is_told(tmp_path: Path, monkeypatch: Any) -> None:
+    text = '''import torch
+x = torch.randn(4, 4, device='cuda')
+losses = torch.zeros(2)
+losses[0] = x.mm(x).sum().item()
+print(torch.tensor([x.sum().tolist()]).mean())
+(x * x.sum().item()).sum()
+'''
+    result = run(tmp_path, text, monkeypatch=monkeypatch)
+    assert result.exit_code == 0, result.output
+    told = [line.split(":")[3] for line in result.stderr.splitlines() if "put into a tensor of the host" in line]
+    assert told == ["4", "5"]
+    assert "tensor(1.)" in result.stderr
+
+
 def test_a_script_that_uses_no_gpu_is_told_how_to(tmp_path: Path, monkeypatch: Any) -> None:
     text = "import torch\ntorch.nn.Linear(4, 4)(torch.randn(2, 4)).sum().backward()\n"
     result = run(tmp_path, text, monkeypatch=monkeypatch)
@@ -426,8 +488,21 @@ def test_a_script_that_uses_no_gpu_is_told_how_to(tmp_path: Path, monkeypatch: A
 def test_options_that_do_not_exist() -> None:
     with pytest.raises(RecordError, match=r"'hoper'.*hopper"):
         gpusim.record(fake=True, gpu="hoper")
+    with pytest.raises(RecordError, match="no folder 'nowhere'"):
+        gpusim.record("nowhere/a.npz", fake=True)
     with pytest.raises(RecordError, match="already running"), gpusim.record(fake=True), gpusim.record(fake=True):
         pass
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--mode"], "'--mode' has no value"),
+    (["batch", "4"], "'batch' is no option"),
+    (["--btch", "4"], "did you mean 'batch'"),
+])  # fmt: skip
+def test_options_of_a_model_that_are_wrong(words: list[str], says: str) -> None:
+    done = CliRunner().invoke(app, ["record", "--zoo", "gpt2-small", *words])
+    assert done.exit_code == 2
+    assert says in done.stderr
 
 
 def test_without_torch_one_sentence() -> None:

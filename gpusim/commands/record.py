@@ -50,7 +50,9 @@ def pairs(args: Sequence[str]) -> dict[str, Any]:
     while rest:
         word = rest.pop(0)
         name, given, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not (given or rest):
+        if word.startswith("--") and not given and not rest:
+            raise GpusimError(f"option '{word}' has no value", hint="such as --batch 4")
+        if not word.startswith("--"):
             raise GpusimError(f"'{word}' is no option of a model", hint="such as --batch 4 --seq 1024; `gpusim zoo` lists them")
         found[name.replace("-", "_")] = value if given else rest.pop(0)
     return found

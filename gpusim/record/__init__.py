@@ -7,6 +7,7 @@ The module itself is called: `gpusim.record(...)` makes a Recording.  `gpusim.re
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +27,8 @@ def begin(path: Any = None, *, fake: bool | None = None, **options: Any) -> Any:
         import torch
     except ModuleNotFoundError:
         raise RecordError("recording needs PyTorch", hint="pip install 'gpusim[torch]'") from None
+    if path is not None and not Path(path).parent.is_dir():
+        raise RecordError(f"{path}: there is no folder '{Path(path).parent}'")
     if fake is False or (fake is None and torch.cuda.is_available()):
         from gpusim.record.on_gpu import GpuRecording
 

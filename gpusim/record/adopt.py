@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
+from gpusim.record.schema import tensors
 from gpusim.record.storages import GPU, Storages
 
 
@@ -25,6 +26,7 @@ class Adopted:
         self.default = default  # the home of what names no device: GPU or HOST
         self.host_work = 0  # inside data loaders everything stays on the host
         self._fakes: Any = WeakTensorKeyDictionary()
+        self._staying: Any = WeakTensorKeyDictionary()
         self._gradients: list[tuple[Any, torch.Tensor | None]] = []
         self._modules: Any = WeakIdKeyDictionary()
         self._optimizers: Any = WeakIdKeyDictionary()
@@ -37,8 +39,13 @@ class Adopted:
         if tensor in self._fakes:
             return self._storages.home(self._fakes[tensor]) == GPU
         with torch._C.DisableTorchFunction():
-            on_host = tensor.device.type == "cpu"
+            on_host = tensor.device.type == "cpu" and tensor not in self._staying
         return on_host and self.default == GPU and not self.host_work and (scalars or tensor.dim() > 0)
+
+    def stays(self, made: Any) -> None:
+        """Real tensors that the program made on the host on purpose, where what names no device is on the GPU."""
+        if self.default == GPU and not self.host_work:
+            self._staying.update(dict.fromkeys((t for t in tensors((made,)) if t.dim() and t not in self._fakes), True))
 
     def fake_of(self, tensor: torch.Tensor, home: str, category: str = "") -> torch.Tensor:
         """The fake that stands for a real tensor, made when it is first met."""

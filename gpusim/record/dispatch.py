@@ -24,6 +24,7 @@ from gpusim.record.phases import Phases
 from gpusim.record.readback import read_scalar
 from gpusim.record.schema import effects, is_composite, is_dense, tensors, view_bytes, written
 from gpusim.record.storages import GPU, HOST, Storages
+from gpusim.record.substitutes import OPERATORS
 from gpusim.record.tape import Operator, Tape
 from gpusim.record.where import RecordError, users_line
 from gpusim.record.workspaces import Workspaces
@@ -68,18 +69,24 @@ class Dispatch(TorchDispatchMode):
             return func(*args, **kwargs)
         home = self._home(inputs)
         if home == HOST and not any(isinstance(t, FakeTensor) for t in inputs) and not (not inputs and _large(func, args)):
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            self.adopted.stays(made)
+            return made
+        data = func is aten.lift_fresh.default and self.homes.target == GPU  # such as torch.tensor([1, 2], device="cuda")
+        if data:
+            func = aten._to_copy.default
         if func is aten._local_scalar_dense.default:
             return read_scalar(args[0])
-        crossing = self._crossing(home, inputs)
-        if crossing == COPY_IN:
+        crossing = COPY_IN if data else self._crossing(home, inputs)
+        if crossing == COPY_IN and inputs[0].dim():
             self.phases.batch_arrives()
         elif home == GPU:
             self.phases.before(func, inputs)
-        fakes = {id(t): self._fake(t, home) for t in inputs}
+        fakes = {id(t): self._fake(t, HOST if data else home) for t in inputs}
         given, named = _swap(args, fakes), _swap(kwargs, fakes)
+        run = OPERATORS.get(func, func) if home == GPU else func
         with self.adopted.fake_mode:
-            out = func(*given, **named)
+            out = run(*given, **named)
         self._note(func, home, crossing, given, named, out)
         back = {id(fake): t for t in inputs if (fake := fakes[id(t)]) is not t}
         return _swap(out, back) if back else out
@@ -122,6 +129,8 @@ class Dispatch(TorchDispatchMode):
         mutated = list(written(func, args, kwargs))
         changed = [*fresh, *mutated]
         if known.memory_only or not changed or (home == HOST and crossing != COPY_OUT):
+            return
+        if crossing != KERNEL and not any(t.numel() for t in changed):
             return
         reads = [t for t in inputs if not (known.overwrites and any(t is m for m in mutated))]
         read_bytes, written_bytes = sum(map(view_bytes, reads)), sum(map(view_bytes, changed))

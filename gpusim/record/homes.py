@@ -17,7 +17,7 @@ from torch.utils import _device
 
 from gpusim.record import substitutes
 from gpusim.record.adopt import Adopted
-from gpusim.record.readback import Unknown, refuse_values
+from gpusim.record.readback import Unknown, holds_unknown, refuse_values
 from gpusim.record.schema import tensors
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.where import calls_from, warn
@@ -79,6 +79,8 @@ class Homes(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.inside:
             return func(*args, **kwargs)
+        if holds_unknown(args):
+            _into_tensors(self, func, args, kwargs)
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs)
@@ -156,6 +158,13 @@ def _cpu(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
     return _move(homes, args[0], HOST, None, kwargs.get("memory_format"), False)
 
 
+def _beside(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """A new tensor where another one is, unless it says otherwise."""
+    device = kwargs.pop("device", None)
+    with homes.at(homes.of(args[0]) if device is None else home_of(device)):
+        return func(*args, **kwargs)
+
+
 def _is_known(tensor: torch.Tensor) -> bool:
     """Whether a tensor has values."""
     return not isinstance(tensor, FakeTensor)
@@ -171,6 +180,14 @@ def _item(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
         return 1.0
     warn("a value that is not computed while recording is read; it shows as '?'")
     return Unknown()
+
+
+def _into_tensors(homes: Homes, func: Any, args: Any, kwargs: Any) -> None:
+    """Placeholders are given to a function: what is made of real tensors can no longer be told from what was computed."""
+    if func is torch.arange:
+        refuse_values("arange")
+    if home_of(kwargs.get("device") or _CPU) == HOST and all(map(_is_known, tensors(args))):
+        warn("a value that is not computed while recording is put into a tensor of the host, as 1.0")
 
 
 def _float(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
@@ -199,6 +216,7 @@ def _handlers() -> dict[Any, Any]:
         Tensor.cuda: _cuda,
         Tensor.cpu: _cpu,
         Tensor.pin_memory: same,
+        Tensor.new_tensor: _beside,
         Tensor.record_stream: nothing,
         Tensor.item: _item,
         Tensor.__float__: _float,

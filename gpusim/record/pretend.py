@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,6 +18,7 @@ from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
 from gpusim.record import cuda_api
 from gpusim.record.patches import Patches, answer
+from gpusim.record.readback import refuse_values
 from gpusim.record.storages import GPU, HOST
 from gpusim.record.where import warn
 
@@ -65,6 +67,8 @@ def _tensors(patches: Patches, recording: Recording) -> None:
         return own.fget(self)
 
     patches.set(FakeTensor, "device", property(device, own.fset))
+    # PyTorch's own asks for one element after the other.
+    patches.set(FakeTensor, "tolist", lambda self: refuse_values("tolist") if self.dim() else self.item())
 
     # torch.optim takes the name of its submodule away, hence the import by name.
     for module in (import_module("torch.optim.optimizer"), import_module("torch.utils._foreach_utils")):
@@ -187,6 +191,7 @@ def _programs(patches: Patches, recording: Recording) -> None:
     patches.set(torch, "Generator", Generator)
     patches.set(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)  # it looks at values
     patches.set(torch.backends.mha, "get_fastpath_enabled", answer(False))
+    patches.set(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)  # errors are said once, with their line
 
     begin, following, make = DataLoader.__iter__, _BaseDataLoaderIter.__next__, DataLoader.__init__
     signature = inspect.signature(make)

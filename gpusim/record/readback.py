@@ -12,7 +12,7 @@ import torch
 
 from gpusim.record.where import RecordError, users_line
 
-_HINT = "take this branch by hand while recording: if gpusim.record.active(): ..."
+HINT = "take this branch by hand while recording: if gpusim.record.active(): ..."
 
 
 class Unknown(float):
@@ -25,7 +25,7 @@ class Unknown(float):
         return self
 
     def _refuse(self, *_: Any) -> Any:
-        raise RecordError("the program decides by a value that a recording does not compute", users_line(), _HINT)
+        raise RecordError("the program decides by a value that a recording does not compute", users_line(), HINT)
 
     __add__: Any
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _same
@@ -44,6 +44,11 @@ class Unknown(float):
         return "?"
 
 
+def holds_unknown(values: Any) -> bool:
+    """Whether there is a placeholder among arguments, lists opened."""
+    return any(type(v) is Unknown or (isinstance(v, (list, tuple)) and holds_unknown(v)) for v in values)
+
+
 def read_scalar(tensor: torch.Tensor) -> Any:
     """What `_local_scalar_dense` gives for a tensor without values: only the number 1, for PyTorch's own optimizers."""
     return 1.0 if tensor.is_floating_point() else 1
@@ -55,6 +60,7 @@ def refuse_values(name: str) -> Any:
         "__bool__": "the program branches on a tensor's value",
         "__int__": "the program turns a tensor's value into an integer",
         "__index__": "the program indexes or sizes by a tensor's value",
+        "arange": "the program makes a tensor as long as a value says",
         "data_ptr": "the program, or an extension of it, asks for a tensor's address",
     }.get(name, f"the program reads a tensor's values with .{name.strip('_')}()")
-    raise RecordError(f"{what}, which a recording does not compute", users_line(), _HINT)
+    raise RecordError(f"{what}, which a recording does not compute", users_line(), HINT)

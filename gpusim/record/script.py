@@ -55,9 +55,13 @@ def _record(program: Callable[[], Any], path: Path, what: str, **options: Any) -
 
 def _hint(error: Exception) -> str:
     """What to do about errors that fake tensors are known to cause."""
+    from gpusim.record.readback import HINT, Unknown
+
     text = str(error)
     if "data pointer" in text or "data_ptr" in text or "doesn't have storage" in text:
         return "an extension reads tensors by itself: give it a fake kernel (torch.library.register_fake) or leave it out"
+    if isinstance(error, TypeError) and Unknown.__name__ in text:
+        return f"what shows as '?' is a value that a recording does not compute; {HINT}"
     if isinstance(error, ImportError):
         return "the script runs in gpusim's own environment"
     return ""

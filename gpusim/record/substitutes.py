@@ -1,4 +1,4 @@
-"""What PyTorch runs on CUDA where it runs something else on the CPU: attention and dropout.
+"""What PyTorch runs on CUDA where it runs something else on the CPU, or nothing: attention, dropout, histograms of integers.
 
 Which attention kernel is chosen: aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (PyTorch 2.13).
 """
@@ -91,4 +91,10 @@ def _dropout(homes: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs)
 
 
+def _histc(tensor: Any, bins: int = 100, *_: Any) -> Any:
+    """CUDA counts integers too."""
+    return tensor.new_empty(bins)
+
+
+OPERATORS: dict[Any, Any] = {aten.histc.default: _histc}
 HANDLERS = {F.scaled_dot_product_attention: _attention, torch.dropout: _dropout}
