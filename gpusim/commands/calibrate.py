@@ -36,7 +36,8 @@ def measure(
 
 
 Rows = Annotated[
-    list[Path], typer.Argument(metavar="ROWS...", help="Measurements: our CSV or JSON, nvbandwidth's output, texts of gpu-benches.")
+    list[Path],
+    typer.Argument(metavar="ROWS...", help="Measurements: our CSV or JSON, nvbandwidth's output, texts of gpu-benches."),
 ]
 Gpu = Annotated[str, typer.Option("--gpu", help="The GPU, where the files hold several or do not name theirs.")]
 
@@ -62,7 +63,7 @@ def compare(
     rows: Rows,
     profile: Annotated[str, typer.Option("--profile", help="The profile to simulate on, by name or path.")],
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="Where all points and the figure go; default: nowhere.")
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="For all points and the figure; default: none.")
     ] = None,
     gpu: Gpu = "",
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figure.")] = True,
@@ -77,7 +78,9 @@ def compare(
 
 @app.command()
 def bundle(
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The zip-app to write.")] = Path("gpusim-measure.pyz"),
+    out: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The zip-app to write.")
+    ] = Path("gpusim-measure.pyz"),
 ) -> None:
     """Write `measure` as one file for machines without gpusim: it needs python3, numpy and the CUDA packages."""
     from gpusim.calibrate.measure.bundle import bundle as verb

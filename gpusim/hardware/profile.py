@@ -18,6 +18,7 @@ from gpusim.errors import ProfileError, suggest
 from gpusim.hardware.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
 
 Word = Annotated[str, Field(min_length=1)]
+Curve = tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -57,6 +58,10 @@ class DeviceMemory:
     """Reached by kernels that read as much as they write (read and written bytes together)."""
     copy_engine: Rate
     """Reached by copies within the memory that a copy engine or the driver makes (read and written bytes together)."""
+    copy_curve: Curve = ()
+    """Measured rate of kernels that read as much as they write by the bytes they touch, start-up excluded: L2, then memory."""
+    read_curve: Curve = ()
+    """The same of kernels that only read."""
     unified: StrictBool = False
     """The memory is the CPU's as well: a copy between host and device is a copy within it."""
 
@@ -115,7 +120,7 @@ class Link:
     """What a copy costs beside its bytes when it waits in a queue with others."""
     latency_synchronised: Time
     """What a copy costs beside its bytes when the host waits for it, from call to return."""
-    size_curve: tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...] = ()
+    size_curve: Curve = ()
     """Measured rate of queued copies to the device by their size, latency included: [[1 MB, 11.7 GB/s], ...]."""
 
     @model_validator(mode="after")

@@ -11,7 +11,8 @@ p (blend) are fitted per GPU and operator class on measured kernels (`data/roofl
 A duration is *fitted* when GPU, operator class and a 16-bit type are those measured; else it is *estimated* with the
 coefficients of the nearest GPU and class, and no faster than the profile's own copy rate.  float32 runs as PyTorch runs
 it by default, matrix products at the plain fp32 rate and convolutions at the tf32 rate where there is one, unless the
-trace's meta says `tf32: true` or `tf32: false` for both.  Operators that move nothing cost the floor.
+trace's meta says `tf32: true` or `tf32: false` for both.  Operators that move nothing cost the floor.  Kernels that do
+nothing but move bytes, as bandwidth tests have them, run at the profile's own rates (`streaming`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy.typing as npt
 from gpusim.config import document
 from gpusim.errors import ProfileError
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.streaming import streaming_times, streams
 from gpusim.hardware.transfer_times import transfer_times
 from gpusim.trace.trace import Trace
 from gpusim.units import BYTES, FLOPS, RATE, TIME, parse
@@ -173,6 +175,9 @@ def modelled_durations(trace: Trace, profile: Profile) -> tuple[I64, npt.NDArray
     order = np.argsort(pairs, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(pairs[order])) + 1) if trace.ops else ():
         name, dtype = trace.op_names[trace.op[rows[0]]], _dtype(trace, rows[0])
+        if streams(name):
+            out[rows] = streaming_times(trace, rows, profile)
+            continue
         what, measured = operator_class(name)
         if not measured and flops[rows].any():
             what = "gemm"  # whatever else computes: no streaming class knows how fast

@@ -1,0 +1,1 @@
+"""The simulator against measurements: every row becomes a small program that runs through the engine."""

@@ -1,0 +1,55 @@
+"""What reality does that the model does not, for series that it misses."""
+
+from __future__ import annotations
+
+from gpusim.calibrate import meaning
+from gpusim.calibrate.compare.score import Series
+from gpusim.calibrate.meaning import PEER, local
+
+MEDIAN, P90 = 0.05, 0.15
+"""Errors above these are misses."""
+_SMALL = 1 << 22  # bytes
+
+
+def effect(series: Series) -> str:
+    """Why the series is missed, in a few words; "" when it is not."""
+    if not series.points or (series.median <= MEDIAN and series.p90 <= P90):
+        return ""
+    row = series.points[0].row
+    moved = local(row)
+    small = any((p.row.size_bytes or 0) < _SMALL for p in series.points)
+    if row.metric.startswith("nccl"):
+        if row.metric.startswith("nccl_alltoall"):
+            return "an all-to-all starts as many transfers as there are peers; the engine starts one"
+        return "a collective changes its protocol with the size; the engine has one start-up and one rate"
+    if meaning.shared(row):
+        return "loads in flight: where every multiprocessor reads all bytes, L2 gives more than to a kernel that streams"
+    if row.metric.startswith("l2_or_dram"):
+        return "waves: a loop inside one kernel has no ramp at its ends, unlike the single kernels that the curve is from"
+    if row.metric == "queued_kernel_scale_bw":
+        return "L2 gives way to memory over a range of sizes that the fit did not see"
+    if row.metric == "fp32_fma_gflops":
+        return "the roofline takes the nominal peak; this loop of FMAs reaches less, and both limits blend at the ridge"
+    if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
+        if meaning.synchronised(row):
+            return "the engine charges nothing for the host's wait: link.latency_synchronised is not used"
+        if small:
+            return "the engine puts launch.gap between copies of a stream, beside the latency"
+        return "the directions of this host differ, and only one was fitted"
+    if row.metric.endswith("pinned_bidir_bw"):
+        return "the directions lose unequally when both are busy; link.both has their sum"
+    if row.metric == "p2p_latency_us":
+        return "the engine puts launch.gap between copies of a stream, beside the peer's latency"
+    if row.metric in PEER:
+        return "reads, writes and test programs differ; the profile has one rate to a peer"
+    if row.metric == "local_copy_latency_us":
+        return "a copy's start differs from that of an empty kernel"
+    if row.metric.startswith("cuda"):
+        return "calls for memory differ more between machines and drivers than between sizes"
+    if moved and moved.by_driver:
+        if small:
+            return "small copies: the log has one digit, and a copy by the driver has a start of its own"
+        return "two machines of this kind differ"
+    if moved and moved.reads and moved.writes and moved.reads != moved.writes:
+        return "more reads than writes: loads in flight per thread decide, which bytes do not tell"
+    return "kernels that move the same bytes differ by their loads in flight"

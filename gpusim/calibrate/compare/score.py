@@ -1,0 +1,176 @@
+"""Runs rows through the simulator and tells how far it is from them, series by series."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.calibrate.compare.programs import Cannot, Program, program
+from gpusim.calibrate.rows import Row, held_out, series
+from gpusim.core import log
+from gpusim.engine.simulate import simulate
+from gpusim.errors import MeasurementError
+from gpusim.hardware.catalogue import quantities
+from gpusim.hardware.profile import Profile
+from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
+
+F64 = npt.NDArray[np.float64]
+ENOUGH = 20  # rows of a machine, below which nothing is said about it
+_ROOM = 1 << 44  # bytes of device memory: what is tested is time
+_HELD, _CATALOGUE, _FITTED = "held out", "held out, catalogue's number", "fitted"
+_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
+PARTS = (_HELD, _CATALOGUE, _FITTED)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row, measured and simulated, in the row's unit."""
+
+    row: Row
+    simulated: float
+
+    @property
+    def error(self) -> float:
+        """|simulated / measured - 1|"""
+        return abs(self.simulated / self.row.value - 1)
+
+
+@dataclass
+class Series:
+    """One series: its points, and the rows that the engine cannot run, by reason."""
+
+    name: str
+    part: str
+    """held out; held out, catalogue's number; fitted."""
+    uses: tuple[str, ...] = ()
+    points: list[Point] = field(default_factory=list)
+    cannot: Counter[str] = field(default_factory=Counter)
+
+    @cached_property
+    def errors(self) -> F64:
+        """Of each point."""
+        return np.array([p.error for p in self.points])
+
+    @property
+    def median(self) -> float:
+        """Of the errors."""
+        return float(np.median(self.errors))
+
+    @property
+    def p90(self) -> float:
+        """Of the errors."""
+        return float(np.quantile(self.errors, 0.9))
+
+    @property
+    def bias(self) -> float:
+        """Median of simulated / measured - 1: above 0 where a rate is too high, or a time too long."""
+        return float(np.median([p.simulated / p.row.value - 1 for p in self.points]))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One machine."""
+
+    machine: str
+    profile: Profile
+    series: tuple[Series, ...]
+    rows: int
+
+    @property
+    def compared(self) -> list[Series]:
+        """Series of which the engine could run something."""
+        return [s for s in self.series if s.points]
+
+    def score(self, part: str = _HELD) -> tuple[float, float, float] | None:
+        """Median, p90 and worst error over the points of this part, each series counting alike; None without any."""
+        mine = [s for s in self.compared if s.part == part]
+        if not mine:
+            return None
+        errors = np.concatenate([s.errors for s in mine])
+        weights = np.concatenate([np.full(len(s.errors), 1 / len(s.errors)) for s in mine])
+        return quantile(errors, weights, 0.5), quantile(errors, weights, 0.9), float(errors.max())
+
+
+def quantile(values: F64, weights: F64, q: float) -> float:
+    """The least value that at least the share q of all weight does not exceed."""
+    order = np.argsort(values, kind="stable")
+    total = np.cumsum(weights[order])
+    at = int(np.searchsorted(total, q * total[-1] * (1 - 1e-12)))
+    return float(values[order][min(at, len(order) - 1)])
+
+
+def compare(
+    rows: Sequence[Row], profile: Profile, fitted: Collection[str] | None = None, machine: str = "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Comparison:
+    """Simulate every row on the profile.
+
+    fitted  the numbers of the profile that come from rows that are not held out; None: those that a fit says to have written.
+            A held-out series that one of the other measured numbers decides is shown apart: the catalogue may have that
+            number from this very series
+    """
+    if len(rows) < ENOUGH:
+        raise MeasurementError(f"too few rows: {len(rows)}, below {ENOUGH} nothing can be said about a machine")
+    known = set(_of_rows(profile)) if fitted is None else set(fitted)
+    basis = {path: q.basis for path, q in quantities(profile)}
+    times: dict[tuple[object, ...], float] = {}
+    found = []
+    groups = series(rows)
+    for name, group in groups.items():
+        one = Series(name, _HELD if held_out(name) else _FITTED)
+        for row in group:
+            made = program(row, profile)
+            if isinstance(made, Cannot):
+                one.cannot[made.why] += 1
+            elif row.value > 0:
+                one.uses = made.uses
+                alike = (row.metric, row.size_bytes, row.method, row.system, *(row.params.get(p) for p in _VARIED))
+                if alike not in times:
+                    times[alike] = _time(made, profile)
+                one.points.append(Point(row, _value(row, made, times[alike])))
+        theirs = [u for u in one.uses if u not in known and basis.get(u) == "measured"]
+        if one.part == _HELD and theirs:
+            one.part = _CATALOGUE
+        found.append(one)
+        progress(len(found), len(groups))
+    return Comparison(machine or profile.name, profile, tuple(found), len(rows))
+
+
+def _of_rows(profile: Profile) -> Iterable[str]:
+    """What a fit wrote, by the keys of its sources."""
+    yield from (path for path, q in quantities(profile) if q.source.startswith("rows of "))
+    yield from (f"memory.{c}" for c in ("copy_curve", "read_curve") if getattr(profile.memory, c))
+
+
+def _time(made: Program, profile: Profile) -> float:
+    """ns of one repeat."""
+    whole = _span(made.trace, made, profile)
+    around = _span(made.without, made, profile) if made.without is not None else 0
+    return (whole - around) / made.repeats
+
+
+def _span(trace: Trace, made: Program, profile: Profile) -> int:
+    result = simulate(trace, profile, place=made.place, capacity_bytes=_ROOM, log=made.stream is not None)
+    return int(result.metrics["makespan_ns"]) if made.stream is None else _on_stream(result, made.stream)
+
+
+def _on_stream(result: Result, stream: int) -> int:
+    assert result.log is not None
+    mine = result.log[result.log["b"] == stream]
+    starts, ends = mine["t"][mine["kind"] == log.START], mine["t"][mine["kind"] == log.END]
+    return int(ends.max() - starts.min())
+
+
+def _value(row: Row, made: Program, ns: float) -> float:
+    """The time in the row's own unit."""
+    if made.flops:
+        return made.flops / max(ns, 1e-9)  # GFLOP/s are flops per ns
+    if made.moved:
+        return made.moved / max(ns, 1e-9)
+    return ns / {"ns": 1.0, "us": 1e3, "ms": 1e6}[row.unit]

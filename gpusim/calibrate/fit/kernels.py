@@ -1,0 +1,127 @@
+"""What kernels on the device reach: rates of memory and of L2, and what one costs beside its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from gpusim.calibrate import meaning
+from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, middle, plateau, thinned
+from gpusim.calibrate.meaning import local, nanoseconds
+from gpusim.calibrate.rows import Row, series
+from gpusim.hardware.profile import Profile
+from gpusim.hardware.streaming import at
+
+_FAR = 4  # times the size of L2: nothing of it is seen any more
+
+
+def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
+    """Rates of memory, curves of L2, launch."""
+    l2 = base.gpu.l2.value
+    one = [r for r in rows if r.metric != "hbm_copy_2stream_bw"]
+    far = [r for r in one if _touched(r) >= _FAR * l2 and meaning.full(r)]
+    found: dict[str, Estimate | None] = {}
+    for name, wanted in (("read", (1, 0)), ("write", (0, 1)), ("copy", (1, 1))):
+        mine = [r for r in far if _kind(r) == wanted and not _by_driver(r) and not meaning.shared(r)]
+        mine = mine or [r for r in far if _kind(r) == wanted and not _by_driver(r)]
+        found[name] = plateau(f"memory.{name}", mine, _rate, "median over series at sizes far above L2")
+    found["copy_engine"] = plateau("memory.copy_engine", [r for r in far if _by_driver(r)], _rate, "median over series")
+    for name, estimate in found.items():
+        yield estimate or Left(f"memory.{name}", "no rows")
+    queued = series(r for r in rows if r.metric == "queued_kernel_scale_bw")
+    gaps = {name: _gap(group, l2) for name, group in queued.items()}
+    copying = found["copy"].value if found["copy"] else base.memory.copy.value
+    reading = found["read"].value if found["read"] else base.memory.read.value
+    yield _curve("memory.copy_curve", list(_copies(rows, gaps)), copying, l2)
+    yield _curve("memory.read_curve", [(r, r.value * 1e9) for r in rows if _reads_in_l2(r)], reading, l2)
+    yield from _launch(rows, gaps)
+
+
+def _touched(row: Row) -> int:
+    """Bytes that a local test went over; a memcpy's size is that of its source alone."""
+    return (row.size_bytes or 0) * (2 if _by_driver(row) else 1) if local(row) else 0
+
+
+def _kind(row: Row) -> tuple[int, int]:
+    """Whether it read, wrote, or did as much of both; (2, 1) and the like are mixtures of these and decide nothing."""
+    streams = local(row)
+    assert streams is not None
+    if streams.reads and streams.writes:
+        return streams.reads, streams.writes
+    return min(streams.reads, 1), min(streams.writes, 1)
+
+
+def _by_driver(row: Row) -> bool:
+    streams = local(row)
+    return streams is not None and streams.by_driver
+
+
+def _rate(row: Row) -> float:
+    streams = local(row)
+    assert streams is not None
+    return row.value * 1e9 / streams.counted
+
+
+def _reads_in_l2(row: Row) -> bool:
+    return row.metric == "l2_or_dram_read_bw" and meaning.full(row) and not meaning.shared(row)
+
+
+def _gap(group: Sequence[Row], l2: float) -> float:
+    """ns of an empty kernel: where the line through the times of kernels inside L2 meets the axis."""
+    inside = [r for r in group if (r.size_bytes or 0) <= l2 / 2]
+    if len(inside) < LEAST:
+        return min(nanoseconds(r) for r in group)
+    x, y = [float(r.size_bytes or 0) for r in inside], [nanoseconds(r) for r in inside]
+    return float(np.polyfit(x, y, 1)[1])
+
+
+def _copies(rows: Sequence[Row], gaps: dict[str, float]) -> Iterator[tuple[Row, float]]:
+    """Rows that say how fast a kernel of reads and writes alike is at a size, start-up excluded."""
+    for row in rows:
+        if row.metric in ("l2_or_dram_scale_bw", "l2_or_dram_copy_bw") and meaning.full(row):
+            yield row, row.value * 1e9
+        elif row.metric == "queued_kernel_scale_bw":
+            moving = nanoseconds(row) - gaps[row.series_id]
+            if moving > gaps[row.series_id]:  # else it is a difference of two numbers almost alike
+                yield row, (row.size_bytes or 0) / moving * 1e9
+
+
+def _curve(path: str, said: Sequence[tuple[Row, float]], plateau: float, l2: float) -> Found:
+    if len({row.size_bytes for row, _ in said}) < LEAST:
+        return Left(path, f"fewer than {LEAST} sizes")
+    measured = [(float(row.size_bytes or 0), rate) for row, rate in said]
+    how = "medians by size, the rate of memory from four times L2 on"
+    if max(size for size, _ in measured) <= l2:
+        measured += [(float(l2), measured[-1][1]), (2.0 * l2, plateau)]
+        how += "; beyond the rows L2 holds to its size, and memory's rate comes from twice that on"
+    points = (*thinned(m for m in measured if m[0] < _FAR * l2), (int(_FAR * l2), float(f"{plateau:.4g}")))
+    off = [abs(at(points, row.size_bytes or 0) / rate - 1) for row, rate in said]
+    return Curve(path, points, tuple(row for row, _ in said), how, float(np.median(off)))
+
+
+def _launch(rows: Sequence[Row], gaps: dict[str, float]) -> Iterator[Found]:
+    queued = [r for r in rows if r.metric == "queued_kernel_scale_bw" and r.params.get("mode", "stream") == "stream"]
+    least = min((nanoseconds(r) for r in queued), default=0.0)
+    own = [r for r in queued if nanoseconds(r) < 1.1 * least]
+    empty = [r for r in rows if r.metric == "null_kernel_us" and r.params.get("mode", "stream") == "stream"]
+    tiny = [r for r in rows if r.metric == "local_copy_latency_us"]
+    if empty:
+        yield middle("launch.gap", empty, [nanoseconds(r) for r in empty], "time of an empty kernel among many in a stream")
+    elif queued:
+        starts = [gaps[name] for name in series(queued)]
+        yield Estimate(
+            "launch.gap", float(np.median(starts)), tuple(queued), "where the line through times in L2 meets the axis",
+            min(*starts, least), max(*starts, *(nanoseconds(r) for r in own)),
+        )  # fmt: skip
+    elif tiny:
+        yield middle("launch.gap", tiny, [nanoseconds(r) for r in tiny], "time of a copy of 16 bytes among many in a stream")
+    else:
+        yield Left("launch.gap", "no kernels queued in a stream")
+    calls = [r for r in rows if r.metric in ("kernel_launch_us", "kernel_submit_us")]
+    if calls:
+        yield middle("launch.submit", calls, [nanoseconds(r) for r in calls], "median")
+    elif queued:
+        yield middle("launch.submit", own, [nanoseconds(r) for r in own], "no more than the shortest kernels in a stream take")
+    else:
+        yield Left("launch.submit", "no rows")

@@ -1,0 +1,75 @@
+"""A profile as YAML, in the order and manner of the catalogue's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from gpusim.hardware.profile import Profile
+from gpusim.hardware.quantity import Quantity
+from gpusim.units import BYTES, RATE, Kind, write
+
+
+def text(profile: Profile, head: str, beside: Mapping[str, str]) -> str:
+    """The file; `head`: comment lines; `beside`: path of a curve -> comment."""
+    used = _used(profile)
+    lines = [f"# {line}".rstrip() for line in head.splitlines()]
+    lines += ["", f"name: {_word(profile.name)}", f"summary: {_word(profile.summary)}"]
+    lines += ["", "sources:", *(f"  {_word(key)}: {_word(what)}" for key, what in profile.sources.items() if key in used)]
+    for field in fields(profile):
+        value = getattr(profile, field.name)
+        if field.name in ("name", "summary", "sources") or value is None:
+            continue
+        if isinstance(value, Quantity):
+            lines += ["", f"{field.name}: {_quantity(value)}"]
+        else:
+            lines += ["", f"{field.name}:", *_section(value, field.name, 2, beside)]
+    return "\n".join(lines) + "\n"
+
+
+def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> list[str]:
+    items = part if isinstance(part, dict) else {f.name: getattr(part, f.name) for f in fields(part)}
+    lines = []
+    for key, value in items.items():
+        left = f"{' ' * indent}{key}:"
+        if isinstance(value, Quantity):
+            lines.append(f"{left} {_quantity(value)}")
+        elif isinstance(value, dict) or is_dataclass(value):
+            lines += [left, *_section(value, f"{path}.{key}", indent + 2, beside)]
+        elif isinstance(value, tuple):
+            if value:
+                points = ", ".join(f"[{write(int(size), BYTES)}, {write(rate, RATE)}]" for size, rate in value)
+                lines += [f"{' ' * indent}# {beside[f'{path}.{key}']}"] if f"{path}.{key}" in beside else []
+                lines.append(f"{left} [{points}]")
+        elif value is not False:
+            lines.append(f"{left} {_word(value)}")
+    return lines
+
+
+def _quantity(q: Quantity) -> str:
+    parts = [f"value: {_number(q.value, q.kind)}", f"basis: {q.basis}", f"source: {_word(q.source)}"]
+    parts += [f"{name}: {_number(bar, q.kind)}" for name, bar in (("low", q.low), ("high", q.high)) if bar is not None]
+    parts += [f"note: {_word(q.note)}"] if q.note else []
+    return f"{{{', '.join(parts)}}}"
+
+
+def _number(value: float, kind: Kind | None) -> str:
+    if kind is None:
+        return f"{value:g}"
+    return write(int(value) if kind.whole else value, kind)
+
+
+def _word(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "true" if value is True else str(value)
+
+
+def _used(part: Any) -> set[str]:
+    if isinstance(part, Quantity):
+        return {part.source}
+    if isinstance(part, dict):
+        return set().union(*(_used(item) for item in part.values()))
+    if is_dataclass(part):
+        return set().union(*(_used(getattr(part, f.name)) for f in fields(part)))
+    return set()

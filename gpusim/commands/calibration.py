@@ -1,0 +1,97 @@
+"""`gpusim calibrate fit` and `gpusim calibrate compare`: from measurements to a profile, and from a profile back to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from gpusim.commands.output import emit, emit_json
+from gpusim.errors import MeasurementError
+
+if TYPE_CHECKING:
+    from gpusim.calibrate.rows import Row
+    from gpusim.hardware.profile import Profile
+
+
+def fit(files: Sequence[Path], base: str, out: Path | None, gpu: str, *, json: bool) -> None:
+    """Fit a profile to the rows that are not held out, write it, and print what it changes."""
+    from gpusim.calibrate.fit.fitting import difference
+    from gpusim.calibrate.fit.fitting import fit as fitting
+    from gpusim.results.files import write_text
+
+    mine = _rows(files, gpu)
+    fitted = fitting(mine, _base(mine, base), out.stem if out else None)
+    if out:
+        write_text(out, fitted.text)
+    left = [{"number": one.path, "why": one.why} for one in fitted.left]
+    if json:
+        emit_json({"profile": fitted.profile.name, "fitted": difference(fitted), "left": left})
+        return
+    seen = len(fitted.seen)
+    typer.echo(f"{fitted.base.name}: {seen:,} rows fitted, {len(mine) - seen:,} held out for the comparison\n")
+    emit(difference(fitted))
+    typer.echo("\nAs the catalogue has it:\n")
+    emit(left)
+    if out:
+        typer.echo(f"\n{out}")
+
+
+def compare(
+    files: Sequence[Path], profile: str, out: Path | None, gpu: str, *, figures: bool, formats: str, json: bool
+) -> None:
+    """Run every row on the profile, and print how far the simulator is from what was measured."""
+    from gpusim.calibrate.compare import report
+    from gpusim.calibrate.compare.score import compare as comparing
+    from gpusim.commands.look import chosen_formats
+    from gpusim.commands.progress import bar
+    from gpusim.hardware.catalogue import load
+    from gpusim.results.files import make_folder, write_json
+
+    wanted, machine = chosen_formats(formats), load(profile)
+    mine = _rows(files, gpu)
+    with bar("series") as progress:
+        found = comparing(mine, machine, progress=progress)
+    if out:
+        make_folder(out)
+        write_json(out / "compare.json", report.values(found))
+        if figures:
+            from gpusim.show.calibration import draw
+            from gpusim.show.style import save
+
+            save(draw([found]), out / "compare", wanted)
+    if json:
+        emit_json(report.values(found))
+        return
+    emit(report.rows(found))
+    for title, table in report.reasons(found):
+        typer.echo(f"\n{title}:\n")
+        emit(table)
+    typer.echo(f"\n{report.answer(found)}")
+
+
+def _rows(files: Sequence[Path], gpu: str) -> list[Row]:
+    """The rows of all files, of one GPU.  Hosts without a GPU belong to it only where no other GPU is beside it."""
+    from gpusim.calibrate.readers import read
+    from gpusim.calibrate.rows import gpus, of_gpu
+
+    found = [row for file in files for row in read(file, gpu)]
+    mine = of_gpu(found, gpu or None, ", ".join(map(str, files)))
+    return mine if len(gpus(found)) < 2 else [row for row in mine if row.gpu == gpu]
+
+
+def _base(rows: list[Row], name: str) -> Profile:
+    """The profile that is named, or that of the rows' GPU."""
+    from gpusim.calibrate.rows import gpus
+    from gpusim.hardware.catalogue import load, names
+
+    if name:
+        return load(name)
+    found = gpus(rows)
+    if not found:
+        raise MeasurementError("the rows name no GPU", hint="say with --base which profile is to be fitted")
+    if found[0].lower() not in names():
+        raise MeasurementError(f"the catalogue has no '{found[0]}'", hint="say with --base which profile is nearest")
+    return load(found[0].lower())
