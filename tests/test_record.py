@@ -18,6 +18,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 import gpusim  # noqa: E402
 from gpusim.cli import app  # noqa: E402
+from gpusim.record import where  # noqa: E402
 from gpusim.record.where import RecordError, RecordWarning  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, COPY_IN, FREE, KERNEL, OP, PHASE, Trace  # noqa: E402
@@ -274,6 +275,26 @@ def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
     with gpusim.record(fake=True) as recording, mode():
         model(torch.ones(2, 3))
     assert names(recording.trace) == ["addmm", "relu"]
+
+
+def test_what_programs_annotate_with_is_a_class() -> None:
+    with gpusim.record(fake=True, device="cuda"):
+        for kind in (torch.cuda.CUDAGraph, torch.cuda.Stream, torch.cuda.Event, torch.Generator):
+            assert kind | None
+        torch.ones(2, 2).sum()
+
+
+def test_a_library_that_asks_for_values_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    library = tmp_path / "installed"
+    library.mkdir()
+    (library / "asking.py").write_text("def ask(x):\n    return bool(x.sum() > 0)\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(library)])
+    monkeypatch.setattr(where, "_INSTALLED", (str(library),))
+    monkeypatch.setattr(where, "_is_users", lambda file: file.endswith("train.py"))
+    text = "import torch, asking\nx = torch.ones(2, 2, device='cuda')\nasking.ask(x.mm(x))\n"
+    result = run(tmp_path, text, monkeypatch=monkeypatch)
+    assert "train.py:3: the program branches on a tensor's value" in result.stderr
+    assert ", in asking.py:2 (" in result.stderr
 
 
 def test_devices_as_a_program_names_them() -> None:

@@ -46,7 +46,7 @@ def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
         "mem_get_info": lambda *_, **__: (max(0, _MEMORY - tape.live_bytes), _MEMORY),
         "Stream": _Stream, "Event": _Event, "current_stream": _Stream, "default_stream": _Stream,
         "stream": lambda stream: contextlib.nullcontext(stream), "device": _Device, "device_of": _Device,
-        "CUDAGraph": _refused("CUDA graphs are captured on a GPU only"),
+        "CUDAGraph": _Graph,
     }  # fmt: skip
     for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
         for name, value in functions.items():
@@ -59,11 +59,11 @@ def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
     patches.set(torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext())
 
 
-def _refused(message: str) -> Any:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise RecordError(message, users_line(), "leave it out while gpusim.record.active()")
+class _Graph:
+    """Refused; a class, for annotations."""
 
-    return refuse
+    def __new__(cls, *_: Any, **__: Any) -> _Graph:
+        raise RecordError("CUDA graphs are captured on a GPU only", users_line(), "leave it out while gpusim.record.active()")
 
 
 class _Device(contextlib.nullcontext[Any]):

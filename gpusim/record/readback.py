@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gpusim.record.where import RecordError, users_line
+from gpusim.record.where import RecordError, users_line, within
 
 HINT = "take this branch by hand while recording: if gpusim.record.active(): ..."
 
@@ -25,7 +25,7 @@ class Unknown(float):
         return self
 
     def _refuse(self, *_: Any) -> Any:
-        raise RecordError("the program decides by a value that a recording does not compute", users_line(), HINT)
+        raise RecordError(f"the program decides by a value that a recording does not compute{within()}", users_line(), HINT)
 
     __add__: Any
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _same
@@ -63,4 +63,4 @@ def refuse_values(name: str) -> Any:
         "arange": "the program makes a tensor as long as a value says",
         "data_ptr": "the program, or an extension of it, asks for a tensor's address",
     }.get(name, f"the program reads a tensor's values with .{name.strip('_')}()")
-    raise RecordError(f"{what}, which a recording does not compute", users_line(), HINT)
+    raise RecordError(f"{what}, which a recording does not compute{within()}", users_line(), HINT)

@@ -12,6 +12,7 @@ from types import FrameType, TracebackType
 from gpusim.errors import GpusimError
 
 _PACKAGE = str(Path(__file__).resolve().parents[1])
+_INSTALLED = tuple({sysconfig.get_path(key) for key in ("purelib", "platlib")})
 _LIBRARIES = tuple({sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -42,6 +43,18 @@ def users_line() -> str:
     """The same as "file:line"."""
     file, line = users_frame()
     return f"{file}:{line}" if file else ""
+
+
+def within() -> str:
+    """ ", in library/file.py:line": the library that the program called, where it is the library that asks for something."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_users(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        for root in _INSTALLED:
+            if file.startswith(root) and not file.startswith((_PACKAGE, str(Path(root, "torch")))):
+                return f", in {Path(file).relative_to(root).as_posix()}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 def line_of(traceback: TracebackType | None) -> str:
