@@ -19,6 +19,7 @@ from gpusim.fit.study import last_iteration, room, study
 from gpusim.hardware import catalogue
 from gpusim.hardware.profile import Profile, changed
 from gpusim.results.referee import check
+from gpusim.show import fit as figure
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
@@ -112,7 +113,7 @@ def test_machines_without_another_memory_or_links_are_not_offered_them() -> None
     tried = (remedies.Remedy("offload"), remedies.Remedy(swap=True), remedies.Remedy("zero(stage=3,ranks=8)", gpus=8))
     one, two = study(trace, [jetson, pcie], tried).answers
     assert one.refused["offload"] == one.refused["swapping"] == "the machine has no other memory"
-    assert two.refused["zero(stage=3,ranks=8)"] == "the machine has no links between GPUs"
+    assert two.refused["zero(stage=3,ranks=8)"] == "the profile names no links between GPUs"
     assert two.best() is not None
 
 
@@ -123,9 +124,10 @@ def test_the_largest_batch_is_the_largest() -> None:
     capacity = 30 * 2**30
     found = batches.largest(capacity)
     assert found is not None
-    times = found if not batches.recorded else found / batches.recorded
-    assert batches._try(times, capacity)
-    assert not batches._try(times * (1 + 1 / 16), capacity)
+    unit = batches.recorded or 100
+    number = round(found * (1 if batches.recorded else unit))
+    assert batches._try(number / unit, capacity)
+    assert not batches._try((number + 1) / unit, capacity)
 
 
 def test_a_program_without_operators_fits_by_its_requests_alone() -> None:
@@ -149,12 +151,33 @@ def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     assert values["reserved_bytes"] == sum(values["at_peak"].values())
 
 
+def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
+    trace = shipped("gpt2-small-train")
+    n = need(transforms.apply(trace, "checkpointing"))
+    machines = [with_memory(40 * 2**30), with_memory(n.reserved), with_memory(2**30)]
+    values = report.values(study(trace, machines, (remedies.Remedy(), remedies.Remedy("checkpointing"))))
+    for m, name in zip(values["machines"], ("large", "medium", "small"), strict=True):
+        m["profile"] = name
+    drawn = figure.draw(values)
+    panel = drawn.axes[1]
+    bars = {bar.get_gid(): bar.get_width() * 2**30 for bar in panel.patches}
+    assert bars["reserved:large"] == pytest.approx(need(trace).reserved)
+    assert bars["reserved:medium"] == pytest.approx(values["machines"][1]["ways"][0]["reserved_bytes"])
+    assert "reserved:small" not in bars
+    words = {text.get_gid(): text.get_text() for text in panel.texts}
+    assert words["answer:large"].startswith("fits: ")
+    assert words["answer:medium"].startswith("checkpointing: ")
+    assert words["answer:small"] == "nothing that was tried makes it fit"
+
+
 @pytest.mark.parametrize(("words", "says"), [
     (["fit"], "say what is to fit"),
     (["fit", "a", "b"], "not 2"),
     (["fit", "gpt2-smal-train"], "gpt2-small-train"),
     (["fit", "gpt2-small-train", "--profile", "h100"], "h100"),
     (["fit", "gpt2-small-train", "--try", "checkpoint"], "checkpointing"),
+    (["fit", "gpt2-small-train", "--try", "swaping"], "did you mean 'swapping'"),
+    (["fit", "gpt2-small-train", "--batch", "4"], "'--batch' is no option of fit"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(words: list[str], says: str) -> None:
     done = CliRunner().invoke(app, words)

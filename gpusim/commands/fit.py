@@ -68,7 +68,7 @@ def _machines(names: Sequence[str]) -> list[Profile]:
     from gpusim.hardware.catalogue import load
 
     wanted = [part.strip() for name in names for part in name.split(",") if part.strip()] or [ALL]
-    return [load(name) for name in (known("profile") if ALL in wanted else wanted)]
+    return [load(name) for name in (known("profile") if ALL in wanted else dict.fromkeys(wanted))]
 
 
 def _trace(program: Sequence[str], zoo: str | None) -> Trace:
@@ -86,7 +86,10 @@ def _trace(program: Sequence[str], zoo: str | None) -> Trace:
         with tempfile.TemporaryDirectory() as folder:
             trace = record_zoo(zoo, pairs(program), Path(folder) / "trace.npz", device="cuda")
         return replace(trace, name=asked.entry.name, meta={**trace.meta, **asked.options})
+    option = next((word for word in program if word.startswith("--")), "")
+    if option:
+        raise GpusimError(f"'{option}' is no option of fit", hint="those of a model go with --zoo")
     if len(program) != 1:
         what = "a trace, or a model of the zoo" if not program else f"one trace, not {len(program)}"
-        raise GpusimError(f"say what is to fit: {what}", hint="such as gpusim fit llama-1b-train, or gpusim fit --zoo gpt2")
+        raise GpusimError(f"say what is to fit: {what}", hint="such as llama-1b-train, or --zoo gpt2-small")
     return open_trace(program[0], None)

@@ -60,8 +60,12 @@ class Batches:
         k = min(max(0, at - 1), len(slope) - 1)
         found = factors[k] + (capacity - alive[k]) / max(float(slope[k]), 1.0)
         number = math.floor(min(found, MOST) * unit)
+        above = number + 1  # does not fit
         while number > 0 and not self._fits(number / unit, capacity):
-            number -= max(1, math.floor(number * STEP))
+            above, number = number, number - max(1, math.floor(number * STEP))
+        while above - number > 1:
+            middle = (above + number) // 2
+            above, number = (above, middle) if self._fits(middle / unit, capacity) else (middle, number)
         return max(0, number) / (1 if self.recorded else unit)
 
     def _below(self, factors: list[float], alive: list[int]) -> tuple[list[float], list[int]]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 
+from gpusim.errors import GpusimError
 from gpusim.hardware.profile import Profile
 from gpusim.trace.roles import STEP, phase_kinds
 from gpusim.trace.trace import Trace
 from gpusim.transforms import check
+
+SWAPPING = "swapping"  # no transform: what the machine does
 
 
 @dataclass(frozen=True)
@@ -23,14 +27,14 @@ class Remedy:
     gpus: int = 1
 
     def __str__(self) -> str:
-        parts = ([] if self.chain == "none" else [self.chain]) + (["swapping"] if self.swap else [])
+        parts = ([] if self.chain == "none" else [self.chain]) + ([SWAPPING] if self.swap else [])
         return " | ".join(parts) or "as it is"
 
     def lacks(self, profile: Profile) -> str:
         """What the machine does not have that it takes; nothing otherwise."""
         if (self.swap or "offload" in self.chain) and profile.memory.unified:
             return "the machine has no other memory"
-        return "" if self.gpus == 1 or profile.peer is not None else "the machine has no links between GPUs"
+        return "" if self.gpus == 1 or profile.peer is not None else "the profile names no links between GPUs"
 
 
 AS_IT_IS = Remedy()
@@ -61,8 +65,11 @@ def named(texts: list[str]) -> tuple[Remedy, ...]:
     found = [AS_IT_IS]
     for text in texts:
         parts = [part.strip() for part in text.split("|") if part.strip()]
+        for part in parts:
+            if part != SWAPPING and get_close_matches(part, [SWAPPING]):
+                raise GpusimError(f"there is no transform '{part}'", hint=f"did you mean '{SWAPPING}'?")
         ranks = [int(number) for number in re.findall(r"ranks\s*=\s*(\d+)", text)]
-        chain = " | ".join(part for part in parts if part != "swapping") or "none"
+        chain = " | ".join(part for part in parts if part != SWAPPING) or "none"
         check(chain)
-        found.append(Remedy(chain, "swapping" in parts, max(ranks, default=1)))
+        found.append(Remedy(chain, SWAPPING in parts, max(ranks, default=1)))
     return tuple(found)
