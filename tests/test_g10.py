@@ -49,7 +49,7 @@ def test_a_trace_is_what_its_lines_say(tmp_path: Path) -> None:
     assert trace.read_id.tolist() == [0, 1, 0, 3, 0] and trace.write_id.tolist() == [2, 1, 3, 0]  # in the order of req
     assert trace.duration.tolist() == [250_000, 1_500_000, 4] and trace.read_bytes.tolist() == [10, 5010, 30]
     assert [trace.categories[c] for c in trace.category] == ["param", "fwd", "workspace", "bwd"]
-    assert trace.meta["fault_ns"] == {"in": [2_000_000] * 3, "all": [3_000_000] * 3}
+    assert trace.meta["fault_ns"] == {"in": [2_000_000] * 3, "all": [3_000_000] * 3} and trace.meta["warnings"] == []
 
 
 def test_a_real_trace_has_the_sums_of_its_header() -> None:
@@ -72,6 +72,7 @@ def test_a_real_trace_has_the_sums_of_its_header() -> None:
     ]
     assert max(touched) == said["max_kernel_working_set_bytes"] == touched[said["max_kernel_working_set_kernel"]]
     assert "Apache-2.0" in trace.meta["licence"]
+    assert trace.meta["warnings"] == ["53 s of the kernel times do not depend on the batch: compare with this study only"]
 
 
 @pytest.mark.parametrize(

@@ -91,15 +91,15 @@ FORMATS: dict[str, Format] = {
         "operator recorder: JSON lines with storages, operators and their accesses",
         lambda head: head.lstrip()[:1] == b"{" and b'"ops"' in head,
     ),
-    "dtr": Format(
-        "dtr",
-        "log of DTR's runtime: JSON lines with an INSTRUCTION each",
-        lambda head: head.lstrip()[:1] == b"{" and b'"INSTRUCTION"' in head,
-    ),
     "g10": Format(
         "g10",
         "kernels and tensors of the G10 study: JSON lines g10-neutral-trace/1",
         lambda head: head.lstrip()[:1] == b"{" and b'"g10-neutral-trace/' in head[:256],
+    ),
+    "dtr": Format(
+        "dtr",
+        "log of DTR's runtime: JSON lines with an INSTRUCTION each",
+        lambda head: head.lstrip()[:1] == b"{" and b'"INSTRUCTION"' in head,
     ),
     "pytorch-csv": Format(
         "pytorch_csv",
