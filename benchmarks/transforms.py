@@ -190,7 +190,8 @@ def speed(events: int = 10**7) -> None:
     large = repeated(small, "step1.fwd", events)
     for chain in (
         "checkpointing", "precision(to=bf16)", "precision(to=bf16, mode=autocast)", "accumulate(steps=2)", "batch(factor=2)",
-        "sequence(factor=2)", "optimizer(to=sgd)", "optimizer(to=adam8bit)", "lora",
+        "sequence(factor=2)", "optimizer(to=sgd)", "optimizer(to=adam8bit)", "lora", "data_parallel", "zero(stage=2)",
+        "zero(stage=3)", "offload", "offload(what=all)", "tensor_parallel(ranks=2)", "pipeline(stages=4)",
     ):  # fmt: skip
         gpusim.transform(small, chain)  # compiles
         taken = []

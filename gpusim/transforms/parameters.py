@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numba import njit
 
 from gpusim.errors import TraceError
 from gpusim.trace.blocks import blocks
@@ -53,12 +55,26 @@ def uses(trace: Trace, wanted: Mask) -> Uses:
     begins = (np.diff(block, prepend=-2) != 0) | (np.diff(steps[op], prepend=-1) != 0)
     begins[1:] &= np.diff(op) != 0  # one operator needs all of its own at once
     stretch = np.cumsum(begins) - 1
-    key, row = np.unique(stretch * trace.tensors + tensor, return_inverse=True)
-    number = int(stretch[-1]) + 1 if len(stretch) else 0
-    start = np.searchsorted(key, np.arange(number + 1) * trace.tensors)
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(op)) - 1
-    return Uses(op[starts], op[ends[: len(starts)]], start, key % trace.tensors, row, at)
+    start, used, row = _distinct(stretch, tensor, len(starts), trace.tensors)
+    return Uses(op[starts], op[ends[: len(starts)]], start, used, row, at)
+
+
+@njit(cache=True)
+def _distinct(stretch: Any, tensor: Any, stretches: int, tensors: int) -> Any:
+    """CSR table of the tensors of each stretch, in the order of their first use, and the row of each access in it."""
+    start, used, row = np.zeros(stretches + 1, np.int64), np.empty(tensor.size, np.int64), np.empty(tensor.size, np.int64)
+    last, at = np.full(tensors, -1, np.int64), np.empty(tensors, np.int64)
+    n = 0
+    for i in range(tensor.size):
+        t = tensor[i]
+        if last[t] != stretch[i]:
+            last[t], at[t], used[n] = stretch[i], n, t
+            n += 1
+        row[i] = at[t]
+        start[stretch[i] + 1] = n
+    return start, used[:n], row
 
 
 def _block_of(trace: Trace, op: I64, tensor: I64) -> I64:
