@@ -46,7 +46,7 @@ def run(
         int | None,
         typer.Option(
             "--uncertainty", metavar="[N]", min=0,
-            help="Repeat every run on N machines (16 when N is left out) that the error bars of the profile allow: intervals, ties, "
+            help="Repeat every run on N machines (16 if N is left out) that the profile's error bars allow: intervals, ties, "
             "and the number that would change who is best. 0 for none.",
         ),
     ] = None,

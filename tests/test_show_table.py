@@ -9,9 +9,10 @@ import pytest
 from made_results import GIB, run, sweep
 
 from gpusim.errors import ResultError
-from gpusim.show.answer import answer, standings
+from gpusim.show.answer import answer
 from gpusim.show.basis import basis
 from gpusim.show.report import doubts, report, write_report
+from gpusim.show.standing import standings
 from gpusim.show.table import markdown, render, rows
 from gpusim.show.view import layout, line_name, main_metric, number, pick, text, varying
 

@@ -20,6 +20,7 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     from gpusim.show import table
     from gpusim.show.answer import answer
     from gpusim.show.basis import basis
+    from gpusim.show.interval import drawn
 
     if json:
         emit_json(table.rows(results))
@@ -27,7 +28,7 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     seen = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if seen else 120
     typer.echo(table.render(results, width=width, colour=seen))
-    for words in (answer(results), basis(results)):
+    for words in (answer(results), drawn(results), basis(results)):
         if words:
             typer.echo(f"\n{words}")
 

@@ -16,6 +16,7 @@ def run(
     sets: Sequence[str],
     out: Path | None,
     *,
+    uncertainty: int | None,
     jobs: int | None,
     log: bool,
     figures: bool,
@@ -35,7 +36,8 @@ def run(
     from gpusim.show.report import write_report
 
     wanted = chosen_formats(formats)
-    loaded = load.experiment(name, [*sets, *(["options.log=true"] if log else [])])
+    asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
+    loaded = load.experiment(name, [*sets, *asked, *(["options.log=true"] if log else [])])
     jobs = jobs or loaded.experiment.jobs
     folder = out or load.default_folder(loaded)
     todo = plan(loaded, folder, allow_large=allow_large)
@@ -55,6 +57,7 @@ def run(
                 todo,
                 resolved(loaded.experiment),
                 inputs(loaded),
+                uncertainty=loaded.experiment.uncertainty,
                 jobs=jobs,
                 force=force,
                 progress=progress,

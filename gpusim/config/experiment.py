@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, ValidationInfo, WithJsonSchema
 from pydantic.dataclasses import dataclass
 
-from gpusim.config.fields import STRICT, checked, quantity_pattern, refuse
+from gpusim.config.fields import STRICT, Fraction, checked, quantity_pattern, refuse
 from gpusim.errors import GridError, UnitError
 from gpusim.units import BYTES, FRACTION, parse, write
 
@@ -28,6 +28,7 @@ Figure = Literal[
 _CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # the comma before another parameter: text may have commas of its own
 MAX_RUNS = 1000
+SAMPLES, MAX_SAMPLES = 16, 10_000  # machines that are drawn when nothing is said, and at most
 AS_RECORDED = "none"  # the chain of no transform
 
 
@@ -184,6 +185,7 @@ Seeds = Annotated[
     _one_or_many({"type": "integer", "minimum": 0}),
 ]
 Sentence = Annotated[str, Field(min_length=1, max_length=300)]
+UpTo = Annotated[Fraction, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -208,6 +210,26 @@ class Options:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
+class Uncertainty:
+    """How sure the answer is: every run is repeated on machines drawn between the error bars of the profile."""
+
+    samples: Annotated[StrictInt, Field(ge=0, le=MAX_SAMPLES)] = SAMPLES
+    """Machines that are drawn; 0 for none."""
+    estimated: UpTo = 0.15
+    """How far a rate or time may be off that the profile estimates without error bars."""
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**63)] = 0
+    """Which machines are drawn."""
+
+
+def _uncertainty(value: Any) -> Any:
+    """A number is that of the samples."""
+    return {"samples": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Sampling = Annotated[Uncertainty, BeforeValidator(_uncertainty, json_schema_input_type=int | Uncertainty)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class Experiment:
     """A question and the grid that answers it: the product of all lists."""
 
@@ -227,6 +249,8 @@ class Experiment:
     jobs: Annotated[StrictInt, Field(ge=1)] | None = None
     """Worker processes; absent: as many as help."""
     options: Options = Options()
+    uncertainty: Sampling = Uncertainty(samples=0)
+    """Repeat every run on so many machines that the profile's error bars allow: `16`, or samples, estimated and seed."""
     bounds: StrictBool = True
     """Also run: no memory limit, oracle eviction; and compute the traffic bound."""
     figures: tuple[Figure, ...] = ("policy_comparison", "memory_over_time", "time_breakdown")

@@ -37,25 +37,10 @@ def execute(task: Task) -> None:
 
 def result(task: Task) -> Result:
     """The result of the run, under the names that the experiment gives to its inputs."""
-    for file in task.use:
-        _load_user_file(file, _stamp(file))
+    load_user_files(task)
     spec = task.spec
-    program = _program(task.trace, spec.transform, task.profile, _stamp(task.trace), _stamp(task.profile))
-    profile = program.profile
-    if spec.host_memory != Capacity():
-        profile = changed(profile, "host.capacity", spec.host_memory.resolve(program.work.live_peak, 0))
-    done = simulate(
-        program.work.trace,
-        profile,
-        place=spec.place,
-        evict=spec.evict,
-        prefetch=spec.prefetch,
-        defrag=spec.defrag,
-        capacity_bytes=_capacity(task, program.work),
-        seed=spec.seed,
-        log=task.log,
-        work=program.work,
-    )
+    program = program_of(task)
+    done = simulated(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
     named: dict[str, Any] = {
         "trace": spec.trace,
@@ -63,7 +48,7 @@ def result(task: Task) -> Result:
         "profile": spec.profile,
         "memory": capacity,
         "memory_share": spec.memory.fraction,
-        "host_memory": None if spec.host_memory == Capacity() else int(profile.host.capacity.value),
+        "host_memory": None if spec.host_memory == Capacity() else _host_memory(task, program.work),
         "place": str(spec.place),
         "evict": str(spec.evict),
         "prefetch": str(spec.prefetch),
@@ -88,6 +73,36 @@ def result(task: Task) -> Result:
     )
 
 
+def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False) -> Result:
+    """The bare run: its program on this machine, which may be another one than its own."""
+    spec = task.spec
+    if spec.host_memory != Capacity():
+        profile = changed(profile, "host.capacity", _host_memory(task, work))
+    return simulate(
+        work.trace,
+        profile,
+        place=spec.place,
+        evict=spec.evict,
+        prefetch=spec.prefetch,
+        defrag=spec.defrag,
+        capacity_bytes=capacity_of(task, work),
+        seed=spec.seed,
+        log=log,
+        work=work,
+    )
+
+
+def program_of(task: Task) -> Program:
+    """The run's program on its machine, kept for the runs that need it next."""
+    return _program(task.trace, task.spec.transform, task.profile, _stamp(task.trace), _stamp(task.profile))
+
+
+def load_user_files(task: Task) -> None:
+    """Make the policies known that the run's own files hold."""
+    for file in task.use:
+        _load_user_file(file, _stamp(file))
+
+
 class Program:
     """A trace on a machine."""
 
@@ -109,11 +124,15 @@ class Program:
         return self._bounds[capacity]
 
 
-def _capacity(task: Task, work: Workload) -> int | None:
+def capacity_of(task: Task, work: Workload) -> int | None:
     """Bytes of device memory, None for what the device has."""
     if task.unlimited:
         return NO_LIMIT * max(work.live_peak, 2**27)
     return None if task.spec.memory == Capacity() else task.spec.memory.resolve(work.live_peak, 0)
+
+
+def _host_memory(task: Task, work: Workload) -> int:
+    return task.spec.host_memory.resolve(work.live_peak, 0)
 
 
 def _stamp(file: Path) -> int:

@@ -7,16 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gpusim.config.experiment import Uncertainty
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.results.files import read_json, write_json
 from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, write_summary
 from gpusim.results.result import FINISHED, Result
 
+if TYPE_CHECKING:
+    from gpusim.experiment.uncertainty import Group
+
 # Starting workers pays from about this many bytes of trace files on (1 MB simulates in some tenths of a second).
 PARALLEL_FROM = 20 * 10**6
+NOT_SAMPLED = Uncertainty(samples=0)
 
 
 @dataclass
@@ -24,7 +29,7 @@ class Finished:
     """What became of an experiment."""
 
     results: list[Result] = field(default_factory=list)  # of the grid, in its order
-    failures: list[tuple[Task, Failure]] = field(default_factory=list)
+    failures: list[tuple[Task | Group, Failure]] = field(default_factory=list)
     ran: int = 0  # runs that were executed now; the others were there
 
 
@@ -33,6 +38,7 @@ def run(
     experiment: str,
     inputs: dict[str, Any],
     *,
+    uncertainty: Uncertainty = NOT_SAMPLED,
     jobs: int | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -42,12 +48,18 @@ def run(
 
     experiment  the resolved experiment, as text
     inputs      content hashes of what was read, by name
+    uncertainty how many machines to sample, and which
     jobs        worker processes; None: as many as help
     force       execute also what is there
     progress    called with (runs done, runs to do)
     later       modules that worker processes import meanwhile, for what they will do after the runs
     """
-    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid])
+    sampled: list[str] = []
+    if uncertainty.samples:
+        from gpusim.experiment.uncertainty import names
+
+        sampled = names(plan, uncertainty)
+    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
     todo = plan.tasks if force else plan.waiting()
     done = Finished()
     if todo:
@@ -74,7 +86,23 @@ def run(
     if any(has_result(plan.out, task.key) for task in plan.grid):
         done.results = load_folder(plan.out)
         write_summary(plan.out, done.results)
+        if sampled:
+            _sample(plan, uncertainty, done, jobs, force, progress)
     return done
+
+
+def _sample(
+    plan: Plan, uncertainty: Uncertainty, done: Finished, jobs: int | None, force: bool, progress: Callable[[int, int], None]
+) -> None:
+    """Repeat the runs on sampled machines, and let the results have what that showed."""
+    from gpusim.experiment.uncertainty import sample
+
+    cost = 2 * sum(task.trace.stat().st_size for task in plan.grid) * uncertainty.samples  # with references
+    helpful = cores() if cost > PARALLEL_FROM else 1
+    done.failures += sample(
+        plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
+    )
+    done.results = load_folder(plan.out)
 
 
 def _uninterruptible(tasks: Iterable[Task]) -> bool:

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment
+from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment, Uncertainty
+from gpusim.units import FRACTION, write
 
 
 def resolved(e: Experiment) -> str:
@@ -22,8 +23,13 @@ def resolved(e: Experiment) -> str:
         "policies": {kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in KINDS},
         "seed": list(e.seed),
         "options": {"log": e.options.log},
+        **({"uncertainty": _uncertainty(e.uncertainty)} if e.uncertainty.samples else {}),
         "bounds": e.bounds,
         "figures": list(e.figures),
         "max_runs": e.max_runs,
     }
     return yaml.safe_dump(axes, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _uncertainty(u: Uncertainty) -> dict[str, Any]:
+    return {"samples": u.samples, "estimated": write(u.estimated, FRACTION), "seed": u.seed}

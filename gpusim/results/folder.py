@@ -3,6 +3,7 @@
     OUT/experiment.yaml      the experiment with every default and override in place
         manifest.json        which runs, in which order, from which inputs (hashes), with which versions
         machine.json         where it ran; the only file that may differ between two equal experiments
+        uncertainty/         what the runs came to on sampled machines, where that was asked for (uncertainty.py)
         summary.csv          a row per run, axes first, units in the headers
         runs/KEY/            one run; KEY is a hash of all that its result depends on
             result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
@@ -42,6 +43,7 @@ from gpusim.results.files import (
 )
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.result import Result
+from gpusim.results.uncertainty import attached
 
 FORMAT, VERSION = "gpusim-result", 1
 EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
@@ -59,19 +61,25 @@ AXES = {
 _DERIVED = ("trace_hash", "capacity", "host_capacity", "footprint")
 
 
-def open_folder(out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str]) -> None:
+def open_folder(
+    out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str], samples: Sequence[str] = ()
+) -> None:
     """Start (or continue) a run folder, before the first run: a folder that cannot be written fails here, in a second.
 
     experiment  YAML text with everything resolved
     inputs      content hashes of what was read, by name, and the version of the simulator's own code
     runs        the keys of all runs, in the order of the grid
+    samples     the names of what is sampled of them
     """
     make_folder(out / RUNS)
     write_text(out / EXPERIMENT, experiment)
     write_json(
         out / MANIFEST,
-        {"format": FORMAT, "version": VERSION, "inputs": dict(inputs), "runs": list(runs), "versions": versions()},
-    )
+        {
+            "format": FORMAT, "version": VERSION, "inputs": dict(inputs), "runs": list(runs), "versions": versions(),
+            **({"samples": list(samples)} if samples else {}),
+        },
+    )  # fmt: skip
     write_json(out / MACHINE, {"platform": platform.platform(), "processor": platform.machine()})
 
 
@@ -186,7 +194,9 @@ def run_folders(out: Path) -> list[Path]:
 
 def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[Result]:
     """All finished runs of a results folder, in the order of the grid; without their logs unless asked."""
-    return [load_result(folder, log=log, timeline=timeline) for folder in run_folders(out)]
+    found = [load_result(folder, log=log, timeline=timeline) for folder in run_folders(out)]
+    names = read_json(out / MANIFEST).get("samples", []) if (out / MANIFEST).is_file() else []
+    return attached(out, [str(name) for name in names], found)
 
 
 def has_log(out: Path) -> bool:

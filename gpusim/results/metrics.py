@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gpusim.errors import ResultError, suggest
 
 LOWER, HIGHER, NEITHER = "lower", "higher", ""
+TIE = 0.01  # two numbers within 1 % are a tie
 
 # A unit at the end of a name is not repeated in front of the unit of a header.
 _SUFFIXES = ("_ns", "_bytes", "_per_s")
@@ -158,6 +159,11 @@ def avoidable(numbers: Mapping[str, int | float]) -> float:
     planned = numbers.get("bound_plan_bytes", numbers["bound_live_bytes"])
     least = numbers["requested_peak_bytes"] if evicted(numbers) else planned
     return max(0.0, 1 - least / held) if held else 0.0
+
+
+def same(a: float, b: float) -> bool:
+    """True when two numbers are a tie."""
+    return abs(a - b) <= TIE * max(abs(a), abs(b))
 
 
 def metric(name: str) -> Metric:

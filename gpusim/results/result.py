@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gpusim.core.log import LOG
 from gpusim.errors import ResultError, suggest
 from gpusim.results.metrics import refuse_unknown
+from gpusim.results.uncertainty import Sampled
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 
@@ -33,6 +34,7 @@ class Result:
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
+    sampled   what it came to on sampled machines, None when none were
     """
 
     spec: dict[str, Any]
@@ -44,6 +46,7 @@ class Result:
     bounds: dict[str, int | float] = field(default_factory=dict)
     checked: bool | None = None
     key: str = ""
+    sampled: Sampled | None = None
 
     def __post_init__(self) -> None:
         """Refuse what no reader of results would understand; ResultError."""

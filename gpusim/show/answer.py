@@ -3,75 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpusim.results.metrics import evicted
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.groups import by_line, grouped, mean, oracles
+from gpusim.show.interval import with_bars
+from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
-    contenders,
-    ending,
     human,
     join,
     layout,
-    line_name,
     main_metric,
-    number,
-    place_name,
-    same,
     text,
     value,
 )  # fmt: skip
 from gpusim.units import show_fraction
 
-
-@dataclass(frozen=True)
-class Standing:
-    """The comparison in one place: one machine, program and memory size."""
-
-    where: str  # "A100 · 60 % memory", "" when there is only one place
-    panel: str  # "A100", "" when there is only one machine and program
-    along: str  # "60 % memory", "" when no number varies
-    ranking: tuple[tuple[str, float], ...]  # (name, metric), best first, without oracles
-    oracles: tuple[tuple[str, float], ...]
-    failed: tuple[tuple[str, str], ...]  # (name, how it ended)
-    better: str
-
-    @property
-    def winners(self) -> tuple[str, ...]:
-        """The best, and those within 1 % of it."""
-        return tuple(n for n, v in self.ranking if same(v, self.ranking[0][1]))
-
-
-def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
-    """One standing per place, hardest first within each panel; the varying policies are what competes."""
-    metric = metric or main_metric(results)
-    plan = layout(results)
-    better = declared(metric).better or "lower"
-    future = oracles(results, plan.lines) - {line_name(r, plan.lines) for r in contenders(results)}
-    made = []
-    for panel, runs in grouped(results, plan.panels).items():
-        there = grouped(runs, [*plan.panels, *([plan.across] if plan.across else [])])
-        if plan.across:  # the smallest memory is the hardest place
-            there = dict(sorted(there.items(), key=lambda item: number(item[1][0].spec.get(plan.across)) or 0.0))
-        for where, here in there.items():
-            lines = by_line(here, plan.lines)
-            values = {n: v for n, rs in lines.items() if (v := mean(rs, metric)) is not None}
-            order = sorted(values.items(), key=lambda nv: (nv[1] if better == "lower" else -nv[1], nv[0]))
-            made.append(
-                Standing(
-                    where,
-                    panel,
-                    place_name(here[0], [plan.across]) if plan.across else "",
-                    tuple((n, v) for n, v in order if n not in future),
-                    tuple((n, v) for n, v in order if n in future),
-                    tuple((n, e) for n, rs in lines.items() if (e := next((e for r in rs if (e := ending(r))), ""))),
-                    better,
-                )
-            )
-    return made
+MOST_FLIPS = 2  # numbers that would change who is best, by name
 
 
 def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
@@ -86,10 +35,10 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
         failed = next((p.failed for p in places if p.failed), ())
         return f"No run finished: {join(sorted({e for _, e in failed}))}." if failed else ""
     if len(decided) == 1 and len(decided[0].ranking) == 1 and not decided[0].oracles and not decided[0].failed:
-        return f"{declared(metric).label.capitalize()}: {human(metric, decided[0].ranking[0][1])}."
+        return f"{declared(metric).label.capitalize()}: {with_bars(metric, decided[0].ranking[0][1], decided[0].bars)}."
     # The hardest place in which at least half of the competitors finish; the verdict over a lone survivor says little.
     hardest = next((p for p in decided if len(p.ranking) + len(p.oracles) >= len(p.failed)), decided[0])
-    sentences = [_verdict(hardest, metric), _against_oracle(hardest, metric)]
+    sentences = [_verdict(hardest, metric), _sure(hardest), _against_oracle(hardest, metric)]
     sentences.append(_along([p for p in decided if p.panel == hardest.panel], hardest))
     sentences.append(_elsewhere(decided, hardest))
     failures = _failures(places)
@@ -107,14 +56,14 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
 
 def _verdict(place: Standing, metric: str) -> str:
     """Who is best here, and how far the rest is."""
-    names, best = place.winners, place.ranking[0][1]
+    names, best = place.winners, with_bars(metric, place.ranking[0][1], place.bars)
     rest = [(n, v) for n, v in place.ranking if n not in names]
     label = declared(metric).label
     start = f"At {place.where}: " if place.where else ""
     if len(names) == len(place.ranking) > 1:
-        return f"{start}{_few(names)} tie, {label} {human(metric, best)}."
+        return f"{start}{_few(names)} tie, {label} {best}."
     best_of = {"lower": "lowest", "higher": "highest"}[place.better]
-    lead = f"{start}{_few(names)} {'tie for' if len(names) > 1 else 'has'} the {best_of} {label}, {human(metric, best)}"
+    lead = f"{start}{_few(names)} {'tie for' if len(names) > 1 else 'has'} the {best_of} {label}, {best}"
     if not rest:
         return lead + "."
     if len(rest) > 3:
@@ -124,6 +73,23 @@ def _verdict(place: Standing, metric: str) -> str:
     for n, v in rest:
         alike.setdefault(human(metric, v), []).append(n)
     return f"{lead}; " + join([f"{join(ns)} {_have(ns)} {v}" for v, ns in alike.items()]) + "."
+
+
+def _sure(place: Standing) -> str:
+    """Whether that holds on the sampled machines, and what would change it."""
+    if not place.samples:
+        return ""
+    best, sampled = place.ranking[0][0], f"{place.samples} sampled machines"
+    words = []
+    if place.turns:
+        words.append(f"On {sampled} {_few([best, *place.turns])} take turns.")
+    elif len(place.winners) < len(place.ranking):
+        words.append(f"{best} is best or tied on {'all' if place.held == place.samples else f'{place.held} of'} {sampled}.")
+    for push, names in list(place.flips.items())[:MOST_FLIPS]:
+        words.append(f"With {push.path} of {push.profile} at {push.at} instead of {push.instead}, {_few(names)} would be best.")
+    if len(place.flips) > MOST_FLIPS:
+        words.append(f"So would {len(place.flips) - MOST_FLIPS} more numbers change who is best.")
+    return " ".join(words)
 
 
 def _against_oracle(place: Standing, metric: str) -> str:

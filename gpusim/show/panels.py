@@ -57,7 +57,7 @@ def legend(axes: Sequence[Axes], handles: Sequence[Artist], title: str = "", ora
         figure.set_size_inches(figure.get_figwidth(), figure.get_figheight() + 0.2 * rows)
         made = figure.legend(
             handles=list(handles), loc="outside lower left", ncols=columns, alignment="left",
-            title=", ".join(t for t in (title, note) if t), columnspacing=1.6,
+            title=", ".join(t for t in (title.replace("\n", ", "), note) if t), columnspacing=1.6,
         )  # fmt: skip
         made.get_title().set_color(INK)
         return

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpusim.results.files import write_text
+from gpusim.results.metrics import TIE
 from gpusim.results.result import Result
 from gpusim.show.answer import answer
 from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
+from gpusim.show.interval import drawn
 from gpusim.show.table import markdown
-from gpusim.show.view import TIE, join, main_metric, varying
+from gpusim.show.view import join, main_metric, varying
 
 NAME = "report.md"
 
@@ -62,6 +64,10 @@ def doubts(results: Sequence[Result]) -> list[str]:
         )
     if len(errors) < total:
         lines.append(f"{_none(total - len(errors), total)} compared with recorded kernel times. {basis(results)}".strip())
+    if sampled := drawn(results):
+        lines.append(sampled)
+    else:
+        lines.append("How far the profile's numbers may be off: run with `--uncertainty`.")
     seeds = {r.spec.get("seed") for r in results}
     if len(seeds) == 1 and any("random" in str(r.spec.get(key)) for r in results for key in ("evict", "prefetch")):
         lines.append("Policies that draw lots ran with one seed only.")
@@ -88,7 +94,9 @@ def _legend(results: Sequence[Result]) -> str:
     what = {"slowdown": "Slowdown is the makespan over that of the same run without memory limit. "}
     keys = join([key.replace("_", " ") for key in varying(results)])
     start = f"Varied: {keys}. " if keys else ""
-    return f"{start}{what.get(main_metric(results), '')}`*` reads the future; bold: best, or within {100 * TIE:.0f} % of it."
+    turns = ", or in turns with it on the sampled machines" if any(r.sampled for r in results) else ""
+    bold = f"bold: best, or within {100 * TIE:.0f} % of it{turns}"
+    return f"{start}{what.get(main_metric(results), '')}`*` reads the future; {bold}."
 
 
 def _figure(name: str, files: Sequence[Path]) -> str:

@@ -15,20 +15,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpusim.results.metrics import METRICS
+from gpusim.results.metrics import METRICS, same
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
+from gpusim.show.interval import interval
+from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
     POLICIES,
     contenders,
     ending,
     layout,
+    line_name,
     main_metric,
     number,
     place_name,
     ratio,
-    same,
     scale,
     text,
     value,
@@ -41,6 +43,7 @@ ALSO = (
     "bound_plan_bytes", "over_oracle", "compute_idle_share", "frag_external", "host_peak_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
+INTERVAL = "p10 to p90"
 _GAP = 2
 
 
@@ -80,12 +83,26 @@ def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
                 "compared": metric,
                 "ratio_to_best": verdicts.ratios[i],
                 "tied_for_best": verdicts.wins[i],
+                **_sureness(r, metric, verdicts.standings[verdicts.places[i]], layout(results).lines),
                 **{name: _plain(r.metrics.get(name, r.bounds.get(name))) for name in METRICS
                    if name in r.metrics or name in r.bounds},
                 "checked": r.checked,
             }
         )  # fmt: skip
     return found
+
+
+def _sureness(result: Result, metric: str, place: Standing, lines: Sequence[str]) -> dict[str, Any]:
+    """What the sampled machines say of a run; nothing where there are none."""
+    if result.sampled is None or metric not in result.sampled.values:
+        return {}
+    own = line_name(result, lines)
+    return {
+        "p10_p90": interval([result], metric),
+        "samples": [_plain(v) for v in result.sampled.values[metric]],
+        "best_with": [{"number": p.path, "profile": p.profile, "at": p.at, "instead_of": p.instead}
+                      for p, names in place.flips.items() if own in names],
+    }  # fmt: skip
 
 
 def table(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "", bold: bool = True) -> Table:
@@ -149,7 +166,8 @@ class _Verdicts:
 
     places: list[str]
     ratios: list[float | None]  # to the best of the place
-    wins: list[bool]  # best of its place or within 1 % of it; an oracle only where all are oracles
+    wins: list[bool]  # best of its place or in a tie with it; an oracle only where all are oracles
+    standings: dict[str, Standing]  # by place
 
 
 def _judge(results: Sequence[Result], metric: str) -> _Verdicts:
@@ -163,11 +181,13 @@ def _judge(results: Sequence[Result], metric: str) -> _Verdicts:
         if own is not None and id(r) in competing:
             best[place] = pick(own, best.get(place, own))
     ratios = [ratio(own, best.get(place)) for own, place in zip(values, places, strict=True)]
+    judged = {standing.where: standing for standing in standings(results, metric)}
     wins = [
-        own is not None and id(r) in competing and same(own, best[place])
+        own is not None and id(r) in competing
+        and (same(own, best[place]) or line_name(r, plan.lines) in judged[place].turns)
         for r, own, place in zip(results, values, places, strict=True)
-    ]
-    return _Verdicts(places, ratios, wins)
+    ]  # fmt: skip
+    return _Verdicts(places, ratios, wins, judged)
 
 
 def _sorted(results: Sequence[Result], metric: str) -> list[Result]:
@@ -192,6 +212,8 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     compared = _metric_column(results, metric)
     cells = tuple(ending(r) or c for c, r in zip(compared.cells, results, strict=True))
     columns.append(Column(compared.header, cells, True))
+    if any(interval([r], metric) for r in results):
+        columns.append(_interval_column(results, metric))
     ratios = verdicts.ratios
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
         columns.append(Column("vs best", tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True))
@@ -212,8 +234,23 @@ def _key_column(results: Sequence[Result], key: str) -> Column:
     return Column(header, tuple(cells), all(number(r.spec.get(key)) is not None for r in results))
 
 
+def _interval_column(results: Sequence[Result], name: str) -> Column:
+    """p10 to p90 over the sampled machines, in the unit of the metric's own column."""
+    divisor, decimals, _ = _scale(results, name)
+    bars = [interval([r], name) for r in results]
+    cells = ("-" if b is None else f"{b[0] / divisor:,.{decimals}f} to {b[1] / divisor:,.{decimals}f}" for b in bars)
+    return Column(INTERVAL, tuple(cells), True)
+
+
 def _metric_column(results: Sequence[Result], name: str) -> Column:
     """One unit and one number of decimals for the whole column."""
+    divisor, decimals, header = _scale(results, name)
+    found = [value(r, name) for r in results]
+    return Column(header, tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found), True)
+
+
+def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
+    """Divisor, decimals and header of a metric's column."""
     found = [value(r, name) for r in results]
     known = [abs(v) for v in found if v]
     unit = declared(name).unit
@@ -233,15 +270,14 @@ def _metric_column(results: Sequence[Result], name: str) -> Column:
         decimals = 2
     if unit == "1" and word == "%":
         decimals = 1
-    cells = tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found)
     short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host",
              "avoidable share": "avoidable"}.get(label, label)
-    return Column(f"{short} [{word}]" if word else short, cells, True)
+    return divisor, decimals, f"{short} [{word}]" if word else short
 
 
 def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
     """As many columns as fit: those that vary and the compared one always, the rest in order while there is room."""
-    must = max(keys, 1) + 1
+    must = max(keys, 1) + 1 + any(column.header == INTERVAL for column in columns)
     taken = list(columns[:must])
     for column in columns[must:]:
         if sum(c.width + _GAP for c in [*taken, column]) - _GAP <= width:
@@ -266,5 +302,6 @@ def _caption(results: Sequence[Result], bold: bool) -> str:
         shared.append(words if key in ("trace", "profile") else f"{key.replace('_share', '')} {words}")
     marks = [f"{ORACLE} reads the future"] if any(r.oracle for r in results) else []
     if bold and len(results) > 1:
-        marks.append("bold: best, or within 1 % of it")
+        turns = ", or in turns with it on the sampled machines" if any(r.sampled for r in results) else ""
+        marks.append(f"bold: best, or within 1 % of it{turns}")
     return "\n".join(line for line in (" · ".join(shared), "; ".join(marks)) if line)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.errors import UnitError
-from gpusim.results.metrics import METRICS
+from gpusim.results.metrics import METRICS, same
 from gpusim.results.result import HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
@@ -20,7 +20,6 @@ _DERIVED = {
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
-TIE = 0.01  # two numbers within 1 % are a tie
 
 
 def varying(results: Sequence[Result]) -> list[str]:
@@ -269,11 +268,6 @@ def main_unit(metric: str, largest: float) -> tuple[float, str]:
         divisor, word = scale(declared.unit, largest)
         return divisor, f"{declared.label} [{word}]"
     return (0.01, f"{declared.label} [%]") if declared.unit == "1" else (1.0, declared.header)
-
-
-def same(a: float, b: float) -> bool:
-    """True when two numbers are a tie."""
-    return abs(a - b) <= TIE * max(abs(a), abs(b))
 
 
 def join(words: Sequence[str]) -> str:

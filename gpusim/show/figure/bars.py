@@ -12,8 +12,9 @@ from matplotlib.transforms import ScaledTranslation
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.interval import interval
 from gpusim.show.panels import entitle, grid, shape
-from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, SOFT, Look, canvas, looks
+from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, INK, SOFT, Look, canvas, looks
 from gpusim.show.view import POLICIES, Layout, ending, human, main_unit, value
 
 LOOK = Look(BLUE, "o")
@@ -40,7 +41,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
     sign = -1.0 if declared(metric).better == "higher" else 1.0
     once = _common(panels, plan, metric, sign) if columns > 1 and max(map(len, look)) > LONG else None
     axes = grid(figure, len(panels), sharex=shared, sharey=once is not None)
-    found = [v for r in everything if (v := value(r, metric)) is not None]
+    found = _reached(everything, metric)
     divisor, label = main_unit(metric, max(found, default=0.0))
     for i, (panel, (title, runs)) in enumerate(zip(axes, panels.items(), strict=True)):
         lines = by_line(runs, plan.lines)
@@ -50,7 +51,8 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
             if name not in lines:
                 continue
             how = next((e for r in lines[name] if (e := ending(r))), "")
-            _bar(panel, y, name, means[name], divisor, metric, look[name], how)
+            error = interval(lines[name], metric)
+            _bar(panel, y, name, means[name], divisor, metric, look[name], how, error)
             free = mean(lines[name], "bound_no_limit_ns") if metric == "makespan_ns" else None
             if free is not None:
                 panel.plot([free / divisor] * 2, [y - 0.4, y + 0.4], color=BLACK, lw=1.6, gid=f"bound:{name}")
@@ -63,13 +65,19 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
         panel.grid(axis="y", visible=False)
         panel.grid(axis="x", visible=True)
         panel.tick_params(axis="y", length=0)
-        here = found if shared else [v for r in runs if (v := value(r, metric)) is not None]
+        here = found if shared else _reached(runs, metric)
         panel.set_xlim(0, (max(here, default=0.0) / divisor or 1.0) * (1.06 + 0.09 * columns))
         if not here:
             panel.set_xticks([])
         if i + columns >= len(axes):
             panel.set_xlabel(label if columns == 1 else label.split("  ")[0])
     return figure
+
+
+def _reached(runs: list[Result], metric: str) -> list[float]:
+    """The values of these runs, and the upper ends of their intervals."""
+    ends = [bars[1] for r in runs if (bars := interval([r], metric))]
+    return [v for r in runs if (v := value(r, metric)) is not None] + ends
 
 
 def _common(panels: dict[str, list[Result]], plan: Layout, metric: str, sign: float) -> list[str]:
@@ -85,7 +93,10 @@ def _common(panels: dict[str, list[Result]], plan: Layout, metric: str, sign: fl
     return sorted(failed, key=lambda name: (failed[name], distance[name], name))
 
 
-def _bar(panel: Axes, y: int, name: str, mean: float | None, divisor: float, metric: str, look: Look, how: str) -> None:
+def _bar(
+    panel: Axes, y: int, name: str, mean: float | None, divisor: float, metric: str, look: Look, how: str,
+    error: tuple[float, float] | None,
+) -> None:  # fmt: skip
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
     if mean is None:
         figure = panel.get_figure(root=True)
@@ -99,5 +110,9 @@ def _bar(panel: Axes, y: int, name: str, mean: float | None, divisor: float, met
                    hatch="////", hatchcolor=look.colour, ls="--")  # fmt: skip
     else:
         panel.barh(y, mean / divisor, 0.66, gid=f"bar:{name}", color=look.colour)
+    end = mean
+    if error:
+        panel.plot([e / divisor for e in error], [y, y], "|-", color=INK, lw=1.0, ms=5, gid=f"interval:{name}", zorder=4)
+        end = max(mean, error[1])
     note = f" ({how} in part)" if how else ""
-    panel.annotate(human(metric, mean) + note, (mean / divisor, y), (4, 0), **beside)
+    panel.annotate(human(metric, mean) + note, (end / divisor, y), (4, 0), **beside)

@@ -13,6 +13,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.interval import interval
 from gpusim.show.panels import entitle, failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, SOFT, Look, canvas, looks
 from gpusim.show.view import ORACLE, POLICIES, Layout, ending, kind_of, line_name, main_unit, number, scale, value
@@ -51,6 +52,7 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
             line = _line(panel, name, points, look[name], rank / max(1, len(names) - 1))
             handles.setdefault(name, line)
             _spread(panel, at, metric, divisor, look[name])
+            _intervals(panel, name, at, metric, divisor, look[name])
             line.set_label(starred(name, name in future))
         if metric == "slowdown" or set(plan.lines) & set(POLICIES):  # else each line has a reference of its own
             _no_limit(panel, runs, metric, divisor)
@@ -62,7 +64,8 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
         if any(there):
             failed_band(group, there, "out of\nmemory" if _all_oom(everything) else "failed")
     _outer_labels(axes, label)
-    legend(axes, list(handles.values()), kind_of(plan.lines), bool(future) or ORACLE in handles)
+    title = kind_of(plan.lines) + ("\nbars: p10 to p90" if any(interval([r], metric) for r in everything) else "")
+    legend(axes, list(handles.values()), title, bool(future) or ORACLE in handles)
     return figure
 
 
@@ -97,6 +100,14 @@ def _spread(panel: Axes, at: dict[float, list[Result]], metric: str, divisor: fl
     if any(row[2] > row[1] for row in rows):
         columns = [[row[i] for row in rows] for i in range(3)]
         panel.fill_between(columns[0], columns[1], columns[2], color=look.colour, alpha=0.18, lw=0)
+
+
+def _intervals(panel: Axes, name: str, at: dict[float, list[Result]], metric: str, divisor: float, look: Look) -> None:
+    """p10 to p90 over sampled machines as a bar at each point."""
+    rows = [(x, bars) for x, runs in at.items() if (bars := interval(runs, metric))]
+    if rows:
+        low, high = ([bars[end] / divisor for _, bars in rows] for end in (0, 1))
+        panel.vlines([x for x, _ in rows], low, high, color=look.colour, lw=1.4, alpha=0.7, gid=f"interval:{name}")
 
 
 def _no_limit(panel: Axes, runs: list[Result], metric: str, divisor: float) -> None:

@@ -9,11 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
-from gpusim.show.view import ending, join, pick, run_name, same, scale, value, varying
+from gpusim.show.view import ending, join, pick, run_name, scale, value, varying
 from gpusim.units import show_bytes, show_fraction
 
 MOST = 10

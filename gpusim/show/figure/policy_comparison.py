@@ -12,6 +12,7 @@ from gpusim.show.answer import answer
 from gpusim.show.figure.bars import bars
 from gpusim.show.figure.curves import curves
 from gpusim.show.groups import grouped
+from gpusim.show.interval import interval
 from gpusim.show.panels import MOST_PANELS
 from gpusim.show.style import canvas, empty, headline, styled
 from gpusim.show.view import Layout, kind_of, layout, main_metric
@@ -29,6 +30,8 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     panels = grouped(results, plan.panels)
     shown = dict(list(panels.items())[:MOST_PANELS])
     note = f"{len(shown)} of {len(panels)} panels are shown." if len(shown) < len(panels) else ""
+    if not plan.across and any(interval([r], metric) for r in results):
+        note = f"{note} Bars: p10 to p90 over sampled machines.".strip()
     figure = (curves if plan.across else bars)(shown, plan, metric)
     headline(figure, question or _question(plan, metric), answer(results, metric, most=320), note)
     return figure

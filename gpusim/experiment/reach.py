@@ -1,0 +1,54 @@
+"""How much a run can change when its machine does: a bound that tells which runs need not be simulated again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpusim.engine.tables import Machine
+
+LARGER = 20 << 20  # bytes by which PyTorch's allocator takes more from the device than it was asked for, at most
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of a program: its operators, those of them that move bytes over a link, and its events."""
+
+    ops: int
+    moves: int
+    events: int
+
+
+def reach(run: Mapping[str, int | float], counts: Counts, kernels: float, a: Machine, b: Machine) -> float:
+    """ns by which the makespan on `a` and on `b` can differ at most; `kernels` is by how much all kernel times do.
+
+    Work is done in order, and what is done does not depend on how fast: so a run is longer by no more than the work that
+    is added.  Only the memory's size changes what is done.
+    """
+    if (a.capacity, a.host_capacity, a.slots_in, a.slots_out, a.queue) != (
+        b.capacity, b.host_capacity, b.slots_in, b.slots_out, b.queue,
+    ):  # fmt: skip
+        return float("inf")
+    swaps = run["swap_ins"] + run["swap_outs"]
+    into, out = run["h2d_bytes"] + run["program_h2d_bytes"], run["d2h_bytes"] + run["program_d2h_bytes"]
+    around = run["collective_bytes"]
+    allocs, frees = run["device_allocs"], run["device_frees"]
+    held = run["reserved_peak_bytes"] + run["allocated_total_bytes"] + allocs * LARGER
+    slowest = [min([m.h2d, *(rate for _, rate in m.curve)]) for m in (a, b)]
+    return kernels + sum((
+        (counts.ops + swaps) * abs(a.submit - b.submit),
+        counts.ops * abs(a.gap - b.gap),
+        counts.events * abs(a.cached - b.cached),
+        (counts.moves + swaps) * abs(a.latency - b.latency),
+        counts.moves * abs(a.peer_latency - b.peer_latency),
+        counts.moves * abs(a.nvme_latency - b.nvme_latency),
+        allocs * abs(a.malloc - b.malloc) + held * abs(a.malloc_per_byte - b.malloc_per_byte),
+        frees * abs(a.free - b.free) + held * abs(a.free_per_byte - b.free_per_byte),
+        run["moved_bytes"] * abs(a.move_per_byte - b.move_per_byte),
+        (into + around) * max(abs(1 / a.h2d - 1 / b.h2d), abs(1 / slowest[0] - 1 / slowest[1])),
+        (out + around) * abs(1 / a.d2h - 1 / b.d2h),
+        (into + out + 2 * around) * abs(1 / a.both - 1 / b.both),
+        around * abs(1 / a.peer - 1 / b.peer) if a.peer and b.peer else 0.0,
+        run["nvme_read_bytes"] * abs(1 / a.nvme_read - 1 / b.nvme_read),
+        run["nvme_written_bytes"] * abs(1 / a.nvme_write - 1 / b.nvme_write),
+    ))  # fmt: skip

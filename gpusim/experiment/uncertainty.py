@@ -1,0 +1,209 @@
+"""Every run of a grid again, on machines drawn between the error bars of its profile, and with one number at a time pushed.
+
+The runs of one program on one machine are one task: all meet the same drawn machines, so that their differences are paired,
+and share what a program costs to prepare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpusim.config.experiment import KINDS, Uncertainty
+from gpusim.engine import tables
+from gpusim.experiment.execute import Program, capacity_of, load_user_files, program_of, simulated
+from gpusim.experiment.key import run_key
+from gpusim.experiment.plan import Plan, Task
+from gpusim.experiment.pool import Failure, run_tasks
+from gpusim.experiment.reach import Counts, reach
+from gpusim.hardware.profile import Profile
+from gpusim.hardware.roofline import durations
+from gpusim.hardware.sampling import Interval, draws, intervals, with_numbers
+from gpusim.results.metrics import same
+from gpusim.results.result import Result
+from gpusim.results.uncertainty import path_of, save
+from gpusim.trace.trace import MOVES
+from gpusim.trace.workload import Workload, build
+
+Makespans = dict[str, int | None]  # by key of the run, None where it did not finish
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one program on one machine.
+
+    free      key of a run -> its references without a memory limit
+    metrics   key of a run -> what it came to on the profile's own machine
+    rivals    runs that compete with each other, some of which may be of other groups: key -> makespan
+    """
+
+    name: str
+    out: Path
+    settings: Uncertainty
+    runs: tuple[Task, ...]
+    free: Mapping[str, tuple[Task, ...]]
+    metrics: Mapping[str, Mapping[str, int | float]]
+    rivals: tuple[Mapping[str, float], ...]
+
+    def __str__(self) -> str:
+        return f"the samples of {self.runs[0].spec.trace} on {self.runs[0].spec.profile}"
+
+
+def names(plan: Plan, settings: Uncertainty) -> list[str]:
+    """What the samples of this plan are kept as; none when nothing is sampled."""
+    return list(_programs(plan, settings)) if settings.samples else []
+
+
+def sample(
+    plan: Plan, settings: Uncertainty, results: Sequence[Result], *, jobs: int = 1, force: bool = False, apart: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[tuple[Group, Failure]]:  # fmt: skip
+    """Sample all runs that have no samples yet; returns what failed.  `results` are those of the grid."""
+    todo = [group for group in _groups(plan, settings, results) if force or not path_of(plan.out, group.name).is_file()]
+    failures = []
+    if todo:
+        progress(0, len(todo))
+        with closing(run_tasks(todo, sample_group, min(jobs, len(todo)), apart=apart)) as ending:
+            for count, (index, failure) in enumerate(ending, 1):
+                if failure is not None:
+                    failures.append((todo[index], failure))
+                progress(count, len(todo))
+    return failures
+
+
+def sample_group(group: Group) -> None:
+    """Simulate the runs of one program on its drawn and pushed machines, and keep what they came to."""
+    first, settings = group.runs[0], group.settings
+    load_user_files(first)
+    program = program_of(first)
+    uncertain = intervals(program.profile, settings.estimated)
+    drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
+    references = {task.key: task for tasks in group.free.values() for task in tasks}
+    samples = []
+    for numbers in drawn:
+        machine = _elsewhere(program, numbers)
+        samples.append(_makespans((*references.values(), *group.runs), *machine))
+    save(
+        group.out,
+        group.name,
+        {
+            "trace": first.spec.trace,
+            "transform": first.spec.transform,
+            "profile": first.spec.profile,
+            **asdict(settings),
+            "numbers": [
+                {"path": u.path, "low": u.low, "value": u.value, "high": u.high, "assumed": u.assumed,
+                 "draws": [numbers[u.path] for numbers in drawn]}
+                for u in uncertain
+            ],
+            "runs": {task.key: _columns(task, group, samples) for task in group.runs},
+            "pushed": [
+                {"path": u.path, "side": side, "at": u.quantity.text(value, 3), "instead": u.quantity.text(digits=3),
+                 "makespan_ns": found}
+                for u in uncertain
+                for side, value in (("low", u.low), ("high", u.high))
+                if value != u.value and (found := _pushed(group, program, u, value))
+            ],
+        },
+    )  # fmt: skip
+
+
+def _programs(plan: Plan, settings: Uncertainty) -> dict[str, list[Task]]:
+    """The runs of each program on each machine, by the name under which their samples are kept."""
+    found: dict[tuple[str, str, str], list[Task]] = {}
+    for task in plan.grid:
+        found.setdefault((task.spec.trace, task.spec.transform, task.spec.profile), []).append(task)
+    return {
+        run_key({**asdict(settings), "runs": [[t.key, *plan.no_limit.get(t.key, ())] for t in tasks]}): tasks
+        for tasks in found.values()
+    }
+
+
+def _groups(plan: Plan, settings: Uncertainty, results: Sequence[Result]) -> list[Group]:
+    by_key = {task.key: task for task in plan.tasks}
+    done = {result.key: result for result in results}
+    places = _rivals(plan.grid, done)
+    found = []
+    for name, tasks in _programs(plan, settings).items():
+        tasks = [task for task in tasks if task.key in done]
+        keys = {task.key for task in tasks}
+        found.append(
+            Group(
+                name,
+                plan.out,
+                settings,
+                tuple(tasks),
+                {key: tuple(by_key[k] for k in plan.no_limit.get(key, ())) for key in sorted(keys)},
+                {key: done[key].metrics for key in sorted(keys)},
+                tuple(place for place in places if keys & set(place)),
+            )
+        )
+    return [group for group in found if group.runs]
+
+
+def _rivals(grid: Iterable[Task], done: Mapping[str, Result]) -> list[dict[str, float]]:
+    """The runs that compete: those that differ only in their policies, or where all have the same, in program and machine."""
+    tasks = [task for task in grid if task.key in done]
+    policies = {tuple(getattr(task.spec, kind) for kind in KINDS) for task in tasks}
+    differ = set(KINDS) if len(policies) > 1 else {"trace", "transform", "profile"}
+    places: dict[tuple[Any, ...], dict[str, float]] = {}
+    alone = all(done[task.key].oracle for task in tasks)  # oracles compete only where there is nothing else
+    for task in tasks:
+        result = done[task.key]
+        if result.finished and (alone or not result.oracle):
+            held = tuple(value for name, value in vars(task.spec).items() if name not in differ)
+            places.setdefault(held, {})[task.key] = float(result.metrics["makespan_ns"])
+    return [place for place in places.values() if len(place) > 1]
+
+
+def _elsewhere(program: Program, numbers: Mapping[str, float]) -> tuple[Workload, Profile]:
+    """The program on its machine with other numbers."""
+    work, profile = program.work, with_numbers(program.profile, numbers)
+    duration = durations(work.trace, profile)[0]
+    return (work if np.array_equal(duration, work.duration) else build(work.trace, duration)), profile
+
+
+def _makespans(tasks: Iterable[Task], work: Workload, profile: Profile) -> Makespans:
+    ended = {task.key: simulated(task, work, profile) for task in tasks}
+    return {key: int(done.metrics["makespan_ns"]) if done.finished else None for key, done in ended.items()}
+
+
+def _columns(task: Task, group: Group, samples: Sequence[Makespans]) -> dict[str, list[float | None]]:
+    """The run's metrics over the samples; slowdown is measured on the same drawn machine."""
+    columns: dict[str, list[float | None]] = {"makespan_ns": [sample[task.key] for sample in samples]}
+    if group.free[task.key]:
+        columns["slowdown"] = []
+        for sample in samples:
+            least = min((m for t in group.free[task.key] if (m := sample[t.key])), default=None)
+            own = sample[task.key]
+            columns["slowdown"].append(own / least if own is not None and least else None)
+    return columns
+
+
+def _pushed(group: Group, program: Program, number: Interval, value: float) -> Makespans:
+    """The makespans, with one number changed, of the runs that it may put into another order."""
+    work, profile = _elsewhere(program, {number.path: value})
+    trace = work.trace
+    counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
+    kernels = float(np.abs(work.duration - program.work.duration).sum())
+    here = {task.key: task for task in group.runs}
+    far = {
+        key: reach(
+            group.metrics[key], counts, kernels,
+            *(tables.machine(p, capacity_of(task, work)) for p in (program.profile, profile)),
+        )
+        for key, task in here.items()
+    }  # fmt: skip
+    wanted = set()
+    for place in group.rivals:
+        best = min(place.values())
+        winners = [key for key, makespan in place.items() if same(makespan, best)]
+        for key, makespan in place.items():
+            if key not in winners and any(makespan - far.get(key, 0) < place[w] + far.get(w, 0) for w in winners):
+                wanted |= {key, *winners} & here.keys()
+    return _makespans((task for key, task in here.items() if key in wanted), work, profile)
