@@ -18,10 +18,11 @@ def run(bench: Bench) -> None:
     largest = bench.most(256 * MiB if quick else 2 * GiB, 2, "allocation")
     few = [2 * MiB, 32 * MiB] if quick else [2 * MiB, 32 * MiB, 256 * MiB, GiB]
     sizes = [s for s in ([4 * KiB, MiB] if quick else [4 * KiB, 64 * KiB, MiB]) + few if s <= largest]
+    pinned = bench.most(256 * MiB, 2, "pinned allocation", pinned=True)
     groups: dict[str, tuple[Steps, list[int]]] = {
         "cudamalloc": (lambda n: _malloc(bench, n), sizes),
         "cudamallocasync": (lambda n: _stream_ordered(bench, n), sizes),
-        "cudahostalloc": (lambda n: _host(bench, n), [s for s in sizes if s <= min(256 * MiB, bench.most(GiB, 2, "", True))]),
+        "cudahostalloc": (lambda n: _host(bench, n), [s for s in sizes if s <= pinned]),
         "vmm": (lambda n: _mapped(bench, n), [s for s in few if s <= min(largest, 256 * MiB)]),
     }
     for name, (steps, its) in groups.items():

@@ -11,7 +11,7 @@ from gpusim.errors import GpusimError
 
 def main(arguments: list[str] | None = None) -> int:
     """The exit code: 0 done, 2 something the user can act on, 130 interrupted."""
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - on a node of a cluster it is what it is
         print(f"gpusim-measure: Python 3.10 or newer is needed, this is {sys.version.split()[0]}", file=sys.stderr)
         return 2
     try:

@@ -27,6 +27,8 @@ class Card:
     """NVML's, or None."""
     trouble: str
     """Why it should not be measured, or ""."""
+    meets: str = ""
+    """Where its way to the GPU under test leads over PCIe, where that is known."""
 
 
 def row_name(name: str) -> str:

@@ -13,6 +13,8 @@ LINE = 128
 """Bytes between two links of a chain: a line of the L2."""
 FAR = 2 * MiB
 """A chain outside the GPU."""
+STEPS, STEPS_FAR = 100_000, 20_000
+"""Loads of a repeat."""
 
 
 class Chain:
@@ -54,7 +56,7 @@ def walk(
     far  the memory is not the GPU's, and no cache may answer
     """
     name = "chase_far" if far else "chase"
-    steps = 20_000 if far else 100_000
+    steps = STEPS_FAR if far else STEPS
     cycles: list[float] = []
     walked = 0
 

@@ -75,6 +75,15 @@ def state(nvml: Nvml, handle: Any) -> dict[str, Any]:
     )
 
 
+LEVELS = {0: "board", 10: "switch", 20: "switches", 30: "host bridge", 40: "NUMA node", 50: "sockets"}
+"""NVML's number of where the PCIe ways of two devices meet -> its name."""
+
+
+def level(nvml: Nvml, a: Any, b: Any) -> str:
+    """Where the PCIe ways of two devices meet, or ""."""
+    return LEVELS.get(nvml.get("nvmlDeviceGetTopologyCommonAncestor", a, b), "")
+
+
 def _clock(nvml: Nvml, handle: Any, which: str, domain: str) -> Any:
     code = getattr(nvml.api, f"NVML_CLOCK_{domain}", None)
     return None if code is None else nvml.get(f"nvmlDeviceGet{which}ClockInfo", handle, code)

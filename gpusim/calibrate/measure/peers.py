@@ -26,21 +26,22 @@ def run(bench: Bench, others: list[Card]) -> None:
         _at_once(bench, gpus)
         for other, card in zip(gpus[1:], others, strict=True):
             if bench.out.time_for(f"peer {card.ordinal}"):
-                _pair(bench, first, other, way(first.cuda, first.ordinal, card.ordinal))
+                _pair(bench, first, other, way(first.cuda, first.ordinal, card.ordinal), card.meets)
     finally:
         for other in gpus[1:]:
             other.close()
         first.enter()
 
 
-def _pair(bench: Bench, a: Gpu, b: Gpu, kind: str) -> None:
+def _pair(bench: Bench, a: Gpu, b: Gpu, kind: str, meets: str) -> None:
     """First without access to each other (by way of the host), then with it."""
     largest = bench.most(64 * MiB if bench.out.quick else 512 * MiB, 4, "peer copies")
+    pair: dict[str, object] = {"src": a.ordinal, "dst": b.ordinal, **({"meets": meets} if meets else {})}
     b.enter()
     with b.buffer(largest) as there:
         a.enter()
         with a.buffer(largest) as here:
-            _copies(bench, a, b, here, there, largest, "staged")
+            _copies(bench, a, b, here, there, largest, "staged", pair)
             if kind == "staged":
                 return
             for gpu, peer in ((b, a), (a, b)):
@@ -51,8 +52,7 @@ def _pair(bench: Bench, a: Gpu, b: Gpu, kind: str) -> None:
                     if "ALREADY_ENABLED" not in error.message:
                         raise
             for size in sizes(64 * KiB, largest, 16):
-                _copies(bench, a, b, here, there, size, kind)
-            pair: dict[str, object] = {"src": a.ordinal, "dst": b.ordinal}
+                _copies(bench, a, b, here, there, size, kind, pair)
             method = "cuMemcpyPeerAsync of 16 B, 200 behind a spin kernel, CUDA events"
             times = bench.out.repeat(partial(a.queued, partial(_copy, a, b, here, there, 16), 200))
             bench.out.add("p2p_latency_us", times, case="peer", size=16, method=method, param=pair)
@@ -68,10 +68,11 @@ def _copy(a: Gpu, b: Gpu, here: int, there: int, size: int, _: int = 0, back: bo
     a.cuda.cuMemcpyPeerAsync(*(ends[2:] + ends[:2] if back else ends), size, a.stream if stream is None else stream)
 
 
-def _copies(bench: Bench, a: Gpu, b: Gpu, here: int, there: int, size: int, kind: str) -> None:
+def _copies(
+    bench: Bench, a: Gpu, b: Gpu, here: int, there: int, size: int, kind: str, pair: dict[str, object]
+) -> None:
     """One direction, then both."""
     count = max(1, min(16, 256 * MiB // size))
-    pair: dict[str, object] = {"src": a.ordinal, "dst": b.ordinal}
     a.fill(here, size, seed=size)
     a.synchronize()
     go = partial(_copy, a, b, here, there, size)

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpusim.calibrate.measure.stats import summary
 from gpusim.calibrate.rows import HOST, Row, unit_of
+from gpusim.errors import MeasurementError
 
 Clock = Callable[[], int]
 """Host time in ns."""
@@ -94,6 +95,8 @@ class Recorder:
         host   the row concerns no GPU
         param  what else varied
         """
+        if min(times) <= 0:
+            raise MeasurementError(f"{metric} took no time by its clock, which is too coarse for it")
         unit = unit_of(metric)
         scale = {"us": 1e-3, "ms": 1e-6, "ns": 1.0}.get(unit)
         values = [work / t for t in times] if scale is None else [t * scale for t in times]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -149,13 +150,16 @@ def _open(
     if library is not None and card.handle is not None:
         conditions["gpu"] |= nvml.identity(library, card.handle)
         conditions["idle"] = nvml.state(library, card.handle)
-        conditions["load"] = _under_load(gpu, library, card.handle)
-    return [c for c in found if c.ordinal != ordinal and (not c.trouble or force)]
+        conditions["load"] = _under_load(bench, library, card.handle)
+    others = [c for c in found if c.ordinal != ordinal and (not c.trouble or force)]
+    if library is not None:
+        others = [dataclasses.replace(c, meets=nvml.level(library, card.handle, c.handle)) for c in others]
+    return others
 
 
-def _under_load(gpu: Gpu, library: nvml.Nvml, handle: Any) -> dict[str, Any]:
-    """Clocks, power and the link while the GPU computes and copies, for a second after which all clocks are up."""
-    size = 64 << 20
+def _under_load(bench: Bench, library: nvml.Nvml, handle: Any) -> dict[str, Any]:
+    """Clocks, power and the link while the GPU computes and copies; afterwards all clocks are up."""
+    gpu, size = bench.gpu, bench.most(64 << 20, 2, "load", pinned=True)
     with gpu.buffer(size) as device_memory, gpu.pinned(size) as data:
         found: dict[str, Any] = {}
         for step in range(12):
