@@ -53,6 +53,16 @@ def test_segments_are_tiled_by_their_blocks(trace: Trace) -> None:
         assert segment["allocated_size"] == sum(b["size"] for b in segment["blocks"] if b["state"] == "active_allocated")
 
 
+def test_a_program_that_frees_all_it_has_leaves_free_blocks() -> None:
+    trace = load_trace(TRACES / "gpt-medium-infer.npz")
+    done = replay(of_trace(trace), registry.get("place", "pytorch"), log=True)
+    segments = snapshot(done.log, trace, title="", microseconds=False)["segments"]
+    assert len(segments) > 1
+    for segment in segments:
+        (block,) = segment["blocks"]
+        assert (block["state"], block["address"], block["size"]) == ("inactive", segment["address"], segment["total_size"])
+
+
 def test_pytorch_reads_it(trace: Trace) -> None:
     viz = pytest.importorskip("torch.cuda._memory_viz", reason="torch is not installed")
     done = replay(of_trace(trace), registry.get("place", "pytorch"), log=True)

@@ -64,7 +64,7 @@ class History:
 
 def _joined(held: Boxes, live: Boxes) -> Boxes:
     """Segments that touch and have a block across their border become one; it is as old as its oldest part."""
-    if len(held) < 2:
+    if len(held) < 2 or not len(live):
         return held
     border = held.addr[1:]
     touch = held.addr[:-1] + held.bytes[:-1] == border
