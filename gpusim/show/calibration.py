@@ -48,11 +48,14 @@ def _panel(panel: Axes, found: Comparison) -> None:
             low, high = min(low, *x, *y), max(high, *x, *y)
             panel.plot(x, y, marker, color=colour, ms=size, mew=0, alpha=0.8)
     score = found.score()
-    panel.set_title(found.machine + (f": {score[0]:.1%}, p90 {score[1]:.0%}" if score else ""))
+    panel.set_title(found.machine)
+    if score:
+        said = f"median {score[0]:.1%}\np90 {score[1]:.1%}"
+        panel.text(0.05, 0.95, said, transform=panel.transAxes, va="top", color=BLUE, fontsize=8.5)
     panel.set_xscale("log")
     panel.set_yscale("log")
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_major_locator(LogLocator(numticks=5))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     panel.set_xlabel("measured", color=SOFT)

@@ -5,29 +5,34 @@ from __future__ import annotations
 from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.score import Series
 from gpusim.calibrate.meaning import PEER, local
+from gpusim.hardware.profile import Profile
 
 MEDIAN, P90 = 0.05, 0.15
 """Errors above these are misses."""
 _SMALL = 1 << 22  # bytes
 
 
-def effect(series: Series) -> str:
-    """Why the series is missed, in a few words; "" when it is not."""
+def effect(series: Series, profile: Profile) -> str:
+    """Why the series is missed on this profile, in a few words; "" when it is not."""
     if not series.points or (series.median <= MEDIAN and series.p90 <= P90):
         return ""
     row = series.points[0].row
     moved = local(row)
     small = any((p.row.size_bytes or 0) < _SMALL for p in series.points)
+    if row.metric.startswith("nccl") and profile.peer is None:
+        return "without links between GPUs a collective goes through the host's memory, in two hops and with a start of its own"
     if row.metric.startswith("nccl"):
         if row.metric.startswith("nccl_alltoall"):
             return "an all-to-all starts as many transfers as there are peers; the engine starts one"
         return "a collective changes its protocol with the size; the engine has one start-up and one rate"
+    if row.metric.startswith(("l2_or_dram", "queued_kernel")) and not profile.memory.copy_curve:
+        return "L2: the fit saw no rows about it, so that all bytes come from memory"
     if meaning.shared(row):
         return "loads in flight: where every multiprocessor reads all bytes, L2 gives more than to a kernel that streams"
     if row.metric.startswith("l2_or_dram"):
         return "waves: a loop inside one kernel has no ramp at its ends, unlike the single kernels that the curve is from"
     if row.metric == "queued_kernel_scale_bw":
-        return "L2 gives way to memory over a range of sizes that the fit did not see"
+        return "between L2 and memory a few per cent of size decide, and tests disagree where"
     if row.metric == "fp32_fma_gflops":
         return "the roofline takes the nominal peak; this loop of FMAs reaches less, and both limits blend at the ridge"
     if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
@@ -48,7 +53,7 @@ def effect(series: Series) -> str:
         return "calls for memory differ more between machines and drivers than between sizes"
     if moved and moved.by_driver:
         if small:
-            return "small copies: the log has one digit, and a copy by the driver has a start of its own"
+            return "small copies: the driver's copy has a start of its own, above launch.gap, and the rows scatter"
         return "two machines of this kind differ"
     if moved and moved.reads and moved.writes and moved.reads != moved.writes:
         return "more reads than writes: loads in flight per thread decide, which bytes do not tell"

@@ -33,7 +33,10 @@ def percent(value: float) -> str:
 
 def reasons(found: Comparison) -> Iterator[tuple[str, Table]]:
     """Two tables below the first: the misses and their effects, and what the engine cannot run."""
-    missed = [{"series": s.name, "error": f"{s.bias:+.1%}", "effect": effect(s)} for s in found.compared if effect(s)]
+    effects = {s.name: effect(s, found.profile) for s in found.compared}
+    missed = [
+        {"series": s.name, "error": f"{s.bias:+.1%}", "effect": effects[s.name]} for s in found.compared if effects[s.name]
+    ]
     if missed:
         yield f"Above {MEDIAN:.0%} (median) or {P90:.0%} (p90)", missed
     cannot: Counter[str] = Counter()
@@ -67,7 +70,8 @@ def values(found: Comparison) -> dict[str, Any]:
         },
         "series": [
             {
-                "series": s.name, "part": s.part, "uses": list(s.uses), "effect": effect(s), "not_simulated": dict(s.cannot),
+                "series": s.name, "part": s.part, "uses": list(s.uses), "effect": effect(s, found.profile),
+                "not_simulated": dict(s.cannot),
                 "points": [
                     {"metric": p.row.metric, "size_bytes": p.row.size_bytes, "param": p.row.param, "unit": p.row.unit,
                      "measured": p.row.value, "simulated": p.simulated}

@@ -10,7 +10,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.calibrate.compare.programs import Cannot, Program, program
+from gpusim.calibrate.compare.program import Cannot, Program
+from gpusim.calibrate.compare.programs import program
+from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, held_out, series
 from gpusim.core import log
 from gpusim.engine.simulate import simulate
@@ -24,6 +26,7 @@ F64 = npt.NDArray[np.float64]
 ENOUGH = 20  # rows of a machine, below which nothing is said about it
 _ROOM = 1 << 44  # bytes of device memory: what is tested is time
 _HELD, _CATALOGUE, _FITTED = "held out", "held out, catalogue's number", "fitted"
+TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
 PARTS = (_HELD, _CATALOGUE, _FITTED)
 
@@ -122,12 +125,15 @@ def compare(
     times: dict[tuple[object, ...], float] = {}
     found = []
     groups = series(rows)
+    seen = {_point(row) for row in rows if not held_out(row.series_id) and full(row)}
     for name, group in groups.items():
         one = Series(name, _HELD if held_out(name) else _FITTED)
         for row in group:
             made = program(row, profile)
             if isinstance(made, Cannot):
                 one.cannot[made.why] += 1
+            elif one.part == _HELD and _point(row) in seen:
+                one.cannot[TWICE] += 1
             elif row.value > 0:
                 one.uses = made.uses
                 alike = (row.metric, row.size_bytes, row.method, row.system, *(row.params.get(p) for p in _VARIED))
@@ -140,6 +146,12 @@ def compare(
         found.append(one)
         progress(len(found), len(groups))
     return Comparison(machine or profile.name, profile, tuple(found), len(rows))
+
+
+def _point(row: Row) -> tuple[object, ...]:
+    """What makes a row the same measurement as another one: tests repeat points of one series in another."""
+    kind = row.metric.replace("hbm_scale_bw", "hbm_copy_bw")  # the same kernel under two names
+    return row.system, row.source, kind, row.size_bytes, row.value, row.params.get("src"), row.params.get("gpu")
 
 
 def _of_rows(profile: Profile) -> Iterable[str]:

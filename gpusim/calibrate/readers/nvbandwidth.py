@@ -40,6 +40,13 @@ METRICS = {
     "device_to_device_latency_sm": ("peer_access_latency_ns", True),
 }
 
+# What the driver calls GPUs whose names do not lead to the catalogue's
+_NAMES = {
+    "H100-80GB-HBM3": "H100-SXM-80GB", "H100-PCIe": "H100-PCIE-80GB", "H200": "H200-SXM", "A100-80GB-PCIe": "A100-PCIE-80GB",
+    "GH200-480GB": "GH200-96GB", "Tesla-V100-PCIE-16GB": "V100-PCIE-16GB", "Tesla-V100-SXM2-32GB": "V100-SXM2-32GB",
+    "B200": "B200-SXM",
+}  # fmt: skip
+
 _TITLE = re.compile(r"^\s*Running (?P<test>\w+)\.?\s*$", re.MULTILINE)
 _DEVICE = re.compile(r"^\s*(?:Device )?\d+: (?P<name>[^(\n]+?)(?:\s*\(|\s*$)", re.MULTILINE)
 
@@ -74,7 +81,7 @@ def from_text(text: str, path: Path, gpu: str) -> list[Row]:
     """The rows of all matrices."""
     head = text[: next(_TITLE.finditer(text)).start()]
     name = gpu or _one([m["name"] for m in _DEVICE.finditer(head)], path)
-    driver = re.search(r"Driver Version: (\S+)", head)
+    driver = re.search(r"^\s*Driver Version: (\S+)", head, re.MULTILINE)
     version = re.search(r"nvbandwidth Version: (\S+)", head)
     count = len(_DEVICE.findall(head))
     system = f"{count or '?'}x {name}, driver {driver[1] if driver else '?'}"
@@ -90,14 +97,15 @@ def from_text(text: str, path: Path, gpu: str) -> list[Row]:
 
 
 def _one(names: list[str], path: Path) -> str:
-    """The catalogue's manner of a name: "RTX-5090" of "NVIDIA GeForce RTX 5090"."""
+    """The name as the catalogue has it: "RTX-5090" of "NVIDIA GeForce RTX 5090"."""
     different = list(dict.fromkeys(names))
     if not different:
         raise MeasurementError("does not say its GPU", str(path), "name it with --gpu")
     if len(different) > 1:
         found = f"holds rows of {len(different)} devices: {', '.join(different)}"
         raise MeasurementError(found, str(path), "measure one kind at a time")
-    return re.sub(r"^(NVIDIA )?(GeForce )?", "", different[0]).strip().replace(" ", "-")
+    name = re.sub(r"^(NVIDIA )?(GeForce )?", "", different[0]).strip().replace(" ", "-")
+    return _NAMES.get(name, name)
 
 
 def _matrix(block: str) -> list[list[str]]:

@@ -1,0 +1,102 @@
+"""Kernels, and copies within the device's memory, as programs."""
+
+from __future__ import annotations
+
+from gpusim.calibrate import meaning
+from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Cannot, Program, started
+from gpusim.calibrate.rows import Row
+from gpusim.hardware.streaming import COPY, KERNEL
+from gpusim.trace.build import TraceBuilder
+
+_PASSES = 1 << 32  # bytes that a kernel moves which goes over the same ones again and again
+_FILLER = 1 << 30  # bytes where the row does not say
+_TYPES = {"fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2), "bf16": ("bfloat16", 2)}
+
+
+def local(row: Row) -> Program:
+    """One kernel, or one memcpy, behind nothing; over and over the same bytes where the test did so."""
+    streams = meaning.local(row)
+    assert streams is not None
+    size = row.size_bytes or _FILLER
+    builder = TraceBuilder(row.series_id)
+    if streams.by_driver:  # the size is that of the source
+        count = LARGE if size >= BIG else MANY
+        started(builder)
+        for _ in range(count):
+            builder.op(COPY, (), (), read_bytes=size, written_bytes=size, stream=1)
+        uses = ("memory.copy_engine",) if size >= BIG else ("memory.copy_engine", "launch.gap")
+        return Program(builder.finish(), count, uses, 1, moved=2 * size * streams.counted)
+    parts = streams.reads + streams.writes
+    # A row's size is that of all arrays together where a footprint was swept, else that of one array.
+    array = size // parts if meaning.together(row) else size
+    passes = max(1, _PASSES // (array * parts)) if meaning.repeated(row) else 1
+    tensors = [builder.alloc(array) for _ in range(parts)]
+    builder.op(
+        KERNEL, tensors[: streams.reads], tensors[streams.reads :], stream=1,
+        read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
+    )  # fmt: skip
+    return Program(builder.finish(), 1, _rates(streams, meaning.repeated(row)), 1, moved=array * parts * passes)
+
+
+def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:
+    if streams.reads == 0:
+        return ("memory.write",)
+    if streams.writes == 0:
+        return ("memory.read", "memory.read_curve" if swept else "memory.read")
+    if streams.reads == streams.writes:
+        return ("memory.copy", "memory.copy_curve" if swept else "memory.copy")
+    return ("memory.read", "memory.copy")
+
+
+def queued_kernels(row: Row) -> Program:
+    """Kernels that scale one array into another, back and forth, as fast as the host can launch them."""
+    half = (row.size_bytes or 0) // 2
+    builder = TraceBuilder(row.series_id)
+    here, there = builder.alloc(half), builder.alloc(half)
+    for _ in range(MANY // 2):
+        builder.op(KERNEL, (here,), (there,), read_bytes=half, written_bytes=half)
+        builder.op(KERNEL, (there,), (here,), read_bytes=half, written_bytes=half)
+    return Program(builder.finish(), MANY, ("launch.gap", "memory.copy", "memory.copy_curve"), 0, moved=2 * half)
+
+
+def tiny(row: Row) -> Program:
+    """Copies of a few bytes within the device, or kernels that do nothing."""
+    size = (row.size_bytes or 16) if row.metric == "local_copy_latency_us" else 0
+    builder = TraceBuilder(row.series_id)
+    started(builder)
+    for _ in range(MANY):
+        builder.op(COPY if size else KERNEL, (), (), read_bytes=size, written_bytes=size, stream=1)
+    return Program(builder.finish(), MANY, ("launch.gap",), 1)
+
+
+def computing(row: Row) -> Program:
+    """A kernel that reads, with so many flops for each byte."""
+    flops = float(row.params["flop_per_byte"]) * _FILLER
+    builder = TraceBuilder(row.series_id)
+    builder.op(KERNEL, (builder.alloc(_FILLER),), (), read_bytes=_FILLER, flops=flops, stream=1, dtype="float32")
+    return Program(builder.finish(), 1, ("memory.read", "gpu.peak.fp32"), 1, flops=flops)
+
+
+def elementwise(row: Row) -> Program:
+    """y += relu(x + bias): two arrays read, one written."""
+    size = row.size_bytes or 0
+    builder = TraceBuilder(row.series_id)
+    started(builder)
+    for _ in range(LARGE):
+        builder.op("add", (), (), read_bytes=2 * size, written_bytes=size, stream=1, dtype="float32")
+    return Program(builder.finish(), LARGE, ("memory.copy", "launch.gap"), 1, moved=3 * size)
+
+
+def product(row: Row) -> Program | Cannot:
+    """Square matrix products by a library, one after another."""
+    dtype, n = row.params.get("dtype", ""), int(row.params.get("n", 0))
+    if row.params.get("by") == "own" or dtype not in _TYPES or not n:
+        return Cannot("the roofline knows products as libraries make them, in fp32, tf32, fp16 and bf16")
+    name, width = _TYPES[dtype]
+    flops, matrix = 2.0 * n**3, n * n * width
+    builder = TraceBuilder(row.series_id)
+    builder.meta["tf32"] = dtype == "tf32"
+    started(builder)
+    for _ in range(LARGE):
+        builder.op("mm", (), (), read_bytes=2 * matrix, written_bytes=matrix, flops=flops, stream=1, dtype=name)
+    return Program(builder.finish(), LARGE, (f"gpu.peak.{dtype}", "memory.copy"), 1, flops=flops)

@@ -1,0 +1,76 @@
+"""Copies between host and device, to peers, and collectives, as programs."""
+
+from __future__ import annotations
+
+from gpusim.calibrate import meaning
+from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Program, started
+from gpusim.calibrate.meaning import PEER, sent
+from gpusim.calibrate.rows import Row
+from gpusim.hardware.profile import Profile
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, SYNC
+
+
+def copies(row: Row) -> Program:
+    """Copies in a row: behind a kernel, or each awaited by the host."""
+    size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
+    count = LARGE if size >= BIG else MANY
+    builder = TraceBuilder(row.series_id)
+    awaited = meaning.synchronised(row)
+    if not awaited:
+        started(builder)
+    for _ in range(count):
+        builder.op("copy", (), (), read_bytes=size, stream=1, activity=COPY_IN if inward else COPY_OUT)
+        if awaited:
+            builder.event(SYNC)
+    uses: tuple[str, ...] = (f"link.{row.metric[:3]}",)
+    if size < BIG:
+        uses += ("link.latency_synchronised",) if awaited else ("link.latency_queued", "link.size_curve")
+    return Program(builder.finish(), count, uses, None if awaited else 1, moved=0.0 if row.unit == "us" else size)
+
+
+def several_streams(row: Row) -> Program:
+    """One copy on each of several streams, all released together."""
+    size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
+    builder = TraceBuilder(row.series_id)
+    count = meaning.streams(row)
+    started(builder, count)
+    for stream in range(1, count + 1):
+        builder.op("copy", (), (), read_bytes=size, stream=stream, activity=COPY_IN if inward else COPY_OUT)
+    return Program(builder.finish(), 1, (f"link.{row.metric[:3]}",), 1, moved=size * count)
+
+
+def both_ways(row: Row) -> Program:
+    """Copies of the direction that is measured, while the other one is busy for longer."""
+    size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
+    builder = TraceBuilder(row.series_id)
+    started(builder)
+    for _ in range(LARGE):
+        builder.op("copy", (), (), read_bytes=size, stream=1, activity=COPY_IN if inward else COPY_OUT)
+        for _ in range(2):
+            builder.op("copy", (), (), read_bytes=size, stream=2, activity=COPY_OUT if inward else COPY_IN)
+    return Program(builder.finish(), LARGE, ("link.both",), 1, moved=size)
+
+
+def peer(row: Row) -> Program:
+    """Copies to another GPU of the node."""
+    size = row.size_bytes or BIG
+    rate = row.metric in PEER
+    count = LARGE if rate else MANY
+    builder = TraceBuilder(row.series_id)
+    started(builder)
+    for _ in range(count):
+        builder.op("to a peer", (), (), read_bytes=size, stream=1, activity=COLLECTIVE)
+    uses = ("peer.rate",) if rate else ("peer.latency", "launch.gap")
+    return Program(builder.finish(), count, uses, 1, moved=size if rate else 0)
+
+
+def collective(row: Row, profile: Profile) -> Program:
+    """Collectives of one kind in a row, over the links between GPUs, or over that to the host where there are none."""
+    size = round((sent(row) or 0) * (row.size_bytes or 0))
+    builder = TraceBuilder(row.series_id)
+    started(builder)
+    for _ in range(LARGE):
+        builder.op(row.metric.split("_")[1], (), (), read_bytes=size, stream=1, activity=COLLECTIVE)
+    uses = ("peer.rate", "peer.latency") if profile.peer else ("link.both", "link.latency_queued")
+    return Program(builder.finish(), LARGE, uses, 1)

@@ -1,0 +1,162 @@
+"""Does a row run through the engine as its test ran on the machine?  On a machine with round numbers, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hand_worked import machine
+from test_calibrate_fit import HELD, MIB, SEEN, row
+
+from gpusim.calibrate.compare import report
+from gpusim.calibrate.compare.program import Cannot
+from gpusim.calibrate.compare.programs import program
+from gpusim.calibrate.compare.score import PARTS, Comparison, Series, compare, quantile
+from gpusim.calibrate.fit.fitting import fit
+from gpusim.calibrate.rows import Row
+from gpusim.errors import MeasurementError
+from gpusim.hardware import catalogue
+
+# 10 bytes/ns in, 8 out, 18 both ways; 1 us of latency; memory reads 1000, copies 800, writes 500 bytes/ns.
+ROUND = machine(
+    {
+        "memory.read": 1000e9, "memory.copy": 800e9, "memory.write": 500e9, "memory.copy_engine": 400e9,
+        "peer.rate": 100e9, "peer.latency": 2000.0, "launch.gap": 500.0, "launch.submit": 100.0,
+        "allocation.malloc": 50e3, "allocation.malloc_per_gib": 100e3, "allocation.free": 70e3,
+    },
+    base="a100-sxm4-80gb",
+)  # fmt: skip
+
+
+def simulated(one: Row) -> float:
+    found = compare([one] * 20, ROUND)
+    assert not found.series[0].cannot
+    return found.series[0].points[0].simulated
+
+
+def test_copies_behind_a_kernel() -> None:
+    """16 MiB in 1677721.6 + 1000 ns; the gap of a stream lies between two of 16."""
+    size = 16 * MIB
+    period = 1000 + size / 10 + 500 * 15 / 16
+    assert simulated(row("h2d_pinned_bw", 9.0, size)) == pytest.approx(size / period, rel=1e-5)
+    assert simulated(row("d2h_pinned_bw", 9.0, size)) == pytest.approx(size / (period + size / 40), rel=1e-5)
+
+
+def test_copies_that_the_host_awaits() -> None:
+    """Latency 1000 and 1024 bytes in 102.4 ns; the next is submitted within the gap of 500 ns that the engine leaves anyway."""
+    assert simulated(row("h2d_pinned_time_us", 1.0, 1024, method="and synchronise")) == pytest.approx(1.603, rel=2e-3)
+
+
+def test_both_directions_share_what_the_link_has_for_them() -> None:
+    """9 bytes/ns for each would exceed the 8 of the way out: 8 go out, and 10 of the 18 come in."""
+    size = 64 * MIB
+    assert simulated(row("h2d_pinned_bidir_bw", 9.0, size)) == pytest.approx(10.0, rel=1e-3)
+    assert simulated(row("d2h_pinned_bidir_bw", 9.0, size)) == pytest.approx(8.0, rel=1e-3)
+
+
+def test_kernels_run_at_the_rates_of_what_they_read_and_write() -> None:
+    """A triad reads two of its three parts: per byte 1/3 at the rate of reading and 2/3 at that of copying."""
+    size = 2048 * MIB
+    triad = 1 / (1 / 3 / 1000 + 2 / 3 / 800)
+    for metric, rate in (("hbm_read_bw", 1000), ("hbm_write_bw", 500), ("hbm_copy_bw", 800), ("hbm_triad_bw", triad)):
+        assert simulated(row(metric, 1.0, size)) == pytest.approx(rate, rel=1e-5)
+    assert simulated(row("hbm_copy_once_bw", 1.0, size, method="device_local_copy")) == pytest.approx(200, rel=1e-4)
+
+
+def test_kernels_in_a_row_cost_their_gap() -> None:
+    """8 MiB at 800 bytes/ns and 500 ns: 10986 ns."""
+    size = 8 * MIB
+    one = row("queued_kernel_scale_bw", 1.0, size, "mode=stream")
+    assert simulated(one) == pytest.approx(size / (size / 800 + 500), rel=1e-3)
+
+
+def test_a_kernel_that_computes_more_than_it_reads() -> None:
+    """100 flops a byte: 19.5 Tflop/s decide; 1 flop a byte: memory does."""
+    assert simulated(row("fp32_fma_gflops", 1.0, param="flop_per_byte=100")) == pytest.approx(19_500, rel=1e-4)
+    assert simulated(row("fp32_fma_gflops", 1.0, param="flop_per_byte=1")) == pytest.approx(1000, rel=1e-4)
+
+
+def test_peers_and_collectives() -> None:
+    """An all-reduce of 800 MB over 8 GPUs sends 1.4 GB from each, at 100 bytes/ns, 2 us after its start."""
+    assert simulated(row("p2p_nvlink_bw", 1.0, 160_000_000)) == pytest.approx(100, rel=2e-3)
+    assert simulated(row("p2p_latency_us", 1.0, 16)) == pytest.approx(2.5, rel=2e-3)
+    reduced = row("nccl_allreduce_time_us", 1.0, 800_000_000, system="8x A100")
+    assert simulated(reduced) == pytest.approx(14_002.5, rel=1e-4)
+
+
+def test_calls_for_memory_cost_the_host() -> None:
+    """64 MiB: 50 us and a sixteenth of 100 us; cudaFree 70 us, whatever the size."""
+    assert simulated(row("cudamalloc_us", 1.0, 64 * MIB)) == pytest.approx(56.25, rel=1e-3)
+    assert simulated(row("cudafree_us", 1.0, 64 * MIB)) == pytest.approx(70, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (row("load_latency_ns", 1.0, 1024), "no single loads"),
+        (row("hbm_read_bw", 1.0, 1024, "occupancy_pct=25"), "no occupancy"),
+        (row("queued_kernel_scale_bw", 1.0, 1024, "mode=graph"), "no CUDA graphs"),
+        (row("h2d_pageable_bw", 1.0, 1024), "pinned"),
+        (row("nvrtc_compile_ms", 1.0), "nothing of this kind"),
+    ],
+)
+def test_what_the_engine_lacks_is_said(one: Row, why: str) -> None:
+    found = program(one, ROUND)
+    assert isinstance(found, Cannot)
+    assert why in found.why
+
+
+def test_each_held_out_series_counts_alike_and_others_not_at_all() -> None:
+    """A series of 18 rows that are right and one row that is 25 % off: the median is right, the p90 is not."""
+    right = [row("hbm_read_bw", 1000.0, 2048 * MIB, series=HELD) for _ in range(18)]
+    wrong = row("hbm_copy_bw", 1000.0, 2048 * MIB, series=f"{HELD}/{_held_beside()}")
+    seen = row("hbm_write_bw", 50.0, 2048 * MIB, series=SEEN)
+    found = compare([*right, wrong, seen], ROUND, fitted={"memory.read", "memory.copy"})
+    score = found.score()
+    assert score is not None
+    assert score == (pytest.approx(0, abs=1e-5), pytest.approx(0.2, rel=1e-4), pytest.approx(0.2, rel=1e-4))
+    assert found.score(PARTS[2]) == (pytest.approx(9.0, rel=1e-4),) * 3
+    assert "held out: 2 series, median 0.0%, p90 20.0%" in report.answer(found)
+
+
+def _held_beside() -> str:
+    from itertools import count
+
+    from gpusim.calibrate.rows import held_out
+
+    return next(str(n) for n in count() if held_out(f"{HELD}/{n}"))
+
+
+def test_what_the_catalogue_may_have_read_off_the_series_is_apart() -> None:
+    """The catalogue's own read rate is measured; after a fit it is the fit's."""
+    rows = [row("hbm_read_bw", 1700.0, 2048 * MIB, series=HELD)] * 20
+    base = catalogue.load("a100-sxm4-80gb")
+    assert compare(rows, base).series[0].part == PARTS[1]
+    fitted = fit([*rows, row("hbm_read_bw", 1700.0, 2048 * MIB)], base)
+    assert compare(rows, fitted.profile).series[0].part == PARTS[0]
+
+
+def test_a_point_that_a_fitted_series_repeats_is_not_scored() -> None:
+    """The last point of a sweep is in the table as well; its earlier points are not points of a full device."""
+    twin = [row("hbm_copy_bw", 800.0, 2048 * MIB, series=HELD), row("hbm_scale_bw", 800.0, 2048 * MIB, "occupancy_pct=100")]
+    sweep = [row("hbm_scale_bw", 700.0, 2048 * MIB, "occupancy_pct=50"), row("hbm_copy_bw", 700.0, 2048 * MIB, series=HELD)]
+    held = compare([*twin, *sweep, *[twin[1]] * 16], ROUND).series[0]
+    assert [p.row.value for p in held.points] == [700.0]
+    assert held.cannot == {"the very same point is in a series that the fit saw": 1}
+
+
+def test_weighted_quantiles() -> None:
+    values, weights = np.array([3.0, 1.0, 2.0]), np.array([1.0, 2.0, 1.0])
+    assert [quantile(values, weights, q) for q in (0.5, 0.75, 0.9)] == [1.0, 2.0, 3.0]
+
+
+def test_too_few_rows_say_nothing() -> None:
+    with pytest.raises(MeasurementError, match="too few rows: 19"):
+        compare([row("hbm_read_bw", 1.0, MIB)] * 19, ROUND)
+
+
+def test_the_figure_has_a_panel_for_each_machine() -> None:
+    from gpusim.show.calibration import draw
+
+    found = compare([row("hbm_read_bw", 900.0, 2048 * MIB, series=HELD)] * 20, ROUND, fitted={"memory.read"}, machine="one")
+    figure = draw([found, Comparison("none", ROUND, (Series("s", PARTS[0]),), 20)])
+    assert [panel.get_title(loc="left") or panel.get_title() for panel in figure.axes] == ["one", "none"]

@@ -1,0 +1,118 @@
+"""Does a fit say what its rows say, with bars and sources, and leave alone what they do not?  Rows are written down by hand."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from gpusim.calibrate.fit.fitting import Fitted, difference, fit
+from gpusim.calibrate.rows import Row, held_out, unit_of
+from gpusim.config import document, validate
+from gpusim.errors import MeasurementError
+from gpusim.hardware import catalogue
+from gpusim.hardware.catalogue import quantities
+from gpusim.hardware.profile import Profile
+from gpusim.hardware.streaming import rates
+
+BASE = catalogue.load("a100-sxm4-80gb")  # 40 MiB of L2
+MIB = 2**20
+SEEN = next(f"seen-{n}" for n in count() if not held_out(f"seen-{n}"))
+HELD = next(f"held-{n}" for n in count() if held_out(f"held-{n}"))
+
+
+def row(metric: str, value: float, size: int | None = None, param: str = "", series: str = SEEN, **other: str) -> Row:
+    words = {"gpu": "A100-SXM4-80GB", "system": "here", "stat": "median", "method": "by hand", "source": "a page"} | other
+    return Row(f"{series}", metric=metric, size_bytes=size, param=param, value=value, unit=unit_of(metric), **words)
+
+
+def number(fitted: Fitted, path: str) -> tuple[float, float | None, float | None]:
+    q = dict(quantities(fitted.profile))[path]
+    assert q.basis == "measured"
+    return q.value, q.low, q.high
+
+
+def test_a_rate_is_the_median_of_its_largest_copies() -> None:
+    rows = [row("h2d_pinned_bw", v, s) for v, s in ((3.0, MIB), (23.0, 512 * MIB), (24.0, 512 * MIB), (25.0, 512 * MIB))]
+    value, low, high = number(fit(rows, BASE), "link.h2d")
+    assert (value, low, high) == (24e9, pytest.approx(23.2e9), pytest.approx(24.8e9))
+
+
+def test_what_is_held_out_is_not_seen() -> None:
+    rows = [row("h2d_pinned_bw", 20.0, 512 * MIB), row("h2d_pinned_bw", 10.0, 512 * MIB, series=HELD)]
+    fitted = fit(rows, BASE)
+    assert number(fitted, "link.h2d") == (20e9, None, None)
+    assert fitted.seen == (rows[0],)
+    with pytest.raises(MeasurementError, match="held out"):
+        fit(rows[1:], BASE)
+
+
+def test_starts_are_what_small_copies_cost_beside_their_bytes_and_the_gap() -> None:
+    """At 20 GB/s 2,000 bytes take 100 ns; empty kernels follow each other every 1.5 us, as copies do in the engine."""
+    sizes = (2000, 4000, 8000)
+    large = [row("h2d_pinned_bw", 20.0, 512 * MIB)]
+    queued = [row("h2d_pinned_bw", s / (4000 + s / 20), s) for s in sizes]
+    awaited = [row("h2d_pinned_time_us", (9000 + s / 20) / 1e3, s, method="copy and synchronise") for s in sizes]
+    empty = [row("null_kernel_us", 1.5, param="mode=stream"), row("null_kernel_us", 1.0, param="mode=graph")]
+    fitted = fit([*large, *queued, *awaited, *empty], BASE)
+    assert number(fitted, "launch.gap")[0] == pytest.approx(1500)
+    assert number(fitted, "link.latency_queued")[0] == pytest.approx(2500)
+    assert number(fitted, "link.latency_synchronised")[0] == pytest.approx(9000)
+
+
+def test_times_of_kernels_in_l2_give_their_start_and_their_rate() -> None:
+    """2 us and 4,000 bytes/ns in L2: the line meets the axis at 2 us; memory gives 1,600 bytes/ns from four times L2 on."""
+    sizes = [2**k * MIB for k in range(5)] + [10 * MIB, 12 * MIB, 18 * MIB]
+    small = [row("queued_kernel_scale_bw", s / (2000 + s / 4000), s, "mode=stream") for s in sizes]
+    far = [row("hbm_copy_bw", 1600.0, 2048 * MIB)]
+    fitted = fit([*small, *far], BASE)
+    assert number(fitted, "launch.gap")[0] == pytest.approx(2000, rel=1e-4)
+    assert number(fitted, "memory.copy")[0] == 1600e9
+    curve = dict(fitted.profile.memory.copy_curve)
+    assert curve[4 * 40 * MIB] == 1600e9
+    assert rates(fitted.profile, 16 * MIB)[1] == pytest.approx(4000e9, rel=1e-3)
+    assert rates(fitted.profile, 1024 * MIB)[1] == 1600e9
+
+
+def test_calls_are_a_line_over_the_size() -> None:
+    """100 us, and 200 us for each GiB."""
+    rows = [row("cudamalloc_us", 100 + 200 * s / 1024, s * MIB) for s in (2, 64, 512, 1024)]
+    fitted = fit(rows, BASE)
+    assert number(fitted, "allocation.malloc")[0] == pytest.approx(100e3, rel=1e-4)
+    assert number(fitted, "allocation.malloc_per_gib")[0] == pytest.approx(200e3, rel=1e-4)
+    parts = [row(f"cumem{call}_us", us, 2 * MIB) for call, us in (("create", 30.0), ("map", 2.0), ("setaccess", 40.0))]
+    assert number(fit(parts, BASE), "allocation.map")[0] == 72e3
+
+
+def test_both_directions_are_the_sum_and_no_faster_than_alone() -> None:
+    alone = [row("h2d_pinned_bw", 20.0, 512 * MIB), row("d2h_pinned_bw", 22.0, 512 * MIB)]
+    both = [row("h2d_pinned_bidir_bw", 18.0, 512 * MIB), row("d2h_pinned_bidir_bw", 19.0, 512 * MIB)]
+    assert number(fit([*alone, *both], BASE), "link.both")[0] == 37e9
+    cap = fit(alone, BASE).profile.link.both
+    assert (cap.value, cap.basis) == (42e9, "estimated")
+    one = fit(alone[:1], BASE).profile.link
+    assert (one.d2h.value, one.d2h.basis) == (20e9, "estimated"), "another host than the catalogue's: the directions are alike"
+
+
+def test_rates_above_the_pins_and_too_few_rows_stay_with_the_catalogue() -> None:
+    fitted = fit([row("h2d_pinned_bw", 40.0, 512 * MIB), row("cudamalloc_us", 90.0, MIB)], BASE)
+    why = {one.path: one.why for one in fitted.left}
+    assert "above the nominal 31.5 GB/s" in why["link.h2d"]
+    assert "fewer than 3 sizes" in why["allocation.malloc_per_gib"]
+    assert fitted.profile.link.h2d == BASE.link.h2d
+    assert "allocation.malloc_per_gib: fewer than 3 sizes" in fitted.text
+
+
+def test_the_file_is_the_profile_and_names_its_rows() -> None:
+    rows = [row("l2_or_dram_read_bw", 3000.0 if s < 64 else 1700.0, s * MIB) for s in (1, 2, 4, 8, 16, 128, 256)]
+    fitted = fit([*rows, row("p2p_nvlink_bw", 250.0, 160_000_000)], BASE, "mine")
+    doc = document.loads(fitted.text)
+    again = validate.build(Profile, doc, context=doc.data["sources"])
+    assert again == fitted.profile
+    assert (again.name, again.peer.rate.value if again.peer else 0) == ("mine", 250e9)
+    assert again.sources["rows of peer.rate"] == f"median at the largest sizes, 1 row of {SEEN}: a page"
+    assert len(again.memory.read_curve) >= 3
+    rest = {path: q for path, q in quantities(again) if path not in fitted.paths}
+    assert rest == {path: q for path, q in quantities(BASE) if path in rest}
+    changed = {r["number"]: r["change"] for r in difference(fitted)}
+    assert changed["peer.rate"] == "-8.8%"
