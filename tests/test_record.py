@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -275,6 +276,33 @@ def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
     with gpusim.record(fake=True) as recording, mode():
         model(torch.ones(2, 3))
     assert names(recording.trace) == ["addmm", "relu"]
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_model_is_copied_whole(device: str) -> None:
+    with gpusim.record(fake=True, device=device) as recording:
+        model = nn.Linear(3, 3, bias=False).cuda()
+        model.tied = model.weight
+        other = copy.deepcopy(model)
+        assert other.weight.is_cuda
+        assert isinstance(other.weight, nn.Parameter)
+        assert other.weight is other.tied is not model.weight
+        average = torch.optim.swa_utils.AveragedModel(model)
+        other(model(torch.ones(2, 3, device="cuda"))).sum().backward()
+        average.update_parameters(model)
+        assert other.weight.grad is not None
+    sizes = [size for size, c in zip(recording.trace.size, recording.trace.category, strict=True)
+             if recording.trace.categories[c] in ("param", "input") and size == 36]  # fmt: skip
+    assert len(sizes) == 3  # the model, its copy, its average
+
+
+def test_recurrent_networks_and_encoders_run(recwarn: Any) -> None:
+    with gpusim.record(fake=True, device="cpu") as recording:
+        model = nn.LSTM(4, 4).cuda()
+        encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 1), 2).cuda()
+        encoder(model(torch.ones(3, 2, 4, device="cuda"))[0]).sum().backward()
+    assert "native_layer_norm" in names(recording.trace)
+    assert not [w for w in recwarn if "cuDNN" in str(w.message)]
 
 
 def test_what_programs_annotate_with_is_a_class() -> None:

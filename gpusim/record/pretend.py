@@ -70,6 +70,23 @@ def _tensors(patches: Patches, recording: Recording) -> None:
     # PyTorch's own asks for one element after the other.
     patches.set(FakeTensor, "tolist", lambda self: refuse_values("tolist") if self.dim() else self.item())
 
+    whole = torch.Tensor.__deepcopy__
+
+    def deepcopy(self: Any, memo: Any) -> Any:
+        if not isinstance(self, FakeTensor) or id(self) in memo or not self.is_leaf:
+            return whole(self, memo)
+        with torch.no_grad():
+            made = self.detach().clone()
+        if isinstance(self, torch.nn.Parameter):  # without its gradient
+            made = torch.nn.Parameter(made, self.requires_grad)
+        else:
+            made.requires_grad_(self.requires_grad)
+            made.grad = None if self.grad is None else deepcopy(self.grad, memo)
+        memo[id(self)] = made
+        return made
+
+    patches.set(torch.Tensor, "__deepcopy__", deepcopy)  # PyTorch's own copies storages by their addresses
+
     # torch.optim takes the name of its submodule away, hence the import by name.
     for module in (import_module("torch.optim.optimizer"), import_module("torch.utils._foreach_utils")):
         patches.set(module, "_foreach_supported_types", [*module._foreach_supported_types, FakeTensor])
@@ -191,6 +208,7 @@ def _programs(patches: Patches, recording: Recording) -> None:
     patches.set(torch, "Generator", Generator)
     patches.set(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *_, **__: tensor)  # it looks at values
     patches.set(torch.backends.mha, "get_fastpath_enabled", answer(False))
+    patches.set(torch.backends.cudnn, "is_acceptable", answer(False))  # recurrent networks: plain operators stand for cuDNN's
     patches.set(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)  # errors are said once, with their line
 
     begin, following, make = DataLoader.__iter__, _BaseDataLoaderIter.__next__, DataLoader.__init__
