@@ -81,7 +81,7 @@ def _block_of(trace: Trace, op: I64, tensor: I64) -> I64:
     """(T,) the block whose operators use a parameter first; one outside of all blocks is a block of its own."""
     module = np.full(trace.ops, -1, np.int64)
     with suppress(TraceError):  # no numbered layers: each parameter for itself
-        module = blocks(trace, np.unique(op))[trace.module]
+        module = blocks(trace, op[np.diff(op, prepend=-1) > 0])[trace.module]  # each once, in their order
     found = np.full(trace.tensors, -1, np.int64)
     found[tensor[::-1]] = module[op[::-1]]  # the first wins
     alone = found < 0
