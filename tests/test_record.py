@@ -573,5 +573,7 @@ def test_a_program_can_tell_that_it_is_recorded() -> None:
     with pytest.warns(RecordWarning, match="shows as"), gpusim.record(fake=True):
         assert gpusim.record.active()
         x = torch.ones(3, 3)
-        assert f"{x.mm(x).sum().item():.2f}" == "?"
+        assert f"{x.mm(x).sum().item():.2f}" == f"{x.mm(x).sum():.2f}" == "?"
+        with pytest.raises(TypeError):
+            f"{x.mm(x):.2f}"
     assert not gpusim.record.active()

@@ -70,6 +70,10 @@ def _tensors(patches: Patches, recording: Recording) -> None:
     # PyTorch's own asks for one element after the other.
     patches.set(FakeTensor, "tolist", lambda self: refuse_values("tolist") if self.dim() else self.item())
 
+    def formatted(self: Any, spec: str) -> str:
+        return str(object.__format__(self, spec) if self.dim() else self.item().__format__(spec))
+
+    patches.set(FakeTensor, "__format__", formatted)
     whole = torch.Tensor.__deepcopy__
 
     def deepcopy(self: Any, memo: Any) -> Any:
