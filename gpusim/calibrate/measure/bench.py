@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpusim.calibrate.measure.gpu import Gpu
@@ -27,6 +27,8 @@ class Bench:
     gpu_or_none: Gpu | None = None
     room: int = 0
     folder: Path = Path(".")
+    near: set[int] = field(default_factory=lambda: os.sched_getaffinity(0))
+    """The CPUs next to the GPU."""
 
     @property
     def gpu(self) -> Gpu:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,8 @@ def load(version: int | None = None) -> Cuda:
     except ImportError:
         raise MeasurementError(f"{name}, but cuda-bindings is not installed", hint=packages(version)) from None
     cuda = Cuda(api, nvrtc)
+    # Read when the driver starts.  A kernel that is loaded at its first launch would wait for the spin kernel it queues behind.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     try:
         major, _ = cuda.nvrtcVersion()
     except (MeasurementError, RuntimeError) as error:  # cuda-pathfinder raises RuntimeErrors of its own

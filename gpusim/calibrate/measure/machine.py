@@ -15,6 +15,7 @@ def facts(folder: Path) -> dict[str, Any]:
     """Processor, memory, kernel, board, disk."""
     found: dict[str, Any] = {
         "cpu": _cpu(),
+        "load_average": os.getloadavg()[0],
         "cpus": len(os.sched_getaffinity(0)),
         "numa_nodes": {str(node): len(cpus) for node, cpus in nodes().items()},
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -131,11 +132,11 @@ def _open(
     found = device.cards(api, library)
     card = device.choose(found, ordinal, force)
     if library is None:
-        say("nvidia-ml-py is not installed: clocks, power and other users of the card are not seen (pip install nvidia-ml-py)")
+        say("NVML cannot be asked: clocks, power and other users of the card are not seen (is nvidia-ml-py installed?)")
     gpu = Gpu(api, ordinal)
     stack.callback(gpu.close)
-    stack.enter_context(on_cpus(machine.near(card.bus)))
     bench.gpu_or_none = gpu
+    bench.near = machine.near(card.bus)
     bench.room = device.room(gpu.free_bytes(), shared=bool(card.trouble))
     bench.out.gpu = device.row_name(card.name)
     version = int(api.cuDriverGetVersion())
@@ -184,7 +185,8 @@ def _run(bench: Bench, name: str, others: list[Card], conditions: dict[str, Any]
     if name == "peers" and not others:
         bench.out.left_out[name] = "there is no second GPU to use"
         return
-    with bench.out.group(name, GROUPS[name][0] / (QUICK if bench.out.quick else 1)):
+    cpus = os.sched_getaffinity(0) if name in WITHOUT_GPU else bench.near
+    with bench.out.group(name, GROUPS[name][0] / (QUICK if bench.out.quick else 1)), on_cpus(cpus):
         try:
             tests[name](bench)
         except (MeasurementError, OSError, MemoryError) as error:
