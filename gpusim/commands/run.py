@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from gpusim.commands import load
 from gpusim.commands.progress import bar
+
+if TYPE_CHECKING:
+    from gpusim.config.load import Loaded
 
 
 def run(
@@ -43,6 +47,8 @@ def run(
     todo = plan(loaded, folder, allow_large=allow_large)
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
+        if force or todo.waiting():
+            _recorded_segments(loaded)
     if (force or todo.waiting()) and warm.is_cold():
         typer.echo("gpusim: compiling the kernels, once; this takes about 20 seconds", err=True)
         warm.compile_side_by_side(
@@ -92,3 +98,13 @@ def run(
         return 0
     typer.echo(f"gpusim: {len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept", err=True)
     return 1 if any(failure.is_bug for _, failure in done.failures) else 2
+
+
+def _recorded_segments(loaded: Loaded) -> None:
+    """Of recordings with addresses: first, how exactly the model of their allocator repeats them."""
+    from gpusim.experiment.plan import read_trace
+    from gpusim.fragment.fidelity import in_words
+
+    for name, file in loaded.traces.items():
+        if words := in_words(read_trace(file)):
+            typer.echo(f"Baseline of {name}: {words[0].lower()}{words[1:]}\n")

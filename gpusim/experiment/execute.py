@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpusim.config.experiment import Capacity
+from gpusim.config.experiment import AS_RECORDED, Capacity
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task, read_trace
@@ -58,6 +58,8 @@ def result(task: Task) -> Result:
     metrics = {**done.metrics, **program.basis}
     if program.error is not None:
         metrics["duration_error"] = program.error
+    if program.recorded_ns and spec.transform == AS_RECORDED:
+        metrics["recorded_ns"] = program.recorded_ns
     bounds = {
         **done.bounds,
         "bound_swap_in_bytes": program.traffic_bound(capacity),
@@ -114,6 +116,7 @@ class Program:
         self.basis = {f"kernel_{n}_share": v for n, v in shares(duration, basis).items()} if trace.ops else {}
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
+        self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
         self._bounds: dict[int, int] = {}
 
     def traffic_bound(self, capacity: int) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpusim.config.experiment import KINDS, RunSpec
 from gpusim.engine.tables import Machine
+from gpusim.policies import registry
 
+TIMELESS = {"size", "uses", "dirty"}  # facts that are the same on a slower machine
 LARGER = 20 << 20  # bytes by which PyTorch's allocator takes more from the device than it was asked for, at most
 
 
@@ -19,15 +22,25 @@ class Counts:
     events: int
 
 
-def reach(run: Mapping[str, int | float], counts: Counts, kernels: float, a: Machine, b: Machine) -> float:
+def weighs_times(spec: RunSpec) -> bool:
+    """Whether what the run does may depend on how long things take: a score reads times, or a policy is a user's own."""
+    entries = {kind: registry.find(kind, getattr(spec, kind).name) for kind in KINDS}
+    return not all(entry.builtin for entry in entries.values()) or not set(entries["evict"].facts) <= TIMELESS
+
+
+def reach(
+    run: Mapping[str, int | float], counts: Counts, weighs: bool, kernels: float, a: Machine, b: Machine
+) -> float:
     """ns by which the makespan on `a` and on `b` can differ at most; `kernels` is by how much all kernel times do.
 
-    Work is done in order, and what is done does not depend on how fast: so a run is longer by no more than the work that
-    is added.  Only the memory's size changes what is done.
+    Work is done in order, and as long as the same is done a run is longer by no more than the work that is added.  Other
+    things are done with more memory, and by policies that weigh times.
     """
     if (a.capacity, a.host_capacity, a.slots_in, a.slots_out, a.queue) != (
         b.capacity, b.host_capacity, b.slots_in, b.slots_out, b.queue,
     ):  # fmt: skip
+        return float("inf")
+    if weighs and (kernels or (a.h2d, a.d2h, a.both, a.latency, a.curve) != (b.h2d, b.d2h, b.both, b.latency, b.curve)):
         return float("inf")
     swaps = run["swap_ins"] + run["swap_outs"]
     into, out = run["h2d_bytes"] + run["program_h2d_bytes"], run["d2h_bytes"] + run["program_d2h_bytes"]

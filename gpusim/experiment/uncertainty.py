@@ -20,7 +20,7 @@ from gpusim.experiment.execute import Program, capacity_of, load_user_files, pro
 from gpusim.experiment.key import run_key
 from gpusim.experiment.plan import Plan, Task
 from gpusim.experiment.pool import Failure, run_tasks
-from gpusim.experiment.reach import Counts, reach
+from gpusim.experiment.reach import Counts, reach, weighs_times
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.roofline import durations
 from gpusim.hardware.sampling import Interval, draws, intervals, with_numbers
@@ -194,7 +194,7 @@ def _pushed(group: Group, program: Program, number: Interval, value: float) -> M
     here = {task.key: task for task in group.runs}
     far = {
         key: reach(
-            group.metrics[key], counts, kernels,
+            group.metrics[key], counts, weighs_times(task.spec), kernels,
             *(tables.machine(p, capacity_of(task, work)) for p in (program.profile, profile)),
         )
         for key, task in here.items()

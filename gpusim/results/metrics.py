@@ -76,6 +76,8 @@ METRICS: dict[str, Metric] = {
         ("kernel_recorded_share", "1", NEITHER, "Share of the kernel time that the trace itself recorded."),
         ("kernel_fitted_share", "1", NEITHER, "Share of the kernel time by a model fitted to such kernels on this GPU."),
         ("kernel_estimated_share", "1", NEITHER, "Share of the kernel time estimated from similar kernels or another GPU."),
+        ("recorded_ns", "ns", NEITHER,
+         "From the first to the last event of the recording, when it carries their times and those of kernels."),
         ("duration_error", "1", LOWER,
          "Median relative error of modelled kernel times against the trace's own, when it carries times."),
     ),

@@ -75,6 +75,13 @@ def _verdict(place: Standing, metric: str) -> str:
     return f"{lead}; " + join([f"{join(ns)} {_have(ns)} {v}" for v, ns in alike.items()]) + "."
 
 
+def sureness(results: Sequence[Result]) -> list[str]:
+    """Where the sampled machines do not all say the same, or one number would change who is best: a sentence per place."""
+    places = [p for p in standings(results) if len(p.ranking) > 1]
+    doubtful = [p for p in places if p.turns or p.flips or p.held < p.samples]
+    return [f"{p.where}: {words}" if p.where else words for p in doubtful if (words := _sure(p))]
+
+
 def _sure(place: Standing) -> str:
     """Whether that holds on the sampled machines, and what would change it."""
     if not place.samples:

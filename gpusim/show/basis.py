@@ -1,4 +1,4 @@
-"""Where the kernel times of results come from, in words: recorded, fitted to measurements, or estimated."""
+"""Where the kernel times of results come from, in words: recorded, fitted, or estimated; and how near a replay comes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.results.result import Result
 from gpusim.show.view import join
+from gpusim.units import show_time
 
 _WORDS = {
     "kernel_recorded_share": "recorded",
@@ -30,7 +31,18 @@ def basis(results: Sequence[Result]) -> str:
     if errors:
         off = [error + _on(list(names), len(errors)) for error, names in errors.items()]
         sentences.append(f"Where they were recorded, the model is off by {join(off)} (median over kernels).")
-    return " ".join(sentences)
+    return " ".join([*sentences, *_baselines(results)])
+
+
+def _baselines(results: Sequence[Result]) -> list[str]:
+    """Of recordings with times: how long the program takes here without a memory limit, against how long it took."""
+    found: dict[str, str] = {}
+    for r in results:
+        recorded, replayed = r.metrics.get("recorded_ns"), r.bounds.get("bound_no_limit_ns")
+        if recorded and replayed:
+            took = f"{show_time(replayed)}, the recording {show_time(recorded)} ({100 * (replayed / recorded - 1):+.1f} %)"
+            found[_place(r, results)] = f"without a memory limit the replay takes {took}"
+    return [f"Baseline: {'; '.join(words + _on([name], len(found)) for name, words in found.items())}."] if found else []
 
 
 def _shares(result: Result) -> str:

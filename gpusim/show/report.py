@@ -9,7 +9,7 @@ from pathlib import Path
 from gpusim.results.files import write_text
 from gpusim.results.metrics import TIE
 from gpusim.results.result import Result
-from gpusim.show.answer import answer
+from gpusim.show.answer import answer, sureness
 from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
@@ -30,6 +30,9 @@ def report(results: Sequence[Result], question: str = "", figures: Mapping[str, 
         parts.append(_legend(results))
     for name, files in (figures or {}).items():
         parts.append(_figure(name, [Path(f) for f in files]))
+    if sampled := drawn(results):
+        parts.append(f"## How sure\n\n{sampled}")
+        parts.append("\n".join(f"- {line}" for line in sureness(results)) or "Who is best is so on every sampled machine.")
     parts.append("## What was not checked")
     parts.append("\n".join(f"- {line}" for line in doubts(results)) or "Nothing is left out that this report knows of.")
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -64,9 +67,7 @@ def doubts(results: Sequence[Result]) -> list[str]:
         )
     if len(errors) < total:
         lines.append(f"{_none(total - len(errors), total)} compared with recorded kernel times. {basis(results)}".strip())
-    if sampled := drawn(results):
-        lines.append(sampled)
-    else:
+    if not drawn(results):
         lines.append("How far the profile's numbers may be off: run with `--uncertainty`.")
     seeds = {r.spec.get("seed") for r in results}
     if len(seeds) == 1 and any("random" in str(r.spec.get(key)) for r in results for key in ("evict", "prefetch")):
