@@ -45,6 +45,9 @@ def test_what_is_held_out_is_not_seen() -> None:
     assert fitted.seen == (rows[0],)
     with pytest.raises(MeasurementError, match="held out"):
         fit(rows[1:], BASE)
+    everything = fit(rows, BASE, everything=True)
+    assert number(everything, "link.h2d")[0] == 15e9
+    assert everything.profile.link.h2d.source == "all rows of link.h2d"
 
 
 def test_starts_are_what_small_copies_cost_beside_their_bytes_and_the_gap() -> None:

@@ -50,12 +50,15 @@ def fit(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The profile to write; default: only the table.")
     ] = None,
     gpu: Gpu = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Fit all rows: best for use, but nothing is left to prove it.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Fit a profile to the rows that are not held out, and say what it changes."""
+    """Fit a profile to the rows that are not held out for the comparison, and say what it changes."""
     from gpusim.commands.calibration import fit as verb
 
-    verb(rows, base, out, gpu, json=json)
+    verb(rows, base, out, gpu, everything=everything, json=json)
 
 
 @app.command()

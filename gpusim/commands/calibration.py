@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from gpusim.hardware.profile import Profile
 
 
-def fit(files: Sequence[Path], base: str, out: Path | None, gpu: str, *, json: bool) -> None:
-    """Fit a profile to the rows that are not held out, write it, and print what it changes."""
+def fit(files: Sequence[Path], base: str, out: Path | None, gpu: str, *, everything: bool, json: bool) -> None:
+    """Fit a profile to the rows that are not held out, or to all, write it, and print what it changes."""
     from gpusim.calibrate.fit.fitting import difference
     from gpusim.calibrate.fit.fitting import fit as fitting
     from gpusim.results.files import write_text
 
     mine = _rows(files, gpu)
-    fitted = fitting(mine, _base(mine, base), out.stem if out else None)
+    fitted = fitting(mine, _base(mine, base), out.stem if out else None, everything)
     if out:
         write_text(out, fitted.text)
     left = [{"number": one.path, "why": one.why} for one in fitted.left]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import typer.main
@@ -21,7 +22,16 @@ def markdown() -> str:
     from gpusim.cli import app
 
     group: Any = typer.main.get_command(app)
-    return "\n".join([_HEAD, *(_verb(name, command) for name, command in group.commands.items())])
+    return "\n".join([_HEAD, *_verbs(group.commands)])
+
+
+def _verbs(commands: dict[str, Any], before: str = "") -> Iterator[str]:
+    """Each verb, and instead of a group the verbs in it."""
+    for name, command in commands.items():
+        if hasattr(command, "commands"):
+            yield from _verbs(command.commands, f"{before}{name} ")
+        else:
+            yield _verb(f"{before}{name}", command)
 
 
 def _verb(name: str, command: Any) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.compare.programs import program
+from gpusim.calibrate.fit.fitting import SOME
 from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, held_out, series
 from gpusim.core import log
@@ -156,7 +157,7 @@ def _point(row: Row) -> tuple[object, ...]:
 
 def _of_rows(profile: Profile) -> Iterable[str]:
     """What a fit wrote, by the keys of its sources."""
-    yield from (path for path, q in quantities(profile) if q.source.startswith("rows of "))
+    yield from (path for path, q in quantities(profile) if q.source.startswith(SOME))
     yield from (f"memory.{c}" for c in ("copy_curve", "read_curve") if getattr(profile.memory, c))
 
 

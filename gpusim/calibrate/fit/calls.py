@@ -51,14 +51,19 @@ def _block(rows: Sequence[Row], path: str, parts: Sequence[str], whole: str) -> 
 
 
 def others(rows: Sequence[Row]) -> Iterator[Found]:
-    """The CPU's memory and the disk."""
+    """The CPU's memory, with as many threads as were tried, and the disk."""
+    most = max((int(r.params.get("threads", 0)) for r in rows if r.metric == "host_copy_bw"), default=0)
+    rows = [r for r in rows if r.metric != "host_copy_bw" or int(r.params.get("threads", 0)) == most]
     for path, metrics in (
-        ("host.bandwidth", ("host_copy_bw", "host_memcpy_bw")),
-        ("nvme.read", ("nvme_read_bw", "file_read_bw")),
-        ("nvme.write", ("nvme_write_bw", "file_write_bw")),
+        ("host.bandwidth", ("host_copy_bw",)),
+        ("nvme.read", ("nvme_read_bw",)),
+        ("nvme.write", ("nvme_write_bw",)),
     ):
         mine = best_known([r for r in rows if r.metric in metrics])
         yield plateau(path, mine, lambda r: r.value * 1e9, "median at the largest sizes") or Left(path, "no rows")
+    reads = best_known([r for r in rows if r.metric == "nvme_read_latency_us"])
+    path = "nvme.latency"
+    yield middle(path, reads, [nanoseconds(r) for r in reads], "median") if reads else Left(path, "no rows")
 
 
 def _line(name: str, rows: Sequence[Row]) -> Iterator[Found]:

@@ -18,6 +18,7 @@ from gpusim.hardware.quantity import Quantity
 
 T = TypeVar("T")
 DIGITS = 5
+SOME, ALL = "rows of ", "all rows of "  # how keys of sources begin; only numbers from some rows can predict the others
 _ANOTHER_HOST = 0.05
 _RATES = ("read", "write", "copy", "copy_engine", "h2d", "d2h", "rate")
 
@@ -41,9 +42,9 @@ class Fitted:
         return {e.path for e in self.estimates}
 
 
-def fit(rows: Sequence[Row], base: Profile, name: str | None = None) -> Fitted:
-    """A profile from the rows that are not held out.  Raises MeasurementError when there are none."""
-    seen = [r for r in rows if not held_out(r.series_id)]
+def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything: bool = False) -> Fitted:
+    """A profile from the rows that are not held out, or from all.  Raises MeasurementError when there are none."""
+    seen = [r for r in rows if everything or not held_out(r.series_id)]
     if not seen:
         raise MeasurementError("all rows are held out for the comparison: nothing is left to fit")
     found: list[Found] = list(kernels.fit(seen, base))
@@ -54,7 +55,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None) -> Fitted:
     notes = {}
     for one in found:
         if isinstance(one, Estimate):
-            key = f"rows of {one.path}"
+            key = f"{ALL if everything else SOME}{one.path}"
             profile.sources[key] = f"{one.how}, {said_by(one.rows)}"
             profile = _set(profile, one.path.split("."), partial(_measured, one=one, key=key))
         elif isinstance(one, Curve):
@@ -131,8 +132,9 @@ def _set(part: T, steps: Sequence[str], change: Callable[[Any], Any]) -> T:
 
 
 def _head(base: Profile, seen: int, kept: int, left: Sequence[Left]) -> str:
+    rest = f"{kept:,} more were held out for the comparison" if kept else "none was held out"
     lines = [
-        f"{base.name} of the catalogue, with what {seen:,} measured rows say ({kept:,} more were held out for the comparison).",
+        f"{base.name} of the catalogue, with what {seen:,} measured rows say ({rest}).",
         "Made by `gpusim calibrate fit`. Not fitted, as the catalogue has it:",
         *(f"  {one.path}: {one.why}" for one in left),
     ]
