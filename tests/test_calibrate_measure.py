@@ -187,7 +187,7 @@ def test_little_memory_makes_sizes_smaller_and_says_so(measured: tuple[list[Row]
 
 def test_without_a_gpu_host_and_disk_are_measured(tmp_path: Path) -> None:
     def load() -> Any:
-        raise MeasurementError("there is no driver")
+        raise cuda.NoGpu("there is no driver")
 
     said: list[str] = []
     conditions = measure(tmp_path / "m.csv", [], quick=True, folder=tmp_path, load=load, say=said.append)
@@ -199,6 +199,23 @@ def test_without_a_gpu_host_and_disk_are_measured(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["m.csv"]
     with pytest.raises(MeasurementError, match="there is no driver"):
         measure(tmp_path / "n.csv", ["copies", "host"], load=load)
+
+
+def test_a_card_that_is_refused_is_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(MeasurementError, match="in use by another process"):
+        run(tmp_path / "m.csv", Fake(), [], FakeNvml(pids=(3,)))
+
+
+def test_what_was_measured_outlives_a_driver_that_breaks_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Fake(free=24 * MiB)
+
+    def broken(size: int, flags: int) -> tuple[int, int]:
+        monkeypatch.setattr(fake, "cuCtxSynchronize", lambda: (700,), raising=False)
+        return 700, 0
+
+    monkeypatch.setattr(fake, "cuMemAllocManaged", broken, raising=False)
+    found, conditions = run(tmp_path / "m.csv", fake, ["launch", "managed"])
+    assert found and "cuMemAllocManaged failed" in conditions["left_out"]["managed"]
 
 
 def test_what_is_asked_wrongly(tmp_path: Path) -> None:

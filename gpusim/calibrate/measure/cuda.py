@@ -15,6 +15,10 @@ class CudaError(MeasurementError):
     """A driver call that failed; its name, as CUDA_ERROR_OUT_OF_MEMORY, is in the message."""
 
 
+class NoGpu(MeasurementError):
+    """This machine has no GPU; its host and disk can still be measured."""
+
+
 class Cuda:
     """`cuda.cuMemAlloc(n)` calls the driver, raises CudaError when it fails, and returns what it returns besides the status."""
 
@@ -70,7 +74,7 @@ def load(version: int | None = None) -> Cuda:
     """The driver API.  Raises MeasurementError without driver or packages, or where these do not fit the driver."""
     version = driver_version() if version is None else version
     if version is None:
-        raise MeasurementError("there is no NVIDIA driver on this machine, so no GPU can be measured")
+        raise NoGpu("there is no NVIDIA driver on this machine, so no GPU can be measured")
     name = f"the driver is of CUDA {version // 1000}.{version % 1000 // 10}"
     if version < 12000:
         raise MeasurementError(f"{name}, older than CUDA 12, which is needed", hint="update the driver")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.calibrate.measure.cuda import Cuda, CudaError
+from gpusim.calibrate.measure.cuda import Cuda, CudaError, NoGpu
 from gpusim.calibrate.measure.nvml import Nvml
 from gpusim.errors import MeasurementError
 
@@ -38,7 +38,7 @@ def row_name(name: str) -> str:
 
 
 def cards(cuda: Cuda, nvml: Nvml | None) -> list[Card]:
-    """All devices.  Raises MeasurementError when there is none."""
+    """All devices.  Raises NoGpu when there is none."""
     try:
         cuda.cuInit(0)
         count = int(cuda.cuDeviceGetCount())
@@ -48,7 +48,7 @@ def cards(cuda: Cuda, nvml: Nvml | None) -> list[Card]:
         else:
             raise
     if not count:
-        raise MeasurementError("there is an NVIDIA driver but no GPU for this process", hint="see CUDA_VISIBLE_DEVICES")
+        raise NoGpu("there is an NVIDIA driver but no GPU for this process", hint="see CUDA_VISIBLE_DEVICES")
     return [_card(cuda, nvml, i) for i in range(count)]
 
 

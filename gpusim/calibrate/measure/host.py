@@ -22,7 +22,7 @@ def run(bench: Bench) -> None:
         placement = f"local{node}" if node == first else f"cpu{first}mem{node}"
         with on_cpus(found[node]):  # memory lies where it is first touched
             source = np.full(largest, 1, np.uint8)
-            target = np.zeros(largest, np.uint8)
+            target = np.full(largest, 2, np.uint8)
         with on_cpus(found[first]):
             every = 8 if out.quick else 4
             for threads in sorted({1, len(found[first])}):

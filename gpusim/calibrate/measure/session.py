@@ -6,7 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ GROUPS: dict[str, tuple[int, str]] = {
     "disk": (45, "files past the page cache; needs no GPU"),
 }
 """Group -> seconds after which it begins no new point, and what it measures.  Together less than 8 minutes."""
-QUICK = 8
+QUICK = 9
 """--quick has so many times less."""
 WITHOUT_GPU = ("host", "disk")
 
@@ -87,7 +87,7 @@ def measure(
         if any(name not in WITHOUT_GPU for name in names):
             try:
                 others = _open(bench, stack, conditions, ordinal, force, say, load)
-            except MeasurementError as error:
+            except cuda.NoGpu as error:
                 names = [n for n in names if n in WITHOUT_GPU]
                 if not names or bool(only):
                     raise
@@ -95,7 +95,7 @@ def measure(
                 recorder.left_out["all that needs a GPU"] = str(error)
         for name in names:
             say(f"{name}: {GROUPS[name][1]}")
-            _run(bench, name, others, conditions, say)
+            _run(bench, name, others)
     conditions |= {"seconds": recorder.seconds, "total_seconds": round((clock() - begin) / 1e9, 1)}
     for key, found in (("left_out", recorder.left_out), ("shrunk", recorder.shrunk), ("outliers", recorder.outliers())):
         if found:
@@ -134,7 +134,7 @@ def _open(
     if library is None:
         say("NVML cannot be asked: clocks, power and other users of the card are not seen (is nvidia-ml-py installed?)")
     gpu = Gpu(api, ordinal)
-    stack.callback(gpu.close)
+    stack.callback(_close, gpu)
     bench.gpu_or_none = gpu
     bench.near = machine.near(card.bus)
     bench.room = device.room(gpu.free_bytes(), shared=bool(card.trouble))
@@ -153,9 +153,14 @@ def _open(
         conditions["idle"] = nvml.state(library, card.handle)
         conditions["load"] = _under_load(bench, library, card.handle)
     others = [c for c in found if c.ordinal != ordinal and (not c.trouble or force)]
-    if library is not None:
-        others = [dataclasses.replace(c, meets=nvml.level(library, card.handle, c.handle)) for c in others]
-    return others
+    if library is None or card.handle is None:
+        return others
+    return [dataclasses.replace(c, meets=nvml.level(library, card.handle, c.handle) if c.handle else "") for c in others]
+
+
+def _close(gpu: Gpu) -> None:
+    with suppress(MeasurementError):  # after some errors a context cannot be closed; what was measured before is good
+        gpu.close()
 
 
 def _under_load(bench: Bench, library: nvml.Nvml, handle: Any) -> dict[str, Any]:
@@ -175,7 +180,7 @@ def _under_load(bench: Bench, library: nvml.Nvml, handle: Any) -> dict[str, Any]
     return found
 
 
-def _run(bench: Bench, name: str, others: list[Card], conditions: dict[str, Any], say: Callable[[str], None]) -> None:
+def _run(bench: Bench, name: str, others: list[Card]) -> None:
     """One group; what fails in it is noted, and the others go on."""
     tests: dict[str, Callable[[Bench], None]] = {
         "copies": copies.run, "local": local.run, "latency": latency.run, "launch": launch.run, "allocation": allocation.run,
