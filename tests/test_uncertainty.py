@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import yaml
 from hand_worked import BLOCK, ROUND_NUMBERS, Steps
+from made_results import run as made_run
 from typer.testing import CliRunner
 
 from gpusim.cli import app
@@ -39,6 +40,7 @@ from gpusim.hardware import catalogue
 from gpusim.hardware.roofline import durations
 from gpusim.hardware.sampling import draws, intervals, with_numbers
 from gpusim.results.result import Result
+from gpusim.results.uncertainty import Sampled
 from gpusim.show.answer import answer
 from gpusim.show.figures import draw
 from gpusim.show.report import report
@@ -196,6 +198,18 @@ def test_table_figure_and_report_show_the_interval(run: Any) -> None:
     assert "run with `--uncertainty`" in report([replace(r, sampled=None) for r in results])
     drawn = {str(artist.get_gid()): artist for artist in draw("policy_comparison", results).axes[0].lines}
     assert list(drawn["interval:lru"].get_xdata()) == pytest.approx([low, high])
+
+
+def test_who_does_not_finish_everywhere_is_told() -> None:
+    """`b` is faster where it finishes, which is on two of four machines: they take turns."""
+    about = {"pushed": {}, "given": 1, "assumed": 0, "estimated": 0.15}
+    a, b = (
+        replace(made_run(name, slowdown=slow), sampled=Sampled({"slowdown": column}, **about))
+        for name, slow, column in (("a", 1.5, (1.4, 1.5, 1.5, 1.6)), ("b", 1.4, (1.3, 1.4, np.inf, np.inf)))
+    )
+    told = answer([a, b])
+    assert told.startswith("b and a tie, slowdown 1.40× (1.31× to 1.39×). On 4 sampled machines b and a take turns.")
+    assert "b does not finish on 2 of 4 sampled machines." in told
 
 
 # --- the same plain results, the same samples

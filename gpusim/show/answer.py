@@ -78,7 +78,7 @@ def _verdict(place: Standing, metric: str) -> str:
 def sureness(results: Sequence[Result]) -> list[str]:
     """Where the sampled machines do not all say the same, or one number would change who is best: a sentence per place."""
     places = [p for p in standings(results) if len(p.ranking) > 1]
-    doubtful = [p for p in places if p.turns or p.flips or p.held < p.samples]
+    doubtful = [p for p in places if p.turns or p.flips or p.broken or p.held < p.samples]
     return [f"{p.where}: {words}" if p.where else words for p in doubtful if (words := _sure(p))]
 
 
@@ -92,6 +92,7 @@ def _sure(place: Standing) -> str:
         words.append(f"On {sampled} {_few([best, *place.turns])} take turns.")
     elif len(place.winners) < len(place.ranking):
         words.append(f"{best} is best or tied on {'all' if place.held == place.samples else f'{place.held} of'} {sampled}.")
+    words += [f"{name} does not finish on {count} of {sampled}." for name, count in place.broken.items()]
     for push, names in list(place.flips.items())[:MOST_FLIPS]:
         words.append(f"With {push.path} of {push.profile} at {push.at} instead of {push.instead}, {_few(names)} would be best.")
     if len(place.flips) > MOST_FLIPS:

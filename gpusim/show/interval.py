@@ -83,7 +83,7 @@ def flips(lines: Mapping[str, Sequence[Result]], metric: str) -> dict[Push, tupl
     for push in dict.fromkeys(p for r in runs if r.sampled for p in r.sampled.pushed):
         pushed = {name: float(np.mean([_pushed(r, push) for r in lines[name]])) for name in now}
         ahead = _best(pushed)
-        if ahead.isdisjoint(_best(now)):
+        if ahead and ahead.isdisjoint(_best(now)):
             found[push] = tuple(name for name in pushed if name in ahead)
     return found
 

@@ -17,6 +17,7 @@ from gpusim.show.table import markdown
 from gpusim.show.view import join, main_metric, varying
 
 NAME = "report.md"
+SURE = "Who is best is so on every sampled machine."
 
 
 def report(results: Sequence[Result], question: str = "", figures: Mapping[str, Iterable[str | Path]] | None = None) -> str:
@@ -32,7 +33,7 @@ def report(results: Sequence[Result], question: str = "", figures: Mapping[str, 
         parts.append(_figure(name, [Path(f) for f in files]))
     if sampled := drawn(results):
         parts.append(f"## How sure\n\n{sampled}")
-        parts.append("\n".join(f"- {line}" for line in sureness(results)) or "Who is best is so on every sampled machine.")
+        parts.append("\n".join(f"- {line}" for line in sureness(results)) or SURE * (len(results) > 1))
     parts.append("## What was not checked")
     parts.append("\n".join(f"- {line}" for line in doubts(results)) or "Nothing is left out that this report knows of.")
     return "\n\n".join(part for part in parts if part) + "\n"

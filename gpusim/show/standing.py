@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from gpusim.results.metrics import metric as declared
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
@@ -30,6 +32,7 @@ class Standing:
     held: int = 0  # those on which the best stays best, or within 1 % of it
     bars: tuple[float, float] | None = None  # p10 and p90 of the best over them
     turns: tuple[str, ...] = ()  # who is now ahead of the best, now behind it
+    broken: dict[str, int] = field(default_factory=dict)  # who does not finish on how many of them
     flips: dict[Push, tuple[str, ...]] = field(default_factory=dict)  # the number that would put others ahead, and whom
 
     @property
@@ -80,5 +83,6 @@ def _sureness(ranking: Sequence[tuple[str, list[Result]]], metric: str) -> dict[
         "held": held(drawn[best], [drawn[name] for name, _ in rest]),
         "bars": interval(runs, metric),
         "turns": tuple(name for name, _ in rest if by_turns(drawn[best], drawn[name])),
+        "broken": {name: n for name, column in drawn.items() if (n := int(np.isinf(column).sum()))},
         "flips": flips(dict(ranking), metric),
     }
