@@ -45,7 +45,7 @@ def run(
     uncertainty: Annotated[
         int | None,
         typer.Option(
-            "--uncertainty", metavar="[N]", min=0,
+            "--uncertainty", metavar="[N]", min=0, max=10_000,
             help="Repeat every run on N machines (16 if N is left out) that the profile's error bars allow: intervals, ties, "
             "and the number that would change who is best. 0 for none.",
         ),
