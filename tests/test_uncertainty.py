@@ -241,6 +241,18 @@ def test_the_same_samples_for_any_number_of_workers(run: Any, tmp_path: Path) ->
     assert one["numbers"][0]["draws"] != other["numbers"][0]["draws"]
 
 
+def test_figures_follow_what_is_sampled(run: Any, tmp_path: Path) -> None:
+    """Runs that are there are not simulated again, but their figure is drawn with the intervals, and then without."""
+    run(out="prepared", low="4 GB/s")
+    figure = tmp_path / "out" / "figures" / "policy_comparison.svg"
+    drawn = []
+    for words in [], ["--uncertainty", "3"], []:
+        command = ["run", str(tmp_path / "e.yaml"), "-o", str(tmp_path / "out"), "--format", "svg", "-j", "1"]
+        assert CliRunner().invoke(app, [*command, *words]).exit_code == 0
+        drawn.append(figure.read_text())
+    assert "interval:lru" in drawn[1] and "interval:lru" not in drawn[0] and drawn[0] == drawn[2]
+
+
 # --- which machines are drawn
 
 

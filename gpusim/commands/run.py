@@ -82,7 +82,7 @@ def run(
             formats=wanted,
             jobs=jobs,
             # Equal results give equal figures: what is there from an earlier run need not be drawn again.
-            new=bool(done.ran),
+            new=bool(done.ran) or done.resampled,
             meanwhile=lambda: print_results(done.results, json=json),
         )
         write_report(folder, done.results, e.question, drawn)

@@ -13,7 +13,7 @@ from gpusim.config.experiment import Uncertainty
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.results.files import read_json, write_json
-from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, write_summary
+from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, sampled_in, write_summary
 from gpusim.results.result import FINISHED, Result
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Finished:
     results: list[Result] = field(default_factory=list)  # of the grid, in its order
     failures: list[tuple[Task | Group, Failure]] = field(default_factory=list)
     ran: int = 0  # runs that were executed now; the others were there
+    resampled: bool = False  # other machines are sampled than the last time, or none any more
 
 
 def run(
@@ -59,9 +60,9 @@ def run(
         from gpusim.experiment.uncertainty import names
 
         sampled = names(plan, uncertainty)
+    done = Finished(resampled=sampled != sampled_in(plan.out))
     open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
     todo = plan.tasks if force else plan.waiting()
-    done = Finished()
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)

@@ -195,8 +195,13 @@ def run_folders(out: Path) -> list[Path]:
 def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[Result]:
     """All finished runs of a results folder, in the order of the grid; without their logs unless asked."""
     found = [load_result(folder, log=log, timeline=timeline) for folder in run_folders(out)]
-    names = read_json(out / MANIFEST).get("samples", []) if (out / MANIFEST).is_file() else []
-    return attached(out, [str(name) for name in names], found)
+    return attached(out, sampled_in(out), found)
+
+
+def sampled_in(out: Path) -> list[str]:
+    """The names of what is sampled of the runs of this folder; none where there is no folder yet."""
+    manifest = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
+    return [str(name) for name in manifest.get("samples", [])]
 
 
 def has_log(out: Path) -> bool:
