@@ -55,7 +55,8 @@ def _panel(panel: Axes, found: Comparison) -> None:
     panel.set_xscale("log")
     panel.set_yscale("log")
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_locator(LogLocator(numticks=5))
+        # Labels stand beside each other below a panel, above each other beside it.
+        axis.set_major_locator(LogLocator(numticks=3 if axis is panel.xaxis else 5))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
         axis.set_minor_formatter(NullFormatter())
     panel.set_xlabel("measured", color=SOFT)
