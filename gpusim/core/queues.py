@@ -153,12 +153,12 @@ def start_ready(isl: Island, pol: Policies) -> None:
                     waiting = 1
             if waiting:
                 break
-            if c.now < queue.free_at + queue.gap and queue.started > 0:
+            a = isl.activities[row]
+            if a.way == NO_WAY and c.now < queue.free_at + queue.gap and queue.started > 0:
                 if queue.ready_at < queue.free_at + queue.gap:
                     queue.ready_at = queue.free_at + queue.gap
                     heap.push(isl, queue.ready_at, E_READY, q)
                 break
-            a = isl.activities[row]
             queue.started += 1
             queue.running += 1
             a.start = c.now
