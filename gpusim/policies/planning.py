@@ -109,7 +109,7 @@ class Schedule:
     @staticmethod
     def of(rows: Iterable[tuple[int, int, int] | tuple[int, int, int, int]]) -> Schedule:
         """From (operator, verb, tensor) or (operator, verb, tensor, tier); sorted by operator, stable."""
-        table = np.array([(*row, 0, 0)[:4] + (0,) for row in rows], ACTION)
+        table = np.array([(*(*row, 0, 0)[:4], 0) for row in rows], ACTION)
         return Schedule(table[np.argsort(table["at"], kind="stable")])
 
 
