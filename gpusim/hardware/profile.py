@@ -86,6 +86,8 @@ class Host:
     """Copies from the device to memory that is not pinned."""
     numa_remote: Share
     """Share of the link's rate that is left when the pinned memory is on another socket."""
+    pinned: Share | None = None
+    """Share of the capacity that may be pinned; absent: all of it, as under Linux (Windows pins half)."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -195,6 +197,38 @@ class Peer:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
+class Cxl:
+    """Memory that the CPU reaches over CXL: the GPU's copies cross its own link as well."""
+
+    kind: Word
+    capacity: Size
+    read: Rate
+    """Reached by large reads of it."""
+    write: Rate
+    """Reached by large writes to it."""
+    latency: Time
+    """What an access takes that misses all caches."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Network:
+    """The network card next to the GPU, which reads and writes memory of another host (RDMA)."""
+
+    kind: Word
+    nominal: Rate
+    """Per direction."""
+    rate: Rate
+    """Reached in one direction between the memory of a GPU and another host's."""
+    latency: Time
+    """A small message, one way."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Network:
+        _no_faster("rate", self.rate, "nominal", self.nominal)
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class Profile:
     """One machine: a GPU, the host that it sits in, and a disk."""
 
@@ -215,6 +249,10 @@ class Profile:
     allocation: Allocation
     peer: Peer | None = None
     """Absent where GPUs meet only over the link."""
+    cxl: Cxl | None = None
+    """Absent where there is none, or nothing is known of it."""
+    network: Network | None = None
+    """Absent where nothing is known of it."""
 
     @model_validator(mode="after")
     def _room(self) -> Profile:

@@ -1,0 +1,265 @@
+"""The memories below the GPU's, nearest first, as an experiment writes them: "host > nvme(direct=1)".
+
+    host    memory of the CPU       capacity=, pageable=0 (1: not pinned, each copy is staged and the caller waits for it),
+                                    numa=local (remote: on the other socket)
+    nvme    a disk                  capacity=, read=, write=, queue_depth=32, request=1 MiB,
+                                    direct=0 (1: GPUDirect Storage, without a bounce buffer in host memory)
+    peer    another GPU's memory    capacity=
+    cxl     memory behind CXL       capacity=
+    remote  another host's, by RDMA capacity=
+
+What is full spills to the next one.  A tier says which links its copies pass; tiers that name the same link share it, and
+tiers that name the same queue take turns in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpusim.errors import ProfileError, UnitError, suggest
+from gpusim.hardware.profile import Profile
+from gpusim.policies.registry import split
+from gpusim.units import parse_bytes, parse_rate, show_bytes
+
+DEFAULT = "host"
+MOST_REQUESTS = 1 << 16  # in one queue, by the NVMe standard
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed channel that several ways may share."""
+
+    name: str    # h2d, d2h, both, peer_in, peer_out, nvme_read, nvme_write, cxl_read, cxl_write, network_in, network_out
+    rate: float  # bytes/ns
+
+
+@dataclass(frozen=True)
+class Tier:
+    """One memory below the GPU's.  Rates in bytes/ns, times in ns; `read` is towards the GPU."""
+
+    name: str       # how plans and results call it: its kind, and a number for the second one of a kind
+    kind: str
+    capacity: int   # bytes
+    read: float     # of one large copy over idle links
+    write: float
+    read_latency: int
+    write_latency: int
+    way_in: tuple[Link, ...]   # passed by copies to the GPU
+    way_out: tuple[Link, ...]  # passed by copies from the GPU
+    queue: str      # copy (the GPU's copy engines), peer, nvme, network
+    slots_in: int   # copies at once
+    slots_out: int
+    curve: tuple[tuple[float, float], ...] = ()  # rate of copies to the GPU by size, start-up included
+    waits: bool = False  # the host thread waits for each copy
+
+
+def check(text: str) -> None:
+    """Raises ProfileError for text that names no tiers, on any machine."""
+    _read(text)
+
+
+def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
+    """The tiers of a machine, nearest first; none by default where the GPU shares the CPU's memory.
+
+    Raises ProfileError for tiers that do not exist, that the machine has no way to, or that are larger than it has.
+    """
+    wanted = _read(text)
+    if profile.memory.unified and text.strip() == DEFAULT:
+        return ()
+    made = _share_host(profile, wanted, [_KINDS[w.kind][1](profile, w) for w in wanted])
+    before = [[tier.kind for tier in made[:i]].count(tier.kind) for i, tier in enumerate(made)]
+    return tuple(replace(t, name=f"{t.kind}{n + 1}") if n else t for t, n in zip(made, before, strict=True))
+
+
+def nvme_rate(rate: float, latency: float, depth: int, request: int) -> float:
+    """Bytes/ns that requests of one size reach with so many under way: no more than the disk's `rate`, and by Little's law
+    not more than depth * request in the time that one takes."""
+    return min(rate, depth * request / (latency + request / rate))
+
+
+# ------------------------------------------------------------------ reading
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """One tier as it is written."""
+
+    kind: str
+    capacity: int | None = None  # None: what the machine has
+    pageable: int = 0
+    numa: str = "local"
+    read: float | None = None  # bytes/s
+    write: float | None = None
+    queue_depth: int = 32
+    request: int = 1 << 20
+    direct: int = 0
+
+
+def _read(text: str) -> list[_Wanted]:
+    parts = [part.strip() for part in text.split(">")]
+    if "" in parts:
+        raise ProfileError(f"'{text}' has an empty place between its tiers", hint="write tier > tier(parameter=value)")
+    found = []
+    for part in parts:
+        kind, given = split(part, "a tier")
+        if kind not in _KINDS:
+            raise ProfileError(f"there is no tier '{kind}'", hint=suggest(kind, _KINDS))
+        if wrong := next((key for key in given if key not in _KINDS[kind][0]), None):
+            raise ProfileError(f"tier '{kind}' has no parameter '{wrong}'", hint=suggest(wrong, _KINDS[kind][0]))
+        values: Mapping[str, Any] = {key: _value(kind, key, text) for key, text in given.items()}
+        found.append(_Wanted(kind, **values))
+    if twice := next((part for part, wanted in zip(parts, found, strict=True) if found.count(wanted) > 1), None):
+        raise ProfileError(f"'{twice}' stands twice in '{text}'", hint="remove one of them")
+    return found
+
+
+def _value(kind: str, key: str, text: str) -> Any:
+    """The value of a parameter; ProfileError when it is none."""
+    try:
+        value = _PARAMETERS[key](text.strip("'\""))
+    except (UnitError, ValueError) as error:
+        message, hint = (error.message, error.hint) if isinstance(error, UnitError) else (str(error), "")
+        raise ProfileError(f"parameter '{key}' of tier '{kind}': {message}", hint=hint) from None
+    if key in ("read", "write", "capacity", "request") and not value:
+        raise ProfileError(f"parameter '{key}' of tier '{kind}' is 0", hint="leave the tier out")
+    return value
+
+
+def _yes(text: str) -> int:
+    if text not in ("0", "1"):
+        raise ValueError(f"'{text}' is neither 0 nor 1")
+    return int(text)
+
+
+def _node(text: str) -> str:
+    if text not in ("local", "remote"):
+        raise ValueError(f"'{text}' is neither local nor remote")
+    return text
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_REQUESTS:
+        raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_REQUESTS:,}")
+    return int(text)
+
+
+_PARAMETERS: Mapping[str, Callable[[str], int | float | str]] = {
+    "capacity": parse_bytes, "pageable": _yes, "numa": _node, "read": parse_rate, "write": parse_rate,
+    "queue_depth": _depth, "request": parse_bytes, "direct": _yes,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------ the tiers
+
+
+def _host(p: Profile, w: _Wanted) -> Tier:
+    if p.memory.unified:
+        raise ProfileError(f"GPU and CPU of {p.name} share one memory: there is no host tier", hint="write nvme or remote")
+    most = int(p.host.capacity.value) if w.pageable else _pinnable(p)
+    capacity = _no_more(w, most, f"host memory that {p.name} " + ("has" if w.pageable else "can pin"))
+    share = p.host.numa_remote.value if w.numa == "remote" else 1.0
+    into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
+    latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
+    curve = () if w.pageable else tuple((float(size), share * rate / 1e9) for size, rate in p.link.size_curve)
+    way_in, way_out = _over_link(p)
+    return Tier(
+        "host", "host", capacity, min(share * into.value / 1e9, way_in[0].rate), min(share * out.value / 1e9, way_out[0].rate),
+        latency, latency, way_in, way_out, "copy", *_engines(p), curve, bool(w.pageable),
+    )  # fmt: skip
+
+
+def _nvme(p: Profile, w: _Wanted) -> Tier:
+    start, link = p.nvme.latency.value, p.link.latency_queued.value
+    disk = [(w.read or p.nvme.read.value) / 1e9, (w.write or p.nvme.write.value) / 1e9]
+    read, write = (nvme_rate(rate, start, w.queue_depth, w.request) for rate in disk)
+    way_in, way_out = _over_link(p)
+    # Through the host each request is passed on when it is there: its last one crosses the link when the disk is done.
+    bounce_in, bounce_out = (0.0, 0.0) if w.direct else (link + w.request / way_in[0].rate, link + w.request / way_out[0].rate)
+    return Tier(
+        "nvme", "nvme", _no_more(w, int(p.nvme.capacity.value), f"the disk of {p.name}"),
+        min(read, way_in[0].rate), min(write, way_out[0].rate), round(start + bounce_in), round(start + bounce_out),
+        (Link("nvme_read", disk[0]), *way_in), (Link("nvme_write", disk[1]), *way_out), "nvme", 1, 1,
+    )  # fmt: skip
+
+
+def _peer(p: Profile, w: _Wanted) -> Tier:
+    capacity = _no_more(w, int(p.memory.capacity.value - p.context.value), f"memory that another GPU has on {p.name}")
+    if p.peer:
+        rate, latency = p.peer.rate.value / 1e9, round(p.peer.latency.value)
+        way_in, way_out = (Link("peer_in", rate),), (Link("peer_out", rate),)
+        return Tier("peer", "peer", capacity, rate, rate, latency, latency, way_in, way_out, "peer", 1, 1)
+    # GPUs without links of their own meet over both of their links to the host: up the one and down the other.
+    rate, latency = min(p.link.h2d.value, p.link.d2h.value) / 1e9, round(p.link.latency_queued.value)
+    return Tier("peer", "peer", capacity, rate, rate, latency, latency, *_over_link(p), "copy", *_engines(p))
+
+
+def _cxl(p: Profile, w: _Wanted) -> Tier:
+    if p.cxl is None:
+        raise ProfileError(f"{p.name} has no CXL memory", hint="add a section 'cxl' to its profile")
+    read, write = p.cxl.read.value / 1e9, p.cxl.write.value / 1e9
+    latency = round(p.cxl.latency.value + p.link.latency_queued.value)
+    way_in, way_out = _over_link(p)
+    return Tier(
+        "cxl", "cxl", _no_more(w, int(p.cxl.capacity.value), f"CXL memory of {p.name}"),
+        min(read, way_in[0].rate), min(write, way_out[0].rate), latency, latency,
+        (Link("cxl_read", read), *way_in), (Link("cxl_write", write), *way_out), "copy", *_engines(p),
+    )  # fmt: skip
+
+
+def _remote(p: Profile, w: _Wanted) -> Tier:
+    if p.network is None:
+        raise ProfileError(f"{p.name} has no network to another host", hint="add a section 'network' to its profile")
+    rate, once = p.network.rate.value / 1e9, p.network.latency.value
+    way_in, way_out = _over_link(p)
+    return Tier(  # a read is asked for first: twice the way
+        "remote", "remote", w.capacity or _pinnable(p), min(rate, way_in[0].rate), min(rate, way_out[0].rate),
+        round(2 * once), round(once), (Link("network_in", rate), *way_in), (Link("network_out", rate), *way_out),
+        "network", 1, 1,
+    )  # fmt: skip
+
+
+_KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Profile, _Wanted], Tier]]] = {
+    "host": (("capacity", "pageable", "numa"), _host),
+    "nvme": (("capacity", "read", "write", "queue_depth", "request", "direct"), _nvme),
+    "peer": (("capacity",), _peer),
+    "cxl": (("capacity",), _cxl),
+    "remote": (("capacity",), _remote),
+}
+
+
+def _over_link(p: Profile) -> tuple[tuple[Link, Link], tuple[Link, Link]]:
+    """The GPU's own link, to it and from it: the direction, and what both directions have together."""
+    both = Link("both", p.link.both.value / 1e9)
+    return (Link("h2d", p.link.h2d.value / 1e9), both), (Link("d2h", p.link.d2h.value / 1e9), both)
+
+
+def _engines(p: Profile) -> tuple[int, int]:
+    return int(p.copy_engines.h2d.value), int(p.copy_engines.d2h.value)
+
+
+def _pinnable(p: Profile) -> int:
+    """Bytes of host memory that may be pinned."""
+    return int(p.host.capacity.value * (p.host.pinned.value if p.host.pinned else 1.0))
+
+
+def _no_more(w: _Wanted, most: int, what: str) -> int:
+    """The capacity that is wanted, or all; ProfileError for more than there is."""
+    if w.capacity is not None and w.capacity > most:
+        said = f"a tier '{w.kind}' of {show_bytes(w.capacity)} is more than the {show_bytes(most)} of {what}"
+        raise ProfileError(said, hint="write a smaller capacity")
+    return most if w.capacity is None else w.capacity
+
+
+def _share_host(p: Profile, wanted: list[_Wanted], tiers: list[Tier]) -> list[Tier]:
+    """Several host tiers are parts of one memory: those without a capacity get equal parts of what the others leave."""
+    hosts = [w for w in wanted if w.kind == "host"]
+    open_ = sum(w.capacity is None for w in hosts)
+    left = int(p.host.capacity.value) - sum(w.capacity or 0 for w in hosts)
+    if left < 0 or (open_ and not left):
+        raise ProfileError(f"the host tiers together are more than the {p.host.capacity.text()} of {p.name}")
+    return [
+        replace(tier, capacity=min(tier.capacity, left // open_)) if w.kind == "host" and w.capacity is None else tier
+        for w, tier in zip(wanted, tiers, strict=True)
+    ]
