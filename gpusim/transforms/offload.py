@@ -11,7 +11,7 @@ from gpusim.trace.edit import Edit, Mask, issued
 from gpusim.trace.roles import OPTIMIZER, STEP, TEMPORARY, lives, phase_kinds, roles
 from gpusim.trace.trace import COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, OP, Trace
 from gpusim.transforms.gradients import gradients, stand_ins, take
-from gpusim.transforms.parameters import SMALL, bring_in, parameters, side_stream, step_rows, uses
+from gpusim.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
 from gpusim.units import BYTES, parse
 
 WHAT, WHERE = ("optimizer", "parameters", "all"), ("host", "nvme")
@@ -49,7 +49,8 @@ def offload(trace: Trace, what: str = "optimizer", to: str = "host", bucket: str
         kept["host_bytes"] += step
     if what != "optimizer":
         way = [("gpusim::nvme_read", NVME_READ)] if to == "nvme" else []
-        bring_in(edit, uses(trace, weights), [*way, ("gpusim::copy_in", COPY_IN)], 1.0, stream, overlap)
+        u = uses(trace, weights)
+        bring_in(edit, u, [*way, ("gpusim::copy_in", COPY_IN)], 1.0, stream, place_of(trace, u, overlap))
         edit.drop_tensors(weights)
         kept[at_rest] += int(trace.size[weights].sum())
     made = edit.finish()

@@ -1,4 +1,4 @@
-"""When parameters are used: block by block.  What keeps them elsewhere brings them in before, and lets go of them after."""
+"""When parameters are used: block by block.  What keeps them (or inputs) elsewhere brings them in before, and lets go after."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = 512  # bytes: counters and the like stay whole
 
 @dataclass(frozen=True)
 class Uses:
-    """Stretches of operators outside of steps that use the parameters of one block, in order, and a CSR table of those."""
+    """Stretches of operators that use the parameters of one block or the inputs of a step, in order; and these as a CSR table."""
 
     first: I64   # operators
     last: I64
@@ -54,10 +54,15 @@ def uses(trace: Trace, wanted: Mask) -> Uses:
     steps = np.cumsum(kinds == STEP)
     begins = (np.diff(block, prepend=-2) != 0) | (np.diff(steps[op], prepend=-1) != 0)
     begins[1:] &= np.diff(op) != 0  # one operator needs all of its own at once
-    stretch = np.cumsum(begins) - 1
+    return stretches(trace, op, at, begins)
+
+
+def stretches(trace: Trace, op: I64, at: I64, begins: Mask) -> Uses:
+    """From reads (their operators, in order, and rows of read_id) and the first of each stretch."""
+    tensor = trace.read_id[at]
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(op)) - 1
-    start, used, row = _distinct(stretch, tensor, len(starts), trace.tensors)
+    start, used, row = _distinct(np.cumsum(begins) - 1, tensor, len(starts), trace.tensors)
     return Uses(op[starts], op[ends[: len(starts)]], start, used, row, at)
 
 
@@ -89,22 +94,27 @@ def _block_of(trace: Trace, op: I64, tensor: I64) -> I64:
     return found
 
 
-def bring_in(edit: Edit, u: Uses, steps: list[tuple[str, int]], share: float, stream: int, overlap: bool) -> None:
-    """Before each stretch a tensor for each of its parameters, filled by the last of these operators; after it they are freed.
-
-    steps    names and activities of operators that move the bytes in turn: from disk to host, from host to device
-    share    of the parameters' bytes that each moves
-    overlap  they are issued with the stretch before, unless an optimizer step lies between
-    """
-    trace = edit.trace
-    count = np.diff(u.start)
-    full = edit.add_tensors(trace.size[u.tensor], trace.category[u.tensor])
-    edit["read_id"][u.at] = full[u.row]
+def place_of(trace: Trace, u: Uses, overlap: bool) -> I64:
+    """The event with which each stretch begins; to overlap, the one before it, unless an optimizer step lies between."""
     place = begun(trace)[u.first]
     if overlap:
         done = np.cumsum(phase_kinds(trace)[issued(trace)] == STEP)
         same = done[u.first[1:]] == done[u.first[:-1]]
         place[1:] = np.where(same, place[:-1], place[1:])
+    return place
+
+
+def bring_in(edit: Edit, u: Uses, steps: list[tuple[str, int]], share: float, stream: int, place: I64) -> None:
+    """For each stretch a tensor for each of what it uses, filled by the last of these operators; after it they are freed.
+
+    steps    names and activities of operators that move the bytes in turn: from disk to host, from host to device
+    share    of the bytes that each moves
+    place    (stretches,) the event before which they are issued
+    """
+    trace = edit.trace
+    count = np.diff(u.start)
+    full = edit.add_tensors(trace.size[u.tensor], trace.category[u.tensor])
+    edit["read_id"][u.at] = full[u.row]
     stretch = np.repeat(np.arange(len(count)), count)
     moved = np.rint(np.bincount(stretch, trace.size[u.tensor].astype(float), len(count)) * share).astype(np.int64)
     of, kinds, args, streams = [stretch], [np.full(len(full), ALLOC)], [full], [np.zeros(len(full), np.int64)]

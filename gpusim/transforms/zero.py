@@ -11,7 +11,7 @@ from gpusim.trace.edit import Edit, issued
 from gpusim.trace.roles import OPTIMIZER, STEP, TEMPORARY, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, OP, Trace
 from gpusim.transforms.gradients import Gradients, gradients, made_in_pass, reduce, stand_ins, take
-from gpusim.transforms.parameters import SMALL, bring_in, parameters, side_stream, step_rows, uses
+from gpusim.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
 from gpusim.units import BYTES, parse
 
 
@@ -40,7 +40,7 @@ def zero(trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "25 MiB", o
     split = ((role == OPTIMIZER) | ((role == TEMPORARY) & step[lives(trace)[0]])) & (trace.size > SMALL)
     if stage == 3:
         u = uses(trace, weights & (trace.size > SMALL))
-        bring_in(edit, u, [("gpusim::all_gather", COLLECTIVE)], sent, stream, overlap)
+        bring_in(edit, u, [("gpusim::all_gather", COLLECTIVE)], sent, stream, place_of(trace, u, overlap))
         split |= weights & (trace.size > SMALL)
     else:
         _gather_after_steps(edit, np.flatnonzero(weights), sent, stream)

@@ -104,9 +104,10 @@ class Asked:
         return self.entry.name + ("(" + ", ".join(f"{k}={v}" for k, v in own.items()) + ")" if own else "")
 
 
-def _gpt2(name: str, parameters: int, layers: int, width: int, heads: int) -> Entry:
-    text = f"GPT-2: {layers} layers of width {width}, {heads} heads, 1,024 positions, tied embedding"
-    return Entry(name, "gpt2", parameters, text, {"layers": layers, "width": width, "heads": heads, "positions": 1024})
+def _gpt2(name: str, parameters: int, layers: int, width: int, heads: int, positions: int = 1024) -> Entry:
+    version = "3, all attention dense" if name.startswith("gpt3") else "2"
+    text = f"GPT-{version}: {layers} layers of width {width}, {heads} heads, {positions:,} positions, tied embedding"
+    return Entry(name, "gpt2", parameters, text, {"layers": layers, "width": width, "heads": heads, "positions": positions})
 
 
 def _bert(name: str, parameters: int, layers: int, width: int, heads: int) -> Entry:
@@ -143,6 +144,7 @@ _ENTRIES = (
     _gpt2("gpt2-medium", 354_823_168, 24, 1024, 16),
     _gpt2("gpt2-large", 774_030_080, 36, 1280, 20),
     _gpt2("gpt2-xl", 1_557_611_200, 48, 1600, 25),
+    _gpt2("gpt3-175b", 174_604_259_328, 96, 12288, 96, 2048),
     _bert("bert-base", 109_514_298, 12, 768, 12),
     _bert("bert-large", 335_174_458, 24, 1024, 16),
     _llama("llama-1b", 1_235_814_400, "3.2 1B", 16, 2048, 8192, 32, True),
