@@ -92,6 +92,19 @@ def test_a_collective_over_the_host_link_leaves_less_for_a_copy() -> None:
     assert spans(result)["kernel"] == [(0, 1000 + 2048), (0, 1000 + 2048)]
 
 
+def test_copies_start_without_the_gap_that_kernels_and_collectives_leave() -> None:
+    """in 0 .. 2024, out 2024 .. 4304, kernel 4354 .. 4854, in 4854 .. 6878, collective 6928 .. 7940."""
+    steps = Steps()
+    for activity in (COPY_IN, COPY_OUT):
+        steps.carry(activity, stream=0)
+    steps.kernel(500)
+    for activity in (COPY_IN, COLLECTIVE):
+        steps.carry(activity, stream=0)
+    profile = machine({"peer.rate": 20e9, "peer.latency": 500.0, "launch.gap": 50.0}, base="a100-sxm4-80gb")
+    result = refereed(play(steps, profile=profile), steps.trace())
+    assert spans(result)["kernel"] == [(0, IN), (IN, 4304), (4354, 4854), (4854, 6878), (6928, 7940)]
+
+
 def test_the_disk_reads_and_writes_at_its_own_rates() -> None:
     """Reading 100 + 10240 / 4 = 2660 ns, writing 100 + 10240 / 2 = 5220, beside each other."""
     disk = {"nvme.latency": 100.0, "nvme.read": 4e9, "nvme.write": 2e9}

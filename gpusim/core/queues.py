@@ -154,7 +154,8 @@ def start_ready(isl: Island, pol: Policies) -> None:
             if waiting:
                 break
             a = isl.activities[row]
-            if a.way == NO_WAY and c.now < queue.free_at + queue.gap and queue.started > 0:
+            launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
+            if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
                 if queue.ready_at < queue.free_at + queue.gap:
                     queue.ready_at = queue.free_at + queue.gap
                     heap.push(isl, queue.ready_at, E_READY, q)

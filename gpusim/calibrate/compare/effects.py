@@ -38,13 +38,11 @@ def effect(series: Series, profile: Profile) -> str:
     if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
         if meaning.synchronised(row):
             return "the engine charges nothing for the host's wait: link.latency_synchronised is not used"
-        if small:
-            return "the engine puts launch.gap between copies of a stream, beside the latency"
         return "the directions of this host differ, and only one was fitted"
     if row.metric.endswith("pinned_bidir_bw"):
         return "the directions lose unequally when both are busy; link.both has their sum"
     if row.metric == "p2p_latency_us":
-        return "the engine puts launch.gap between copies of a stream, beside the peer's latency"
+        return "the engine puts launch.gap before what goes to a peer, beside the peer's latency"
     if row.metric in PEER:
         return "reads, writes and test programs differ; the profile has one rate to a peer"
     if row.metric == "local_copy_latency_us":

@@ -17,7 +17,7 @@ _OFF = 0.05  # a line that misses by more is a curve
 
 
 def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
-    """Rates, latencies and curves; `gap` is what the engine itself puts between two operators of a stream, ns."""
+    """Rates, latencies and curves; `gap` is what the engine itself puts between two kernels of a stream, ns."""
     host = best_known([r for r in rows if r.metric.startswith(("h2d_", "d2h_")) and "_sm_" not in r.metric])
     rates: dict[str, float] = {}
     for direction in ("h2d", "d2h"):
@@ -30,9 +30,9 @@ def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
         yield pageable or Left(f"host.pageable_{direction}", "no rows")
     yield _both(host, sum(rates.values()))
     copies = [r for r in host if r.metric in ("h2d_pinned_bw", "h2d_pinned_time_us") and r.size_bytes and streams(r) == 1]
-    yield from _start([r for r in copies if synchronised(r)], "link.latency_synchronised", rates["h2d"], 0.0)
+    yield from _start([r for r in copies if synchronised(r)], "link.latency_synchronised", rates["h2d"])
     queued = [r for r in copies if not synchronised(r)]
-    start = list(_start(queued, "link.latency_queued", rates["h2d"], gap))
+    start = list(_start(queued, "link.latency_queued", rates["h2d"]))
     yield from start
     yield _size_curve(queued, start[0], rates["h2d"])
     if base.peer is not None:
@@ -58,14 +58,13 @@ def _both(rows: Sequence[Row], most: float) -> Found:
     return Estimate("link.both", value, rows_used, how, min(low, value), max(high, value))
 
 
-def _start(rows: Sequence[Row], path: str, rate: float, beside: float) -> Iterator[Found]:
+def _start(rows: Sequence[Row], path: str, rate: float) -> Iterator[Found]:
     small = [r for r in rows if (r.size_bytes or 0) <= _SMALL]
     if len(small) < 3:
         yield Left(path, "fewer than 3 small copies")
         return
-    times = [max(0.0, nanoseconds(r) - (r.size_bytes or 0) / rate * 1e9 - beside) for r in small]
-    how = f"time of copies up to {_SMALL} B less their bytes at the full rate"
-    yield middle(path, small, times, how + (" and launch.gap" if beside else ""))
+    times = [max(0.0, nanoseconds(r) - (r.size_bytes or 0) / rate * 1e9) for r in small]
+    yield middle(path, small, times, f"time of copies up to {_SMALL} B less their bytes at the full rate")
 
 
 def _size_curve(rows: Sequence[Row], start: Found, rate: float) -> Found:
