@@ -6,9 +6,9 @@ from typing import Any
 
 from numba import types
 
-from gpusim.core import heap, links, log, queues, residency
+from gpusim.core import heap, links, log, plan, queues, residency
 from gpusim.core.jit import entry, kernel, verb
-from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
+from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PLANNED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
 from gpusim.core.state import (
     BAD_ANSWER,
     DEFRAGMENT,
@@ -40,7 +40,7 @@ from gpusim.core.state import (
     Program,
 )
 from gpusim.policies import contract
-from gpusim.policies.contract import ABSENT, HELD, HOST, ROUNDED
+from gpusim.policies.contract import ABSENT, EVICT, HELD, HOST, ROUNDED
 
 as_propose, as_note = verb(contract.PROPOSE), verb(contract.NOTE)
 
@@ -173,7 +173,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
     # Which units does this step need on the device, and why?
     i = prog.instructions[h.pc - h.prefetching]
-    first, count, why = 0, 0, DEMANDED
+    first, count, why, brought = 0, 0, DEMANDED, 0
     if h.prefetching:
         why = PREFETCH
         count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
@@ -189,13 +189,20 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
                 return BAD_ANSWER
             lock(isl, u)
     elif i.kind == I_OP:
-        if not may_launch(isl, h, i.stream):
+        planned = plan.acts_at(isl, prog, i.arg)
+        if not (plan.may_copy(isl, h) if planned else may_launch(isl, h, i.stream)):
             return 0
         c.program = prog.clock[i.arg]
         first = prog.acc_start[i.arg]
         count = prog.acc_start[i.arg + 1] - first
         for j in range(first, first + count):
             lock(isl, prog.acc_unit[j])
+        if planned:
+            action = prog.plan[c.planned]
+            if action.verb == EVICT:
+                plan.acted(isl, prog, plan.evict(isl, pol, h, action.unit))
+                return 0
+            why, count = PLANNED, 1
     elif i.kind == I_ALLOC:
         why = CREATED
         count = 1
@@ -209,12 +216,14 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             u = prog.acc_unit[first + j]
         elif why == PREFETCH:
             u = isl.lists[PROPOSED, j]
+        elif why == PLANNED:
+            u = prog.plan[c.planned].unit
         if isl.flags[WHERE, u] == wanted and isl.units[u].size > 0:
             if why == PREFETCH and (queues.full(isl, c.q_in) or queues.full(isl, c.q_out)):
                 break
             reason = residency.bring_in(isl, pol, h, u, i.stream, why)
             if reason:
-                if why != PREFETCH:
+                if why < PREFETCH:
                     return 0 if reason == DEFRAGMENT else reason
                 c.failing = 0  # what does not fit is not prefetched
                 break
@@ -223,11 +232,15 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             elif why == CREATED:
                 h.time += c.cached_ns
                 h.alloc_ns += c.cached_ns
+            brought += 1
 
     # Then do it.
     if h.prefetching:
         h.prefetching = 0
         unlock(isl)
+        return 0
+    if why == PLANNED:
+        plan.acted(isl, prog, brought > 0)
         return 0
     if i.kind == I_OP:
         if c.drain:

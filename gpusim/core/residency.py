@@ -44,7 +44,7 @@ V_ALLOC, V_FREE, V_LARGEST, V_INSERT, V_TOUCH, V_REMOVE, V_VICTIM, V_SCORE, V_PR
 V_COMPACT, V_REMAP, V_DUE = range(10, 13)
 
 # Why a unit comes to the device.
-CREATED, DEMANDED, PREFETCH = range(3)
+CREATED, DEMANDED, PREFETCH, PLANNED = range(4)
 
 WHERE, LOCKED = 0, 1                                # rows of Island.flags
 RESIDENTS, VICTIMS, PROPOSED, IN_USE = 0, 1, 2, 3   # rows of Island.lists
@@ -407,7 +407,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
     """Make a unit resident: place it, and copy it in if the host has its data.  Returns 0 or the reason to stop."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
-    reason = take_block(isl, pol, h, u, stream, why != PREFETCH or c.may_evict != 0)
+    reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and c.may_evict != 0))
     if reason:
         return reason
     if unit.host_copy:
@@ -419,7 +419,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
         h.time += c.submit_ns
         n.swap_ins += 1
         n.h2d_bytes += unit.wire
-        if why == PREFETCH:
+        if why >= PREFETCH:
             n.prefetches += 1
             unit.brought = count
         queues.record(isl, pol, log.COPY, u, 1 << 8 | 0, isl.activities[row].number, unit.wire)

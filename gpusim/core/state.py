@@ -93,6 +93,7 @@ CONTROL = record(
      ("defrag", i8), ("due", i8), ("defragged", i8), ("allocs", i8), ("move_per_byte", f8),
      ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
      ("asked_time", f8), ("request", i8), ("request_bytes", i8),
+     ("planned", i8),      # next action of the plan
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
@@ -105,8 +106,9 @@ COUNTS = record(
     [("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
      ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
-     ("prefetch_wasted", i8), ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8),
-     ("allocated_total", i8), ("reserved_peak", i8), ("internal_at_peak", f8),
+     ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
+     ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
+     ("reserved_peak", i8), ("internal_at_peak", f8),
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
      ("transfer", i8), ("host_work", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
@@ -166,6 +168,7 @@ class Program(NamedTuple):
     first: Any      # float64[U] program time of the first access, inf when there is none
     route: Any      # int64[...] links of each way, WAY.route .. route_end
     curve: Any      # float64[curves, 2, points]: log2 of the size, rate
+    plan: Any       # ACTION[...] by operator
 
 
 class Policies(NamedTuple):
@@ -195,7 +198,7 @@ ISLAND = typeof(
 PROGRAM = typeof(
     Program(
         table(1, INSTRUCTION), np.zeros(1, i8), _m, np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8),
-        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)),
+        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)), table(1, contract.ACTION),
     )
 )  # fmt: skip
 POLICIES = typeof(

@@ -8,21 +8,23 @@ from gpusim.core import state
 from gpusim.hardware.profile import Profile
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
+from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
 
 if TYPE_CHECKING:
+    from gpusim.engine.plans import Planned
     from gpusim.engine.simulate import Simulation
 
 OUTCOMES = {state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_OUT_OF_MEMORY: "host_oom"}
 
 
-def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
-    """The result of a run that has stopped for good."""
-    trace, machine = simulation.work.trace, simulation.machine
-    policies = (
+def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, planned: Planned) -> Result:
+    """The result of a run of `work`, or of what the plan made of it, that has stopped for good."""
+    trace, machine, program = work.trace, simulation.machine, planned.program
+    policies = [
         ("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch),
-        ("defrag", simulation.defrag),
-    )  # fmt: skip
+        ("defrag", simulation.defrag), *([("plan", planned.policy)] if planned.policy.acts else []),
+    ]  # fmt: skip
     spec: dict[str, Any] = {
         "trace": trace.name,
         "trace_hash": trace.content_hash,
@@ -31,7 +33,7 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
         "oracles": [kind for kind, policy in policies if policy.entry.oracle],
         "capacity": machine.capacity,
         "host_capacity": machine.host_capacity,
-        "footprint": simulation.work.live_peak,
+        "footprint": work.live_peak,
         "seed": seed,
         "rates": {
             "h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9,
@@ -39,6 +41,7 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
             **({"peer": machine.peer * 1e9} if machine.peer else {}),
         },
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
+        **({} if program is None else {"program_hash": program.content_hash}),
     }
     rows = int(simulation.island.control[0]["rows"])
     samples = simulation.policies.samples[:rows]
@@ -47,12 +50,19 @@ def result(simulation: Simulation, profile: Profile, seed: int) -> Result:
         spec=spec,
         outcome=OUTCOMES[simulation.reason],
         failure=failure(simulation, profile),
-        metrics=metrics(simulation),
+        metrics=metrics(simulation) | (plan_metrics(simulation) if planned.policy.acts else {}),
         timeline=timeline,
         log=simulation.log(),
         bounds={},
         checked=None,
+        program=program,
     )
+
+
+def plan_metrics(simulation: Simulation) -> dict[str, int | float]:
+    """What became of a plan's actions."""
+    names = ("plan_evictions", "plan_prefetches", "plan_skipped")
+    return {name: int(simulation.island.counts[0][name]) for name in names}
 
 
 def metrics(simulation: Simulation) -> dict[str, int | float]:

@@ -18,12 +18,13 @@ import simpy
 from gpusim.core import log, state
 from gpusim.core.island import run_until
 from gpusim.core.log import LOG
-from gpusim.engine import outcome, tables
+from gpusim.engine import outcome, plans, tables
 from gpusim.engine.ask import Asking
 from gpusim.errors import GpusimError, PolicyError
 from gpusim.hardware.profile import Profile
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
+from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.trace import Trace
@@ -36,13 +37,13 @@ class Simulation:
 
     def __init__(
         self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
-        record: bool,
+        record: bool, schedule: Schedule = NOTHING,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
         self.work, self.machine = work, replace(machine, host_capacity=max(0, machine.host_capacity - self.own))
         self.place, self.evict, self.prefetch, self.defrag = place, evict, prefetch, defrag
         try:
-            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record)
+            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -153,6 +154,7 @@ def simulate(
     evict: Any = "lru",
     prefetch: Any = "none",
     defrag: Any = "none",
+    plan: Any = "none",
     capacity_bytes: int | None = None,
     durations: Any = None,
     seed: int = 0,
@@ -161,9 +163,9 @@ def simulate(
     control: Sequence[Control] = (),
     work: workload.Workload | None = None,
 ) -> Result:
-    """Replay a trace on a machine under three policies.
+    """Replay a trace on a machine under the policies.
 
-    place, evict, prefetch, defrag  "name", "name(parameter=value)" or what `policy` decorated
+    place, evict, prefetch, defrag, plan  "name", "name(parameter=value)" or what `policy` decorated
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
     log                     keep the event log, which `gpusim check` recomputes everything from
@@ -185,7 +187,8 @@ def simulate(
             durations = roofline(trace, profile)[0]
         work = workload.build(trace, durations)
     machine = tables.machine(profile, capacity_bytes)
-    simulation = Simulation(work, machine, **policies, seed=seed, record=log)
+    planned = plans.planned(registry.get("plan", plan), work, machine, profile)
+    simulation = Simulation(planned.work, machine, **policies, seed=seed, record=log, schedule=planned.schedule)
     env = simpy.Environment()
     for function in control:
         env.process(function(env, simulation))
@@ -193,4 +196,4 @@ def simulate(
     env.run(until=island)
     if simulation.reason == state.STUCK:
         raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: a bug, please report it")
-    return outcome.result(simulation, profile, seed)
+    return outcome.result(simulation, profile, seed, work, planned)

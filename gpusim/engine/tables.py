@@ -14,6 +14,7 @@ from gpusim.core.tables import table
 from gpusim.hardware.profile import Profile
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy
+from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
@@ -105,7 +106,7 @@ def power_of_two(n: int) -> int:
 
 def build(
     work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy,
-    seed: int, log: bool,
+    seed: int, log: bool, planned: Schedule = NOTHING,
 ) -> tuple[Island, Program, Policies]:
     """All tables of one run; the program holds its first chunk of instructions."""
     trace = work.trace
@@ -165,6 +166,7 @@ def build(
     program = Program(
         chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,
         work.acc_next, work.first, route, np.stack([np.log2(sizes), rates])[None].copy(),
+        actions(planned),
     )  # fmt: skip
     restart(island, program, len(trace.kind))
 
@@ -185,6 +187,14 @@ def build(
         verbs(place, evict, prefetch, defrag),
     )
     return island, program, policies
+
+
+def actions(planned: Schedule) -> Any:
+    """ACTION[...]: what the plan wants done, as the island reads it."""
+    out = table(len(planned.actions), contract.ACTION)
+    for name in contract.ACTION.fields or ():
+        out[name] = planned.actions[name]
+    return out
 
 
 def computing(trace: tr.Trace) -> Any:

@@ -65,6 +65,7 @@ Score (facts)
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 S = types.Array(types.int64, 1, "C")
@@ -89,6 +90,16 @@ SCORE = types.float64(X, X)
 
 # Where a unit's bytes are, as prefetch policies see it.
 ABSENT, HOST, DEVICE, ARRIVING = 0, 1, 2, 3
+
+# What a plan tells the engine to do with a tensor when the host comes to an operator, before the operator's own demands.
+EVICT, PREFETCH = range(2)
+ACTION = np.dtype(
+    [("at", np.int64),    # operator
+     ("verb", np.int64),  # EVICT, PREFETCH
+     ("unit", np.int64),  # tensor
+     ("to", np.int64),    # EVICT: the tier, counted from 1; 0: the nearest with room
+     ("line", np.int64)]  # of the file it was read from, 0 for a plan that was computed
+)  # fmt: skip
 
 # When a defrag policy is asked.
 REFUSED, PLACED = 0, 1

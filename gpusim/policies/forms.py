@@ -6,16 +6,20 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gpusim.errors import PolicyError
+from gpusim.errors import GpusimError, PolicyError
 from gpusim.policies import contract
-from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk
+from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk, own_line
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.entry import Entry, Value, vector
+from gpusim.policies.planning import Schedule, View
 from gpusim.policies.scores import compile_score, no_score
+from gpusim.trace.trace import Trace
+
+T = TypeVar("T")
 
 VERBS: dict[str, dict[str, Any]] = {
     "evict": {"insert": contract.INSERT, "touch": contract.TOUCH, "remove": contract.REMOVE, "victim": contract.VICTIM},
@@ -138,7 +142,43 @@ class DefragPolicy(Policy):
 
 @dataclass(frozen=True, eq=False)
 class PlanPolicy(Policy):
-    """`state` is the plan function itself: (trace, profile, **values) -> schedule."""
+    """plan, rewrite: the functions of `gpusim.policies.planning`; None where the policy has none."""
+
+    plan: Callable[..., Schedule] | None
+    rewrite: Callable[..., Trace] | None
+
+    @property
+    def acts(self) -> bool:
+        """False of the plan that does nothing, which is the default."""
+        return self.name != "none"
+
+    def schedule(self, view: View) -> Schedule:
+        """What it plans; PolicyError when the program or the machine has no such thing."""
+        assert self.plan is not None
+        made = self._ask(self.plan, view, Schedule)
+        mistake = made.mistake(view)
+        if mistake:
+            raise self.error(mistake)
+        return made
+
+    def program(self, view: View) -> Trace:
+        """What it makes of the program."""
+        assert self.rewrite is not None
+        return self._ask(self.rewrite, view, Trace)
+
+    def _ask(self, function: Callable[..., T], view: View, wanted: type[T]) -> T:
+        try:
+            made = function(view, **self.values)
+        except GpusimError:
+            raise
+        except Exception as error:
+            if self.entry.builtin:
+                raise
+            said = f"policy '{self.name}' raised {type(error).__name__}: {error}"
+            raise PolicyError(said, own_line(self.entry, error)) from error
+        if not isinstance(made, wanted):
+            raise self.error(f"answers a {type(made).__name__}, not a {wanted.__name__}")
+        return made
 
 
 def _short(value: Value) -> str:
@@ -152,13 +192,13 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     target, module = entry.target, None
     if entry.builtin and target is None:
         module = importlib.import_module(f"gpusim.policies.{entry.kind}.{entry.name}")
-        target = getattr(module, entry.name, module)
-    params = np.array(vector(entry, values), np.float64)
+        target = module if entry.kind == "plan" else getattr(module, entry.name, module)
+    params = np.array([] if entry.kind == "plan" else vector(entry, values), np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}
     if entry.kind != "plan":
         common["module"] = module
     if entry.kind == "plan":
-        return PlanPolicy(**common, state=target)
+        return _planned(common, target)
     if entry.kind == "evict" and inspect.isfunction(target):
         return _scored(common, target)
     if entry.kind == "evict" and inspect.isclass(target) and _has_self(target):
@@ -190,6 +230,16 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
         **common, form=form, state=heap.state, insert=heap.insert, touch=heap.touch, remove=heap.remove,
         victim=heap.victim, score=score, touches=touches, facts=entry.facts, sample=int(values.get("sample", 0)),
     )  # fmt: skip
+
+
+def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:
+    if inspect.isfunction(target):
+        return PlanPolicy(**common, state=target, plan=target, rewrite=None)
+    plan, rewrite = getattr(target, "plan", None), getattr(target, "rewrite", None)
+    if plan is None and rewrite is None:
+        entry = common["entry"]
+        raise PolicyError(f"plan policy '{entry.name}' has no 'plan'", entry.where, "it needs plan, rewrite or both")
+    return PlanPolicy(**common, state=plan or rewrite, plan=plan, rewrite=rewrite)
 
 
 def _asked(common: dict[str, Any], new_ask: Callable[[], Ask], uncompiled: str = "") -> EvictPolicy:

@@ -20,21 +20,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.policies.contract import ACTION, EVICT, PREFETCH
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 
+__all__ = ["ACTION", "EVICT", "NOTHING", "PREFETCH", "Gaps", "Schedule", "Tier", "View"]
+
 I64 = npt.NDArray[np.int64]
-
-# What the engine is told to do with a tensor when the host comes to an operator, before the operator's own demands.
-EVICT, PREFETCH = range(2)
-
-ACTION = np.dtype(
-    [("at", np.int64),    # operator
-     ("verb", np.int64),  # EVICT, PREFETCH
-     ("unit", np.int64),  # tensor
-     ("to", np.int64),    # EVICT: the tier, counted from 1; 0: the nearest with room
-     ("line", np.int64)]  # of the file it was read from, 0 for a plan that was computed
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -105,6 +97,29 @@ class Schedule:
     actions: Any
     remote: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tensors that stay in the nearest tier and are read and written there by the kernels themselves (zero-copy)."""
+
+    def mistake(self, view: View) -> str:
+        """What is wrong with the first action that the engine cannot read, as the end of a sentence; "" when all is well."""
+        a, t = self.actions, view.work.trace
+        if a.dtype != ACTION:
+            return "plans in rows of another kind than ACTION"
+        for column, what, many, known in (
+            ("at", "operator", t.ops, t.ops), ("verb", "verb", 2, 2), ("unit", "tensor", t.tensors, t.tensors),
+            ("to", "tier", len(view.tiers) + 1, len(view.tiers)),
+        ):  # fmt: skip
+            wrong = np.flatnonzero((a[column] < 0) | (a[column] >= many))
+            if len(wrong):
+                row = a[wrong[0]]
+                line = f" in line {row['line']}" if row["line"] else ""
+                return f"names {what} {row[column]}{line}, and there are {known}"
+        if (np.diff(a["at"]) < 0).any():
+            return "plans operators out of order"
+        remote = np.asarray(self.remote)
+        if len(remote) and (remote.min() < 0 or remote.max() >= t.tensors):
+            return f"leaves a tensor below that is none: {remote.min()} to {remote.max()}, and there are {t.tensors}"
+        if len(remote) and not view.tiers:
+            return "leaves tensors in host memory, which this machine does not have"
+        return ""
 
     @staticmethod
     def of(rows: Iterable[tuple[int, int, int] | tuple[int, int, int, int]]) -> Schedule:

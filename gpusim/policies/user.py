@@ -59,7 +59,7 @@ def plan(target: T) -> T: ...
 @overload
 def plan(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
 def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
-    """Register an offline plan: a function of (trace, profile, parameters...) to a schedule; always an oracle."""
+    """Register an offline plan: a function of (view, parameters...) to a schedule; always an oracle."""
     return _decorate("plan", target, name, source, knows="future")
 
 

@@ -12,6 +12,7 @@ from gpusim.core.log import LOG
 from gpusim.errors import ResultError, suggest
 from gpusim.results.metrics import refuse_unknown
 from gpusim.results.uncertainty import Sampled
+from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 
@@ -34,6 +35,7 @@ class Result:
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
+    program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     sampled   what it came to on sampled machines, None when none were
     """
 
@@ -46,6 +48,7 @@ class Result:
     bounds: dict[str, int | float] = field(default_factory=dict)
     checked: bool | None = None
     key: str = ""
+    program: Trace | None = None
     sampled: Sampled | None = None
 
     def __post_init__(self) -> None:

@@ -35,6 +35,11 @@ def check(result: Result, trace: Trace) -> Report:
     if result.spec.get("trace_hash", trace.content_hash) != trace.content_hash:
         found.say(-1, f"the trace {trace.name} is not the one that ran", "the same content")
         return found.report()
+    if result.program is not None:  # made of the trace by a plan policy
+        trace = result.program
+        if result.spec.get("program_hash") != trace.content_hash:
+            found.say(-1, f"the program {trace.name} is not the one that ran", "the same content")
+            return found.report()
     log = result.log
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, found) and activities.program_order(log, trace, result.finished, found):

@@ -1,0 +1,50 @@
+"""The plan at work: its actions, one a step of the host, before the operator at which they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.core import queues, residency
+from gpusim.core.jit import kernel, outlined
+from gpusim.core.residency import LOCKED, WHERE
+from gpusim.core.state import SPACE, Island, Policies, Program
+from gpusim.policies.contract import DEVICE, EVICT
+
+
+@kernel
+def acts_at(isl: Island, prog: Program, o: int) -> bool:
+    """The plan has something left to do before operator o."""
+    next_ = isl.control[0].planned
+    return next_ < prog.plan.size and prog.plan[next_].at == o
+
+
+@kernel
+def may_copy(isl: Island, h: Any) -> bool:
+    """There is room in the queues of copies; if not, the host comes back later."""
+    c = isl.control[0]
+    for q in (c.q_in, c.q_out):
+        if queues.full(isl, q):
+            h.state, h.queue = SPACE, q
+            return False
+    return True
+
+
+@outlined
+def evict(isl: Island, pol: Policies, h: Any, u: int) -> bool:
+    """The unit leaves the device, when it is there and nobody has to keep it."""
+    if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
+        return False
+    return residency.evict(isl, pol, h, u) == 0
+
+
+@kernel
+def acted(isl: Island, prog: Program, done: bool) -> None:
+    """The next action is behind us, carried out or skipped."""
+    c, n = isl.control[0], isl.counts[0]
+    if not done:
+        n.plan_skipped += 1
+    elif prog.plan[c.planned].verb == EVICT:
+        n.plan_evictions += 1
+    else:
+        n.plan_prefetches += 1
+    c.planned += 1

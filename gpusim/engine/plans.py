@@ -1,0 +1,56 @@
+"""A plan policy at work before the run: what it sees, the program that it makes of the trace, and its schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpusim.engine.tables import Machine
+from gpusim.hardware.profile import Profile
+from gpusim.policies.forms import PlanPolicy
+from gpusim.policies.planning import NOTHING, Schedule, Tier, View
+from gpusim.trace.trace import MOVES, Trace
+from gpusim.trace.workload import Workload, build
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What runs: the program, and what moves when.  `program` is None while it is the trace itself."""
+
+    policy: PlanPolicy
+    work: Workload
+    schedule: Schedule
+    program: Trace | None = None
+
+
+def planned(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Planned:
+    """Ask the policy: first for the program, then for the schedule of what it has made of it."""
+    program = rewritten(policy, work, m, profile)
+    schedule = NOTHING if policy.plan is None else policy.schedule(view(program, m))
+    return Planned(policy, program, schedule, None if program is work else program.trace)
+
+
+def view(work: Workload, m: Machine) -> View:
+    """The program and the machine, as a plan sees them."""
+    room = m.host_capacity - int(work.trace.meta.get("host_bytes", 0))
+    host = Tier("host", room, m.h2d, m.d2h, m.latency, m.latency)
+    return View(work, m.capacity, (host,) if room > 0 else ())
+
+
+def rewritten(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Workload:
+    """The program as the policy would run it, ready to simulate; the same one when it rewrites nothing.
+
+    The policy sees all times in the trace, as if they had been recorded: what it copies keeps its time, and what it adds
+    without one gets the roofline's.  Bytes over links take what the engine finds, as ever.
+    """
+    if policy.rewrite is None:
+        return work
+    trace = work.trace
+    timed = replace(trace, duration=np.where(np.isin(trace.activity, MOVES), trace.duration, work.duration))
+    made = policy.program(view(replace(work, trace=timed), m))
+    if made is timed:
+        return work
+    from gpusim.hardware.roofline import durations
+
+    return build(made, durations(made, profile)[0])
