@@ -1,0 +1,136 @@
+"""Is a program in chunks the same program, byte for byte, and may a part of a tensor be there?"""
+
+import numpy as np
+import pytest
+
+from gpusim.engine.bounds import swap_in_bound
+from gpusim.engine.simulate import simulate
+from gpusim.errors import GpusimError, UnitError
+from gpusim.hardware import catalogue
+from gpusim.hardware.roofline import durations
+from gpusim.results import referee
+from gpusim.trace import grain
+from gpusim.trace.build import make_trace
+from gpusim.trace.check import check_trace
+from gpusim.trace.files import load_trace
+from gpusim.trace.synth import random_program, training
+from gpusim.trace.trace import ALLOC, FREE, OP
+from gpusim.trace.workload import build
+
+KIB, MIB = 2**10, 2**20
+
+
+def workload(trace):
+    return build(trace, np.maximum(trace.duration, 1000))
+
+
+def small():
+    """A: 5 KiB (with data), B: 2 KiB; operator 0 reads A and writes B, B leaves, operator 1 reads A."""
+    return make_trace(
+        "small",
+        {
+            "size": [5 * KIB, 2 * KIB, 0], "kind": [ALLOC, ALLOC, ALLOC, OP, FREE, OP], "arg": [0, 1, 2, 0, 1, 1],
+            "op": [0, 0], "duration": [10, 20], "read_start": [0, 1, 2], "read_id": [0, 0],
+            "write_start": [0, 1, 1], "write_id": [1],
+        },
+        {"op_names": ("f",)},
+    )  # fmt: skip
+
+
+def test_what_do_tensors_become_by_hand():
+    chunks = grain.chunked(workload(small()), 2 * KIB)
+    t = chunks.work.trace
+    assert list(t.size) == [2 * KIB, 2 * KIB, KIB, 2 * KIB, 0], "the last chunk holds the rest; nothing stays nothing"
+    assert list(chunks.first) == [0, 3, 4, 5]
+    assert list(chunks.tensor) == [0, 0, 0, 1, 2]
+    assert list(t.kind) == [ALLOC] * 5 + [OP, FREE, OP]
+    assert list(t.arg) == [0, 1, 2, 3, 4, 0, 3, 1]
+    assert list(chunks.work.acc_start) == [0, 4, 7]
+    assert list(chunks.work.acc_unit) == [0, 1, 2, 3, 0, 1, 2]
+    assert list(chunks.work.acc_write) == [0, 0, 0, 1, 0, 0, 0]
+    assert [a.tolist() for a in chunks.of(np.array([1, 0]))] == [[0, 1, 1, 1], [3, 0, 1, 2]]
+    assert t.meta["grain"] == "2 KiB"
+
+
+@pytest.mark.parametrize("size", [512, 4 * KIB, 2 * MIB])
+@pytest.mark.parametrize("seed", range(4))
+def test_is_a_program_in_chunks_the_same_program(seed, size):
+    trace = random_program(seed=seed) if seed else training(steps=2, layers=2)
+    work = workload(trace)
+    chunks = grain.chunked(work, size)
+    t, again = chunks.work.trace, build(chunks.work.trace, work.duration)
+    check_trace(t)
+    for name in ("acc_start", "acc_unit", "acc_write", "acc_next", "first", "has_data", "clock"):
+        np.testing.assert_array_equal(getattr(chunks.work, name), getattr(again, name))
+    assert t.size.sum() == trace.size.sum()
+    assert t.size.max() <= size
+    np.testing.assert_array_equal(np.bincount(chunks.tensor, t.size, trace.tensors), trace.size)
+    assert chunks.work.live_peak == work.live_peak, "to 512 bytes each, as before"
+    of_op = np.add.reduceat(np.append(trace.size[work.acc_unit], 0), np.minimum(work.acc_start[:-1], len(work.acc_unit)))
+    chunked = chunks.work
+    of_chunks = np.add.reduceat(
+        np.append(t.size[chunked.acc_unit], 0), np.minimum(chunked.acc_start[:-1], len(chunked.acc_unit))
+    )
+    some = np.diff(work.acc_start) > 0
+    np.testing.assert_array_equal(of_op[some], of_chunks[some])
+    np.testing.assert_array_equal(t.size[np.sort(t.arg[t.kind == ALLOC])], t.size)
+
+
+def test_is_a_chunk_as_large_as_every_tensor_no_change():
+    trace = training(steps=1, layers=2)
+    work = workload(trace)
+    whole = grain.chunked(work, int(-(-trace.size.max() // 512) * 512))
+    np.testing.assert_array_equal(whole.work.trace.size, trace.size)
+    np.testing.assert_array_equal(whole.work.trace.arg, trace.arg)
+    assert whole is grain.chunked(work, int(-(-trace.size.max() // 512) * 512)), "found once"
+
+
+def test_may_a_part_of_a_tensor_stay():
+    """8 KiB of memory, A of 6 KiB and B of 4 KiB in turns: whole tensors move, of chunks only what does not fit."""
+    trace = make_trace(
+        "turns",
+        {
+            "size": [6 * KIB, 4 * KIB], "kind": [ALLOC, ALLOC, OP, OP, OP], "arg": [0, 1, 0, 1, 2], "op": [0, 0, 0],
+            "duration": [10, 10, 10], "read_start": [0, 1, 2, 3], "read_id": [0, 1, 0], "write_start": [0, 0, 0, 0],
+        },
+        {"op_names": ("f",)},
+    )  # fmt: skip
+    work, machine = workload(trace), catalogue.load("t4")
+    runs = {
+        size: simulate(
+            program.trace, machine, place="best_fit", evict="belady", capacity_bytes=8 * KIB, work=program, log=True
+        )
+        for size, program in ((0, work), (2 * KIB, grain.chunked(work, 2 * KIB).work))
+    }
+    assert runs[0].metrics["h2d_bytes"] == (6 + 4 + 6) * KIB, "B drives A out before either is used"
+    assert runs[2 * KIB].metrics["h2d_bytes"] == (2 + 2) * KIB, "the half of B that left, then the third of A that made room"
+
+
+def test_do_pages_of_a_recording_run_and_move_no_more_than_tensors():
+    trace, machine = load_trace("traces/resnet50-train.npz"), catalogue.load("t4")
+    work = build(trace, durations(trace, machine)[0])
+    capacity = int(0.8 * work.live_peak)
+    whole = simulate(trace, machine, place="best_fit", evict="belady", capacity_bytes=capacity, work=work)
+    program = grain.chunked(work, 2 * MIB).work
+    parts = simulate(program.trace, machine, place="best_fit", evict="belady", capacity_bytes=capacity, work=program, log=True)
+    assert parts.finished
+    assert referee.check(parts, program.trace).ok
+    assert parts.metrics["h2d_bytes"] < whole.metrics["h2d_bytes"]
+    assert swap_in_bound(work, capacity) == swap_in_bound(program, capacity) <= parts.metrics["h2d_bytes"]
+
+
+@pytest.mark.parametrize(("text", "size"), [("tensor", 0), (" 2 MiB ", 2 * MIB), ("4 KiB", 4096), ("512 B", 512)])
+def test_is_a_grain_read_and_written(text, size):
+    assert grain.parse(text) == size
+    assert grain.parse(grain.write(size)) == size
+
+
+@pytest.mark.parametrize("text", ["0 B", "100 B", "2 MB", "2", "2 Mib", "page"])
+def test_is_what_is_no_grain_refused(text):
+    with pytest.raises(UnitError):
+        grain.parse(text)
+
+
+def test_are_too_many_chunks_refused():
+    with pytest.raises(GpusimError, match="take a larger grain"):
+        grain.chunked(workload(load_trace("traces/gpt2-small-train.npz")), 512)
