@@ -42,7 +42,7 @@ def test_what_do_tensors_become_by_hand():
     t = chunks.work.trace
     assert list(t.size) == [2 * KIB, 2 * KIB, KIB, 2 * KIB, 0], "the last chunk holds the rest; nothing stays nothing"
     assert list(chunks.first) == [0, 3, 4, 5]
-    assert list(chunks.tensor) == [0, 0, 0, 1, 2]
+    assert [chunks.tensor_of(c) for c in (-1, 0, 1, 2, 3, 4)] == [-1, 0, 0, 0, 1, 2]
     assert list(t.kind) == [ALLOC] * 5 + [OP, FREE, OP]
     assert list(t.arg) == [0, 1, 2, 3, 4, 0, 3, 1]
     assert list(chunks.work.acc_start) == [0, 4, 7]
@@ -64,7 +64,7 @@ def test_is_a_program_in_chunks_the_same_program(seed, size):
         np.testing.assert_array_equal(getattr(chunks.work, name), getattr(again, name))
     assert t.size.sum() == trace.size.sum()
     assert t.size.max() <= size
-    np.testing.assert_array_equal(np.bincount(chunks.tensor, t.size, trace.tensors), trace.size)
+    np.testing.assert_array_equal(np.add.reduceat(t.size, chunks.first[:-1]), trace.size)
     assert chunks.work.live_peak == work.live_peak, "to 512 bytes each, as before"
     of_op = np.add.reduceat(np.append(trace.size[work.acc_unit], 0), np.minimum(work.acc_start[:-1], len(work.acc_unit)))
     chunked = chunks.work
@@ -97,10 +97,8 @@ def test_may_a_part_of_a_tensor_stay():
     )  # fmt: skip
     work, machine = workload(trace), catalogue.load("t4")
     runs = {
-        size: simulate(
-            program.trace, machine, place="best_fit", evict="belady", capacity_bytes=8 * KIB, work=program, log=True
-        )
-        for size, program in ((0, work), (2 * KIB, grain.chunked(work, 2 * KIB).work))
+        size: simulate(trace, machine, place="best_fit", evict="belady", capacity_bytes=8 * KIB, work=work, grain=size)
+        for size in (0, 2 * KIB)
     }
     assert runs[0].metrics["h2d_bytes"] == (6 + 4 + 6) * KIB, "B drives A out before either is used"
     assert runs[2 * KIB].metrics["h2d_bytes"] == (2 + 2) * KIB, "the half of B that left, then the third of A that made room"
@@ -111,12 +109,16 @@ def test_do_pages_of_a_recording_run_and_move_no_more_than_tensors():
     work = build(trace, durations(trace, machine)[0])
     capacity = int(0.8 * work.live_peak)
     whole = simulate(trace, machine, place="best_fit", evict="belady", capacity_bytes=capacity, work=work)
-    program = grain.chunked(work, 2 * MIB).work
-    parts = simulate(program.trace, machine, place="best_fit", evict="belady", capacity_bytes=capacity, work=program, log=True)
+    parts = simulate(
+        trace, machine, place="best_fit", evict="belady", capacity_bytes=capacity, work=work, log=True, grain=2 * MIB
+    )
     assert parts.finished
-    assert referee.check(parts, program.trace).ok
+    assert parts.spec["grain"] == "2 MiB"
+    assert parts.spec["trace_hash"] == trace.content_hash
+    assert referee.check(parts, trace).ok
     assert parts.metrics["h2d_bytes"] < whole.metrics["h2d_bytes"]
-    assert swap_in_bound(work, capacity) == swap_in_bound(program, capacity) <= parts.metrics["h2d_bytes"]
+    bound = swap_in_bound(work, capacity)
+    assert swap_in_bound(grain.chunked(work, 2 * MIB).work, capacity) == bound <= parts.metrics["h2d_bytes"]
 
 
 @pytest.mark.parametrize(("text", "size"), [("tensor", 0), (" 2 MiB ", 2 * MIB), ("4 KiB", 4096), ("512 B", 512)])
@@ -129,6 +131,42 @@ def test_is_a_grain_read_and_written(text, size):
 def test_is_what_is_no_grain_refused(text):
     with pytest.raises(UnitError):
         grain.parse(text)
+
+
+def test_is_a_chunk_larger_than_the_memory_refused():
+    with pytest.raises(GpusimError, match="a chunk of 16 KiB is larger than the 8 KiB of memory"):
+        simulate(small(), catalogue.load("t4"), capacity_bytes=8 * KIB, grain=16 * KIB)
+
+
+def test_does_a_failure_name_the_tensor_and_not_its_chunk():
+    failed = simulate(small(), catalogue.load("t4"), place="best_fit", evict="none", capacity_bytes=6 * KIB, grain=2 * KIB)
+    assert (failed.outcome, failed.failure["tensor"]) == ("oom", 1)
+
+
+def test_does_a_plan_for_a_tensor_hold_for_its_chunks():
+    """A is evicted before operator 1, which reads it: it all comes back, chunk by chunk."""
+    from gpusim import policy
+    from gpusim.policies.planning import EVICT, Schedule
+
+    trace = make_trace(
+        "planned",
+        {
+            "size": [6 * KIB, 512], "kind": [ALLOC, ALLOC, OP, OP, OP], "arg": [0, 1, 0, 1, 2], "op": [0, 0, 0],
+            "duration": [10, 10, 10], "read_start": [0, 1, 2, 3], "read_id": [0, 1, 0], "write_start": [0, 0, 0, 0],
+        },
+        {"op_names": ("f",)},
+    )  # fmt: skip
+
+    @policy.plan
+    def away(view):
+        """A leaves while B is used."""
+        assert view.work.trace.tensors == 2
+        return Schedule.of([(1, EVICT, 0)])
+
+    machine = catalogue.load("t4")
+    result = simulate(trace, machine, capacity_bytes=64 * KIB, place="best_fit", plan=away, grain=2 * KIB, log=True)
+    assert (result.metrics["plan_evictions"], result.metrics["swap_ins"], result.metrics["h2d_bytes"]) == (3, 3, 6 * KIB)
+    assert referee.check(result, trace).ok
 
 
 def test_are_too_many_chunks_refused():

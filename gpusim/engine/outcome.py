@@ -14,6 +14,7 @@ from gpusim.units import show_bytes
 if TYPE_CHECKING:
     from gpusim.engine.plans import Planned
     from gpusim.engine.simulate import Simulation
+    from gpusim.trace.grain import Chunks
 
 OUTCOMES = {state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_OUT_OF_MEMORY: "host_oom"}
 
@@ -42,6 +43,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         },
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
         **({} if program is None else {"program_hash": program.content_hash}),
+        **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
     rows = int(simulation.island.control[0]["rows"])
     samples = simulation.policies.samples[:rows]
@@ -49,7 +51,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
     return Result(
         spec=spec,
         outcome=OUTCOMES[simulation.reason],
-        failure=failure(simulation, profile),
+        failure=_of_tensor(failure(simulation, profile), planned.chunks),
         metrics=metrics(simulation) | (plan_metrics(simulation) if planned.policy.acts else {}),
         timeline=timeline,
         log=simulation.log(),
@@ -115,6 +117,11 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "events": int(c["instructions"]),
     }  # fmt: skip
     return out
+
+
+def _of_tensor(failed: dict[str, Any] | None, chunks: Chunks | None) -> dict[str, Any] | None:
+    """A failure names the tensor, not the chunk of it."""
+    return failed if failed is None or chunks is None else {**failed, "tensor": chunks.tensor_of(failed["tensor"])}
 
 
 def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:

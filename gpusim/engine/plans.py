@@ -7,21 +7,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpusim.engine.tables import Machine
+from gpusim.errors import GpusimError
 from gpusim.hardware.profile import Profile
 from gpusim.policies.forms import PlanPolicy
 from gpusim.policies.planning import NOTHING, Schedule, Tier, View
+from gpusim.trace.grain import Chunks, chunked
 from gpusim.trace.trace import MOVES, Trace
 from gpusim.trace.workload import Workload, build
+from gpusim.units import show_bytes
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What runs: the program, and what moves when.  `program` is None while it is the trace itself."""
+    """What runs: the program, and what moves when.  `program` is None while it is the trace itself; `chunks` while whole
+    tensors move."""
 
     policy: PlanPolicy
     work: Workload
     schedule: Schedule
     program: Trace | None = None
+    chunks: Chunks | None = None
 
 
 def planned(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Planned:
@@ -29,6 +34,17 @@ def planned(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) ->
     program = rewritten(policy, work, m, profile)
     schedule = NOTHING if policy.plan is None else policy.schedule(view(program, m))
     return Planned(policy, program, schedule, None if program is work else program.trace)
+
+
+def in_chunks(planned: Planned, size: int, m: Machine) -> Planned:
+    """The same program with tensors in chunks of `size` bytes; what was planned for a tensor holds for all of its chunks."""
+    if size > m.capacity:
+        raise GpusimError(f"a chunk of {show_bytes(size)} is larger than the {show_bytes(m.capacity)} of memory")
+    chunks, schedule = chunked(planned.work, size), planned.schedule
+    row, unit = chunks.of(schedule.actions["unit"])
+    actions = schedule.actions[row]
+    actions["unit"] = unit
+    return replace(planned, work=chunks.work, schedule=Schedule(actions, chunks.of(schedule.remote)[1]), chunks=chunks)
 
 
 def view(work: Workload, m: Machine) -> View:

@@ -27,6 +27,7 @@ from gpusim.policies.ask import own_line
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.results.result import Result
 from gpusim.trace import workload
+from gpusim.trace.grain import TENSOR
 from gpusim.trace.trace import Trace
 
 Control = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
@@ -155,6 +156,7 @@ def simulate(
     prefetch: Any = "none",
     defrag: Any = "none",
     plan: Any = "none",
+    grain: int = TENSOR,
     capacity_bytes: int | None = None,
     durations: Any = None,
     seed: int = 0,
@@ -166,6 +168,7 @@ def simulate(
     """Replay a trace on a machine under the policies.
 
     place, evict, prefetch, defrag, plan  "name", "name(parameter=value)" or what `policy` decorated
+    grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
     log                     keep the event log, which `gpusim check` recomputes everything from
@@ -188,6 +191,8 @@ def simulate(
         work = workload.build(trace, durations)
     machine = tables.machine(profile, capacity_bytes)
     planned = plans.planned(registry.get("plan", plan), work, machine, profile)
+    if grain != TENSOR:
+        planned = plans.in_chunks(planned, grain, machine)
     simulation = Simulation(planned.work, machine, **policies, seed=seed, record=log, schedule=planned.schedule)
     env = simpy.Environment()
     for function in control:

@@ -27,15 +27,19 @@ _OF_TENSORS = ("free_requested", "start")  # meta that speaks of rows as they we
 
 @dataclass(frozen=True)
 class Chunks:
-    """A program at a grain.  T tensors, C chunks."""
+    """A program at a grain."""
 
     work: Workload  # its tensors are the chunks
     first: I64      # (T + 1,): tensor t has become chunks first[t] to first[t + 1] - 1
+    size: int       # bytes, at most
 
     @property
-    def tensor(self) -> I64:
-        """(C,) the tensor that each chunk is a part of."""
-        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+    def text(self) -> str:
+        return write(self.size)
+
+    def tensor_of(self, chunk: int) -> int:
+        """The tensor that a chunk is a part of; -1 for none."""
+        return int(np.searchsorted(self.first, chunk, "right")) - 1
 
     def of(self, tensors: I64) -> tuple[I64, I64]:
         """All chunks of these tensors, in order: the index into `tensors` that each comes from, and its id."""
@@ -72,25 +76,28 @@ def chunked(work: Workload, size: int) -> Chunks:
 def _chunked(work: Workload, size: int) -> Chunks:
     t = work.trace
     counts = np.maximum(1, -(-t.size // size))
-    many = max(int(counts.sum()), int(counts[work.acc_unit].sum()))
+    first = np.concatenate([[0], np.cumsum(counts)])
+    many = max(int(first[-1]), int(counts[work.acc_unit].sum()))
     if many > MOST:
         raise GpusimError(
             f"{t.name} in chunks of {show_bytes(size)} has {many:,} accesses, more than {MOST:,}", hint="take a larger grain"
         )
-    first = np.concatenate([[0], np.cumsum(counts)])
     at, unit = _spread(first, work.acc_unit)
     start = np.concatenate([[0], np.cumsum(counts[work.acc_unit])])[work.acc_start]
     return Chunks(
         replace(
-            work, trace=_trace(t, first, size), acc_start=start, acc_unit=unit, acc_write=work.acc_write[at],
+            work, trace=cut(t, size), acc_start=start, acc_unit=unit, acc_write=work.acc_write[at],
             acc_next=work.acc_next[at], first=np.repeat(work.first, counts), has_data=np.repeat(work.has_data, counts),
         ),
         first,
+        size,
     )  # fmt: skip
 
 
-def _trace(t: Trace, first: I64, size: int) -> Trace:
-    counts = np.diff(first)
+def cut(t: Trace, size: int) -> Trace:
+    """The trace of the program in chunks of `size` bytes."""
+    counts = np.maximum(1, -(-t.size // size))
+    first = np.concatenate([[0], np.cumsum(counts)])
     sizes = np.full(first[-1], size)
     sizes[first[1:] - 1] = t.size - size * (counts - 1)
     held = (t.kind == ALLOC) | (t.kind == FREE)

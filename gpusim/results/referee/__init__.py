@@ -19,6 +19,7 @@ from gpusim.results.referee.packing import packing
 from gpusim.results.referee.report import Findings, Report, Violation
 from gpusim.results.referee.totals import totals
 from gpusim.results.result import Result
+from gpusim.trace.grain import cut, parse
 from gpusim.trace.trace import Trace
 
 __all__ = ["Report", "Violation", "check"]
@@ -40,6 +41,8 @@ def check(result: Result, trace: Trace) -> Report:
         if result.spec.get("program_hash") != trace.content_hash:
             found.say(-1, f"the program {trace.name} is not the one that ran", "the same content")
             return found.report()
+    if "grain" in result.spec:
+        trace = cut(trace, parse(result.spec["grain"]))
     log = result.log
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, found) and activities.program_order(log, trace, result.finished, found):
