@@ -1,0 +1,34 @@
+"""Tensors of one role stay in the nearest tier, where kernels read and write them over the link.
+
+what  optimizer, parameters, gradients, activations or inputs
+
+Nothing of them is ever on the device, and nothing is copied; whoever uses them goes at the pace of the link.  Worth it for what
+is used once in a step, such as optimizer state.
+
+Source: S. W. Min et al., "Large graph convolutional network training with GPU-oriented data communication architecture", VLDB
+2021 (zero-copy access by the kernels of a training step); CUDA programming guide, "Mapped memory".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.errors import PolicyError, suggest
+from gpusim.policies.planning import NOTHING, Schedule, View
+from gpusim.trace.roles import ACTIVATION, GRADIENT, INPUT, OPTIMIZER, PARAMETER, roles
+
+PARAMS = {"what": "optimizer"}
+KNOWS = "future"
+ROLE_OF = {
+    "optimizer": OPTIMIZER, "parameters": PARAMETER, "gradients": GRADIENT, "activations": ACTIVATION, "inputs": INPUT,
+}  # fmt: skip
+
+
+def plan(view: View, what: str = "optimizer") -> Schedule:
+    if what not in ROLE_OF:
+        hint = suggest(what, ROLE_OF)
+        raise PolicyError(f"parameter 'what' of policy 'zero_copy' is '{what}'", hint=hint)
+    trace = view.work.trace
+    if not view.tiers:
+        return NOTHING
+    return Schedule(NOTHING.actions, np.flatnonzero((roles(trace) == ROLE_OF[what]) & (trace.size > 0)))

@@ -1,0 +1,1 @@
+"""What the swap planners of `policies/plan/` share: idle stretches, triggers, and a quick estimate of a plan's time."""
