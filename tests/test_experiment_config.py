@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from gpusim.config import find
-from gpusim.config.experiment import Capacity, PolicySpec, expand, size
+from gpusim.config.experiment import expand, size
+from gpusim.config.values import Capacity, PolicySpec
 from gpusim.config.load import load_experiment
 from gpusim.errors import ConfigError, GridError, PolicyError, TraceError
 
@@ -159,7 +160,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
         ("policies: {evict: 'lru(k=nan)'}", "not a number"),
         ("policies: {evict: 'lru(k)'}", "is not a parameter"),
         ("policies: {evict: {lru: 3}}", "must be a mapping"),
-        ("bounds: yes", "must be true or false"),
+        ("bounds: yes", "'yes' is none of true, false, search"),
     ],
 )
 def test_is_a_senseless_value_refused(write, line, message):

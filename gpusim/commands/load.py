@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpusim.errors import ConfigError, ProfileError
+
 if TYPE_CHECKING:
-    from gpusim.config.experiment import PolicySpec
     from gpusim.config.load import Loaded
+    from gpusim.config.values import PolicySpec
 
 
 def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
-    """The experiment in the file `name`, or the shipped one of this name, with overrides; its profiles are in order.
+    """The experiment in the file `name`, or the shipped one of this name, with overrides; its profiles are in order and have
+    its tiers.
 
     Raises ConfigError.
     """
     from gpusim import transforms
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
+    from gpusim.hardware import tiers
     from gpusim.hardware.profile import load_file
     from gpusim.policies import registry
 
     def check(kind: str, spec: PolicySpec | str) -> None:
         if isinstance(spec, str):
-            transforms.check(spec)
+            {"transform": transforms.check, "tiers": tiers.check}[kind](spec)
             return
         registry.bind(registry.find(kind, spec.name), dict(spec.params))
 
     loaded = load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)
-    for profile in loaded.profiles.values():
-        load_file(profile)  # a mistake in it is told once, before anything runs, and not by every run
+    machines = [load_file(profile) for profile in loaded.profiles.values()]  # a mistake is told once, and not by every run
+    problems = []
+    for machine, (i, chain) in product(machines, enumerate(loaded.experiment.tiers)):
+        try:
+            tiers.parse(chain, machine)
+        except ProfileError as error:
+            problems.append(loaded.document.problem(("tiers", i), error.message, error.hint))
+    if problems:
+        raise ConfigError(problems)
     return loaded
 
 

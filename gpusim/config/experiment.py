@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import fields
@@ -16,112 +15,19 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictI
 from pydantic.dataclasses import dataclass
 
 from gpusim.config.fields import STRICT, Fraction, checked, quantity_pattern, refuse
-from gpusim.errors import GridError, UnitError
-from gpusim.units import BYTES, FRACTION, parse, write
+from gpusim.config.values import NONE, Capacity, PolicySpec, capacity, grain, policy, tiers
+from gpusim.defaults import LATER
+from gpusim.errors import GridError
+from gpusim.units import BYTES, FRACTION
 
 T = TypeVar("T")
-Number = int | float
 Figure = Literal[
     "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "fragmentation", "address_map"
 ]  # fmt: skip
 
-_CALL = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # the comma before another parameter: text may have commas of its own
 MAX_RUNS = 1000
 SAMPLES, MAX_SAMPLES = 16, 10_000  # machines that are drawn when nothing is said, and at most
-AS_RECORDED = "none"  # the chain of no transform
-
-
-# ------------------------------------------------------------------ capacity
-
-
-@plain_dataclass(frozen=True)
-class Capacity:
-    """Memory of a run: bytes, a fraction of the trace's footprint, or (neither) what the device (or host) has."""
-
-    bytes: int | None = None
-    fraction: float | None = None
-
-    def resolve(self, footprint: int, machine: int) -> int:
-        """Bytes, given the footprint (peak of live bytes) of the trace and what the machine offers."""
-        if self.fraction is not None:
-            return math.ceil(self.fraction * footprint)
-        return machine if self.bytes is None else self.bytes
-
-    def __str__(self) -> str:
-        if self.fraction is not None:
-            return write(self.fraction, FRACTION)
-        return "capacity" if self.bytes is None else write(self.bytes, BYTES)
-
-
-def _capacity(value: Any) -> Capacity:
-    if isinstance(value, Capacity):
-        return value
-    if isinstance(value, str) and value.strip() == "capacity":
-        return Capacity()
-    try:
-        if isinstance(value, str) and value.rstrip().endswith("%"):
-            capacity = Capacity(fraction=float(parse(value, FRACTION)))
-        else:
-            capacity = Capacity(bytes=int(parse(value, BYTES)))
-    except UnitError as error:
-        other = "'60 %' of the footprint, or 'capacity'"
-        raise UnitError(error.message, hint=f"{error.hint}; or {other}" if error.hint else f"write a size, {other}") from None
-    if not (capacity.bytes or capacity.fraction):
-        raise UnitError(f"'{value}' leaves no memory at all")
-    return capacity
-
-
-# ------------------------------------------------------------------ policies
-
-
-@plain_dataclass(frozen=True)
-class PolicySpec:
-    """A policy by name, with the parameters given to it (sorted; the others keep their defaults)."""
-
-    name: str
-    params: tuple[tuple[str, Number | str], ...] = ()
-
-    def __str__(self) -> str:
-        return self.name + (f"({', '.join(f'{k}={v}' for k, v in self.params)})" if self.params else "")
-
-
-def _policy(value: Any) -> PolicySpec:
-    """From `name`, `name(k=4)` or `{name: {k: 4}}`."""
-    if isinstance(value, PolicySpec):
-        return value
-    if isinstance(value, dict) and len(value) == 1:
-        name, params = next(iter(value.items()))
-        if not isinstance(params or {}, dict):
-            raise refuse(f"the parameters of '{name}' must be a mapping", f"write {name}(parameter=value)")
-    elif isinstance(value, str) and (match := _CALL.fullmatch(value)):
-        name, params = match[1], _arguments(match[2] or "", value)
-    else:
-        raise refuse(f"{value!r} is not a policy", "write name, name(parameter=value) or {name: {parameter: value}}")
-    for key, given in (params or {}).items():
-        if isinstance(given, bool) or not isinstance(given, (int, float, str)):
-            raise refuse(f"parameter '{key}' of '{name}' is {given!r}, neither a number nor text")
-        if isinstance(given, float) and not math.isfinite(given):
-            raise refuse(f"parameter '{key}' of '{name}' is {given!r}, not a number")
-    return PolicySpec(name, tuple(sorted((params or {}).items())))
-
-
-def _arguments(text: str, spec: str) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for part in filter(None, (p.strip() for p in _NEXT.split(text))):
-        key, equals, given = (p.strip() for p in part.partition("="))
-        if not (key and equals):
-            raise refuse(f"'{part}' in '{spec}' is not a parameter", "write parameter=value")
-        if key in values:
-            raise refuse(f"'{spec}' gives parameter '{key}' twice")
-        try:
-            values[key] = int(given) if re.fullmatch(r"[-+]?\d{1,18}", given) else float(given)
-        except ValueError:
-            values[key] = given
-    return values
-
-
-# ------------------------------------------------------------------ the model
+AS_RECORDED = LATER["transform"]  # the chain of no transform
 
 
 def _axis(value: Any) -> Any:
@@ -160,29 +66,54 @@ def _known(kind: str) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def _bounds(value: Any) -> Any:
+    if value is not True and value is not False and value != "search":
+        raise refuse(f"{value!r} is none of true, false, search")
+    return value
+
+
 Text = Annotated[str, Field(min_length=1)]
 Traces = Annotated[tuple[Annotated[Text, _known("trace")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
 Profiles = Annotated[tuple[Annotated[Text, _known("profile")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
 UserFile = Annotated[Text, _known("use")]
 Memory = Annotated[
-    tuple[Annotated[Capacity, BeforeValidator(checked(_capacity))], ...],
+    tuple[Annotated[Capacity, BeforeValidator(checked(capacity))], ...],
     BeforeValidator(_axis),
     _one_or_many(_MEMORY),
 ]
-Spec = Annotated[PolicySpec, BeforeValidator(_policy)]
+Spec = Annotated[PolicySpec, BeforeValidator(policy)]
 Place = Annotated[tuple[Annotated[Spec, _known("place")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Evict = Annotated[tuple[Annotated[Spec, _known("evict")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Plans = Annotated[tuple[Annotated[Spec, _known("plan")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Transforms = Annotated[
     tuple[Annotated[Text, _known("transform")], ...],
     BeforeValidator(_axis),
     _one_or_many({**_TEXT, "description": "none, or transforms of the trace: checkpointing(every=2) | precision(to=bf16)"}),
 ]
+Grains = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(grain))], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "type": "string", "pattern": rf"^(\s*tensor\s*|{quantity_pattern(BYTES)})$",
+        "description": "tensor: each moves as a whole; or the size of the chunks in which they move (2 MiB)",
+    }),
+]  # fmt: skip
+Tiers = Annotated[
+    tuple[Annotated[Text, BeforeValidator(tiers), _known("tiers")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({**_TEXT, "description": "memories below the GPU's, nearest first: host > nvme(direct=1)"}),
+]
 Seeds = Annotated[
     tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
     BeforeValidator(_axis),
     _one_or_many({"type": "integer", "minimum": 0}),
+]
+Bounds = Annotated[
+    bool | Literal["search"],
+    BeforeValidator(_bounds),
+    WithJsonSchema({"enum": [True, False, "search"]}),
 ]
 Sentence = Annotated[str, Field(min_length=1, max_length=300)]
 UpTo = Annotated[Fraction, Field(ge=0, lt=1)]
@@ -194,8 +125,9 @@ class Policies:
 
     place: Place = (PolicySpec("pytorch"),)
     evict: Evict = (PolicySpec("lru"),)
-    prefetch: Prefetch = (PolicySpec("none"),)
-    defrag: Defrag = (PolicySpec("none"),)
+    prefetch: Prefetch = (NONE,)
+    defrag: Defrag = (NONE,)
+    plan: Plans = (NONE,)
 
 
 KINDS = tuple(field.name for field in fields(Policies))
@@ -240,6 +172,10 @@ class Experiment:
     """Device memory that the program may use."""
     host_memory: Memory = (Capacity(),)
     """Host memory that swapped bytes may use; absent: what the profile's host has."""
+    tiers: Tiers = (LATER["tiers"],)
+    """What lies below the device's memory, nearest first; what is full spills to the next: `host > nvme`."""
+    grain: Grains = (LATER["grain"],)
+    """In which pieces tensors move: `tensor`, or chunks of this size."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     transform: Transforms = (AS_RECORDED,)
@@ -251,8 +187,8 @@ class Experiment:
     options: Options = Options()
     uncertainty: Sampling = Uncertainty(samples=0)
     """Repeat every run on so many machines that the profile's error bars allow: `16`, or samples, estimated and seed."""
-    bounds: StrictBool = True
-    """Also run: no memory limit, oracle eviction; and compute the traffic bound."""
+    bounds: Bounds = True
+    """Also run: no memory limit, oracle eviction; and compute the traffic bound.  `search`: the best plan found, too."""
     figures: tuple[Figure, ...] = ("policy_comparison", "memory_over_time", "time_breakdown")
     max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS
     """A larger grid is refused as a mistake."""
@@ -272,16 +208,19 @@ class RunSpec:
     place: PolicySpec
     evict: PolicySpec
     prefetch: PolicySpec
-    defrag: PolicySpec = PolicySpec("none")
+    defrag: PolicySpec = NONE
+    plan: PolicySpec = NONE
     seed: int = 0
     log: bool = False
     transform: str = AS_RECORDED
+    grain: str = LATER["grain"]
+    tiers: str = LATER["tiers"]
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values; no transform is not named, so that it changes no hash."""
+        """As JSON values; what came later is not named at its default, so that it changes no hash."""
         return {
             "trace": self.trace,
-            **({} if self.transform == AS_RECORDED else {"transform": self.transform}),
+            **self.later,
             "profile": self.profile,
             "memory": str(self.memory),
             "host_memory": str(self.host_memory),
@@ -294,6 +233,12 @@ class RunSpec:
         }
 
     @property
+    def later(self) -> dict[str, str]:
+        """Transform, grain, tiers and plan, where they are not the default."""
+        words = {name: str(getattr(self, name)) for name in LATER}
+        return {name: word for name, word in words.items() if word != LATER[name]}
+
+    @property
     def hash(self) -> str:
         """16 hex digits for what decides the result, the same in every process and on every machine."""
         decides = {name: value for name, value in self.plain().items() if name != "log"}
@@ -302,7 +247,7 @@ class RunSpec:
 
 def size(experiment: Experiment) -> int:
     """How many runs the grid has."""
-    return math.prod(len(axis) for axis in _axes(experiment))
+    return math.prod(len(axis) for axis in _axes(experiment).values())
 
 
 def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
@@ -312,17 +257,17 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
     """
     runs = size(experiment)
     if runs > experiment.max_runs and not allow_large:
-        lengths = " x ".join(str(len(axis)) for axis in _axes(experiment) if len(axis) > 1)
+        lengths = " x ".join(str(len(axis)) for axis in _axes(experiment).values() if len(axis) > 1)
         raise GridError(
             f"the grid has {runs:,} runs ({lengths}), more than max_runs = {experiment.max_runs:,}",
             hint="shorten a list, raise max_runs, or pass --allow-large",
         )
-    log = experiment.options.log
-    return [
-        RunSpec(trace, profile, memory, host, place, evict, prefetch, defrag, seed, log, transform)
-        for trace, transform, profile, memory, host, place, evict, prefetch, defrag, seed in product(*_axes(experiment))
-    ]
+    axes = _axes(experiment)
+    return [RunSpec(**dict(zip(axes, point, strict=True)), log=experiment.options.log) for point in product(*axes.values())]
 
 
-def _axes(e: Experiment) -> tuple[tuple[Any, ...], ...]:
-    return e.trace, e.transform, e.profile, e.memory, e.host_memory, *(getattr(e.policies, kind) for kind in KINDS), e.seed
+def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
+    """The lists of an experiment by the names that a run has for them; the last varies fastest."""
+    names = ("trace", "transform", "grain", "profile", "tiers", "memory", "host_memory")
+    policies = {kind: getattr(e.policies, kind) for kind in KINDS}
+    return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

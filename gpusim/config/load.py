@@ -35,8 +35,8 @@ def load_experiment(
 
     The registry of policies lives above this package, so the caller lends it:
     use(file)                 loads a file of the user's policies
-    check_policy(kind, spec)  raises GpusimError for a policy (PolicySpec) or a chain of transforms (text, kind "transform")
-                              that does not exist, or a parameter that it does not have
+    check_policy(kind, spec)  raises GpusimError for a policy (PolicySpec), a chain of transforms (text, kind "transform") or
+                              of tiers (text, kind "tiers") that does not exist, or a parameter that it does not have
 
     Raises ConfigError with all mistakes.
     """

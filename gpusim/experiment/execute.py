@@ -11,7 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpusim.config.experiment import AS_RECORDED, Capacity
+from gpusim.config.experiment import AS_RECORDED
+from gpusim.config.values import Capacity
+from gpusim.defaults import LATER
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task, read_trace
@@ -23,6 +25,7 @@ from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
 from gpusim.trace.codec import swap_codec
+from gpusim.trace.grain import parse as parse_grain
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 
@@ -53,6 +56,7 @@ def result(task: Task) -> Result:
         "evict": str(spec.evict),
         "prefetch": str(spec.prefetch),
         "defrag": str(spec.defrag),
+        **{name: word for name, word in spec.later.items() if name != "transform"},
         "seed": spec.seed,
     }
     metrics = {**done.metrics, **program.basis}
@@ -80,6 +84,7 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
     spec = task.spec
     if spec.host_memory != Capacity():
         profile = changed(profile, "host.capacity", _host_memory(task, work))
+    below: dict[str, Any] = {} if spec.tiers == LATER["tiers"] else {"tiers": spec.tiers}
     return simulate(
         work.trace,
         profile,
@@ -87,6 +92,9 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
         evict=spec.evict,
         prefetch=spec.prefetch,
         defrag=spec.defrag,
+        plan=spec.plan,
+        grain=parse_grain(spec.grain),
+        **below,
         capacity_bytes=capacity_of(task, work),
         seed=spec.seed,
         log=log,

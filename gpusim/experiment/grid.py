@@ -125,6 +125,7 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
     for name, ratio, references in (
         ("bound_no_limit_ns", "slowdown", plan.no_limit),
         ("bound_oracle_ns", "over_oracle", plan.oracle),
+        ("bound_best_plan_ns", "over_best_plan", plan.searched),
     ):
         reference = _fastest(plan.out, references.get(task.key, ()))
         if reference is not None:

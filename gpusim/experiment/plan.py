@@ -1,7 +1,8 @@
 """An experiment → the tasks that it comes to, before anything is simulated.
 
-Besides the runs of the grid there are references, which several runs share: the same program without a memory limit,
-and under oracle eviction.  They are runs like any other, only not listed; a grid that contains one shares it.
+Besides the runs of the grid there are references, which several runs share: the same program without a memory limit, under
+oracle eviction at the same grain and over the same tiers, and where that is asked for under the best plan that a search
+finds.  They are runs like any other, only not listed; a grid that contains one shares it.
 
 Without a memory limit an allocator still costs time, more or less of it.  So that runs under different allocators are
 measured against one number, "no limit" is the fastest that any allocator of the grid allows on that machine.
@@ -13,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpusim import transforms
-from gpusim.config.experiment import AS_RECORDED, KINDS, Capacity, PolicySpec, RunSpec, expand
+from gpusim.config.experiment import AS_RECORDED, KINDS, RunSpec, expand
 from gpusim.config.load import Loaded
+from gpusim.config.values import NONE, Capacity, PolicySpec
+from gpusim.defaults import LATER
 from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, RUNS, has_result
@@ -25,7 +28,7 @@ from gpusim.results.folder import EVENT_LOG, RUNS, has_result
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
 
-NONE, BELADY = PolicySpec("none"), PolicySpec("belady")
+BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Plan:
     references: tuple[Task, ...]
     no_limit: dict[str, tuple[str, ...]]  # key of a run -> keys of its references, the fastest of which counts
     oracle: dict[str, tuple[str, ...]]
+    searched: dict[str, tuple[str, ...]]  # the best plan that a search finds, where that is asked for
 
     @property
     def tasks(self) -> list[Task]:
@@ -86,17 +90,22 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     grid = tuple(task(spec) for spec in specs)
     no_limit: dict[str, tuple[Task, ...]] = {}
     oracle: dict[str, tuple[Task, ...]] = {}
+    searched: dict[str, tuple[Task, ...]] = {}
+    undecided: dict[str, Any] = dict.fromkeys([kind for kind in KINDS if kind != "place"], NONE)
     if e.bounds:
         for run in grid:
             free = replace(
-                run.spec, memory=Capacity(), host_memory=Capacity(), evict=NONE, prefetch=NONE, defrag=NONE, log=False
+                run.spec, memory=Capacity(), host_memory=Capacity(), tiers=LATER["tiers"], grain=LATER["grain"], log=False,
+                **undecided,
             )  # fmt: skip
             no_limit[run.key] = tuple(task(replace(free, place=place), unlimited=True) for place in e.policies.place)
-            oracle[run.key] = (task(replace(run.spec, evict=BELADY, log=False)),)
-    references = {t.key: t for tasks in (*no_limit.values(), *oracle.values()) for t in tasks}
+            oracle[run.key] = (task(replace(run.spec, evict=BELADY, plan=NONE, log=False)),)
+            if e.bounds == "search":
+                searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
+    references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
         registry.get("defrag", defrag).check(registry.get("place", place))
-    made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle))
+    made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
         read_trace(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
     return made

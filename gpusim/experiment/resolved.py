@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment, Uncertainty
+from gpusim.config.experiment import KINDS, Experiment, Uncertainty
+from gpusim.defaults import LATER
 from gpusim.units import FRACTION, write
 
 
@@ -15,12 +16,13 @@ def resolved(e: Experiment) -> str:
     axes: dict[str, Any] = {
         "question": e.question,
         "trace": list(e.trace),
-        **({} if e.transform == (AS_RECORDED,) else {"transform": list(e.transform)}),
+        **_named({"transform": e.transform}),
         "profile": list(e.profile),
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
+        **_named({"tiers": e.tiers, "grain": e.grain}),
         "use": list(e.use),
-        "policies": {kind: [str(policy) for policy in getattr(e.policies, kind)] for kind in KINDS},
+        "policies": _named({kind: getattr(e.policies, kind) for kind in KINDS}),
         "seed": list(e.seed),
         "options": {"log": e.options.log},
         **({"uncertainty": _uncertainty(e.uncertainty)} if e.uncertainty.samples else {}),
@@ -29,6 +31,12 @@ def resolved(e: Experiment) -> str:
         "max_runs": e.max_runs,
     }
     return yaml.safe_dump(axes, sort_keys=False, allow_unicode=True, width=1000)
+
+
+def _named(axes: dict[str, tuple[Any, ...]]) -> dict[str, list[str]]:
+    """Axes as text, without those that are named only where they say something."""
+    words = {name: [str(value) for value in axis] for name, axis in axes.items()}
+    return {name: axis for name, axis in words.items() if axis != [LATER.get(name)]}
 
 
 def _uncertainty(u: Uncertainty) -> dict[str, Any]:

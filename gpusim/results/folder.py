@@ -9,6 +9,7 @@
             result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
             timeline.npz     memory over time
             log.npz          the event log, when it was kept
+            program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
         report.md            question, answer, table and figures, and what was not checked
         figures/
 
@@ -30,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.core.log import LOG
+from gpusim.defaults import LATER
 from gpusim.errors import ResultError
 from gpusim.results.files import (
     digest,
@@ -44,12 +46,13 @@ from gpusim.results.files import (
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import attached
+from gpusim.trace.trace import Trace
 
 FORMAT, VERSION = "gpusim-result", 1
 EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
     "experiment.yaml", "manifest.json", "machine.json", "summary.csv", "runs", "figures",
 )  # fmt: skip
-RESULT, TIMELINE, EVENT_LOG = "result.json", "timeline.npz", "log.npz"
+RESULT, TIMELINE, EVENT_LOG, PROGRAM = "result.json", "timeline.npz", "log.npz", "program.npz"
 
 # What a run is, with the header of its column; every summary has these, in this order.
 AXES = {
@@ -58,7 +61,7 @@ AXES = {
     "defrag": "defrag", "seed": "seed",
 }  # fmt: skip
 # What follows from those, or only the referee needs.
-_DERIVED = ("trace_hash", "capacity", "host_capacity", "footprint")
+_DERIVED = ("trace_hash", "program_hash", "capacity", "host_capacity", "footprint")
 
 
 def open_folder(
@@ -113,6 +116,13 @@ def save_result(out: Path, key: str, result: Result) -> Path:
         files[EVENT_LOG] = digest(folder / EVENT_LOG)
     else:
         remove(folder / EVENT_LOG)
+    if result.log is not None and result.program is not None:
+        from gpusim.trace.files import save_trace
+
+        save_trace(result.program, folder / PROGRAM)
+        files[PROGRAM] = digest(folder / PROGRAM)
+    else:
+        remove(folder / PROGRAM)
     _write_result(folder, result, files)
     return folder
 
@@ -149,7 +159,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
         )  # fmt: skip
     files = text.get("files", {})
     # What is not read is not compared with its hash either: the log is large, and few need it.
-    unread = {*([] if log else [EVENT_LOG]), *([] if timeline else [TIMELINE])}
+    unread = {*([] if log else [EVENT_LOG, PROGRAM]), *([] if timeline else [TIMELINE])}
     for name in (n for n in files if n not in unread):
         if digest(folder / name) != files[name]:
             raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
@@ -164,9 +174,16 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
             key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},
             log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
+            program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
         )
     except (KeyError, TypeError, AttributeError):
         raise ResultError("this result lacks something", str(path), "run again with --force") from None
+
+
+def _program(path: Path) -> Trace:
+    from gpusim.trace.files import load_trace  # what figures need of a folder is read without it
+
+    return load_trace(path)
 
 
 def _timeline(folder: Path) -> dict[str, npt.NDArray[Any]]:
@@ -231,8 +248,8 @@ def summary(results: Sequence[Result]) -> str:
         if not result.finished:
             numbers.pop("makespan_ns", None)
         writer.writerow([
-            *(result.spec.get(axis) for axis in columns), result.outcome, "yes" if result.oracle else "no", verdict,
-            *(numbers.get(name) for name in names), result.key,
+            *(result.spec.get(axis, LATER.get(axis)) for axis in columns),
+            result.outcome, "yes" if result.oracle else "no", verdict, *(numbers.get(name) for name in names), result.key,
         ])  # fmt: skip
     return text.getvalue()
 
@@ -240,7 +257,7 @@ def summary(results: Sequence[Result]) -> str:
 def axes(results: Sequence[Result]) -> list[str]:
     """The keys of `spec` in which these results differ, numbers and words only: those of AXES first."""
     keys = dict.fromkeys([*AXES, *(key for result in results for key in result.spec)])
-    values = {key: [result.spec.get(key) for result in results] for key in keys if key not in _DERIVED}
+    values = {key: [result.spec.get(key, LATER.get(key)) for result in results] for key in keys if key not in _DERIVED}
     return [
         key
         for key, column in values.items()

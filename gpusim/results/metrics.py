@@ -71,6 +71,8 @@ METRICS: dict[str, Metric] = {
         ("over_oracle", "1", LOWER,
          "Makespan over that of the same run with oracle eviction (belady), a reference and no bound: below 1 is possible, "
          "since evicting the farthest next use is optimal only for misses of equal size."),
+        ("over_best_plan", "1", LOWER,
+         "Makespan over that of the same run under the best plan that a limited search found: a reference and no bound."),
         ("kernels", "", NEITHER, "Kernels that were submitted."),
         ("events", "", NEITHER, "Events of the trace that were carried out."),
         ("kernel_recorded_share", "1", NEITHER, "Share of the kernel time that the trace itself recorded."),
@@ -144,6 +146,7 @@ METRICS: dict[str, Metric] = {
         ("bound_no_limit_ns", "ns", NEITHER, "Makespan of the same run without a memory limit."),
         ("bound_oracle_ns", "ns", NEITHER,
          "Makespan of the same run with oracle eviction (belady): a reference; it bounds misses of equal sizes, not time."),
+        ("bound_best_plan_ns", "ns", NEITHER, "Makespan of the same run under the best plan that a limited search found."),
         ("bound_swap_in_bytes", "B", NEITHER, "The least that any eviction policy must bring in at this memory size."),
         ("bound_live_bytes", "B", NEITHER, "Most bytes alive at once, to 512 each: without eviction no allocator holds less."),
         ("bound_plan_bytes", "B", NEITHER,

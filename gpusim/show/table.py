@@ -23,6 +23,7 @@ from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
     POLICIES,
+    RATIOS,
     contenders,
     ending,
     layout,
@@ -40,7 +41,7 @@ from gpusim.show.view import (
 # What a table shows after the metric that is compared, while there is room.
 ALSO = (
     "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "avoidable_share",
-    "bound_plan_bytes", "over_oracle", "compute_idle_share", "frag_external", "host_peak_bytes",
+    "bound_plan_bytes", "over_oracle", "over_best_plan", "compute_idle_share", "frag_external", "host_peak_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
 INTERVAL = "p10 to p90"
@@ -258,7 +259,7 @@ def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
     divisor, word = 1.0, ""
     if unit in ("ns", "B"):
         divisor, word = scale(unit, max(known, default=0.0))
-    elif name in ("slowdown", "over_oracle"):
+    elif name in RATIOS:
         word = "×"
     elif unit == "1":
         divisor, word = 0.01, "%"
@@ -266,7 +267,7 @@ def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
         word = unit
     least = min(known, default=0.0) / divisor
     decimals = 0 if not unit or not least else min(3, max(0, 2 - math.floor(math.log10(least))))
-    if name in ("slowdown", "over_oracle"):
+    if name in RATIOS:
         decimals = 2
     if unit == "1" and word == "%":
         decimals = 1

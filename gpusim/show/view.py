@@ -7,19 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpusim.defaults import LATER
 from gpusim.errors import UnitError
 from gpusim.results.metrics import METRICS, same
 from gpusim.results.result import HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
-POLICIES = ("place", "evict", "prefetch", "defrag", "plan")
+POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "grain")  # what is chosen on a machine, not what it has
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
-    "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash", "oracle",
-    "oracles", "log", "use",
+    "trace_hash", "program_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
+    "oracle", "oracles", "log", "use",
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
+# Makespans over those of references, which bounds know.
+RATIOS = {"slowdown": "bound_no_limit_ns", "over_oracle": "bound_oracle_ns", "over_best_plan": "bound_best_plan_ns"}
 
 
 def varying(results: Sequence[Result]) -> list[str]:
@@ -38,7 +41,7 @@ def varying(results: Sequence[Result]) -> list[str]:
         of_machine = {(str(r.spec.get("profile")), r.spec.get("memory")) for r in results}
         if len(of_machine) == len({machine for machine, _ in of_machine}) > 1:
             hidden.add("memory")
-    if {"profile", "host_memory", "transform"} & set(differ):  # what a transform keeps on the host is not there to swap to
+    if {"profile", "host_memory", "tiers", "transform"} & set(differ):  # what a transform keeps there is no room for swaps
         hidden.add("host_capacity")
     return [key for key in differ if key not in hidden]
 
@@ -53,7 +56,8 @@ class Layout:
 
 
 def layout(results: Sequence[Result]) -> Layout:
-    """Memory goes along the axis, then any other number; policies become lines, or else transforms; the rest becomes panels."""
+    """Memory goes along the axis, then any other number; policies become lines, or else tiers or transforms; the rest becomes
+    panels."""
     keys = varying(results)
     lines = tuple(key for key in POLICIES if key in keys)
     others = [key for key in keys if key not in POLICIES]
@@ -63,7 +67,7 @@ def layout(results: Sequence[Result]) -> Layout:
     across = numbers[0] if numbers else ""
     if not lines:  # nothing but programs or machines differ: programs are compared, on each machine, or else machines
         rest = [key for key in others if key != across]
-        lines = tuple(sorted(rest, key=lambda key: (key != "transform", key != "trace"))[:1])
+        lines = tuple(sorted(rest, key=lambda key: (key != "tiers", key != "transform", key != "trace"))[:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
 
 
@@ -83,7 +87,8 @@ def number(value: Any) -> float | None:
 
 def text(key: str, value: Any) -> str:
     """The value of a spec key for people: "60 %", "16 GiB", "lru", "cost_aware(staleness=2)"."""
-    if key == "transform" and value in (None, "none"):
+    value = LATER.get(key) if value is None else value
+    if key == "transform" and value == "none":
         return "as recorded"
     if value is None:
         return "none" if key in POLICIES else "-"
@@ -141,14 +146,12 @@ def value(result: Result, metric: str) -> float | None:
 
     A run out of memory has no makespan that could be compared, whatever its clock showed when it stopped.
     """
-    compared = METRICS[metric].unit == "ns" or metric in ("slowdown", "over_oracle")
+    compared = METRICS[metric].unit == "ns" or metric in RATIOS
     if compared and not result.finished and not metric.startswith("bound_"):
         return None
     found = result.metrics.get(metric, result.bounds.get(metric))
-    if found is None and metric == "slowdown":
-        return ratio(result.metrics.get("makespan_ns"), result.bounds.get("bound_no_limit_ns"))
-    if found is None and metric == "over_oracle":
-        return ratio(result.metrics.get("makespan_ns"), result.bounds.get("bound_oracle_ns"))
+    if found is None and metric in RATIOS:
+        return ratio(result.metrics.get("makespan_ns"), result.bounds.get(RATIOS[metric]))
     return None if found is None or not math.isfinite(found) else float(found)
 
 
@@ -234,7 +237,7 @@ def human(metric: str, number: float | None) -> str:
     if number is None:
         return "-"
     declared = METRICS[metric]
-    if metric in ("slowdown", "over_oracle"):
+    if metric in RATIOS:
         return f"{number:.3g}×" if number >= 10 else f"{number:.2f}×"
     if declared.unit == "ns":
         return show_time(number)
@@ -263,6 +266,8 @@ def main_unit(metric: str, largest: float) -> tuple[float, str]:
         return 1.0, "slowdown [×]  (1 = no memory limit)"
     if metric == "over_oracle":
         return 1.0, "makespan over oracle eviction [×]"
+    if metric == "over_best_plan":
+        return 1.0, "makespan over the best plan found [×]"
     declared = METRICS[metric]
     if declared.unit in ("ns", "B"):
         divisor, word = scale(declared.unit, largest)

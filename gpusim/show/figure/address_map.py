@@ -174,7 +174,8 @@ def _groups(
     run: Result, block: Boxes, categories: Mapping[str, Sequence[str]] | None
 ) -> tuple[npt.NDArray[np.int64], list[str], list[RGBA]]:
     """The colour group of each block, and the name and colour of each group."""
-    known = (categories or {}).get(str(run.spec.get("trace")))
+    changed = {"grain", "program_hash"} & set(run.spec)  # its blocks are not the trace's tensors
+    known = None if changed else (categories or {}).get(str(run.spec.get("trace")))
     if known is not None:
         names = sorted(set(known), key=lambda c: (list(_CATEGORY).index(c) if c in _CATEGORY else 99, c))
         spare = iter(_SPARE * (1 + len(names) // len(_SPARE)))

@@ -1,0 +1,6 @@
+"""Axes that are named only where they say something: a run that does not name one has this.
+
+They came after results, hashes and files without them were there, and those stay as they are.
+"""
+
+LATER = {"transform": "none", "grain": "tensor", "tiers": "host", "plan": "none"}
