@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -221,7 +220,6 @@ class Replay:
         self.victims: list[int] = []
         self.evicted = self.eager = self.reruns = self.runs = 0
         self.status = "ok"
-        sys.setrecursionlimit(100_000)
         try:
             for action, what in schedule.actions:
                 getattr(self, action)(what)

@@ -79,7 +79,7 @@ def choose(run: Tables) -> int:
 
 @kernel
 def quotient(n: float, a: float, b: float) -> float:
-    """n / (a b) rounded once, for whole numbers below 2^53: what rounding the product and the quotient loses is made up for."""
+    """n / (a b) rounded once, as of whole numbers: what rounding the product and the quotient loses is made up for."""
     p = a * b
     if p == 0:
         return inf

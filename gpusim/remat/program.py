@@ -63,21 +63,26 @@ class Program:
     @cached_property
     def neighbours(self) -> Neighbours:
         """Constants are left out: they are never evicted."""
-        near: dict[tuple[int, int], list[int]] = {}
-        constant, storage = self.constant.tolist(), self.storage.tolist()
-        starts, ids, outs = self.in_start.tolist(), self.in_id.tolist(), self.out_start.tolist()
-        for o in range(len(self.cost)):
-            parents = {s for t in ids[starts[o] : starts[o + 1]] if not constant[s := storage[t]]}
-            children = {s for t in range(outs[o], outs[o + 1]) if not constant[s := storage[t]]}
-            for p in parents:
-                for c in children:
-                    if p != c:
-                        near.setdefault((p, c), [o, 0])[1] |= CHILD
-                        near.setdefault((c, p), [o, 0])[1] |= PARENT
-        rows = np.array([(s, since, other, way) for (s, other), (since, way) in near.items()], np.int64).reshape(-1, 4)
-        rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
-        start = np.searchsorted(rows[:, 0], np.arange(len(self.size) + 1))
-        return Neighbours(start, rows[:, 2].copy(), rows[:, 1].copy(), rows[:, 3].copy())
+        # Every input of an operator beside every output of it.
+        reads, writes = np.diff(self.in_start), np.diff(self.out_start)
+        pairs = reads * writes
+        op = np.repeat(np.arange(len(pairs)), pairs)
+        reader = np.repeat(np.arange(len(self.in_id)), np.repeat(writes, reads))
+        turn = np.arange(len(op)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+        parent, child = self.storage[self.in_id[reader]], self.storage[self.out_start[op] + turn % np.maximum(writes[op], 1)]
+        kept = (parent != child) & ~self.constant[parent] & ~self.constant[child]
+        parent, child, op = parent[kept], child[kept], op[kept]
+        # Both ways; of two storages that share several operators, the first of these.
+        whose, id_, since = np.concatenate([parent, child]), np.concatenate([child, parent]), np.tile(op, 2)
+        way = np.repeat([CHILD, PARENT], len(op))
+        order = np.lexsort((since, id_, whose))
+        whose, id_, since, way = whose[order], id_[order], since[order], way[order]
+        first = np.flatnonzero((np.diff(whose, prepend=-1) != 0) | (np.diff(id_, prepend=-1) != 0))
+        if len(first):
+            whose, id_, since, way = whose[first], id_[first], since[first], np.bitwise_or.reduceat(way, first)
+        order = np.lexsort((id_, since, whose))
+        start = np.searchsorted(whose, np.arange(len(self.size) + 1))
+        return Neighbours(start, id_[order], since[order], way[order])
 
 
 @dataclass
