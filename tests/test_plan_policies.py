@@ -97,8 +97,9 @@ DECISIONS = {
     "superneurons": "-a@2 -c@4 +a@8",
     # Levels: the chain has 1 to 12, the steps of u, v, w 13, 11, 9.  Distances: a 11 - 1, b 10 - 2, c 9 - 3, d 8 - 4.
     "tflms(threshold=5, ahead=2)": "-a@2 -b@3 -c@4 +c@6 +b@7 +a@8",
-    # Nothing fits, so all goes: gv and gw have distance 1.  One level ahead, d and c are due with the operator before them.
-    "tflms": "-a@2 -b@3 -c@4 -d@5 +c@7 -gw@8 +b@8 +a@9 -gv@10 +gw@10 +gv@12",
+    # Nothing fits: operator 9 needs 18 with gw gone, whose distance is 1 like that of gv.  Two levels ahead there are 18 at
+    # operator 7 as well, three ahead a is back there.  d is due at once.
+    "tflms": "-a@2 -b@3 -c@4 -d@5 +c@6 +b@7 -gw@8 +a@8 -gv@10 +gw@10 +gv@12",
     # To spare, us: u 105.7, x 95.7, a 73.4; then operator 7 has 16 left, 9 has 17.  Back at the operator that runs 2 us (a: 3)
     # before its next use, the one before.
     "capuchin": "-x@1 -u@1 -a@2 +a@9 +x@10 +u@11",

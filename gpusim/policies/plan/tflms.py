@@ -1,7 +1,7 @@
 """A tensor leaves where its next consumer is far from its producer in topological order, and comes back levels ahead of it.
 
 threshold  in levels: tensors stay where the distance from producer to consumer is not above it; -1: the largest with which
-           the plan fits
+           the plan fits, or where none does, with which it needs no more than with all of them gone
 ahead      levels before the consumer at which the tensor comes back; -1: as many as still fit
 groupby    consumers so many levels apart use the same copy: the tensor stays between them
 
@@ -23,7 +23,7 @@ import numpy as np
 from numba import njit
 
 from gpusim.policies.planning import Schedule, View
-from gpusim.swapping.idle import I64, fits, idle, schedule
+from gpusim.swapping.idle import I64, idle, resident, schedule
 from gpusim.trace.roles import OPTIMIZER, PARAMETER, roles
 from gpusim.trace.trace import Trace
 
@@ -46,14 +46,15 @@ def plan(view: View, threshold: int = -1, ahead: int = -1, groupby: int = 0) -> 
         first = np.searchsorted(reached, level[chosen.end] - levels_ahead)
         return np.clip(first, chosen.begin + 3, chosen.end)
 
-    def fitting(rows: Any, levels_ahead: int) -> bool:
-        return fits(view, stretches.of(rows), back(rows, levels_ahead), view.capacity)
+    def peak(rows: Any, levels_ahead: int) -> int:
+        return int(resident(view, stretches.of(rows), back(rows, levels_ahead)).max(initial=0))
 
+    room = max(view.capacity, peak(distance > max(threshold, 0), max(ahead, 1)))
     if threshold < 0:
-        threshold = _largest(np.unique(np.append(distance - 1, 0)), lambda d: fitting(distance > d, max(ahead, 1)))
+        threshold = _largest(np.unique(np.append(distance - 1, 0)), lambda d: peak(distance > d, max(ahead, 1)) <= room)
     rows = distance > threshold
     if ahead < 0:
-        ahead = _largest(np.arange(1, max(2, int(level.max(initial=1)))), lambda k: fitting(rows, k))
+        ahead = _largest(np.arange(1, max(2, int(level.max(initial=1)))), lambda k: peak(rows, k) <= room)
     return schedule(stretches.of(rows), back(rows, ahead))
 
 
