@@ -207,6 +207,27 @@ def fit(
 
 
 @app.command()
+def adapt(
+    trace: Annotated[str, typer.Argument(help="A trace with one or more training steps.")],
+    profile: Annotated[str, typer.Argument(help="The machine.")],
+    controller: Annotated[str, typer.Option(help="Who decides: aimd, bisect, fixed, with parameters.")] = "aimd",
+    rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
+    memory: Annotated[str | None, typer.Option(help="What the allocator may hold, like '24 GiB'; default: the device's.")] = None,
+    neighbour: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TIME:BYTES", help="Another job takes bytes from this time on, like '2 s: 4 GiB'. Repeatable."),
+    ] = None,
+    evict: Annotated[str, typer.Option(help="What leaves when memory is short; none: it runs out.")] = "none",
+    prefetch: Annotated[str, typer.Option(help="What comes back before it is needed.")] = "none",
+    json: Json = False,
+) -> None:
+    """Train with a batch that a controller adapts to the memory that is there."""
+    from gpusim.commands.adapt import adapt as verb
+
+    verb(trace, profile, controller, rounds, memory, neighbour or [], evict, prefetch, json=json)
+
+
+@app.command()
 def fragment(
     file: Annotated[
         str, typer.Argument(help="A trace, a recording (PyTorch snapshot, RMM log, CSV), or 'variable_training(hours=24)'.")
