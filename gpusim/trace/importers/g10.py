@@ -5,7 +5,8 @@
     {"k": id, "op", "ms", "ms_in_fault", "ms_all_fault", "in": [ids], "out": [ids], "req": [ids, as the study walks them]}
 
 A tensor lives from its first kernel to its last.  What is global lives always: weights, and in BERT and ViT also constants
-that the study broadcasts to the shape of the activations.
+that the study broadcasts to the shape of the activations.  The orders in which the study numbers tensors and walks a kernel's
+stay in the meta (`order`: the file's id of each tensor; the three lists of each kernel): its replay depends on them.
 """
 
 from __future__ import annotations
@@ -90,6 +91,10 @@ class _Reader:
             "g10": {key: value for key, value in header.items() if key not in ("format", "source")},
             "warnings": [doubt] if header["net"] in _CONSTANT else [],
             "fault_ns": {key: [_ns(k[f"ms_{key}_fault"]) for k in self.kernels] for key in ("in", "all")},
+            "order": {
+                "file": sorted(ids, key=lambda t: ids[t]),
+                **{key: [[ids[t] for t in k[key]] for k in self.kernels] for key in ("in", "out", "req")},
+            },
         }
         return build.finish()
 
