@@ -26,6 +26,7 @@ class Loaded:
     traces: dict[str, Path]  # name -> file
     profiles: dict[str, Path]
     use: tuple[Path, ...]
+    plans: dict[str, Path]  # the parameter `path` of a plan policy -> file
 
 
 def load_experiment(
@@ -44,7 +45,7 @@ def load_experiment(
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
-    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}}
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
     def known(kind: str, value: Any) -> None:
@@ -54,13 +55,16 @@ def load_experiment(
             if use:
                 use(files[kind][value])
             broken.discard(value)
-        elif kind in files:
+        elif kind in ("trace", "profile"):
             files[kind][value] = find.find(kind, value, base)
         elif check_policy and not broken:
             check_policy(kind, value)
+        if kind == "plan" and value.path:
+            files[kind][value.path] = _beside(base, value.path)
 
     experiment = validate.build(Experiment, doc, context=known)
-    return Loaded(experiment, doc, path.resolve(), files["trace"], files["profile"], tuple(files["use"].values()))
+    used = tuple(files["use"].values())
+    return Loaded(experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"])
 
 
 def _beside(base: Path, name: str) -> Path:

@@ -62,6 +62,11 @@ class PolicySpec:
     name: str
     params: tuple[tuple[str, Number | str], ...] = ()
 
+    @property
+    def path(self) -> str:
+        """The file that the policy reads, "" for none: its parameter `path`."""
+        return str(dict(self.params).get("path", ""))
+
     def __str__(self) -> str:
         return self.name + (f"({', '.join(f'{k}={v}' for k, v in self.params)})" if self.params else "")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.config.experiment import AS_RECORDED
-from gpusim.config.values import Capacity
+from gpusim.config.values import Capacity, PolicySpec
 from gpusim.defaults import LATER
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
@@ -92,7 +92,7 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
         evict=spec.evict,
         prefetch=spec.prefetch,
         defrag=spec.defrag,
-        plan=spec.plan,
+        plan=_located(spec.plan, task.plan),
         grain=parse_grain(spec.grain),
         **below,
         capacity_bytes=capacity_of(task, work),
@@ -100,6 +100,11 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
         log=log,
         work=work,
     )
+
+
+def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
+    """The plan policy with its file, wherever the experiment runs."""
+    return plan if file is None else replace(plan, params=tuple((k, str(file) if k == "path" else v) for k, v in plan.params))
 
 
 def program_of(task: Task) -> Program:

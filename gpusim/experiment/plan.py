@@ -43,6 +43,7 @@ class Task:
     out: Path
     log: bool = False
     unlimited: bool = False  # a reference: the same program on a machine that never runs out of memory
+    plan: Path | None = None  # the file that the plan policy reads
 
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
@@ -84,8 +85,11 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         }  # fmt: skip
         if spec.transform != AS_RECORDED:
             contents["transform"] = transform_hash(transforms.used_files(spec.transform))
+        planned = loaded.plans.get(spec.plan.path)
+        if planned:
+            contents["plan"] = file_hash(planned)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited)
+        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned)
 
     grid = tuple(task(spec) for spec in specs)
     no_limit: dict[str, tuple[Task, ...]] = {}
@@ -159,5 +163,6 @@ def inputs(loaded: Loaded) -> dict[str, str]:
         **{f"trace {name}": path for name, path in loaded.traces.items()},
         **{f"profile {name}": path for name, path in loaded.profiles.items()},
         **{f"use {path.name}": path for path in loaded.use},
+        **{f"plan {name}": path for name, path in loaded.plans.items()},
     }
     return {**{name: file_hash(path) for name, path in named.items()}, "code": code_hash()}
