@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,7 @@ def test_zero_copy_names_tensors_and_moves_none() -> None:
 # --- on recordings ------------------------------------------------------------------------------------------------------
 
 TRACES = Path(__file__).parents[1] / "traces"
+PLANNERS = ("vdnn", "superneurons", "tflms", "capuchin", "sentinel", "swapadvisor")
 TRAINING = ("vdnn", "vdnn(what=conv)", "superneurons", "tflms", "capuchin", "sentinel", "swapadvisor(generations=1)")
 CASES = [(name, spec) for name in ("gpt2-small-train", "resnet50-train") for spec in TRAINING]
 CASES += [("llama-1b-decode", spec) for spec in ("flexgen(cache=50)", "capuchin", "tflms", "sentinel")]
@@ -329,7 +331,7 @@ def test_without_backward(spec: str) -> None:
         plan(spec, decoder().view(10))
 
 
-@pytest.mark.parametrize("spec", ["vdnn", "superneurons", "tflms", "capuchin", "sentinel", "swapadvisor", "zero_copy"])
+@pytest.mark.parametrize("spec", [*PLANNERS, "zero_copy", "search"])
 def test_nowhere_to_go(spec: str) -> None:
     """On a machine whose GPU shares the CPU's memory nothing leaves."""
     made = plan(spec, small_network().view(10, ()))
@@ -348,3 +350,23 @@ def test_nowhere_to_go(spec: str) -> None:
 def test_bad_parameters(spec: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said):
         plan(spec, small_network().view(17))
+
+
+def test_search_is_no_worse_than_any_planner() -> None:
+    """By the estimate; where the engine can be asked, by the engine, of whose answers it takes the least."""
+    view = recorded("resnet50-train", 0.7)
+    found = plan("search(moves=300)", view)
+    others = [estimate(view, plan(spec, view)) for spec in PLANNERS]
+    assert estimate(view, found) < min([*others, estimate(view, NOTHING)])
+    assert (found.actions == plan("search(moves=300)", view).actions).all()
+
+    asked: list[float] = []
+
+    def measure(schedule: Schedule) -> float:
+        """An engine in which every eviction costs: no plan is best, were it not for those with 30 to 40."""
+        count = int((schedule.actions["verb"] == EVICT).sum())
+        asked.append(float(count + 100 * (not 30 <= count <= 40)))
+        return asked[-1]
+
+    made = plan("search(moves=0, runs=20)", replace(view, measure=measure))
+    assert measure(made) == min(asked) and 30 <= (made.actions["verb"] == EVICT).sum() <= 40

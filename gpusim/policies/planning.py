@@ -12,7 +12,7 @@ foresee is left to the evict policy.  A built-in is one file `policies/plan/<nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -56,6 +56,8 @@ class View:
     work: Workload
     capacity: int             # bytes that the allocator may hold
     tiers: tuple[Tier, ...]   # nearest first; none on a machine whose GPU shares the CPU's memory
+    measure: Callable[[Schedule], float] | None = None
+    """ns that this run would take under a schedule, by the engine; infinite when it would not finish.  For a few at most."""
 
     @cached_property
     def gaps(self) -> Gaps:

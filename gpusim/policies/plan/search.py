@@ -1,0 +1,70 @@
+"""The best plan that a search finds: the other planners' plans and what a local search makes of the best of them.
+
+moves  changes that are tried by the quick estimate (`gpusim.swapping.estimate`)
+runs   changes that are tried in the engine itself, after all plans to start from have run there
+seed   of the search's random numbers
+
+A bound to compare with rather than a policy for use: never slower than any planner of `policies/plan` (with its defaults)
+that moves tensors of this program, nor than no plan at all.  A move lets an idle tensor leave, keeps one that left, or
+brings one back earlier or later; it stays when the time is not longer than before.
+
+Source: none; hill climbing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from gpusim.errors import GpusimError
+from gpusim.policies import registry
+from gpusim.policies.planning import NOTHING, Schedule, View
+from gpusim.swapping.estimate import estimate
+from gpusim.swapping.moves import Moves
+
+PARAMS = {"moves": 2000, "runs": 100, "seed": 0}
+KNOWS = "future"
+
+
+def plan(view: View, moves: int = 2000, runs: int = 100, seed: int = 0) -> Schedule:
+    if not view.tiers:
+        return NOTHING
+    starts = list(_others(view))
+    times = [estimate(view, start) for start in starts]
+    draw = Moves(view, seed)
+    best = _climb(starts[int(np.argmin(times))], lambda made: estimate(view, made), draw, moves)
+    if view.measure is None:
+        return best
+    starts.append(best)
+    times = [view.measure(start) for start in starts]
+    return _climb(starts[int(np.argmin(times))], view.measure, draw, runs)
+
+
+def _others(view: View) -> Iterator[Schedule]:
+    """What the built-in planners say that say anything here, and no plan."""
+    yield NOTHING
+    for entry in registry.entries("plan"):
+        if entry.builtin and entry.name not in ("none", "search"):
+            policy = registry.get("plan", entry.name)
+            if policy.rewrite is None and policy.plan is not None:
+                try:
+                    made = policy.schedule(view)
+                except GpusimError:
+                    continue
+                if len(made.actions) and not len(made.remote):
+                    yield made
+
+
+def _climb(start: Schedule, time: Callable[[Schedule], float], draw: Moves, moves: int) -> Schedule:
+    draw.begin(start)
+    shortest = time(start) if moves else math.inf
+    best = start
+    for _ in range(moves):
+        made = draw.changed()
+        took = time(made)
+        if took <= shortest:
+            shortest, best = took, made
+            draw.keep()
+    return best
