@@ -51,7 +51,6 @@ def _act(run: Tables) -> None:
     if verb == COMPUTE:
         _create(run, arg)
         _push(run, arg, run.out_start[arg] if run.out_start[arg] < run.out_start[arg + 1] else -1, 1)
-        c.at += 1
         return
     tensor = run.tensors[arg]
     s = tensor.storage
@@ -138,6 +137,7 @@ def _step(run: Tables) -> int:
         c.overdrafts += 1
     _run(run, o, frame.tensor, frame.first)
     c.depth -= 1
+    c.at += frame.first
     return DONE if c.remat <= c.limit or c.lenient == 1 else TOO_DEAR
 
 
