@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpusim.errors import ConfigError, ProfileError
+from gpusim.errors import ConfigError, ProfileError, UnitError
 
 if TYPE_CHECKING:
     from gpusim.config.load import Loaded
@@ -23,8 +23,7 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
     from gpusim import transforms
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
-    from gpusim.hardware import tiers
-    from gpusim.hardware.profile import load_file
+    from gpusim.hardware import tiers, variant
     from gpusim.policies import registry
 
     def check(kind: str, spec: PolicySpec | str) -> None:
@@ -34,8 +33,12 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
         registry.bind(registry.find(kind, spec.name), dict(spec.params))
 
     loaded = load_experiment(find("experiment", name), sets, use=registry.load_user_file, check_policy=check)
-    machines = [load_file(profile) for profile in loaded.profiles.values()]  # a mistake is told once, and not by every run
-    problems = []
+    problems, machines = [], []
+    for i, text in enumerate(loaded.experiment.profile):
+        try:
+            machines.append(variant.load(loaded.profiles[text], text))  # a mistake is told once, and not by every run
+        except (ProfileError, UnitError) as error:
+            problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
     for machine, (i, chain) in product(machines, enumerate(loaded.experiment.tiers)):
         try:
             tiers.parse(chain, machine)

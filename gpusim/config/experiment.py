@@ -168,6 +168,7 @@ class Experiment:
     question: Sentence
     trace: Traces
     profile: Profiles
+    """Machines, by name or file; some numbers of one may be others: `a100-pcie-80gb(launch.submit=8 us, link.h2d=50 GB/s)`."""
     memory: Memory = (Capacity(),)
     """Device memory that the program may use."""
     host_memory: Memory = (Capacity(),)

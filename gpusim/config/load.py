@@ -10,6 +10,7 @@ from typing import Any
 from gpusim.config import document, find, overrides, validate
 from gpusim.config.document import Document
 from gpusim.config.experiment import Experiment
+from gpusim.config.values import machine
 from gpusim.errors import GpusimError
 
 UseFile = Callable[[Path], object]
@@ -56,7 +57,7 @@ def load_experiment(
                 use(files[kind][value])
             broken.discard(value)
         elif kind in ("trace", "profile"):
-            files[kind][value] = find.find(kind, value, base)
+            files[kind][value] = find.find(kind, machine(value)[0] if kind == "profile" else value, base)
         elif check_policy and not broken:
             check_policy(kind, value)
         if kind == "plan" and value.path:

@@ -55,6 +55,19 @@ def capacity(value: Any) -> Capacity:
     return found
 
 
+_MACHINE = re.compile(r"(.*?)\((.*=.*)\)\s*", re.DOTALL)
+_NUMBER = re.compile(r",(?=\s*[\w.]+\s*=)")
+
+
+def machine(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """From "a100-pcie-80gb(launch.submit=8 us)": the profile, and its numbers that are others here, as (path, text)."""
+    match = _MACHINE.fullmatch(text)
+    if not match:
+        return text, []
+    pairs = (part.partition("=") for part in _NUMBER.split(match[2]))
+    return match[1].strip(), [(path.strip(), given.strip()) for path, _, given in pairs]
+
+
 @dataclass(frozen=True)
 class PolicySpec:
     """A policy by name, with the parameters given to it (sorted; the others keep their defaults)."""

@@ -17,7 +17,8 @@ from gpusim.defaults import LATER
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task, read_trace
-from gpusim.hardware.profile import Profile, changed, load_file
+from gpusim.hardware import variant
+from gpusim.hardware.profile import Profile, changed
 from gpusim.hardware.roofline import durations, model_error, shares
 from gpusim.offsets.plan import static_bounds
 from gpusim.policies import registry
@@ -109,7 +110,8 @@ def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
 
 def program_of(task: Task) -> Program:
     """The run's program on its machine, kept for the runs that need it next."""
-    return _program(task.trace, task.spec.transform, task.profile, _stamp(task.trace), _stamp(task.profile))
+    spec = task.spec
+    return _program(task.trace, spec.transform, task.profile, spec.profile, _stamp(task.trace), _stamp(task.profile))
 
 
 def load_user_files(task: Task) -> None:
@@ -156,8 +158,8 @@ def _stamp(file: Path) -> int:
 
 
 @lru_cache(maxsize=2)
-def _program(trace: Path, transform: str, profile: Path, trace_stamp: int, profile_stamp: int) -> Program:
-    return Program(read_trace(trace, transform), load_file(profile))
+def _program(trace: Path, transform: str, profile: Path, machine: str, trace_stamp: int, profile_stamp: int) -> Program:
+    return Program(read_trace(trace, transform), variant.load(profile, machine))
 
 
 @lru_cache(maxsize=2)

@@ -17,6 +17,7 @@ from gpusim.config.fields import STRICT, refuse
 from gpusim.errors import ProfileError, suggest
 from gpusim.hardware.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
 
+GIVEN = "given"  # the source of a number that a run's own text or caller sets
 Word = Annotated[str, Field(min_length=1)]
 Curve = tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...]
 
@@ -280,7 +281,7 @@ def changed(profile: Profile, path: str, value: float) -> Profile:
 def _changed(part: Any, steps: list[str], value: float, path: str) -> Any:
     new = copy.copy(part)
     if isinstance(part, Quantity) and not steps:
-        for name, given in {"value": value, "basis": "estimated", "source": "given", "low": None, "high": None}.items():
+        for name, given in {"value": value, "basis": "estimated", "source": GIVEN, "low": None, "high": None}.items():
             object.__setattr__(new, name, given)  # frozen for everybody else; the text of units is not read again
         return new
     known = part if isinstance(part, dict) else {f: getattr(part, f) for f in getattr(part, "__dataclass_fields__", ())}

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.hardware.catalogue import quantities
-from gpusim.hardware.profile import Profile, changed
+from gpusim.hardware.profile import GIVEN, Profile, changed
 from gpusim.hardware.quantity import Count, Quantity, Rate, Size, Time
 
 # What a vendor states by design: a rate that is reached stays below it.
@@ -61,7 +61,7 @@ def intervals(profile: Profile, estimated: float) -> list[Interval]:
     known = dict(quantities(profile))
     found = []
     for path, q in known.items():
-        guessed = q.basis == "estimated" and isinstance(q, Rate | Time) and path not in _NOMINAL
+        guessed = q.basis == "estimated" and q.source != GIVEN and isinstance(q, Rate | Time) and path not in _NOMINAL
         share = estimated if guessed else 0.0
         low = q.value * (1 - share) if q.low is None else q.low
         high = q.value * (1 + share) if q.high is None else q.high
