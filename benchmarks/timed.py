@@ -34,7 +34,8 @@ from simpy_rival import Rival
 
 from gpusim import policy
 from gpusim.core import state
-from gpusim.engine import outcome, tables
+from gpusim.engine import outcome
+from gpusim.engine.machine import machine as machine_of
 from gpusim.engine.simulate import Simulation, simulate
 from gpusim.hardware import catalogue
 from gpusim.policies import registry
@@ -108,7 +109,7 @@ def memory(work: workload.Workload, share: float) -> int:
 
 def simulation(work: workload.Workload, capacity: int, prefetch: str, evict: Any = "lru") -> Simulation:
     """What `simulate` makes of the same arguments."""
-    machine = tables.machine(catalogue.load(MACHINE), capacity)
+    machine = machine_of(catalogue.load(MACHINE), capacity)
     named = {"place": "first_fit", "evict": evict, "prefetch": prefetch, "defrag": "none"}
     chosen = {kind: registry.get(kind, name) for kind, name in named.items()}
     return Simulation(work, machine, **chosen, seed=0, record=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.core import log
-from gpusim.engine import tables
+from gpusim.engine.machine import machine as machine_of
 from gpusim.engine.simulate import Simulation, simulate
 from gpusim.hardware import catalogue
 from gpusim.hardware.profile import Profile, changed
@@ -102,7 +102,7 @@ def begin(trace: Trace, profile: Profile, capacity: int | None, durations: Any =
     policies = {kind: registry.get(kind, name) for kind, name in named.items()}
     work = workload.build(trace, trace.duration if durations is None else np.asarray(durations))
     settings = {"seed": 0, "record": False, **choices}
-    return Simulation(work, tables.machine(profile, capacity), **policies, **settings)
+    return Simulation(work, machine_of(profile, capacity), **policies, **settings)
 
 
 CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")

@@ -72,7 +72,7 @@ def test_a_copy_ends_at_the_first_tick_at_which_its_bytes_are_there() -> None:
     steps.kernel(100, reads=(tensor,))  # read before written: it comes with data
     steps.kernel(100, writes=(steps.alloc(),))
     simulation = begin(steps.trace(), machine({"link.d2h": 3e9}), BLOCK)
-    engine = simulation.island.queues[int(simulation.island.control[0]["q_out"])]
+    engine = simulation.island.queues[int(simulation.island.memories[1]["q_out"])]
     simulation.advance(100 + 1000 + 3413 + 1)  # up to, not including, this tick
     assert (engine["started"], engine["done"]) == (1, 0)
     simulation.advance(100 + 1000 + 3414 + 1)

@@ -19,6 +19,7 @@ from gpusim.core.island import run_until
 from gpusim.core.log import LOG
 from gpusim.core.state import ENDED, NEVER, SWAP, Island, Policies, Program
 from gpusim.core.tables import table
+from gpusim.policies.contract import ACTION
 
 SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
 
@@ -33,13 +34,13 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     control, hosts, link = table(1, state.CONTROL), table(1, state.HOST), table(len(names), state.LINK)
     link["rate"] = [x["bandwidth"] / 1e9 for x in scenario["links"]]
     hosts["state"] = ENDED
-    control["queues"], control["q_in"], control["q_out"] = n, 0, 0
+    control["queues"] = n
     control["fluid_tick"] = NEVER
     island = Island(
         control, table(1, state.COUNTS), hosts, queues, activities, np.zeros((n, n), np.int64), table(1, state.UNIT),
-        np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), np.zeros((4, 1), np.int64), np.zeros((2, 1), np.uint8),
-        ways, link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT), table(state.RECENTLY_FREED, state.FREED),
-        np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
+        np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), table(1, state.MEMORY), np.zeros((4, 1), np.int64),
+        np.zeros((2, 1), np.uint8), ways, link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT),
+        table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
     )  # fmt: skip
     moves = []
     for f, flow in enumerate(flows):
@@ -58,7 +59,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     program = Program(
         table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.zeros(1, np.int64), np.zeros(1),
         np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(1),
-        np.array(routes, np.int64), np.zeros((1, 2, 1)),
+        np.array(routes, np.int64), np.zeros((1, 2, 1)), table(1, ACTION),
     )  # fmt: skip
     policies = Policies(
         np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),

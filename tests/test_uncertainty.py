@@ -30,7 +30,7 @@ from gpusim.cli import app
 from gpusim.commands import load
 from gpusim.config import find
 from gpusim.config.experiment import KINDS, Capacity, Policies, PolicySpec, RunSpec, Uncertainty
-from gpusim.engine import tables
+from gpusim.engine.machine import machine as machine_of
 from gpusim.engine.simulate import simulate
 from gpusim.experiment import grid
 from gpusim.experiment.plan import inputs, plan
@@ -335,7 +335,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
             other = with_numbers(profile, {u.path: value})
             there = build(trace, durations(trace, other)[0])
             kernels = float(np.abs(there.duration - work.duration).sum())
-            machines = [tables.machine(p, capacity) for p in (profile, other)]
+            machines = [machine_of(p, capacity) for p in (profile, other)]
             most = reach(before.metrics, counts, weighs_times(spec), kernels, *machines)
             if 0 < most < float("inf"):
                 after = simulate(trace, other, capacity_bytes=capacity, work=there, **policies)

@@ -6,9 +6,9 @@ from typing import Any
 
 from numba import types
 
-from gpusim.core import heap, links, log, plan, queues, residency
-from gpusim.core.jit import entry, kernel, verb
-from gpusim.core.residency import CREATED, DEMANDED, IN_USE, LOCKED, PLANNED, PREFETCH, PROPOSED, V_NOTE, V_PROPOSE, WHERE
+from gpusim.core import blocks, choice, heap, links, log, plan, queues, residency, swaps
+from gpusim.core.jit import entry, kernel
+from gpusim.core.residency import CREATED, DEMANDED, PLANNED, PREFETCH
 from gpusim.core.state import (
     BAD_ANSWER,
     DEFRAGMENT,
@@ -24,26 +24,27 @@ from gpusim.core.state import (
     I_SYNC,
     I_UNTIL,
     I_WAIT,
+    IN_USE,
     ISLAND,
+    LOCKED,
     LOG_FULL,
     N_TOUCH,
     NEVER,
     NEXT_CHUNK,
     POLICIES,
     PROGRAM,
+    PROPOSED,
     REACHED,
     RUNNING,
     SPACE,
     STUCK,
+    WHERE,
     Island,
     Policies,
     Program,
 )
-from gpusim.policies import contract
+from gpusim.core.verbs import V_NOTE, V_PROPOSE, as_note, as_propose
 from gpusim.policies.contract import ABSENT, EVICT, HELD, HOST, ROUNDED
-
-as_propose, as_note = verb(contract.PROPOSE), verb(contract.NOTE)
-
 
 # --- the host -------------------------------------------------------------------------------------------------------------
 
@@ -81,10 +82,10 @@ def create(isl: Island, prog: Program, pol: Policies, u: int) -> None:
 def may_launch(isl: Island, h: Any, stream: int) -> bool:
     """The host has room in the queues and has paid for the launch; if not, it comes back later."""
     c = isl.control[0]
-    for q in (stream, c.q_in, c.q_out):
-        if queues.full(isl, q):
-            h.state, h.queue = SPACE, q
-            return False
+    q = stream if queues.full(isl, stream) else queues.full_of_copies(isl)
+    if q >= 0:
+        h.state, h.queue = SPACE, q
+        return False
     if not h.paid:
         h.paid = 1
         h.time += c.submit_ns
@@ -107,20 +108,21 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
             continue
         if unit.brought:
             n.prefetch_hits += 1
-            a.brought = max(a.brought, unit.brought)
+            a.brought = max(a.brought, unit.brought) if unit.brought_by == a.brought_by else unit.brought
+            a.brought_by = unit.brought_by
             unit.brought = 0
         queues.wait_for(isl, row, isl.after[u])
         if prog.acc_write[i]:
             queues.wait_for(isl, row, isl.use[u])
             isl.after[u, stream] = count
             unit.data = 1
-            if unit.host_copy:
-                residency.drop_host_copy(isl, pol, u)
+            if unit.tier:
+                swaps.drop_copy(isl, pol, u)
         isl.use[u, stream] = count
         unit.uses += 1
         unit.last = c.program
         unit.next = prog.acc_next[i]
-        residency.tell(isl, pol, N_TOUCH, u)
+        choice.tell(isl, pol, N_TOUCH, u)
         if c.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
     isl.need[row, stream] = 0  # its own queue is first in, first out
@@ -141,12 +143,12 @@ def sample(isl: Island, pol: Policies) -> None:
     row = c.instructions // c.bucket
     if row >= c.rows:
         c.rows = row + 1
-        n.external_sum += residency.external(isl, pol)
+        n.external_sum += blocks.external(isl, pol)
         n.external_samples += 1
         pol.samples[row].allocated = -1
     s = pol.samples[row]
     if pol.place[ROUNDED] >= s.allocated:
-        s.time, s.op, s.host = c.now, n.op, c.host_used
+        s.time, s.op, s.host = c.now, n.op, c.below
         s.allocated, s.reserved, s.requested = pol.place[ROUNDED], pol.place[HELD], n.requested
 
 
@@ -165,7 +167,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
     if c.due:
         if queues.idle(isl):
-            residency.defragment(isl, pol, h)
+            blocks.defragment(isl, pol, h)
         else:
             c.drain = 1
             h.state = DRAIN
@@ -173,7 +175,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
     # Which units does this step need on the device, and why?
     i = prog.instructions[h.pc - h.prefetching]
-    first, count, why, brought = 0, 0, DEMANDED, 0
+    first, count, why, moved = 0, 0, DEMANDED, 0
     if h.prefetching:
         why = PREFETCH
         count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
@@ -199,10 +201,9 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             lock(isl, prog.acc_unit[j])
         if planned:
             action = prog.plan[c.planned]
-            if action.verb == EVICT:
-                plan.acted(isl, prog, plan.evict(isl, pol, h, action.unit))
-                return 0
             why, count = PLANNED, 1
+            if action.verb == EVICT:
+                count, moved = 0, plan.evict(isl, pol, h, action.unit, action.to)
     elif i.kind == I_ALLOC:
         why = CREATED
         count = 1
@@ -219,7 +220,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         elif why == PLANNED:
             u = prog.plan[c.planned].unit
         if isl.flags[WHERE, u] == wanted and isl.units[u].size > 0:
-            if why == PREFETCH and (queues.full(isl, c.q_in) or queues.full(isl, c.q_out)):
+            if why == PREFETCH and queues.full_of_copies(isl) >= 0:
                 break
             reason = residency.bring_in(isl, pol, h, u, i.stream, why)
             if reason:
@@ -232,15 +233,18 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             elif why == CREATED:
                 h.time += c.cached_ns
                 h.alloc_ns += c.cached_ns
-            brought += 1
+            moved += 1
 
     # Then do it.
+    waits = queues.takes_part(isl, h)
     if h.prefetching:
         h.prefetching = 0
         unlock(isl)
         return 0
     if why == PLANNED:
-        plan.acted(isl, prog, brought > 0)
+        plan.acted(isl, prog, moved > 0)
+        return 0
+    if waits:
         return 0
     if i.kind == I_OP:
         if c.drain:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.core import queues, residency
+from gpusim.core import queues, swaps
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.residency import LOCKED, WHERE
-from gpusim.core.state import SPACE, Island, Policies, Program
+from gpusim.core.state import LOCKED, SPACE, WHERE, Island, Policies, Program
 from gpusim.policies.contract import DEVICE, EVICT
 
 
@@ -21,20 +20,18 @@ def acts_at(isl: Island, prog: Program, o: int) -> bool:
 @kernel
 def may_copy(isl: Island, h: Any) -> bool:
     """There is room in the queues of copies; if not, the host comes back later."""
-    c = isl.control[0]
-    for q in (c.q_in, c.q_out):
-        if queues.full(isl, q):
-            h.state, h.queue = SPACE, q
-            return False
-    return True
+    q = queues.full_of_copies(isl)
+    if q >= 0:
+        h.state, h.queue = SPACE, q
+    return q < 0
 
 
 @outlined
-def evict(isl: Island, pol: Policies, h: Any, u: int) -> bool:
-    """The unit leaves the device, when it is there and nobody has to keep it."""
+def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+    """1 when the unit leaves the device, to this tier: it is there, nobody has to keep it and the tier has room; else 0."""
     if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
-        return False
-    return residency.evict(isl, pol, h, u) == 0
+        return 0
+    return 1 if swaps.evict(isl, pol, h, u, to) == 0 else 0
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Activities and their queues: what starts when, and what the device waited for.
+"""Activities and their queues: what starts when.
 
 An activity may start when it is first in its queue, the queue has a free slot, and for every queue k the first `need[k]`
 activities are done.  Queues complete in order as far as waiting is concerned, so one count per queue says everything.
@@ -9,10 +9,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.core import heap, links, log
+from gpusim.core import accounts, heap, links, log
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.state import DRAIN, E_KERNEL, E_MOVE, E_READY, NEVER, NO_WAY, RUNNING, SPACE, SWAP, Island, Policies, Program
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE
+from gpusim.core.state import (
+    DRAIN,
+    E_KERNEL,
+    E_MOVE,
+    E_READY,
+    NEVER,
+    NO_WAY,
+    RUNNING,
+    SPACE,
+    STAGING,
+    SWAP,
+    Island,
+    Policies,
+    Program,
+)
+from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
 @outlined
@@ -52,66 +66,6 @@ def wait_for(isl: Island, row: int, needs: Any) -> None:
     """The activity needs these as well; needs: int64[Q]."""
     for k in range(isl.control[0].queues):
         isl.need[row, k] = max(isl.need[row, k], needs[k])
-
-
-@kernel
-def done_time(isl: Island, k: int, count: int) -> int:
-    """When the count-th activity of queue k ended, ns; -1 when that is so long ago that its row is in use again."""
-    queue = isl.queues[k]
-    if count == 0 or queue.submitted - count >= queue.mask:
-        return -1
-    return isl.activities[queue.base + ((count - 1) & queue.mask)].end
-
-
-@kernel
-def account_stall(isl: Island, row: int) -> None:
-    """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
-
-    The last part belongs to whatever came last; the parts add up to the gap.
-    """
-    c, n = isl.control[0], isl.counts[0]
-    a = isl.activities[row]
-    at = isl.queues[a.queue].free_at
-    host, room, data, event = a.submit, -1, -1, -1
-    for k in range(c.queues):
-        count = isl.need[row, k]
-        if k != a.queue and count > 0:
-            end = done_time(isl, k, count)
-            if k == c.q_out:
-                room = max(room, end)
-            elif k == c.q_in:
-                data = max(data, end)
-            else:
-                event = max(event, end)
-    if a.brought > 0 and done_time(isl, c.q_in, a.brought) > at:
-        n.prefetch_late += 1
-    while at < c.now:
-        # The earliest of the causes that lie after `at` owns the time up to itself.
-        until = c.now
-        if at < host < until:
-            until = host
-        if at < room < until:
-            until = room
-        if at < data < until:
-            until = data
-        if at < event < until:
-            until = event
-        span = until - at
-        if until == host:
-            alloc = min(span, a.alloc_ns)
-            sync = min(span - alloc, a.sync_ns)
-            n.stall_alloc += alloc
-            n.stall_sync += sync
-            n.stall_launch += span - alloc - sync
-        elif until == data:
-            n.stall_swap_in += span
-        elif until == room:
-            n.stall_swap_out += span
-        elif until == event:
-            n.stall_event += span
-        else:
-            n.stall_launch += span
-        at = until
 
 
 @kernel
@@ -164,7 +118,7 @@ def start_ready(isl: Island, pol: Policies) -> None:
             queue.running += 1
             a.start = c.now
             if queue.computes:
-                account_stall(isl, row)
+                accounts.account_stall(isl, row)
             if a.kind == KERNEL:
                 n.busy += a.duration
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
@@ -176,9 +130,9 @@ def start_ready(isl: Island, pol: Policies) -> None:
 
 @kernel
 def shown(isl: Island, q: int) -> int:
-    """The queue as the log has it: copy engines are not numbered with the streams."""
-    c = isl.control[0]
-    return q if q < c.streams else -1 if q == c.q_in else -2
+    """The queue as the log has it: those of copies are not numbered with the streams, but -1, -2 and so on."""
+    streams = isl.control[0].streams
+    return q if q < streams else streams - 1 - q
 
 
 @kernel
@@ -186,26 +140,6 @@ def move(isl: Island, prog: Program, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
     links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
-
-
-@kernel
-def count_operator(isl: Island, a: Any) -> None:
-    """The program's own copies, collectives and work of the host."""
-    n = isl.counts[0]
-    if a.kind == HOST_WORK:
-        n.host_work += a.end - a.start
-        return
-    n.transfer += a.end - a.start
-    if a.kind == COPY_IN:
-        n.copied_in += a.bytes
-    elif a.kind == COPY_OUT:
-        n.copied_out += a.bytes
-    elif a.kind == COLLECTIVE:
-        n.collective += a.bytes
-    elif a.kind == NVME_READ:
-        n.nvme_read += a.bytes
-    elif a.kind == NVME_WRITE:
-        n.nvme_written += a.bytes
 
 
 @kernel
@@ -220,7 +154,7 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     queue.running -= 1
     queue.free_at = c.now
     if a.kind != KERNEL and a.kind != SWAP:
-        count_operator(isl, a)
+        accounts.count_operator(isl, a)
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
         queue.done += 1
@@ -245,6 +179,38 @@ def full(isl: Island, q: int) -> bool:
 
 
 @kernel
+def full_of_copies(isl: Island) -> int:
+    """A queue of copies that the host may not run further ahead of, -1 when there is none."""
+    c = isl.control[0]
+    for q in range(c.streams, c.queues):
+        if full(isl, q):
+            return q
+    return -1
+
+
+@kernel
+def staged(isl: Island) -> bool:
+    """True when the copies that the host takes part in are done."""
+    waiting = 0
+    for k in range(isl.control[0].queues):
+        if isl.marks[isl.marks.shape[0] - 1, k] > isl.queues[k].done:
+            waiting = 1
+    return waiting == 0
+
+
+@kernel
+def takes_part(isl: Island, h: Any) -> bool:
+    """The host goes on when the copies that it takes part in are done: True when it has to wait for that."""
+    c = isl.control[0]
+    if c.staged:
+        if staged(isl):
+            c.staged = 0
+        else:
+            h.state = STAGING
+    return c.staged != 0
+
+
+@kernel
 def settle(isl: Island, h: Any) -> None:
     """The device is idle: the calls that waited for it are made and paid."""
     c = isl.control[0]
@@ -260,7 +226,11 @@ def wake_hosts(isl: Island) -> None:
     c = isl.control[0]
     for i in range(isl.hosts.size):
         h = isl.hosts[i]
-        if (h.state == DRAIN and idle(isl)) or (h.state == SPACE and not full(isl, h.queue)):
+        if (
+            (h.state == DRAIN and idle(isl))
+            or (h.state == SPACE and not full(isl, h.queue))
+            or (h.state == STAGING and staged(isl))
+        ):
             waited = max(0, c.now - h.time)
             h.time += waited
             if h.state == DRAIN:
@@ -269,4 +239,7 @@ def wake_hosts(isl: Island) -> None:
                     settle(isl, h)
                 else:
                     h.sync_ns += waited
+            elif h.state == STAGING:
+                h.sync_ns += waited
+                c.staged = 0
             h.state = RUNNING

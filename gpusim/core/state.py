@@ -36,8 +36,8 @@ REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
 INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 
-# What a host waits for.
-RUNNING, DRAIN, SPACE, ENDED = range(4)
+# What a host waits for: the device, room in a queue, copies that it takes part in.
+RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
 HOST = record(
     [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
      ("paid", i8),         # the launch of the operator at hand has been paid
@@ -45,10 +45,12 @@ HOST = record(
 )  # fmt: skip
 
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
+STREAM, TO_DEVICE, FROM_DEVICE = range(3)
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
     [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
+     ("role", i8),         # STREAM, or the direction of its copies
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
@@ -56,24 +58,34 @@ SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
      ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
-     ("brought", i8)]      # a kernel: the latest prefetched copy it needs, as a count of its queue
+     ("brought", i8), ("brought_by", i8)]  # a kernel: the latest prefetched copy it needs, as a count of this queue
 )  # fmt: skip
 
 UNIT = record(
     [("size", i8), ("addr", i8), ("block", i8),
      ("wire", i8),         # bytes that a swap moves over the link
-     ("stored", i8),       # bytes that a copy takes in host memory
-     ("brought", i8),      # count of the copy that prefetched it, 0 when it was used since
+     ("stored", i8),       # bytes that a copy takes in the memories below
+     ("brought", i8), ("brought_by", i8),  # count and queue of the copy that prefetched it, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
      ("stream", np.int32),
      ("live", np.int8),       # created and not destroyed
      ("data", np.int8),       # holds something worth copying
-     ("host_copy", np.int8)]  # the host holds a valid copy
+     ("tier", np.int8)]       # the memory below that holds a valid copy, 0: none does
 )  # fmt: skip
 
-NO_WAY = 0  # the others are the kinds of activities that move bytes, and two for swaps, which may pass through a codec
-SWAP_IN, SWAP_OUT = NVME_WRITE + 1, NVME_WRITE + 2
+# Memory 0 is the device's, which the allocator manages; the tiers below it are numbered from 1, nearest first.
+MEMORY = record(
+    [("capacity", i8), ("used", i8), ("peak", i8),
+     ("spare", i8),        # bytes of copies whose units are on the device too
+     ("into", i8), ("out", i8),  # bytes of swaps from and to the tier
+     ("q_in", i8), ("q_out", i8), ("way_in", i8), ("way_out", i8),
+     ("hand", i8),         # where the search for a copy that can be dropped goes on
+     ("waits", i8)]        # the host waits for its copies
+)  # fmt: skip
+
+NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
+SWAPS = NVME_WRITE + 1
 WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
@@ -87,7 +99,7 @@ CONTROL = record(
      ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
      ("reshare", i8),      # the set of flows has changed
-     ("queues", i8), ("streams", i8), ("q_in", i8), ("q_out", i8),
+     ("queues", i8), ("streams", i8),
      ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
      ("asks", i8),
      ("defrag", i8), ("due", i8), ("defragged", i8), ("allocs", i8), ("move_per_byte", f8),
@@ -97,7 +109,9 @@ CONTROL = record(
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
-     ("host_capacity", i8), ("host_used", i8), ("hand", i8),
+     ("below", i8),        # bytes in all tiers
+     ("full", i8),         # the tier without room, when that is why the run stopped
+     ("staged", i8),       # the host has to wait for copies, up to the last row of the marks
      ("log_on", i8), ("logged", i8), ("log_room", i8),
      ("bucket", i8), ("rows", i8), ("program", f8), ("instructions", i8)]
 )  # fmt: skip
@@ -112,7 +126,6 @@ COUNTS = record(
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
      ("transfer", i8), ("host_work", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
-     ("host_peak", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
 
@@ -130,6 +143,10 @@ NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
 RECENTLY_FREED = 32  # freed ranges that are compared with a new block one by one; older ones count as touching every block
 
 
+WHERE, LOCKED = range(2)                               # rows of Island.flags: where the unit is; it may not leave
+RESIDENTS, VICTIMS, PROPOSED, IN_USE = range(4)        # rows of Island.lists; victims: asked for; in use: locked
+
+
 class Island(NamedTuple):
     """All tables of one simulation.  Everything but `program` (the workload, read only) changes as time passes."""
 
@@ -142,15 +159,16 @@ class Island(NamedTuple):
     units: Any      # UNIT[U]
     after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
-    lists: Any      # int64[4, most units alive at once]: residents | asked victims | prefetch proposals | locked units
-    flags: Any      # uint8[2, U]: where the unit is | locked against eviction
-    ways: Any       # WAY[8]
+    memories: Any   # MEMORY[1 + tiers]; of the first row nothing is read
+    lists: Any      # int64[4, most units alive at once], see RESIDENTS
+    flags: Any      # uint8[2, U], see WHERE
+    ways: Any       # WAY[SWAPS + 2 * tiers]
     link: Any       # LINK[L]
     flow: Any       # FLOW[streams and slots of copy engines]
     heap: Any       # EVENT[...]
     freed: Any      # FREED[RECENTLY_FREED]
     freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
-    marks: Any      # int64[streams + E, Q]: what each stream, then each recorded stream event, has to wait for
+    marks: Any      # int64[streams + E + 1, Q]: what each stream, then each recorded stream event, then the host waits for
 
 
 class Program(NamedTuple):
@@ -192,7 +210,8 @@ _m = np.zeros((1, 1), i8)
 ISLAND = typeof(
     Island(
         table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
-        _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT), table(1, FREED), _m, _m,
+        table(1, MEMORY), _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT),
+        table(1, FREED), _m, _m,
     )
 )  # fmt: skip
 PROGRAM = typeof(

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.core.residency import LOCKED, RESIDENTS, VICTIMS
-from gpusim.core.state import SWAP_IN, SWAP_OUT
+from gpusim.core.state import LOCKED, RESIDENTS, VICTIMS
 from gpusim.units import show_bytes
 
 # Share of the memory that one answer is to free, at least.
@@ -76,9 +75,10 @@ class Asking:
             return units[COLUMNS[name]][candidates].astype(np.float64)
         if name == "now":
             return np.full(len(candidates), c["program"])
-        dirty = (units["host_copy"][candidates] == 0).astype(np.float64)
+        tier = units["tier"][candidates]
+        dirty = (tier == 0).astype(np.float64)
         if name == "dirty":
             return dirty
-        way = island.ways[SWAP_IN if name == "reload_ns" else SWAP_OUT]
+        way = island.ways[island.memories["way_in" if name == "reload_ns" else "way_out"][np.maximum(tier, 1)]]
         time = way["latency"] + units["wire"][candidates] / way["rate"]
         return time if name == "reload_ns" else dirty * time

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gpusim.core import state
+from gpusim.engine import ways
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.tiers import DEFAULT
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
 
 if TYPE_CHECKING:
+    from gpusim.engine.machine import Machine
     from gpusim.engine.plans import Planned
     from gpusim.engine.simulate import Simulation
     from gpusim.trace.grain import Chunks
@@ -36,12 +39,9 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "host_capacity": machine.host_capacity,
         "footprint": work.live_peak,
         "seed": seed,
-        "rates": {
-            "h2d": machine.h2d * 1e9, "d2h": machine.d2h * 1e9, "both": machine.both * 1e9,
-            "nvme_read": machine.nvme_read * 1e9, "nvme_write": machine.nvme_write * 1e9,
-            **({"peer": machine.peer * 1e9} if machine.peer else {}),
-        },
+        "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
+        **({} if machine.chain == DEFAULT else {"tiers": _tiers(machine)}),
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
@@ -52,13 +52,34 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         spec=spec,
         outcome=OUTCOMES[simulation.reason],
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
-        metrics=metrics(simulation) | (plan_metrics(simulation) if planned.policy.acts else {}),
+        metrics=metrics(simulation)
+        | (plan_metrics(simulation) if planned.policy.acts else {})
+        | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline,
         log=simulation.log(),
         bounds={},
         checked=None,
         program=program,
     )
+
+
+def _tiers(m: Machine) -> list[dict[str, Any]]:
+    """The tiers as the referee reads them; copies of the same `queue` take turns."""
+    return [
+        {"name": t.name, "kind": t.kind, "capacity": t.capacity, "in": ways.passed(t)[0], "out": ways.passed(t)[1],
+         "queue": t.queue, "slots": [t.slots_in, t.slots_out]}
+        for t in m.tiers
+    ]  # fmt: skip
+
+
+def tier_metrics(simulation: Simulation) -> dict[str, int | float]:
+    """Swapped bytes and peaks of the tiers, by kind."""
+    out: dict[str, int | float] = {}
+    for tier, row in zip(simulation.machine.tiers, simulation.island.memories[1:], strict=True):
+        for name, column in (("in_bytes", "into"), ("out_bytes", "out"), ("peak_bytes", "peak")):
+            key = f"{tier.kind}_{name}"
+            out[key] = out.get(key, 0) + int(row[column])
+    return out
 
 
 def plan_metrics(simulation: Simulation) -> dict[str, int | float]:
@@ -77,6 +98,11 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
+    over = {"h2d": 0, "d2h": 0}  # swapped bytes that pass the device's own link
+    for tier, row in zip(m.tiers, simulation.island.memories[1:], strict=True):
+        into, out_of = ways.passed(tier)
+        over["h2d"] += int(row["into"]) * ("h2d" in into)
+        over["d2h"] += int(row["out"]) * ("d2h" in out_of)
     reserved_peak = int(n["reserved_peak"])
     streams = int(simulation.island.queues["computes"].sum())
     out: dict[str, int | float] = {
@@ -96,8 +122,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "nvme_written_bytes": int(n["nvme_written"]),
         "program_transfer_ns": int(n["transfer"]),
         "host_work_ns": int(n["host_work"]),
-        "h2d_busy_share": int(n["h2d_bytes"] + n["copied_in"]) / (m.h2d * makespan) if makespan else 0.0,
-        "d2h_busy_share": int(n["d2h_bytes"] + n["copied_out"]) / (m.d2h * makespan) if makespan else 0.0,
+        "h2d_busy_share": (over["h2d"] + int(n["copied_in"])) / (m.h2d * makespan) if makespan else 0.0,
+        "d2h_busy_share": (over["d2h"] + int(n["copied_out"])) / (m.d2h * makespan) if makespan else 0.0,
         "swaps_per_s": swaps / seconds if makespan else 0.0,
         "allocated_current_bytes": int(header[ROUNDED]),
         "allocated_peak_bytes": int(n["allocated_peak"]),
@@ -112,7 +138,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "frag_external": float(n["external_sum"]) / max(1, int(n["external_samples"])),
         "frag_failures": int(n["failures"]),
         "ooms": int(simulation.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY)),
-        "host_peak_bytes": int(n["host_peak"]),
+        "host_peak_bytes": tier_metrics(simulation).get("host_peak_bytes", 0),
         "kernels": int(c["kernels"]),
         "events": int(c["instructions"]),
     }  # fmt: skip
@@ -124,6 +150,28 @@ def _of_tensor(failed: dict[str, Any] | None, chunks: Chunks | None) -> dict[str
     return failed if failed is None or chunks is None else {**failed, "tensor": chunks.tensor_of(failed["tensor"])}
 
 
+# What happens to a program that goes on.
+WHEN_FULL = {
+    "host": "Linux would kill the program for want of memory", "nvme": "the disk is full",
+    "peer": "the other GPU's memory is full", "cxl": "the CXL memory is full", "remote": "the other host's memory is full",
+}  # fmt: skip
+
+
+def _no_room_below(simulation: Simulation, profile: Profile) -> str:
+    """Why nothing more can leave the device."""
+    m, own = simulation.machine, simulation.own
+    if m.chain == DEFAULT and profile.memory.unified:
+        return "GPU and CPU share this machine's memory: there is nowhere to swap to"
+    if m.chain == DEFAULT:
+        have = show_bytes(m.host_capacity + own)
+        if own:
+            return f"the program's own {show_bytes(own)} and what is swapped out need more than the {have} of host memory"
+        return f"swapped-out tensors need more than the {have} of host memory"
+    have = " and ".join(f"{show_bytes(tier.capacity)} of {tier.name}" for tier in m.tiers)
+    left = f", which the program's own {show_bytes(own)} leave," if own else ""
+    return f"swapped-out tensors need more than {have}{left}: {WHEN_FULL[m.tiers[-1].kind]}"
+
+
 def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     """What did not fit, where, and what would help; None for a finished run."""
     if simulation.reason == state.FINISHED:
@@ -131,25 +179,17 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     c, header, work = simulation.island.control[0], simulation.policies.place, simulation.work
     request, capacity = int(c["request_bytes"]), int(header[CAPACITY])
     free = capacity - int(header[ROUNDED])
-    on_host = simulation.reason == state.HOST_OUT_OF_MEMORY
+    below = simulation.reason == state.HOST_OUT_OF_MEMORY
     out: dict[str, Any] = {
-        "memory": "host" if on_host else "device",
+        "memory": simulation.machine.tiers[int(c["full"]) - 1].name if below else "device",
         "tensor": int(c["request"]),
         "request": request,
         "op": int(simulation.island.counts[0]["op"]),
         "time_ns": simulation.now,
     }
-    if on_host:
-        out["free"] = simulation.machine.host_capacity - int(c["host_used"])
-        have = show_bytes(simulation.machine.host_capacity + simulation.own)
-        if profile.memory.unified:
-            out["advice"] = "GPU and CPU share this machine's memory: there is nowhere to swap to"
-        elif simulation.own:
-            kept = show_bytes(simulation.own)
-            out["advice"] = f"the program's own {kept} and what is swapped out need more than the {have} of host memory"
-        else:
-            out["advice"] = f"swapped-out tensors need more than the {have} of host memory"
-        return out
+    if below:
+        full = simulation.island.memories[int(c["full"])]
+        return {**out, "free": int(full["capacity"] - full["used"]), "advice": _no_room_below(simulation, profile)}
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))
     if request > capacity:

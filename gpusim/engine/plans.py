@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpusim.engine.tables import Machine
+from gpusim.engine.machine import Machine
 from gpusim.errors import GpusimError
 from gpusim.hardware.profile import Profile
 from gpusim.policies.forms import PlanPolicy
@@ -49,9 +49,9 @@ def in_chunks(planned: Planned, size: int, m: Machine) -> Planned:
 
 def view(work: Workload, m: Machine) -> View:
     """The program and the machine, as a plan sees them."""
-    room = m.host_capacity - int(work.trace.meta.get("host_bytes", 0))
-    host = Tier("host", room, m.h2d, m.d2h, m.latency, m.latency)
-    return View(work, m.capacity, (host,) if room > 0 else ())
+    below = m.without(int(work.trace.meta.get("host_bytes", 0))).tiers
+    tiers = [Tier(t.name, t.capacity, t.read, t.write, t.read_latency, t.write_latency) for t in below]
+    return View(work, m.capacity, tuple(tiers) if any(t.capacity for t in tiers) else ())
 
 
 def rewritten(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Workload:

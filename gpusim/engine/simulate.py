@@ -9,7 +9,6 @@ What is rare and concurrent is a SimPy process beside it: samplers, controllers,
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,10 @@ from gpusim.core.island import run_until
 from gpusim.core.log import LOG
 from gpusim.engine import outcome, plans, tables
 from gpusim.engine.ask import Asking
+from gpusim.engine.machine import Machine, machine
 from gpusim.errors import GpusimError, PolicyError
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.tiers import DEFAULT
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
 from gpusim.policies.planning import NOTHING, Schedule
@@ -37,11 +38,11 @@ class Simulation:
     """One run in progress: the island, its program and its policies, and what has been collected from it."""
 
     def __init__(
-        self, work: workload.Workload, machine: tables.Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
+        self, work: workload.Workload, machine: Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
         record: bool, schedule: Schedule = NOTHING,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
-        self.work, self.machine = work, replace(machine, host_capacity=max(0, machine.host_capacity - self.own))
+        self.work, self.machine = work, machine.without(self.own)
         self.place, self.evict, self.prefetch, self.defrag = place, evict, prefetch, defrag
         try:
             built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule)
@@ -52,9 +53,9 @@ class Simulation:
         self.island, self.program, self.policies = built
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
-        if self.own > machine.host_capacity:
+        if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
             self.reason = state.HOST_OUT_OF_MEMORY
-            self.island.control["request_bytes"] = self.own
+            self.island.control["request_bytes"], self.island.control["full"] = self.own, 1
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
@@ -64,13 +65,13 @@ class Simulation:
         return int(self.island.control[0]["now"])
 
     def memory(self) -> dict[str, int]:
-        """Bytes held, allocated, requested on the device and used on the host now."""
+        """Bytes held, allocated, requested on the device and used in the tiers below now."""
         header = self.policies.place
         return {
             "reserved": int(header[0]),
             "allocated": int(header[1]),
             "requested": int(self.island.counts[0]["requested"]),
-            "host": int(self.island.control[0]["host_used"]),
+            "host": int(self.island.control[0]["below"]),
         }
 
     def advance(self, until: int) -> int:
@@ -129,7 +130,7 @@ class Simulation:
         parts = [np.zeros(0, LOG), *self._log]
         if self.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY):
             c, last = self.island.control[0], np.zeros(1, LOG)
-            memory = int(self.reason == state.HOST_OUT_OF_MEMORY)
+            memory = int(c["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
             largest = -1 if memory else int(self.place.largest(self.policies.place))
             last[0] = (self.now, log.OOM, c["request"], memory, largest, c["request_bytes"])
             parts.append(last)
@@ -157,6 +158,7 @@ def simulate(
     defrag: Any = "none",
     plan: Any = "none",
     grain: int = TENSOR,
+    tiers: str = DEFAULT,
     capacity_bytes: int | None = None,
     durations: Any = None,
     seed: int = 0,
@@ -169,6 +171,7 @@ def simulate(
 
     place, evict, prefetch, defrag, plan  "name", "name(parameter=value)" or what `policy` decorated
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
+    tiers                   the memories below the device's, nearest first, as `gpusim.hardware.tiers` reads them
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
     log                     keep the event log, which `gpusim check` recomputes everything from
@@ -189,11 +192,11 @@ def simulate(
 
             durations = roofline(trace, profile)[0]
         work = workload.build(trace, durations)
-    machine = tables.machine(profile, capacity_bytes)
-    planned = plans.planned(registry.get("plan", plan), work, machine, profile)
+    with_tiers = machine(profile, capacity_bytes, tiers)
+    planned = plans.planned(registry.get("plan", plan), work, with_tiers, profile)
     if grain != TENSOR:
-        planned = plans.in_chunks(planned, grain, machine)
-    simulation = Simulation(planned.work, machine, **policies, seed=seed, record=log, schedule=planned.schedule)
+        planned = plans.in_chunks(planned, grain, with_tiers)
+    simulation = Simulation(planned.work, with_tiers, **policies, seed=seed, record=log, schedule=planned.schedule)
     env = simpy.Environment()
     for function in control:
         env.process(function(env, simulation))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,13 @@ from gpusim.core import jit, state
 from gpusim.core.log import LOG
 from gpusim.core.state import CONTROL, COUNTS, HOST, INSTRUCTION, NEVER, Island, Policies, Program
 from gpusim.core.tables import table
-from gpusim.hardware.profile import Profile
+from gpusim.engine.machine import Machine
+from gpusim.engine.ways import connections
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.trace import trace as tr
-from gpusim.trace.codec import Codec, swap_codec
+from gpusim.trace.codec import swap_codec
 from gpusim.trace.iterations import iterations
 from gpusim.trace.workload import Workload
 
@@ -38,68 +38,6 @@ for _event, _instruction in EVENTS.items():
     INSTRUCTION_OF[_event] = _instruction
 
 
-@dataclass(frozen=True)
-class Machine:
-    """The numbers of a profile that the island uses.  Rates in bytes/ns, times in ns, sizes in bytes."""
-
-    capacity: int
-    host_capacity: int
-    h2d: float
-    d2h: float
-    both: float
-    latency: int
-    slots_in: int
-    slots_out: int
-    curve: tuple[tuple[float, float], ...]
-    peer: float | None  # None: GPUs meet over the link to the host
-    peer_latency: int
-    nvme_read: float
-    nvme_write: float
-    nvme_latency: int
-    submit: int
-    gap: int
-    queue: int
-    cached: int
-    malloc: int
-    malloc_per_byte: float
-    free: int
-    free_per_byte: float
-    move_per_byte: float  # ns: a copy within the device's memory, which reads and writes each byte
-
-
-def machine(profile: Profile, capacity: int | None) -> Machine:
-    """`capacity`: bytes that the allocator may hold; None: what the CUDA context leaves of the device's memory.
-
-    On a machine whose GPU shares the CPU's memory there is no host memory to swap to.
-    """
-    p, gib = profile, float(2**30)
-    return Machine(
-        capacity=int(p.memory.capacity.value - p.context.value) if capacity is None else int(capacity),
-        host_capacity=0 if p.memory.unified else int(p.host.capacity.value),
-        h2d=p.link.h2d.value / 1e9,
-        d2h=p.link.d2h.value / 1e9,
-        both=p.link.both.value / 1e9,
-        latency=round(p.link.latency_queued.value),
-        slots_in=int(p.copy_engines.h2d.value),
-        slots_out=int(p.copy_engines.d2h.value),
-        peer=p.peer.rate.value / 1e9 if p.peer else None,
-        peer_latency=round(p.peer.latency.value if p.peer else p.link.latency_queued.value),
-        nvme_read=p.nvme.read.value / 1e9,
-        nvme_write=p.nvme.write.value / 1e9,
-        nvme_latency=round(p.nvme.latency.value),
-        curve=tuple((float(size), rate / 1e9) for size, rate in p.link.size_curve),
-        submit=round(p.launch.submit.value),
-        gap=round(p.launch.gap.value),
-        queue=int(p.launch.queue.value),
-        cached=round(p.allocation.cached_alloc.value),
-        malloc=round(p.allocation.malloc.value),
-        malloc_per_byte=p.allocation.malloc_per_gib.value / gib,
-        free=round(p.allocation.free.value),
-        free_per_byte=p.allocation.free_per_gib.value / gib,
-        move_per_byte=2e9 / p.memory.copy.value,
-    )
-
-
 def power_of_two(n: int) -> int:
     return 1 << max(0, (int(n) - 1).bit_length())
 
@@ -112,7 +50,9 @@ def build(
     trace = work.trace
     units = len(trace.size)
     streams = int(trace.stream.max(initial=0)) + 1
-    n_queues = streams + 2
+    engines = {tier.queue: tier for tier in reversed(m.tiers)}  # tiers of one name take turns in the same queues
+    order = list(dict.fromkeys(tier.queue for tier in m.tiers))
+    n_queues = streams + 2 * len(order)
     widest = int(np.diff(work.acc_start).max(initial=0))
     copies = power_of_two(2 * (work.max_live + widest) + 1024)
     launches = power_of_two(m.queue + 1)
@@ -126,14 +66,23 @@ def build(
         x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
         x["slots"], x["gap"] = 1, 0 if copying else m.gap
         base += ring
-    queues["slots"][streams:] = m.slots_in, m.slots_out
+    for i, name in enumerate(order):
+        into, out = queues[streams + 2 * i], queues[streams + 2 * i + 1]
+        into["role"], into["slots"] = state.TO_DEVICE, engines[name].slots_in
+        out["role"], out["slots"] = state.FROM_DEVICE, engines[name].slots_out
     queues["computes"][computing(trace)] = 1
     codec = swap_codec(trace)
-    ways, link, route = connections(m, codec)
+    ways, link, route, curve = connections(m, codec)
+    memories = table(1 + len(m.tiers), state.MEMORY)
+    for i, tier in enumerate(m.tiers):
+        memory, at = memories[1 + i], streams + 2 * order.index(tier.queue)
+        memory["capacity"], memory["waits"] = tier.capacity, tier.waits
+        memory["q_in"], memory["q_out"] = at, at + 1
+        memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1
 
     c = control[0]
     c["fluid_tick"] = NEVER
-    c["queues"], c["streams"], c["q_in"], c["q_out"] = n_queues, streams, streams, streams + 1
+    c["queues"], c["streams"] = n_queues, streams
     c["form"], c["touches"], c["sample"] = FORMS[evict.form], evict.touches, evict.sample
     c["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
     c["propose"] = getattr(prefetch.module, "FORM", "") != "none"
@@ -144,7 +93,6 @@ def build(
         m.malloc, m.malloc_per_byte, m.free, m.free_per_byte,
     )  # fmt: skip
     c["defrag"], c["move_per_byte"] = FORMS_OF_DEFRAG[defrag.form], m.move_per_byte
-    c["host_capacity"] = m.host_capacity
     c["log_on"], c["log_room"] = log, LOG_ROOM
     c["bucket"] = max(1, -(-len(trace.kind) // SAMPLES))
 
@@ -153,20 +101,18 @@ def build(
     unit["wire"] = codec.wire(trace.size) if codec else trace.size
     unit["stored"] = codec.stored(trace.size) if codec else trace.size
     events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
-    flows = m.slots_in + m.slots_out + streams
+    flows = int(queues["slots"].sum())
     island = Island(
         control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
-        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64),
+        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), memories,
         np.zeros((4, work.max_live + 1), np.int64),
         np.zeros((2, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
-        np.zeros((streams + events, n_queues), np.int64),
+        np.zeros((streams + events + 1, n_queues), np.int64),
     )  # fmt: skip
-    sizes, rates = (np.array(m.curve).T if m.curve else np.ones((2, 1)))
     program = Program(
         chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,
-        work.acc_next, work.first, route, np.stack([np.log2(sizes), rates])[None].copy(),
-        actions(planned),
+        work.acc_next, work.first, route, curve, actions(planned),
     )  # fmt: skip
     restart(island, program, len(trace.kind))
 
@@ -201,28 +147,6 @@ def computing(trace: tr.Trace) -> Any:
     """int64[...]: the streams that run kernels; stream 0 when none does."""
     on = trace.stream[trace.kind == tr.OP][trace.activity == tr.KERNEL]
     return np.unique(on).astype(np.int64) if len(on) else np.zeros(1, np.int64)
-
-
-def connections(m: Machine, codec: Codec | None) -> tuple[Any, Any, Any]:
-    """Ways, links and routes.  Without links between GPUs a collective loads the one to the host in both directions.
-
-    A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
-    """
-    through = tuple(codec.on_wire(rate) / 1e9 for rate in (codec.decompress, codec.compress)) if codec else ()
-    link = table(6 + len(through), state.LINK)
-    link["rate"] = m.h2d, m.d2h, m.both, m.peer or 1.0, m.nvme_read, m.nvme_write, *through
-    swaps = [[0, 2, 6], [1, 2, 7]] if codec else [[0, 2], [1, 2]]
-    routes: list[list[int]] = [[], [0, 2], [1, 2], [3] if m.peer else [0, 1, 2, 2], [4], [5], *swaps]
-    ways = table(len(routes), state.WAY)
-    ways["rate"] = np.inf, m.h2d, m.d2h, m.peer or min(m.h2d, m.d2h, m.both / 2), m.nvme_read, m.nvme_write, m.h2d, m.d2h
-    if codec:
-        ways["rate"][6:] = np.minimum(ways["rate"][6:], through)
-    ways["latency"] = 0, m.latency, m.latency, m.peer_latency, m.nvme_latency, m.nvme_latency, m.latency, m.latency
-    ways["curve"] = -1
-    ways["curve"][[tr.COPY_IN, tr.COPY_OUT, state.SWAP_IN, state.SWAP_OUT]] = 0 if m.curve else -1
-    ways["route_end"] = np.cumsum([len(route) for route in routes])
-    ways["route"][1:] = ways["route_end"][:-1]
-    return ways, link, np.array([k for route in routes for k in route], np.int64)
 
 
 def carriers(trace: tr.Trace) -> tuple[Any, Any]:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpusim.config.experiment import KINDS, RunSpec
-from gpusim.engine.tables import Machine
+from gpusim.config.values import NONE
+from gpusim.engine.machine import Machine
+from gpusim.hardware.tiers import DEFAULT
 from gpusim.policies import registry
 
 TIMELESS = {"size", "uses", "dirty"}  # facts that are the same on a slower machine
@@ -23,7 +25,9 @@ class Counts:
 
 
 def weighs_times(spec: RunSpec) -> bool:
-    """Whether what the run does may depend on how long things take: a score reads times, or a policy is a user's own."""
+    """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may."""
+    if spec.plan != NONE:
+        return True
     entries = {kind: registry.find(kind, getattr(spec, kind).name) for kind in KINDS}
     return not all(entry.builtin for entry in entries.values()) or not set(entries["evict"].facts) <= TIMELESS
 
@@ -36,7 +40,7 @@ def reach(
     Work is done in order, and as long as the same is done a run is longer by no more than the work that is added.  Other
     things are done with more memory, and by policies that weigh times.
     """
-    if (a.capacity, a.host_capacity, a.slots_in, a.slots_out, a.queue) != (
+    if a.chain != DEFAULT or (a.capacity, a.host_capacity, a.slots_in, a.slots_out, a.queue) != (
         b.capacity, b.host_capacity, b.slots_in, b.slots_out, b.queue,
     ):  # fmt: skip
         return float("inf")

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from gpusim.config.experiment import KINDS, Uncertainty
-from gpusim.engine import tables
+from gpusim.defaults import LATER
+from gpusim.engine.machine import machine
 from gpusim.experiment.execute import Program, capacity_of, load_user_files, program_of, simulated
 from gpusim.experiment.key import run_key
 from gpusim.experiment.plan import Plan, Task
@@ -193,9 +194,9 @@ def _pushed(group: Group, program: Program, number: Interval, value: float) -> M
     kernels = float(np.abs(work.duration - program.work.duration).sum())
     here = {task.key: task for task in group.runs}
     far = {
-        key: reach(
+        key: float("inf") if task.spec.grain != LATER["grain"] else reach(
             group.metrics[key], counts, weighs_times(task.spec), kernels,
-            *(tables.machine(p, capacity_of(task, work)) for p in (program.profile, profile)),
+            *(machine(p, capacity_of(task, work)) for p in (program.profile, profile)),
         )
         for key, task in here.items()
     }  # fmt: skip

@@ -73,6 +73,11 @@ def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
     return tuple(replace(t, name=f"{t.kind}{n + 1}") if n else t for t, n in zip(made, before, strict=True))
 
 
+def nowhere(p: Profile) -> Tier:
+    """A host tier of no bytes, for a machine whose GPU shares the CPU's memory."""
+    return _host_of(p, _Wanted("host"), 0)
+
+
 def nvme_rate(rate: float, latency: float, depth: int, request: int) -> float:
     """Bytes/ns that requests of one size reach with so many under way: no more than the disk's `rate`, and by Little's law
     not more than depth * request in the time that one takes."""
@@ -158,7 +163,10 @@ def _host(p: Profile, w: _Wanted) -> Tier:
     if p.memory.unified:
         raise ProfileError(f"GPU and CPU of {p.name} share one memory: there is no host tier", hint="write nvme or remote")
     most = int(p.host.capacity.value) if w.pageable else _pinnable(p)
-    capacity = _no_more(w, most, f"host memory that {p.name} " + ("has" if w.pageable else "can pin"))
+    return _host_of(p, w, _no_more(w, most, f"host memory that {p.name} " + ("has" if w.pageable else "can pin")))
+
+
+def _host_of(p: Profile, w: _Wanted, capacity: int) -> Tier:
     share = p.host.numa_remote.value if w.numa == "remote" else 1.0
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)

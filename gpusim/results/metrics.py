@@ -61,6 +61,16 @@ def _levels(name: str, what: str) -> tuple[tuple[str, str, str, str], ...]:
     )
 
 
+def _tier(name: str, what: str) -> tuple[tuple[str, str, str, str], ...]:
+    """Swaps of one kind of memory below the device's; the host's peak is there in any run."""
+    rows = (
+        (f"{name}_in_bytes", "B", LOWER, f"Swapped in from {what}, as it crosses the links."),
+        (f"{name}_out_bytes", "B", LOWER, f"Swapped out to {what}, as it crosses the links."),
+        (f"{name}_peak_bytes", "B", LOWER, f"Bytes of swapped-out tensors in {what}, at most at any moment."),
+    )
+    return rows[:2] if name == "host" else rows
+
+
 METRICS: dict[str, Metric] = {
     **_declare(
         "time",
@@ -95,8 +105,13 @@ METRICS: dict[str, Metric] = {
     ),
     **_declare(
         "transfers",
-        ("h2d_bytes", "B", LOWER, "Swapped from host to device memory, as it crosses the link."),
-        ("d2h_bytes", "B", LOWER, "Swapped from device to host memory, as it crosses the link."),
+        ("h2d_bytes", "B", LOWER, "Swapped to device memory, from the host's or another tier, as it crosses the link."),
+        ("d2h_bytes", "B", LOWER, "Swapped from device memory, to the host's or another tier, as it crosses the link."),
+        *_tier("host", "host memory"),
+        *_tier("nvme", "the disk"),
+        *_tier("peer", "other GPUs' memory"),
+        *_tier("cxl", "CXL memory"),
+        *_tier("remote", "other hosts' memory"),
         ("program_h2d_bytes", "B", NEITHER, "Copied from host to device memory by the program itself."),
         ("program_d2h_bytes", "B", NEITHER, "Copied from device to host memory by the program itself."),
         ("collective_bytes", "B", NEITHER, "Sent to other GPUs by the program's collectives."),

@@ -14,9 +14,10 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
 
 from __future__ import annotations
 
-from gpusim.results.referee import activities, memory
+from gpusim.results.referee import activities, memory, rates
 from gpusim.results.referee.packing import packing
 from gpusim.results.referee.report import Findings, Report, Violation
+from gpusim.results.referee.tiers import tiers
 from gpusim.results.referee.totals import totals
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
@@ -44,14 +45,15 @@ def check(result: Result, trace: Trace) -> Report:
     if "grain" in result.spec:
         trace = cut(trace, parse(result.spec["grain"]))
     log = result.log
+    memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
-    if activities.well_formed(log, trace, found) and activities.program_order(log, trace, result.finished, found):
-        acts = activities.collect(log, trace, result.finished, found)
+    if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
+        acts = activities.collect(log, trace, memories, result.finished, found)
         if acts is not None:
-            activities.queue_discipline(acts, result.spec.get("slots", {}), found)
-            rates = {**result.spec.get("rates", {}), **packing(trace).rates}
-            activities.link_rates(acts, trace, rates, found)
+            activities.queue_discipline(acts, memories, found)
+            limits = {**result.spec.get("rates", {}), **packing(trace).rates}
+            rates.link_rates(acts, trace, memories, limits, found)
             activities.streams_in_order(acts, trace, found)
-            ledger = memory.walk(log, acts, trace, result.spec, found)
-            totals(result, log, acts, trace, ledger, found)
+            ledger = memory.walk(log, acts, trace, memories, found)
+            totals(result, log, acts, trace, memories, ledger, found)
     return found.report()

@@ -20,13 +20,15 @@ def _starts_after(w: World, act: int, unit: int, need: int) -> None:
 
 @step
 def copy(w: World, i: int, u: int, route: int, act: int, n: int) -> None:
-    src, dst = route >> 8, route & 255
+    src, dst = route >> 8 & 255, route & 255
     if dst == DEVICE:
         w.ledger[c.INS] += 1
         w.ledger[c.BYTES_IN] += n
+        w.tier_bytes[src, c.T_IN] += n
     else:
         w.ledger[c.OUTS] += 1
         w.ledger[c.BYTES_OUT] += n
+        w.tier_bytes[dst, c.T_OUT] += n
     if n != w.wire[u]:
         say(w, i, c.WRONG_MOVE, n, w.wire[u])
     if w.where[src, u] < 0 or w.where[dst, u] < 0:

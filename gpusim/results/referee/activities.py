@@ -1,11 +1,10 @@
-"""Kernels and copies in time: each runs once, in its queue's turn, no faster than its link.
+"""Kernels and copies in time: each runs once, in its queue's turn.
 
 All of it is array arithmetic over the log; a check that fails names the first record where it shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +14,12 @@ from numba import njit
 
 from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
 from gpusim.results.referee.report import Findings
+from gpusim.results.referee.tiers import Tiers
 from gpusim.trace.trace import (
     ALLOC,
-    COLLECTIVE,
-    COPY_IN,
-    COPY_OUT,
     FREE,
     I64,
-    KERNEL,
     MOVES,
-    NVME_READ,
-    NVME_WRITE,
     OP,
     RECORD,
     SYNC,
@@ -35,9 +29,6 @@ from gpusim.trace.trace import (
 
 NEVER = 2**62  # the time at which something ends that never does
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
-IN, OUT = -1, -2  # the queues of copies, as START and END show them
-TO_DEVICE, TO_HOST = 1 << 8 | 0, 0 << 8 | 1  # `b` of a COPY
-
 _OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE)
 _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
@@ -47,7 +38,8 @@ class Activities:
     """A row per activity, in the order of submission; times in ns."""
 
     record: I64  # where it was submitted
-    queue: I64   # stream of an operator, IN or OUT of a swap
+    queue: I64   # stream of an operator, a negative number of a swap
+    copy: I64    # `b` of a swap's COPY, -1 of an operator
     op: I64      # operator, -1 of a swap
     size: I64    # bytes of a swap, or that an operator moves over links
     submit: I64
@@ -57,27 +49,29 @@ class Activities:
     end_record: I64
 
 
-def well_formed(log: npt.NDArray[Any], trace: Trace, found: Findings) -> bool:
+def well_formed(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, found: Findings) -> bool:
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    _first(found, (kind < CREATE) | (kind > MOVE), lambda i: f"there is no record kind {kind[i]}", f"1 to {MOVE}")
+    first(found, (kind < CREATE) | (kind > MOVE), lambda i: f"there is no record kind {kind[i]}", f"1 to {MOVE}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
-    _first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
+    first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
     for kinds, column, many, thing in (
         (_OF_UNIT, a, trace.tensors, "tensor"),
         ((ISSUE,), a, trace.ops, "operator"),
-        (_IN_MEMORY, b, 2, "memory"),
+        (_IN_MEMORY, b, tiers.memories, "memory"),
         ((RESERVE, RELEASE), b, 1, "memory"),
     ):
         wrong = np.isin(kind, kinds) & ((column < 0) | (column >= many))
-        _first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
-    wrong = (kind == COPY) & (b != TO_DEVICE) & (b != TO_HOST)
-    _first(found, wrong, lambda i: f"a copy from memory {b[i] >> 8} to {b[i] & 255}", "0 to 1 or 1 to 0")
+        first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
+    src, dst = b >> 8 & 255, b & 255
+    wrong = (kind == COPY) & ((np.minimum(src, dst) != 0) | (np.maximum(src, dst) - 1 >= tiers.memories - 1) | (src == dst))
+    wrong |= (kind == COPY) & ((b < 0) | (b >> 16 > 1))
+    first(found, wrong, lambda i: f"a copy from memory {b[i] >> 8} to {b[i] & 255}", "from or to the device")
     for name, least in (("addr", -1), ("bytes", 0), ("t", 0)):
         values = log[name]
         wrong = (values < least) | (values > MOST_NUMBER)
-        _first(found, wrong, lambda i, v=values, n=name: f"{n} is {v[i]}", f"{least} to 2^60")
+        first(found, wrong, lambda i, v=values, n=name: f"{n} is {v[i]}", f"{least} to 2^60")
     found.count("records", len(log))
     return len(found.violations) == before
 
@@ -105,16 +99,17 @@ def program_order(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Fi
     return False
 
 
-def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings) -> Activities | None:
+def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> Activities | None:
     """Pair submissions, starts and ends; None when they do not pair."""
     before = len(found.violations)
     kind, t = log["kind"], log["t"]
     record = np.flatnonzero((kind == ISSUE) | (kind == COPY))
     count = len(record)
     numbered = log["addr"][record] == np.arange(count)
-    _first(found, ~numbered, lambda i: f"activity {log['addr'][record[i]]}", "numbers in order of submission", record)
+    first(found, ~numbered, lambda i: f"activity {log['addr'][record[i]]}", "numbers in order of submission", record)
     is_copy = kind[record] == COPY
-    queue = np.where(is_copy, np.where(log["b"][record] == TO_DEVICE, IN, OUT), log["b"][record])
+    copy = np.where(is_copy, log["b"][record], -1)
+    queue = np.where(is_copy, tiers.queue(np.maximum(copy, 0)), log["b"][record])
     stream = trace.stream[trace.kind == OP][: np.count_nonzero(~is_copy)]
     wrong = np.flatnonzero(queue[~is_copy] != stream)
     if len(wrong):
@@ -127,12 +122,12 @@ def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings
         at = np.flatnonzero(kind == which)
         number = log["a"][at]
         bad = (number < 0) | (number >= count)
-        _first(found, bad, lambda i, n=number, v=verb: f"activity {n[i]} {v}", f"one of {count}", at)
+        first(found, bad, lambda i, n=number, v=verb: f"activity {n[i]} {v}", f"one of {count}", at)
         at, number = at[~bad], number[~bad]
         again = np.ones(len(number), bool)
         again[np.unique(number, return_index=True)[1]] = False
-        _first(found, again, lambda i, n=number, v=verb: f"activity {n[i]} {v} again", "once", at)
-        _first(
+        first(found, again, lambda i, n=number, v=verb: f"activity {n[i]} {v} again", "once", at)
+        first(
             found, log["b"][at] != queue[number],
             lambda i, n=number, q=log["b"][at]: f"activity {n[i]} in queue {q[i]}", "the queue it was submitted to", at,
         )  # fmt: skip
@@ -140,11 +135,11 @@ def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings
         times[which][number], where[which][number] = t[at], at
     start, end = where[START], where[END]
     early = (start >= 0) & (start < record)
-    _first(found, early, lambda i: f"activity {i} starts before it is submitted", "a start after that", start)
+    first(found, early, lambda i: f"activity {i} starts before it is submitted", "a start after that", start)
     early = (end >= 0) & ((start < 0) | (end < start))
-    _first(found, early, lambda i: f"activity {i} ends before it starts", "an end after that", end)
+    first(found, early, lambda i: f"activity {i} ends before it starts", "an end after that", end)
     if finished:
-        _first(found, end < 0, lambda i: f"activity {i} never ends though the run finished", "an end", record)
+        first(found, end < 0, lambda i: f"activity {i} never ends though the run finished", "an end", record)
     if len(found.violations) > before:
         return None
     size = log["bytes"][record]
@@ -155,88 +150,37 @@ def collect(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings
         i = record[~is_copy][wrong[0]]
         found.say(i, f"operator {log['a'][i]} moves {log['bytes'][i]} bytes", f"{due[wrong[0]]}, as in the trace")
         return None
-    return Activities(record, queue, op, size, t[record], times[START], times[END], start, end)
+    return Activities(record, queue, copy, op, size, t[record], times[START], times[END], start, end)
 
 
-def queue_discipline(acts: Activities, slots: Mapping[str, int], found: Findings) -> None:
-    """Activities of a queue start in the order of submission, no more at once than it has slots (streams: one)."""
-    room = {IN: int(slots.get("h2d", 1)), OUT: int(slots.get("d2h", 1))}
-    for q in np.unique(acts.queue).tolist():
+def queue_discipline(acts: Activities, tiers: Tiers, found: Findings) -> None:
+    """Activities of a queue start in the order of submission, no more at once than its engine has slots (streams: one)."""
+    queues = np.unique(acts.queue).tolist()
+    for q in queues:
         i = np.flatnonzero(acts.queue == q)
-        shown = _queue_name(q)
+        shown = tiers.name(q)
         late = np.zeros(len(i), bool)
         late[1:] = (acts.start[i][1:] < acts.start[i][:-1]) | (
             (acts.start_record[i][1:] >= 0) & (acts.start_record[i][1:] < acts.start_record[i][:-1])
         )
-        _first(found, late, lambda k, i=i, s=shown: f"activity {i[k]} overtakes another of {s}", "first in, first out",
+        first(found, late, lambda k, i=i, s=shown: f"activity {i[k]} overtakes another of {s}", "first in, first out",
                acts.start_record[i])  # fmt: skip
-        ran = i[acts.start_record[i] >= 0]
+        found.count("turns in queues", len(i))
+    sides = {tiers.side(q) for q in queues if q < 0}
+    for group in [[q] for q in queues if q >= 0] + [[q for q in queues if q < 0 and tiers.side(q) == s] for s in sorted(sides)]:
+        ran = np.flatnonzero(np.isin(acts.queue, group) & (acts.start_record >= 0))
         # At equal times an end goes before a start; +1 at a start, -1 at an end.
         time = np.concatenate([acts.start[ran], acts.end[ran]])
         step = np.concatenate([np.ones(len(ran), np.int64), -np.ones(len(ran), np.int64)])
         order = np.lexsort((step, time))
         running = np.cumsum(step[order])
-        limit = room.get(q, 1)
+        limit = tiers.slots[tiers.side(group[0])] if group[0] < 0 else 1
         crowded = running > limit
         if crowded.any():
             at = order[int(np.argmax(crowded))]
             found.say(
-                acts.start_record[ran[at]], f"{limit + 1} activities of {shown} at once", f"at most {limit}"
+                acts.start_record[ran[at]], f"{limit + 1} activities of {tiers.name(group[0])} at once", f"at most {limit}"
             )
-        found.count("turns in queues", len(i))
-
-
-def link_rates(acts: Activities, trace: Trace, rates: Mapping[str, Any], found: Findings) -> None:
-    """No copy, and no copies together, moved more than the link can carry in the time; rates in bytes/s.
-
-    Operators with a recorded time took that, whatever else was under way.  Without links of their own GPUs meet over the one
-    to the host, which then carries a collective in both directions.
-    """
-    activity = np.where(trace.duration < 0, trace.activity, KERNEL)[acts.op] if trace.ops else np.zeros(len(acts.op))
-    activity = np.where(acts.op >= 0, activity, KERNEL)
-    between = 1 * (activity == COLLECTIVE)
-    shared = 0 * between if rates.get("peer") else between
-    into = 1 * (acts.queue == IN) + (activity == COPY_IN) + shared
-    out = 1 * (acts.queue == OUT) + (activity == COPY_OUT) + shared
-    disk = {"nvme_read": 1 * (activity == NVME_READ), "nvme_write": 1 * (activity == NVME_WRITE)}
-    codec = {"decompress": 1 * (acts.queue == IN), "compress": 1 * (acts.queue == OUT)}
-    for name, times in {"h2d": into, "d2h": out, "both": into + out, "peer": between, **disk, **codec}.items():
-        rate = rates.get(name)
-        if not rate or not np.isfinite(rate):
-            continue
-        per_ns = float(rate) / 1e9
-        i = np.flatnonzero((times > 0) & (acts.end < NEVER))
-        start, end, size = acts.start[i], acts.end[i], acts.size[i] * times[i]
-        # One tick, because ends are seen at whole nanoseconds.
-        slack = per_ns * 1.0
-        fast = size > per_ns * (end - start) * (1 + 1e-9) + slack
-        _first(
-            found, fast,
-            lambda k, i=i, size=size, took=end - start: f"activity {i[k]} moves {size[k]} bytes in {took[k]} ns",
-            f"at most {per_ns:g} bytes/ns ({name})", acts.end_record[i],
-        )  # fmt: skip
-        if len(i):
-            worst, at = _most_over(start, end, size.astype(np.float64), per_ns)
-            if worst > slack + 1e-9 * size.sum(dtype=np.float64):
-                found.say(acts.end_record[i[at]], f"the link {name} has carried {worst:.0f} bytes too many by here",
-                          f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
-        found.count("copies against link rates", len(i))
-
-
-def _most_over(start: I64, end: I64, size: npt.NDArray[np.float64], rate: float) -> tuple[float, int]:
-    """The most by which copies inside any interval exceed rate x length, bytes, and the copy that ends it.
-
-    For an interval from s to e: (bytes of copies ended by e) - (bytes of copies started before s) is at most what the
-    copies inside moved.  Its maximum over all s < e, less rate x (e - s), takes one pass over the sorted times.
-    """
-    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
-    s, e = start[by_start], end[by_end]
-    started_before = np.concatenate([[0.0], np.cumsum(size[by_start])[:-1]])
-    low = np.minimum.accumulate(started_before - rate * (s - s[0]))  # best interval start up to each start
-    ended = np.cumsum(size[by_end]) - rate * (e - s[0])
-    over = ended - low[np.searchsorted(s, e, side="right") - 1]
-    worst = int(np.argmax(over))
-    return float(over[worst]), int(by_end[worst])
 
 
 def streams_in_order(acts: Activities, trace: Trace, found: Findings) -> None:
@@ -291,7 +235,7 @@ def _wait(
     return -1, 0, False
 
 
-def _first(found: Findings, wrong: npt.NDArray[Any], what: Any, expected: str, records: Any = None) -> None:
+def first(found: Findings, wrong: npt.NDArray[Any], what: Any, expected: str, records: Any = None) -> None:
     """Say the first row of `wrong`, at its record (the row itself when there is no table of records)."""
     if wrong.any():
         i = int(np.argmax(wrong))
@@ -300,10 +244,6 @@ def _first(found: Findings, wrong: npt.NDArray[Any], what: Any, expected: str, r
 
 def _name(kind: Any) -> str:
     return KINDS[int(kind)]
-
-
-def _queue_name(q: int) -> str:
-    return {IN: "the copy engine to the device", OUT: "the copy engine to the host"}.get(q, f"stream {q}")
 
 
 def _time(ns: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.results.referee import codes as c
-from gpusim.results.referee.codes import DEVICE, HOST
+from gpusim.results.referee.codes import DEVICE
 from gpusim.results.referee.ranges import highest, lowest, paint
 from gpusim.results.referee.world import World, say, step
 
@@ -24,7 +24,7 @@ def destroy(w: World, i: int, u: int, n: int) -> None:
     if n != w.size[u]:
         say(w, i, c.WRONG_SIZE, n, w.size[u])
     w.live[u] = 2
-    for memory in range(2):
+    for memory in range(w.capacity.size):
         if w.where[memory, u] >= 0:
             say(w, i, c.ENDS_PLACED, u, memory)
     if w.left_at[u] >= 0:
@@ -49,20 +49,20 @@ def place(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
     w.written[m, u] = 0
     w.touched[m, u] = 0
     w.ledger[c.BLOCKS] += 1
-    if m == HOST:
-        _place_on_host(w, i, u, n)
+    if m != DEVICE:
+        _place_below(w, i, u, m, n)
     else:
         _place_on_device(w, i, u, at, n)
 
 
 @step
-def _place_on_host(w: World, i: int, u: int, n: int) -> None:
-    ledger = w.ledger
-    w.where[HOST, u] = 0
-    ledger[c.H_NOW] += n
-    ledger[c.H_PEAK] = max(ledger[c.H_PEAK], ledger[c.H_NOW])
-    if ledger[c.H_NOW] > w.capacity[HOST]:
-        say(w, i, c.OVER_CAPACITY, HOST, ledger[c.H_NOW])
+def _place_below(w: World, i: int, u: int, m: int, n: int) -> None:
+    w.where[m, u] = 0
+    now = w.tier_bytes[m, c.T_NOW] + n
+    w.tier_bytes[m, c.T_NOW] = now
+    w.tier_bytes[m, c.T_PEAK] = max(w.tier_bytes[m, c.T_PEAK], now)
+    if now > w.capacity[m]:
+        say(w, i, c.OVER_CAPACITY, m, now)
 
 
 @step
@@ -122,16 +122,26 @@ def _is_there(w: World, u: int, m: int, at: int, n: int) -> bool:
 
 
 @step
+def _elsewhere(w: World, u: int, m: int) -> bool:
+    """The latest version is in another memory than m."""
+    others = 0
+    for k in range(w.capacity.size):
+        if k != m and w.holds[k, u] == w.version[u]:
+            others += 1
+    return others > 0
+
+
+@step
 def unplace(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
     if not _is_there(w, u, m, at, n):
         say(w, i, c.NO_SUCH_BLOCK, u, m)
         return
     w.where[m, u] = -1
-    if w.holds[m, u] == w.version[u] and w.holds[1 - m, u] != w.version[u]:
+    if w.holds[m, u] == w.version[u] and not _elsewhere(w, u, m):
         w.lost[u] = 1
     w.holds[m, u] = -1
-    if m == HOST:
-        w.ledger[c.H_NOW] -= n
+    if m != DEVICE:
+        w.tier_bytes[m, c.T_NOW] -= n
         return
     _leave_addresses(w, u, at, n)
     w.ledger[c.A_NOW] -= n

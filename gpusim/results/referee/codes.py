@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-DEVICE, HOST = 0, 1
+DEVICE = 0  # memory; the others are the tiers below it
+T_IN, T_OUT, T_PEAK, T_NOW = range(4)  # columns of the tiers' bytes
 
 # What the walk adds up; `now` columns are levels, `peak` their maxima, `total` what was ever taken.
 LEDGER = (
     "allocated_now", "allocated_peak", "allocated_total", "requested_now", "requested_peak", "requested_total",
-    "requested_at_peak", "reserved_now", "reserved_peak", "host_now", "host_peak",
+    "requested_at_peak", "reserved_now", "reserved_peak",
     "reserves", "releases", "drops", "copies_in", "copies_out", "bytes_in", "bytes_out", "kernels", "ooms",
     "moved_bytes", "created_bytes", "arrived_bytes", "freed_bytes", "dropped_bytes", "departed_bytes", "accesses", "blocks",
 )  # fmt: skip
 (
-    A_NOW, A_PEAK, A_TOTAL, Q_NOW, Q_PEAK, Q_TOTAL, Q_AT_PEAK, R_NOW, R_PEAK, H_NOW, H_PEAK,
+    A_NOW, A_PEAK, A_TOTAL, Q_NOW, Q_PEAK, Q_TOTAL, Q_AT_PEAK, R_NOW, R_PEAK,
     RESERVES, RELEASES, DROPS, INS, OUTS, BYTES_IN, BYTES_OUT, KERNELS, OOMS,
     MOVED, CREATED, ARRIVED, FREED, DROPPED, DEPARTED, ACCESSES, BLOCKS,
 ) = range(len(LEDGER))  # fmt: skip

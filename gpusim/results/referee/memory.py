@@ -9,7 +9,6 @@ overlap.  Together: the run read and wrote the same data as if everything had ha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,19 @@ from gpusim.results.referee import accesses, blocks
 from gpusim.results.referee.activities import Activities
 from gpusim.results.referee.codes import LEDGER, SAYS
 from gpusim.results.referee.report import Findings
+from gpusim.results.referee.tiers import Tiers
 from gpusim.results.referee.world import World, world
 from gpusim.trace.trace import Trace
 
 
 def walk(
-    log: npt.NDArray[Any], acts: Activities, trace: Trace, spec: Mapping[str, Any], found: Findings
+    log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, found: Findings
 ) -> dict[str, int]:
-    """Check all records in program order; returns the ledger."""
+    """Check all records in program order; returns the ledger, and the peak of each tier as "peak 1" and so on."""
     column = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "bytes")}
     many = int(np.count_nonzero((column["kind"] == PLACE) | (column["kind"] == MOVE)))
     calls = int(np.count_nonzero((column["kind"] == RESERVE) | (column["kind"] == RELEASE)))
-    w = world(acts, trace, spec, many, calls)
+    w = world(acts, trace, tiers, many, calls)
     said = _walk(column["kind"], column["a"], column["b"], column["addr"], column["bytes"], w)
     for record, code, x, y in w.out[:said].tolist():
         what, expected = SAYS[code]
@@ -46,6 +46,9 @@ def walk(
     if resident != counts["allocated_now"] and not said:
         found.say(-1, f"created + arrived - freed - dropped - departed is {resident} bytes",
                   f"{counts['allocated_now']} bytes, what is resident")  # fmt: skip
+    for m in range(1, tiers.memories):
+        for i, what in enumerate(("in", "out", "peak")):
+            counts[f"{what} {m}"] = int(w.tier_bytes[m, i])
     return counts
 
 

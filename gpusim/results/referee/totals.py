@@ -12,6 +12,7 @@ import numpy.typing as npt
 from gpusim.core.log import OOM
 from gpusim.results.referee.activities import NEVER, Activities
 from gpusim.results.referee.report import Findings
+from gpusim.results.referee.tiers import INTO, Tiers
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
 
@@ -25,7 +26,7 @@ SAME = {
     "kernels": "kernels", "swap_ins": "copies_in", "swap_outs": "copies_out", "clean_drops": "drops",
     "h2d_bytes": "bytes_in", "d2h_bytes": "bytes_out", "device_allocs": "reserves", "device_frees": "releases",
     "moved_bytes": "moved_bytes",
-    "ooms": "ooms", "host_peak_bytes": "host_peak",
+    "ooms": "ooms",
     "allocated_current_bytes": "allocated_now", "allocated_peak_bytes": "allocated_peak",
     "allocated_total_bytes": "allocated_total", "requested_current_bytes": "requested_now",
     "requested_peak_bytes": "requested_peak", "requested_total_bytes": "requested_total",
@@ -34,10 +35,15 @@ SAME = {
 
 
 def totals(
-    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, ledger: Mapping[str, int], found: Findings
+    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
+    ledger: Mapping[str, int], found: Findings,
 ) -> None:
     """Every metric that the log determines, recomputed."""
     expected: dict[str, int | float] = {name: ledger[entry] for name, entry in SAME.items()}
+    for m, kind in enumerate(tiers.kinds, 1):
+        for way in ("in", "out", "peak"):
+            name = f"{kind}_{way}_bytes"
+            expected[name] = expected.get(name, 0) + ledger[f"{way} {m}"]
     if ledger["reserves"] == 0:  # an allocator that holds all from the start makes no calls
         del expected["reserved_current_bytes"], expected["reserved_peak_bytes"]
     elif ledger["reserved_peak"]:
@@ -46,7 +52,7 @@ def totals(
         expected["frag_internal"] = 1.0 - ledger["requested_at_peak"] / ledger["allocated_peak"]
     if result.finished:
         expected["events"] = trace.events
-        expected |= _times(result, acts, trace)
+        expected |= _times(result, acts, trace, tiers)
     causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
     if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
@@ -61,7 +67,7 @@ def totals(
     _ending(result, log, found)
 
 
-def _times(result: Result, acts: Activities, trace: Trace) -> dict[str, int | float]:
+def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict[str, int | float]:
     """Busy and stalled time of the streams with kernels, the program's transfers, and what follows from the makespan."""
     operator = acts.op >= 0
     activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
@@ -90,10 +96,13 @@ def _times(result: Result, acts: Activities, trace: Trace) -> dict[str, int | fl
     if makespan > 0:
         out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
         out["swaps_per_s"] = int((~operator).sum()) / (makespan / 1e9)
-        for name, queue in (("h2d", -1), ("d2h", -2)):
+        to_device = acts.copy & 255 == 0
+        for way, (name, tier) in enumerate((("h2d", acts.copy >> 8 & 255), ("d2h", acts.copy & 255))):
             rate = result.spec.get("rates", {}).get(name)
             if rate:
-                swapped = int(acts.size[acts.queue == queue].sum())
+                passing = [m for m, routes in enumerate(tiers.routes, 1) if name in routes[way]]
+                swaps = (acts.copy >= 0) & (to_device == (way == INTO)) & np.isin(tier, passing)
+                swapped = int(acts.size[swaps].sum())
                 out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
     return out
 
@@ -114,9 +123,9 @@ def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Tr
 def _ending(result: Result, log: npt.NDArray[Any], found: Findings) -> None:
     """A run that ran out of a memory says so in its log, last."""
     at = np.flatnonzero(log["kind"] == OOM)
-    memory = {"oom": 0, "host_oom": 1}.get(result.outcome)
-    if memory is None:
+    below = {"oom": False, "host_oom": True}.get(result.outcome)
+    if below is None:
         if len(at):
             found.say(at[0], "the log ends out of memory", f"a log of a run with outcome '{result.outcome}'")
-    elif not len(at) or log["b"][at[-1]] != memory:
+    elif not len(at) or (log["b"][at[-1]] > 0) != below:
         found.say(-1, f"outcome '{result.outcome}' without a record of it", "a last record 'oom' of that memory")

@@ -1,33 +1,33 @@
-"""What the walk knows between two records: tensors, their blocks in both memories, who owned which address when."""
+"""What the walk knows between two records: tensors, their blocks in all memories, who owned which address when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from gpusim.results.referee.activities import NEVER, Activities
+from gpusim.results.referee.activities import Activities
 from gpusim.results.referee.codes import LEDGER
 from gpusim.results.referee.packing import packing
 from gpusim.results.referee.ranges import Ranges, ranges
 from gpusim.results.referee.report import MOST
+from gpusim.results.referee.tiers import Tiers
 from gpusim.trace.trace import Trace
 
 
 class World(NamedTuple):
-    """Arrays over T tensors; `[2, T]` over device and host memory as well."""
+    """Arrays over T tensors; `[M, T]` over the memories as well, the device's and those below it."""
 
     # Given: the trace, the machine, when the activities ran.
     size: Any          # int64[T] bytes
     wire: Any          # int64[T] bytes that a swap moves over the link
-    stored: Any        # int64[T] bytes that a copy takes in host memory
+    stored: Any        # int64[T] bytes that a copy takes below the device
     read_start: Any
     read_id: Any
     write_start: Any
     write_id: Any
-    capacity: Any      # int64[2] bytes of each memory
+    capacity: Any      # int64[M] bytes of each memory
     start: Any         # int64[activities] ns
     end: Any           # int64[activities] ns
     start_record: Any  # int64[activities]
@@ -42,8 +42,8 @@ class World(NamedTuple):
     left_at: Any       # left the device at this record without a reason so far, -1: no
     left_bytes: Any
 
-    # Blocks, [2, T].
-    where: Any         # address, -1 none; the host's is 0
+    # Blocks, [M, T].
+    where: Any         # address, -1 none; below the device 0
     block: Any         # bytes
     holds: Any         # version of the copy, -1 none
     before: Any        # when the former users of the block's bytes have ended, ns
@@ -56,12 +56,13 @@ class World(NamedTuple):
     used: Ranges       # when the last activity of earlier blocks here ended, ns
 
     # Answers.
+    tier_bytes: Any    # int64[M, 4]: swapped in from there, swapped out to there, peak, now
     ledger: Any        # int64[len(LEDGER)]
     out: Any           # int64[MOST, 4]: record, code, x, y of what is wrong
     said: Any          # int64[1]: how many
 
 
-def world(acts: Activities, trace: Trace, spec: Mapping[str, Any], places: int, device_calls: int) -> World:
+def world(acts: Activities, trace: Trace, tiers: Tiers, places: int, device_calls: int) -> World:
     """Before the first of so many PLACE records and device calls."""
     units = len(trace.size)
 
@@ -71,17 +72,16 @@ def world(acts: Activities, trace: Trace, spec: Mapping[str, Any], places: int, 
     def zero(shape: Any, dtype: Any = np.int64) -> Any:
         return np.zeros(shape, dtype)
 
-    both, packed = (2, units), packing(trace)
-    capacity = [NEVER if spec.get(name) is None else int(spec[name]) for name in ("capacity", "host_capacity")]
+    both, packed = (tiers.memories, units), packing(trace)
     return World(
         size=trace.size, wire=packed.wire, stored=packed.stored, read_start=trace.read_start, read_id=trace.read_id,
-        write_start=trace.write_start, write_id=trace.write_id, capacity=np.array(capacity, np.int64), start=acts.start,
+        write_start=trace.write_start, write_id=trace.write_id, capacity=tiers.capacity, start=acts.start,
         end=acts.end, start_record=acts.start_record,
         live=zero(units, np.uint8), version=zero(units), lost=zero(units, np.uint8), placed=zero(units, np.uint8),
         reason=zero(units, np.uint8), arrived=zero(units, np.uint8), left_at=none(units), left_bytes=zero(units),
         where=none(both), block=zero(both), holds=none(both), before=zero(both), written=zero(both), touched=zero(both),
         owner=ranges(4 * places, -1), held=ranges(2 * device_calls, 0 if device_calls else 1), used=ranges(2 * places, 0),
-        ledger=zero(len(LEDGER)), out=zero((MOST, 4)), said=zero(1),
+        tier_bytes=zero((tiers.memories, 4)), ledger=zero(len(LEDGER)), out=zero((MOST, 4)), said=zero(1),
     )  # fmt: skip
 
 

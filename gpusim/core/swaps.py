@@ -1,0 +1,120 @@
+"""Swaps: copies in the tiers below the device, and the moves to and from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.core import blocks, choice, log, queues
+from gpusim.core.jit import kernel
+from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, SWAP, WHERE, Island, Policies
+from gpusim.policies.contract import DEVICE, HOST
+
+
+@kernel
+def drop_copy(isl: Island, pol: Policies, u: int) -> None:
+    """The tier below gives up its copy of a unit."""
+    unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
+    tier.used -= unit.stored
+    isl.control[0].below -= unit.stored
+    if isl.flags[WHERE, u] == DEVICE:
+        tier.spare -= unit.stored
+    queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
+    unit.tier = 0
+
+
+@kernel
+def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
+    """Make room in tier m by dropping copies of units that are on the device too; clock order, amortised O(1)."""
+    tier = isl.memories[m]
+    if tier.used - tier.spare + size > tier.capacity:
+        return False
+    while tier.used + size > tier.capacity:
+        u = tier.hand
+        tier.hand = (tier.hand + 1) % isl.units.size
+        if isl.units[u].tier == m and isl.flags[WHERE, u] == DEVICE:
+            drop_copy(isl, pol, u)
+    return True
+
+
+@kernel
+def stage(isl: Island, m: int, q: int, count: int) -> None:
+    """Whoever copies from or to memory that is not pinned waits until that is done."""
+    if isl.memories[m].waits:
+        isl.control[0].staged = 1
+        isl.marks[isl.marks.shape[0] - 1, q] = count
+
+
+@kernel
+def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+    """Swap a unit out: copy it to tier `to` (0: the nearest with room) unless a valid copy is below.
+
+    Returns 0 or HOST_OUT_OF_MEMORY.
+    """
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    q, copied = -1, 0
+    if unit.tier or not unit.data:
+        n.clean_drops += 1
+        isl.memories[unit.tier].spare -= unit.stored
+        queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
+    else:
+        m = max(1, to)
+        while not has_room(isl, pol, m, unit.stored):
+            c.full = m
+            m += 1
+            if to or m == isl.memories.size:
+                return HOST_OUT_OF_MEMORY
+        tier = isl.memories[m]
+        q = tier.q_out
+        row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now)
+        queues.wait_for(isl, row, isl.use[u])
+        queues.wait_for(isl, row, isl.after[u])
+        copied = isl.queues[q].submitted
+        h.time += c.submit_ns
+        isl.use[u, q] = copied
+        unit.tier = m
+        tier.used += unit.stored
+        tier.peak = max(tier.peak, tier.used)
+        tier.out += unit.wire
+        c.below += unit.stored
+        n.swap_outs += 1
+        n.d2h_bytes += unit.wire
+        stage(isl, m, q, copied)
+        queues.record(isl, pol, log.PLACE, u, m, -1, unit.stored)
+        queues.record(isl, pol, log.COPY, u, 0 << 8 | m, isl.activities[row].number, unit.wire)
+    if unit.brought:
+        unit.brought = 0
+        n.prefetch_wasted += 1
+    choice.tell(isl, pol, N_EVICT, u)
+    blocks.give_back(isl, pol, h, u, isl.units[u].stream)
+    isl.flags[WHERE, u] = HOST
+    for k in range(c.queues):
+        isl.use[u, k] = 0
+        if isl.queues[k].role != FROM_DEVICE:
+            isl.after[u, k] = 0
+    if copied:
+        isl.after[u, q] = copied  # it can come back only when it has arrived there
+    return 0
+
+
+@kernel
+def fetch(isl: Island, pol: Policies, h: Any, u: int) -> int:
+    """Copy a unit that has just been placed in from the tier that holds it; returns the copy's count in its queue."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    m = int(unit.tier)  # a byte would lose what is shifted out of it
+    tier = isl.memories[m]
+    q = tier.q_in
+    row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now)
+    queues.wait_for(isl, row, isl.after[u])
+    count = isl.queues[q].submitted
+    isl.after[u, q] = count
+    isl.use[u, q] = count
+    h.time += c.submit_ns
+    tier.into += unit.wire
+    tier.spare += unit.stored
+    n.swap_ins += 1
+    n.h2d_bytes += unit.wire
+    stage(isl, m, q, count)
+    queues.record(isl, pol, log.COPY, u, m << 8 | 0, isl.activities[row].number, unit.wire)
+    return count

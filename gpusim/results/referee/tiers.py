@@ -1,0 +1,69 @@
+"""The memories below the device's, as a result's spec describes them: rooms, queues of copies, links that copies pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.trace.trace import I64
+
+NEVER = 2**62
+INTO, OUT = 0, 1
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """M memories, the device's is number 0.  Queues of copies are negative, as START and END show them."""
+
+    kinds: tuple[str, ...]              # of memories 1 ..
+    capacity: I64                       # (M,) bytes
+    engine: tuple[int, ...]             # of memories 1 ..: those of one engine take turns
+    slots: dict[tuple[int, int], int]   # (engine, direction) -> copies at once
+    routes: tuple[tuple[list[str], list[str]], ...]  # of memories 1 ..: links to the device, links from it
+
+    @property
+    def memories(self) -> int:
+        return len(self.capacity)
+
+    def queue(self, copy: I64) -> I64:
+        """Of each COPY (its `b`) the queue in which it waits."""
+        src, dst = copy >> 8 & 255, copy & 255
+        engine = np.array([0, *self.engine])[np.maximum(src, dst)]
+        engines = max(self.engine) + 1
+        found: I64 = -1 - (2 * (engine + engines * (copy >> 16)) + (dst != 0))
+        return found
+
+    def side(self, queue: int) -> tuple[int, int]:
+        """The (engine, direction) of a queue of copies."""
+        place = -1 - queue
+        return place // 2 % (max(self.engine) + 1), place % 2
+
+    def name(self, queue: int) -> str:
+        """What the queue is, for people."""
+        if queue >= 0:
+            return f"stream {queue}"
+        engine, direction = self.side(queue)
+        kind = self.kinds[self.engine.index(engine)]
+        return f"the copies {'from' if direction else 'to'} the device, {'to' if direction else 'from'} {kind}"
+
+
+def tiers(spec: Mapping[str, Any]) -> Tiers:
+    """Without a word about tiers: one of host memory behind the device's own link."""
+    slots = spec.get("slots", {})
+    said = spec.get("tiers") or [{
+        "kind": "host", "capacity": spec.get("host_capacity"), "in": ["h2d", "both"], "out": ["d2h", "both"], "queue": "copy",
+        "slots": [slots.get("h2d", 1), slots.get("d2h", 1)],
+    }]  # fmt: skip
+    room = [spec.get("capacity"), *(tier["capacity"] for tier in said)]
+    queues = list(dict.fromkeys(tier["queue"] for tier in said))
+    engine = tuple(queues.index(tier["queue"]) for tier in said)
+    return Tiers(
+        tuple(tier["kind"] for tier in said),
+        np.array([NEVER if size is None else int(size) for size in room], np.int64),
+        engine,
+        {(e, way): int(tier["slots"][way]) for e, tier in zip(engine, said, strict=True) for way in (INTO, OUT)},
+        tuple((list(tier["in"]), list(tier["out"])) for tier in said),
+    )
