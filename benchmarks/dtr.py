@@ -1,0 +1,84 @@
+"""Replay of recomputation against the same rules in plain Python: equal decisions, and how much faster.
+
+    python benchmarks/dtr.py [--logs FOLDER] [--heuristic dtr_eq] [--repeat 5]
+
+Programs are shipped traces as DTR's simulator would be shown them, and with --logs the logs of DTR's own simulator (not
+shipped: their licence is not stated).  The rival is tests/dtr_reference.py, which gives all results of that simulator, at its
+speed or above.  An event is one action of the schedule: an operator, a reference taken or given up, a tensor kept.  Speeds are
+of CPU time, tables included, the best of --repeat; the rival runs once.  Exit code 1 when results differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from dtr_reference import Replay, schedule  # noqa: E402
+
+from gpusim.hardware.catalogue import load  # noqa: E402
+from gpusim.hardware.roofline import durations  # noqa: E402
+from gpusim.remat import from_log  # noqa: E402
+from gpusim.remat.replay import peak, replay  # noqa: E402
+from gpusim.trace.exporters.dtr import write  # noqa: E402
+from gpusim.trace.files import load_trace  # noqa: E402
+
+TRACES = ("unet3d-train", "resnet50-train")
+RATIOS = (0.9, 0.7, 0.5, 0.3)
+LIMIT = 2.0  # of the whole time, as a multiple of the program's own
+
+
+def programs(logs: str) -> Iterator[tuple[str, bytes]]:
+    for name in TRACES:
+        trace, out = load_trace(ROOT / "traces" / f"{name}.npz"), io.BytesIO()
+        write(trace, out, duration=durations(trace, load("a100-sxm4-80gb"))[0])
+        yield name, out.getvalue()
+    for path in sorted(Path(logs).glob("*.log.gz")) if logs else ():
+        yield path.name.split("-")[0], gzip.decompress(path.read_bytes())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--logs", default="")
+    parser.add_argument("--heuristic", default="dtr_eq")
+    parser.add_argument("--repeat", type=int, default=5)
+    given = parser.parse_args()
+    print("| program | events | memory | result | overhead | evictions | 1000 events/s | rival | ratio |")
+    print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+    worst, differ = float("inf"), False
+    for name, log in programs(given.logs):
+        program, plain = from_log.read(log, name), schedule(log)
+        room, events = peak(program), len(program.verb)
+        limit = int((LIMIT - 1) * program.cost.sum())
+        for ratio in RATIOS:
+            took = float("inf")
+            for _ in range(given.repeat):
+                start = time.process_time()
+                outcome = replay(program, given.heuristic, int(room * ratio), limit=limit)
+                took = min(took, time.process_time() - start)
+            start = time.process_time()
+            rival = Replay(plain, given.heuristic, int(room * ratio), limit)
+            slow = time.process_time() - start
+            equal = (rival.status, rival.clock - 1, rival.digest) == (
+                outcome.status, outcome.model_cost + outcome.remat_cost, outcome.digest,
+            )  # fmt: skip
+            worst, differ = min(worst, slow / took), differ or not equal
+            overhead = f"{outcome.overhead:.3f}" if outcome.status == "ok" else ""
+            print(
+                f"| {name} | {events:,} | {ratio:.0%} | {outcome.status if equal else 'DIFFERS'} | {overhead} | "
+                f"{outcome.evictions:,} | {events / took / 1e3:,.0f} | {events / slow / 1e3:,.0f} | {slow / took:,.0f} |",
+                flush=True,
+            )
+    print(f"\nleast ratio: {worst:,.0f}")
+    return int(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
