@@ -87,7 +87,7 @@ def test_what_the_host_has_no_room_for_goes_on_to_the_disk() -> None:
     assert kernels(result)[2:] == [(3280, 3780), (19_264, 19_964)]
     found = {name: result.metrics[f"{name}_bytes"] for name in ("host_in", "host_out", "nvme_in", "nvme_out", "h2d", "d2h")}
     assert found == {"host_in": BLOCK, "host_out": BLOCK, "nvme_in": 0, "nvme_out": BLOCK, "h2d": BLOCK, "d2h": 2 * BLOCK}
-    assert [tier["name"] for tier in result.spec["tiers"]] == ["host", "nvme"]
+    assert [tier["name"] for tier in result.spec["memories"]] == ["host", "nvme"]
 
 
 def test_a_clean_copy_in_the_host_gives_way_before_anything_spills() -> None:
@@ -209,9 +209,9 @@ def said_of(result: Result, trace: Trace) -> str:
 
 
 def with_tier(result: Result, number: int, **changed: Any) -> Result:
-    said = [dict(tier) for tier in result.spec["tiers"]]
+    said = [dict(tier) for tier in result.spec["memories"]]
     said[number - 1].update(changed)
-    return replace(result, spec={**result.spec, "tiers": said})
+    return replace(result, spec={**result.spec, "memories": said})
 
 
 def test_the_referee_sees_a_full_tier() -> None:

@@ -41,7 +41,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "seed": seed,
         "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
-        **({} if machine.chain == DEFAULT else {"tiers": _tiers(machine)}),
+        **({} if machine.chain == DEFAULT else {"tiers": machine.chain, "memories": _tiers(machine)}),
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }

@@ -13,7 +13,6 @@ from typing import Any
 
 from gpusim.config.experiment import AS_RECORDED
 from gpusim.config.values import Capacity, PolicySpec
-from gpusim.defaults import LATER
 from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.plan import Task, read_trace
@@ -85,7 +84,6 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
     spec = task.spec
     if spec.host_memory != Capacity():
         profile = changed(profile, "host.capacity", _host_memory(task, work))
-    below: dict[str, Any] = {} if spec.tiers == LATER["tiers"] else {"tiers": spec.tiers}
     return simulate(
         work.trace,
         profile,
@@ -95,7 +93,7 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
         defrag=spec.defrag,
         plan=_located(spec.plan, task.plan),
         grain=parse_grain(spec.grain),
-        **below,
+        tiers=spec.tiers,
         capacity_bytes=capacity_of(task, work),
         seed=spec.seed,
         log=log,

@@ -196,7 +196,7 @@ def _pushed(group: Group, program: Program, number: Interval, value: float) -> M
     far = {
         key: float("inf") if task.spec.grain != LATER["grain"] else reach(
             group.metrics[key], counts, weighs_times(task.spec), kernels,
-            *(machine(p, capacity_of(task, work)) for p in (program.profile, profile)),
+            *(machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile)),
         )
         for key, task in here.items()
     }  # fmt: skip

@@ -24,7 +24,8 @@ class Result:
     spec      plain values (JSON).  What the run was: trace (name), trace_hash, profile, place, evict, prefetch (as
               written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future).
               What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
-              the two directions together), slots {h2d, d2h} (copies that an engine runs at once)
+              the two directions together), slots {h2d, d2h} (copies that an engine runs at once),
+              and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots)
     outcome   "finished", "oom", "host_oom" or "failed"
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known

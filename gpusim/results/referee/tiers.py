@@ -53,7 +53,7 @@ class Tiers:
 def tiers(spec: Mapping[str, Any]) -> Tiers:
     """Without a word about tiers: one of host memory behind the device's own link."""
     slots = spec.get("slots", {})
-    said = spec.get("tiers") or [{
+    said = spec.get("memories") or [{
         "kind": "host", "capacity": spec.get("host_capacity"), "in": ["h2d", "both"], "out": ["d2h", "both"], "queue": "copy",
         "slots": [slots.get("h2d", 1), slots.get("d2h", 1)],
     }]  # fmt: skip
