@@ -21,6 +21,8 @@ class Conditions:
     alloc_us: float = 8.14e-7   # us per byte to make a page on the device
     fault_us: float = 45.0      # of a far fault; these two only weigh the SSD's share, and serve the planner
     ssd_us: float = 20.0
+    loosen: float = 1.0         # the planner's target over 99 % of the device, which the study sets by network and batch
+    line: float = 1.0           # the same of what FlashNeuron plans for
     unprofiled: float = 1_063_004_400.0  # bytes/ms at which faults are served that were not seen to cost whole seconds
 
     @property
@@ -37,6 +39,11 @@ class Conditions:
     def allocs(self) -> int:
         """Pages that a tick can make."""
         return self.tick // round(self.alloc_us * self.page / 1e6 * self.hertz)
+
+    @property
+    def target(self) -> int:
+        """Bytes that the planner aims at."""
+        return int(int(self.device_gib * GIB) * 0.99)
 
     @property
     def device_pages(self) -> int:

@@ -182,12 +182,12 @@ def leave(M: Memory, e: int, n: int, where: int) -> int:
             s.went_ssd += n
             log.ssd_out += n
     s.free += n
-    rest = e
+    rest, planned = e, x.queue != NONE
     if n == x.pages:
         rest = x.newer
         departed(M, e)
     if M.tensors[x.tensor].needed == s.launch:
-        s.awaited += n
+        s.awaited += 0 if planned else n  # what was to leave as planned is awaited already
         s.recalled += n
         change(M, e, n, where, FAULT + where)
     else:
