@@ -107,10 +107,10 @@ def _failed_marks(panel: Axes, marks: Sequence[tuple[float, str, Look]]) -> None
     positions: dict[float, list[tuple[str, Look]]] = {}
     for x, name, look in marks:
         positions.setdefault(x, []).append((name, look))
-    # Marks of one position must not reach those of the next; widths are in points, that of the panel a cautious guess.
+    # Marks of one position must not reach those of the next, nor leave the panel; widths are in points, the panel's a guess.
     low, high = panel.get_xlim()
     rising = sorted(positions)
-    gap = min((b - a for a, b in pairwise(rising)), default=high - low) / (high - low)
+    gap = min([*(b - a for a, b in pairwise(rising)), 1.6 * (rising[0] - low), 1.6 * (high - rising[-1])]) / (high - low)
     width = 72 * figure.get_figwidth() * 0.66 / place.get_gridspec().ncols
     step = min(8.0, 0.92 * width * gap / max(map(len, positions.values())))
     across = blended_transform_factory(panel.transData, panel.transAxes)

@@ -56,7 +56,8 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure
             line.set_label(starred(name, name in future))
         if metric == "slowdown" or set(plan.lines) & set(POLICIES):  # else each line has a reference of its own
             _no_limit(panel, runs, metric, divisor)
-            if not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
+            alike = set(plan.lines) <= set(POLICIES)  # over other tiers an oracle has another time
+            if alike and not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
                 handles[ORACLE] = oracle
         _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())})
     for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:

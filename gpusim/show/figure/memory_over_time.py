@@ -142,5 +142,5 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
     failed = [f"{run_name(r, keys)} ({ending(r)} at {show_time(_end(r))})" for r in shown if not r.finished]
     most = max(shown, key=lambda r: float(_column(r, "host").max(initial=0)))
     host = float(_column(most, "host").max(initial=0))
-    swapped = f"{run_name(most, keys)} has most on the host, {show_bytes(host)}." if host else "Nothing is swapped out."
+    swapped = f"{run_name(most, keys)} has most swapped out, {show_bytes(host)}." if host else "Nothing is swapped out."
     return (f"These do not fit: {join(failed)}. " if failed else "All runs fit. ") + swapped
