@@ -13,7 +13,7 @@ class Conditions:
 
     hertz: int = 1_200_000_000  # of the clock whose cycles are all times
     page: int = 4096            # bytes
-    batch: int = 50             # pages that a tick moves in, and out, at most
+    burst: int = 50             # pages that a tick moves in, and out, at most
     device_gib: float = 40.0
     host_gib: float = 128.0
     pcie: float = 15.754        # GB/s each way
@@ -27,13 +27,13 @@ class Conditions:
 
     @property
     def tick(self) -> int:
-        """Cycles in which PCIe moves a batch."""
-        return int(self.batch * self.page / (self.pcie * 1e9 / self.hertz))
+        """Cycles in which PCIe moves a burst."""
+        return int(self.burst * self.page / (self.pcie * 1e9 / self.hertz))
 
     @property
     def ssd_pages(self) -> int:
-        """Pages of a batch that the SSD can move."""
-        return int(self.batch / self.pcie * self.ssd)
+        """Pages of a burst that the SSD can move."""
+        return int(self.burst / self.pcie * self.ssd)
 
     @property
     def allocs(self) -> int:

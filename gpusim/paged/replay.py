@@ -134,7 +134,7 @@ def _memory(program: Program, conditions: Conditions, policy: Policy, iterations
     queues["head"] = queues["tail"] = NONE
     state = table(1, STATE)
     for name, value in {
-        "tick": conditions.tick, "link": conditions.batch, "ssd": conditions.ssd_pages, "allocs": conditions.allocs,
+        "tick": conditions.tick, "link": conditions.burst, "ssd": conditions.ssd_pages, "allocs": conditions.allocs,
         "device": conditions.device_pages, "host": conditions.host_pages, "free": conditions.device_pages,
         "degree": policy.degree, "drops": policy.drops, "steady": steady, "kernels": program.kernels, "iterations": iterations,
         "oldest": NONE, "newest": NONE, "candidate": NONE, "spare": n, "spares": len(extents) - n, "seen": NONE,
