@@ -3,6 +3,6 @@
 See docs/policies.md.  Importing this module is cheap: nothing is compiled until a run names the policy.
 """
 
-from gpusim.policies.user import evict, place, plan, prefetch
+from gpusim.policies.user import evict, place, plan, prefetch, release
 
-__all__ = ["evict", "place", "plan", "prefetch"]
+__all__ = ["evict", "place", "plan", "prefetch", "release"]

@@ -86,12 +86,12 @@ def play(steps: Steps, changes: dict[str, float] | None = None, blocks: float | 
 def spans(result: Result) -> dict[str, list[tuple[int, int]]]:
     """(start, end) of the kernels, the copies to the device ("in") and to the host ("out"), in the order of their starts."""
     assert result.log is not None
-    names = {-1: "in", -2: "out"}
     out: dict[str, list[tuple[int, int]]] = {"kernel": [], "in": [], "out": []}
     ends = {int(r["a"]): int(r["t"]) for r in result.log if r["kind"] == log.END}
     for r in result.log:
         if r["kind"] == log.START:
-            out[names.get(int(r["b"]), "kernel")].append((int(r["t"]), ends.get(int(r["a"]), -1)))
+            queue = int(r["b"])
+            out["kernel" if queue >= 0 else ("out", "in")[queue % 2]].append((int(r["t"]), ends.get(int(r["a"]), -1)))
     return out
 
 

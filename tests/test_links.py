@@ -45,7 +45,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
-        queues["base"][f], queues["slots"][f] = f, 1
+        queues["base"][f], queues["lead"][f], queues["slots"][f] = f, f, 1
         ways["curve"][f + 1], ways["rate"][f + 1] = -1, math.inf
         ways["route"][f + 1], ways["route_end"][f + 1] = len(routes), len(routes) + len(flow["route"])
         queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1
@@ -63,7 +63,8 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     )  # fmt: skip
     policies = Policies(
         np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
-        table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE), np.zeros(1), np.zeros(1, np.int64),
+        np.zeros(1, np.int64), np.zeros(1), np.zeros(1), table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE),
+        np.zeros(1), np.zeros(1, np.int64),
         np.zeros((len(state.VERB_SIGNATURES), 2), np.int64),
     )  # fmt: skip
     assert run_until(island, program, policies, NEVER) == state.FINISHED

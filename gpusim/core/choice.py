@@ -105,6 +105,12 @@ def lowest_score(isl: Island, pol: Policies) -> int:
 
 
 @kernel
+def may_leave(isl: Island, u: int) -> bool:
+    """Whether a policy may name this unit as a victim."""
+    return u < isl.units.size and isl.units[u].slot >= 0 and isl.flags[LOCKED, u] == 0
+
+
+@kernel
 def choose(isl: Island, pol: Policies, incoming: int) -> int:
     """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
     c = isl.control[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from gpusim.core import blocks, choice, heap, links, log, plan, queues, residency, swaps
+from gpusim.core import blocks, choice, heap, links, log, plan, prefetches, queues, release, residency, swaps
 from gpusim.core.jit import entry, kernel
 from gpusim.core.residency import CREATED, DEMANDED, PLANNED, PREFETCH
 from gpusim.core.state import (
@@ -173,6 +173,11 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             h.state = DRAIN
             return 0
 
+    if c.leaving > 0:
+        reason = release.step(isl, pol, h)
+        queues.takes_part(isl, h)
+        return reason
+
     # Which units does this step need on the device, and why?
     i = prog.instructions[h.pc - h.prefetching]
     first, count, why, moved = 0, 0, DEMANDED, 0
@@ -224,7 +229,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
                 break
             reason = residency.bring_in(isl, pol, h, u, i.stream, why)
             if reason:
-                if why < PREFETCH:
+                if why < PREFETCH or reason == BAD_ANSWER:
                     return 0 if reason == DEFRAGMENT else reason
                 c.failing = 0  # what does not fit is not prefetched
                 break
@@ -234,6 +239,8 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
                 h.time += c.cached_ns
                 h.alloc_ns += c.cached_ns
             moved += 1
+        elif why == DEMANDED and c.ranked and isl.units[u].brought:
+            prefetches.promote(isl, pol, u)
 
     # Then do it.
     waits = queues.takes_part(isl, h)
@@ -308,7 +315,7 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
     """Run up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c = isl.control[0]
     while True:
-        if c.woken:
+        while c.woken:
             queues.start_ready(isl, pol)
         if c.logged > c.log_room or c.notes > c.log_room:
             return LOG_FULL

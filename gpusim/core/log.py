@@ -15,20 +15,23 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     DROP        unit      memory      address    block size           a valid copy is given up without moving (clean or dead)
     OOM         unit      memory      largest    requested size       no room, nothing left to evict
     MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
+    CANCEL      unit      -           activity   bytes                a swap that has not started will never do so
     START, END  activity  queue       -          -                    an operator or swap runs
 
-Memory 0 is the device's, 1 the host's; the host has no addresses (-1).  Of compressed swaps, the block in host memory is what
-the compressed copy takes, and moved bytes are those that cross the link.  Activities are numbered from 0 in the order of
-their submission.  An operator reads and writes the units the trace names, from START to END.
+Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
+compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
+to or from the device; 1<<16 in its `b` says that nobody waits for it yet.  Queues of swaps are -1, -2 and so on.  Activities
+are numbered from 0 in the order of their submission.  An operator reads and writes what the trace names, from START to END.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE = range(1, 14)
+CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL = range(1, 15)
 KINDS = (
     "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
+    "cancel",
 )  # fmt: skip
 
 LOG = np.dtype(

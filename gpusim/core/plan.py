@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.core import queues, swaps
-from gpusim.core.jit import kernel, outlined
+from gpusim.core.jit import kernel
 from gpusim.core.state import LOCKED, SPACE, WHERE, Island, Policies, Program
 from gpusim.policies.contract import DEVICE, EVICT
 
@@ -26,12 +26,12 @@ def may_copy(isl: Island, h: Any) -> bool:
     return q < 0
 
 
-@outlined
+@kernel
 def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
     """1 when the unit leaves the device, to this tier: it is there, nobody has to keep it and the tier has room; else 0."""
     if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
         return 0
-    return 1 if swaps.evict(isl, pol, h, u, to) == 0 else 0
+    return 1 if swaps.send_away(isl, pol, h, u, to) == 0 else 0
 
 
 @kernel

@@ -53,7 +53,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     queue.submitted += 1
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done, a.brought = NEVER, NEVER, 0, 0
+    a.start, a.end, a.done, a.brought, a.cancelled = NEVER, NEVER, 0, 0, 0
     c.number += 1
     c.woken = 1
     for k in range(c.queues):
@@ -94,13 +94,19 @@ def own_rate(prog: Program, way: Any, size: int) -> float:
 
 @kernel
 def start_ready(isl: Island, pol: Policies) -> None:
-    """Start whatever can be started now, queue by queue."""
+    """Start whatever can be started now, queue by queue; of those that share slots the first goes first."""
     c, n = isl.control[0], isl.counts[0]
     c.woken = 0
     for q in range(c.queues):
         queue = isl.queues[q]
-        while queue.started < queue.submitted and queue.running < queue.slots:
+        lead = isl.queues[queue.lead]
+        while queue.started < queue.submitted:
             row = queue.base + (queue.started & queue.mask)
+            if isl.activities[row].cancelled:
+                pass_over(isl, q)
+                continue
+            if lead.running >= lead.slots:
+                break
             waiting = 0
             for k in range(c.queues):
                 if isl.need[row, k] > isl.queues[k].done:
@@ -115,7 +121,7 @@ def start_ready(isl: Island, pol: Policies) -> None:
                     heap.push(isl, queue.ready_at, E_READY, q)
                 break
             queue.started += 1
-            queue.running += 1
+            lead.running += 1
             a.start = c.now
             if queue.computes:
                 accounts.account_stall(isl, row)
@@ -143,6 +149,25 @@ def move(isl: Island, prog: Program, row: int) -> None:
 
 
 @kernel
+def count_done(isl: Island, q: int) -> None:
+    queue = isl.queues[q]
+    while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
+        queue.done += 1
+
+
+@outlined
+def pass_over(isl: Island, q: int) -> None:
+    """The first of the queue has been cancelled; whoever counts on it need not wait."""
+    queue = isl.queues[q]
+    a = isl.activities[queue.base + (queue.started & queue.mask)]
+    a.done, a.end = 1, isl.control[0].now
+    queue.started += 1
+    count_done(isl, q)
+    isl.control[0].woken = 1
+    wake_hosts(isl)
+
+
+@kernel
 def finish(isl: Island, pol: Policies, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
     c = isl.control[0]
@@ -151,13 +176,12 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     queue = isl.queues[q]
     a.end = c.now
     a.done = 1
-    queue.running -= 1
+    isl.queues[queue.lead].running -= 1
     queue.free_at = c.now
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
-    while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
-        queue.done += 1
+    count_done(isl, q)
     c.woken = 1
     wake_hosts(isl)
 
@@ -186,6 +210,14 @@ def full_of_copies(isl: Island) -> int:
         if full(isl, q):
             return q
     return -1
+
+
+@kernel
+def stage(isl: Island, m: int, q: int, count: int) -> None:
+    """Whoever copies from or to memory that is not pinned waits until that is done."""
+    if isl.memories[m].waits:
+        isl.control[0].staged = 1
+        isl.marks[isl.marks.shape[0] - 1, q] = count
 
 
 @kernel

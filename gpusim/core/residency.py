@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.core import blocks, choice, log, queues, swaps
+from gpusim.core import blocks, choice, log, prefetches, queues, release, swaps
 from gpusim.core.jit import kernel
 from gpusim.core.state import (
     ASK,
     BAD_ANSWER,
     DEFRAGMENT,
-    LOCKED,
     N_FREE,
     N_INSERT,
     NO_DEFRAG,
@@ -55,10 +54,10 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
         if v < 0:
             c.request, c.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
-        if v >= isl.units.size or isl.units[v].slot < 0 or isl.flags[LOCKED, v]:
+        if not choice.may_leave(isl, v):
             c.request = v
             return BAD_ANSWER
-        reason = swaps.evict(isl, pol, h, v, 0)
+        reason = swaps.evict(isl, pol, h, v, 0, 0)
         if reason:
             c.request, c.request_bytes = v, isl.units[v].stored
             return reason
@@ -78,21 +77,20 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
     blocks.update_peaks(isl, pol)
     if c.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.PLACED, unit.size):
         c.due = 1
+    if c.release:
+        return release.ask(isl, pol, u)
     return 0
 
 
 @kernel
 def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) -> int:
     """Make a unit resident: place it, and copy it in if a tier below has its data.  Returns 0 or the reason to stop."""
-    c, n, unit = isl.control[0], isl.counts[0], isl.units[u]
+    c, unit = isl.control[0], isl.units[u]
     reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and c.may_evict != 0))
     if reason:
         return reason
     if unit.tier:
-        count = swaps.fetch(isl, pol, h, u)
-        if why >= PREFETCH:
-            n.prefetches += 1
-            unit.brought, unit.brought_by = count, isl.memories[unit.tier].q_in
+        swaps.fetch(isl, pol, h, u, 1 if why >= PREFETCH else 0)
     choice.tell(isl, pol, N_INSERT, u)
     return 0
 
@@ -100,16 +98,14 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
 @kernel
 def destroy(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
     """The tensor ends on this stream: its block and its copy below are free."""
-    n = isl.counts[0]
     unit = isl.units[u]
+    if unit.brought:
+        prefetches.give_up(isl, pol, u)
     if isl.flags[WHERE, u] == DEVICE:
         choice.tell(isl, pol, N_FREE, u)
         blocks.give_back(isl, pol, h, u, stream)
     if unit.tier:
         swaps.drop_copy(isl, pol, u)
-    if unit.brought:
-        unit.brought = 0
-        n.prefetch_wasted += 1
     isl.flags[WHERE, u] = ABSENT
     unit.live = 0
     queues.record(isl, pol, log.DESTROY, u, 0, -1, unit.size)

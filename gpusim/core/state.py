@@ -51,6 +51,7 @@ QUEUE = record(
     [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
+     ("lead", i8),         # the queue whose slots it uses: itself, or one that goes before it
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
@@ -58,6 +59,7 @@ SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
      ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+     ("cancelled", i8),    # it will not run, and is passed over when its turn comes
      ("brought", i8), ("brought_by", i8)]  # a kernel: the latest prefetched copy it needs, as a count of this queue
 )  # fmt: skip
 
@@ -80,6 +82,7 @@ MEMORY = record(
      ("spare", i8),        # bytes of copies whose units are on the device too
      ("into", i8), ("out", i8),  # bytes of swaps from and to the tier
      ("q_in", i8), ("q_out", i8), ("way_in", i8), ("way_out", i8),
+     ("q_early", i8), ("q_late", i8),  # of copies that nobody waits for yet; q_in and q_out where these have no own queues
      ("hand", i8),         # where the search for a copy that can be dropped goes on
      ("waits", i8)]        # the host waits for its copies
 )  # fmt: skip
@@ -106,6 +109,9 @@ CONTROL = record(
      ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
      ("asked_time", f8), ("request", i8), ("request_bytes", i8),
      ("planned", i8),      # next action of the plan
+     ("ranked", i8),       # copies that nobody waits for have queues of their own
+     ("release", i8),      # there is a release policy
+     ("leaving", i8), ("leaving_for", i8),  # bytes that it wants to leave, because of this unit
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
@@ -121,6 +127,7 @@ COUNTS = record(
      ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
+     ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
      ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
      ("reserved_peak", i8), ("internal_at_peak", f8),
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
@@ -198,6 +205,9 @@ class Policies(NamedTuple):
     params: Any     # float64 parameters of the score
     facts: Any      # float64[len(FACTS)]
     prefetch: Any   # int64
+    release: Any    # int64
+    release_weights: Any  # float64
+    release_params: Any   # float64
     log: Any        # LOG[...]
     samples: Any    # SAMPLE[...]
     notes: Any      # NOTE[...] events for policies in plain Python
@@ -222,8 +232,8 @@ PROGRAM = typeof(
 )  # fmt: skip
 POLICIES = typeof(
     Policies(
-        np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8),
-        table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros(1), np.zeros(1, i8),
+        np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8), np.zeros(1),
+        np.zeros(1), table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros(1), np.zeros(1, i8),
         np.zeros((1, 2), i8),
     )
 )  # fmt: skip
@@ -245,10 +255,11 @@ class Verbs(NamedTuple):
     compact: Any
     remap: Any
     due: Any
+    release: Any
 
 
 VERB_SIGNATURES = Verbs(
     contract.ALLOC, contract.FREE, contract.LARGEST, contract.INSERT, contract.TOUCH, contract.REMOVE,
     contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE, contract.COMPACT, contract.REMAP,
-    contract.DUE,
+    contract.DUE, contract.RELEASING,
 )  # fmt: skip

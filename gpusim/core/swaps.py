@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.core import blocks, choice, log, queues
-from gpusim.core.jit import kernel
+from gpusim.core import blocks, choice, log, prefetches, queues
+from gpusim.core.jit import kernel, outlined
 from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, SWAP, WHERE, Island, Policies
 from gpusim.policies.contract import DEVICE, HOST
 
@@ -37,22 +37,22 @@ def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
 
 
 @kernel
-def stage(isl: Island, m: int, q: int, count: int) -> None:
-    """Whoever copies from or to memory that is not pinned waits until that is done."""
-    if isl.memories[m].waits:
-        isl.control[0].staged = 1
-        isl.marks[isl.marks.shape[0] - 1, q] = count
+def rank_of(isl: Island, waiting: int) -> int:
+    """What the log says of a copy that nobody waits for yet, where these have queues of their own."""
+    return 1 << 16 if waiting and isl.control[0].ranked else 0
 
 
 @kernel
-def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int:
     """Swap a unit out: copy it to tier `to` (0: the nearest with room) unless a valid copy is below.
 
-    Returns 0 or HOST_OUT_OF_MEMORY.
+    late: nobody waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
     """
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     q, copied = -1, 0
+    if unit.brought:
+        prefetches.give_up(isl, pol, u)
     if unit.tier or not unit.data:
         n.clean_drops += 1
         isl.memories[unit.tier].spare -= unit.stored
@@ -65,7 +65,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
             if to or m == isl.memories.size:
                 return HOST_OUT_OF_MEMORY
         tier = isl.memories[m]
-        q = tier.q_out
+        q = tier.q_late if late else tier.q_out
         row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now)
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
@@ -79,12 +79,9 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
         c.below += unit.stored
         n.swap_outs += 1
         n.d2h_bytes += unit.wire
-        stage(isl, m, q, copied)
+        queues.stage(isl, m, q, copied)
         queues.record(isl, pol, log.PLACE, u, m, -1, unit.stored)
-        queues.record(isl, pol, log.COPY, u, 0 << 8 | m, isl.activities[row].number, unit.wire)
-    if unit.brought:
-        unit.brought = 0
-        n.prefetch_wasted += 1
+        queues.record(isl, pol, log.COPY, u, rank_of(isl, late) | m, isl.activities[row].number, unit.wire)
     choice.tell(isl, pol, N_EVICT, u)
     blocks.give_back(isl, pol, h, u, isl.units[u].stream)
     isl.flags[WHERE, u] = HOST
@@ -97,14 +94,20 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
     return 0
 
 
+@outlined
+def send_away(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+    """Evict a unit whose block nobody waits for yet."""
+    return evict(isl, pol, h, u, to, 1)
+
+
 @kernel
-def fetch(isl: Island, pol: Policies, h: Any, u: int) -> int:
-    """Copy a unit that has just been placed in from the tier that holds it; returns the copy's count in its queue."""
+def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
+    """Copy a unit that has just been placed in from the tier that holds it; early: nobody has asked for it yet."""
     c, n = isl.control[0], isl.counts[0]
     unit = isl.units[u]
     m = int(unit.tier)  # a byte would lose what is shifted out of it
     tier = isl.memories[m]
-    q = tier.q_in
+    q = tier.q_early if early else tier.q_in
     row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now)
     queues.wait_for(isl, row, isl.after[u])
     count = isl.queues[q].submitted
@@ -115,6 +118,8 @@ def fetch(isl: Island, pol: Policies, h: Any, u: int) -> int:
     tier.spare += unit.stored
     n.swap_ins += 1
     n.h2d_bytes += unit.wire
-    stage(isl, m, q, count)
-    queues.record(isl, pol, log.COPY, u, m << 8 | 0, isl.activities[row].number, unit.wire)
-    return count
+    queues.stage(isl, m, q, count)
+    queues.record(isl, pol, log.COPY, u, rank_of(isl, early) | m << 8, isl.activities[row].number, unit.wire)
+    if early:
+        n.prefetches += 1
+        unit.brought, unit.brought_by = count, q

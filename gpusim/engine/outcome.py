@@ -27,8 +27,9 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
     trace, machine, program = work.trace, simulation.machine, planned.program
     policies = [
         ("place", simulation.place), ("evict", simulation.evict), ("prefetch", simulation.prefetch),
-        ("defrag", simulation.defrag), *([("plan", planned.policy)] if planned.policy.acts else []),
+        ("defrag", simulation.defrag),
     ]  # fmt: skip
+    policies += [(p.kind, p) for p in (simulation.release, planned.policy) if p is not None and p.acts]
     spec: dict[str, Any] = {
         "trace": trace.name,
         "trace_hash": trace.content_hash,
@@ -53,13 +54,16 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         outcome=OUTCOMES[simulation.reason],
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
         metrics=metrics(simulation)
-        | (plan_metrics(simulation) if planned.policy.acts else {})
+        | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
+        | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.control[0]["ranked"] else {})
+        | (counted(simulation, "release_evictions", "release_bytes") if simulation.island.control[0]["release"] else {})
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline,
         log=simulation.log(),
         bounds={},
         checked=None,
         program=program,
+        schedule=planned.schedule if planned.policy.acts else None,
     )
 
 
@@ -82,9 +86,8 @@ def tier_metrics(simulation: Simulation) -> dict[str, int | float]:
     return out
 
 
-def plan_metrics(simulation: Simulation) -> dict[str, int | float]:
-    """What became of a plan's actions."""
-    names = ("plan_evictions", "plan_prefetches", "plan_skipped")
+def counted(simulation: Simulation, *names: str) -> dict[str, int | float]:
+    """Counts that only some runs have."""
     return {name: int(simulation.island.counts[0][name]) for name in names}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from gpusim.errors import GpusimError
 from gpusim.hardware.profile import Profile
 from gpusim.policies.forms import PlanPolicy
 from gpusim.policies.planning import NOTHING, Schedule, Tier, View
-from gpusim.trace.grain import Chunks, chunked
+from gpusim.trace.grain import TENSOR, Chunks, chunked
 from gpusim.trace.trace import MOVES, Trace
 from gpusim.trace.workload import Workload, build
 from gpusim.units import show_bytes
@@ -29,15 +30,30 @@ class Planned:
     chunks: Chunks | None = None
 
 
-def planned(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Planned:
-    """Ask the policy: first for the program, then for the schedule of what it has made of it."""
-    program = rewritten(policy, work, m, profile)
-    schedule = NOTHING if policy.plan is None else policy.schedule(view(program, m))
+def planned(
+    policy: PlanPolicy, work: Workload, m: Machine, profile: Profile, trial: Callable[[Planned], float] | None = None
+) -> Planned:
+    """Ask the policy: first for the program, then for the schedule of what it has made of it.
+
+    trial    ns that this run takes when it is planned so; the policy may ask for it (`View.measure`)
+    """
+
+    def seen(work: Workload) -> View:
+        def measure(schedule: Schedule, program: Trace | None = None) -> float:
+            assert trial is not None
+            return trial(Planned(policy, work if program is None else timed(program, profile), schedule, program))
+
+        return replace(view(work, m), measure=measure if trial else None)
+
+    program = rewritten(policy, work, seen, profile)
+    schedule = NOTHING if policy.plan is None else policy.schedule(seen(program))
     return Planned(policy, program, schedule, None if program is work else program.trace)
 
 
-def in_chunks(planned: Planned, size: int, m: Machine) -> Planned:
+def at_grain(planned: Planned, size: int, m: Machine) -> Planned:
     """The same program with tensors in chunks of `size` bytes; what was planned for a tensor holds for all of its chunks."""
+    if size == TENSOR:
+        return planned
     if size > m.capacity:
         raise GpusimError(f"a chunk of {show_bytes(size)} is larger than the {show_bytes(m.capacity)} of memory")
     chunks, schedule = chunked(planned.work, size), planned.schedule
@@ -54,7 +70,7 @@ def view(work: Workload, m: Machine) -> View:
     return View(work, m.capacity, tuple(tiers) if any(t.capacity for t in tiers) else ())
 
 
-def rewritten(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) -> Workload:
+def rewritten(policy: PlanPolicy, work: Workload, seen: Callable[[Workload], View], profile: Profile) -> Workload:
     """The program as the policy would run it, ready to simulate; the same one when it rewrites nothing.
 
     The policy sees all times in the trace, as if they had been recorded: what it copies keeps its time, and what it adds
@@ -63,10 +79,13 @@ def rewritten(policy: PlanPolicy, work: Workload, m: Machine, profile: Profile) 
     if policy.rewrite is None:
         return work
     trace = work.trace
-    timed = replace(trace, duration=np.where(np.isin(trace.activity, MOVES), trace.duration, work.duration))
-    made = policy.program(view(replace(work, trace=timed), m))
-    if made is timed:
-        return work
+    recorded = replace(trace, duration=np.where(np.isin(trace.activity, MOVES), trace.duration, work.duration))
+    made = policy.program(seen(replace(work, trace=recorded)))
+    return work if made is recorded else timed(made, profile)
+
+
+def timed(program: Trace, profile: Profile) -> Workload:
+    """A program that a policy has made, bound to its times."""
     from gpusim.hardware.roofline import durations
 
-    return build(made, durations(made, profile)[0])
+    return build(program, durations(program, profile)[0])

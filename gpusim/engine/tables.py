@@ -13,7 +13,7 @@ from gpusim.core.tables import table
 from gpusim.engine.machine import Machine
 from gpusim.engine.ways import connections
 from gpusim.policies import contract
-from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy
+from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import swap_codec
@@ -44,7 +44,7 @@ def power_of_two(n: int) -> int:
 
 def build(
     work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy,
-    seed: int, log: bool, planned: Schedule = NOTHING,
+    seed: int, log: bool, planned: Schedule = NOTHING, release: ReleasePolicy | None = None,
 ) -> tuple[Island, Program, Policies]:
     """All tables of one run; the program holds its first chunk of instructions."""
     trace = work.trace
@@ -52,7 +52,10 @@ def build(
     streams = int(trace.stream.max(initial=0)) + 1
     engines = {tier.queue: tier for tier in reversed(m.tiers)}  # tiers of one name take turns in the same queues
     order = list(dict.fromkeys(tier.queue for tier in m.tiers))
-    n_queues = streams + 2 * len(order)
+    # Where somebody looks ahead there are copies that nobody waits for yet: these have queues behind all others.
+    ahead = getattr(prefetch.module, "FORM", "") != "none"
+    ranked = ahead or len(planned.actions) > 0 or (release is not None and release.acts)
+    n_queues = streams + 2 * len(order) * (2 if ranked else 1)
     widest = int(np.diff(work.acc_start).max(initial=0))
     copies = power_of_two(2 * (work.max_live + widest) + 1024)
     launches = power_of_two(m.queue + 1)
@@ -66,10 +69,11 @@ def build(
         x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
         x["slots"], x["gap"] = 1, 0 if copying else m.gap
         base += ring
-    for i, name in enumerate(order):
-        into, out = queues[streams + 2 * i], queues[streams + 2 * i + 1]
-        into["role"], into["slots"] = state.TO_DEVICE, engines[name].slots_in
-        out["role"], out["slots"] = state.FROM_DEVICE, engines[name].slots_out
+    queues["lead"] = np.arange(n_queues)
+    for i, name in enumerate(order * (2 if ranked else 1)):
+        into, out, lead = queues[streams + 2 * i], queues[streams + 2 * i + 1], streams + 2 * order.index(name)
+        into["role"], into["lead"], into["slots"] = state.TO_DEVICE, lead, engines[name].slots_in
+        out["role"], out["lead"], out["slots"] = state.FROM_DEVICE, lead + 1, engines[name].slots_out
     queues["computes"][computing(trace)] = 1
     codec = swap_codec(trace)
     ways, link, route, curve = connections(m, codec)
@@ -78,6 +82,8 @@ def build(
         memory, at = memories[1 + i], streams + 2 * order.index(tier.queue)
         memory["capacity"], memory["waits"] = tier.capacity, tier.waits
         memory["q_in"], memory["q_out"] = at, at + 1
+        behind = 2 * len(order) if ranked else 0
+        memory["q_early"], memory["q_late"] = at + behind, at + 1 + behind
         memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1
 
     c = control[0]
@@ -85,7 +91,7 @@ def build(
     c["queues"], c["streams"] = n_queues, streams
     c["form"], c["touches"], c["sample"] = FORMS[evict.form], evict.touches, evict.sample
     c["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
-    c["propose"] = getattr(prefetch.module, "FORM", "") != "none"
+    c["propose"], c["ranked"], c["release"] = ahead, ranked, release is not None and release.acts
     c["may_evict"] = getattr(prefetch.module, "EVICTS", True)
     c["asks"] = evict.form == "ask"
     c["submit_ns"], c["cached_ns"] = m.submit, m.cached
@@ -125,14 +131,22 @@ def build(
         evict.params if len(evict.params) else np.zeros(1),
         np.zeros(len(contract.FACTS)),
         prefetch.state(units, len(work.duration), prefetch.params),
+        *releasing(release, m.capacity),
         table((LOG_ROOM + margin) if log else 1, LOG),
         table(SAMPLES + 1, state.SAMPLE),
         table((LOG_ROOM + margin) if evict.form == "ask" else 1, state.NOTE),
         defrag.params if len(defrag.params) else np.zeros(1),
         np.zeros(4 * (work.max_live + 2) if defrag.form == "slide" else 1, np.int64),
-        verbs(place, evict, prefetch, defrag),
+        verbs(place, evict, prefetch, defrag, release),
     )
     return island, program, policies
+
+
+def releasing(release: ReleasePolicy | None, capacity: int) -> tuple[Any, Any, Any]:
+    """The release policy's tables, and its parameters."""
+    if release is None or not release.acts:
+        return np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
+    return *release.state(capacity, release.params), release.params if len(release.params) else np.zeros(1)
 
 
 def actions(planned: Schedule) -> Any:
@@ -163,12 +177,15 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
     return (trace.kind[at] == tr.ALLOC).astype(np.int64), unit, trace.size[unit], iterations(trace)[at]
 
 
-def verbs(place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy) -> Any:
+def verbs(
+    place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy, release: ReleasePolicy | None
+) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
     does = {"slide": (place.compact, None), "remap": (None, place.remap), "none": (None, None)}[defrag.form]
     functions = (
         place.alloc, place.free, place.largest, evict.insert, evict.touch, evict.remove, evict.victim, evict.score,
         prefetch.propose, prefetch.note, *does, None if defrag.form == "none" else defrag.due,
+        release.release if release is not None and release.acts else None,
     )  # fmt: skip
     return np.array(
         [jit.address(f, s) if f else (0, 0) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64

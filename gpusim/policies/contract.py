@@ -51,6 +51,13 @@ Defrag
                                          REFUSED (an alloc of `size` was, although `free` bytes are; nothing has been evicted
                                          for it yet) or PLACED (one has just succeeded; free and largest are of what is held)
 
+Release
+    release(S, X, P, held, allocated, capacity, size, now)
+                                         bytes of blocks that shall leave before the program goes on, 0 for none; asked when a
+                                         block of `size` bytes has just been given.  P: the policy's parameters; held and
+                                         allocated: bytes held from the device and given to units, of `capacity`; now: program
+                                         time, ns.  Who leaves is the evict policy's to say.
+
 Prefetch
     propose(S, k, acc_start, acc_unit, where, out)
                                          called when kernel k has been issued: writes units to bring in to out[0:n], most
@@ -84,6 +91,7 @@ COMMAND = types.int64(S, types.int64, types.int64, types.int64)
 COMPACT = types.int64(S, S)
 REMAP = types.int64(S)
 DUE = types.int64(X, types.int64, types.int64, types.int64, types.int64, types.int64, types.int64)
+RELEASING = types.int64(S, X, X, types.int64, types.int64, types.int64, types.int64, types.float64)
 PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
 NOTE = types.int64(S, types.int64, types.int64, types.int64)
 SCORE = types.float64(X, X)

@@ -31,7 +31,7 @@ from gpusim.policies import facts
 from gpusim.units import parse_bytes
 
 MOST = 2.0**62  # of any parameter
-KINDS = ("place", "evict", "prefetch", "defrag", "plan")
+KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")
 Number = int | float
 Value = Number | str
 

@@ -26,6 +26,7 @@ VERBS: dict[str, dict[str, Any]] = {
     "place": {"alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST},
     "prefetch": {"propose": contract.PROPOSE, "note": contract.NOTE},
     "defrag": {"due": contract.DUE},
+    "release": {"release": contract.RELEASING},
 }
 OPTIONAL_VERBS: dict[str, dict[str, Any]] = {
     "evict": {"replay": contract.REPLAY},
@@ -141,6 +142,19 @@ class DefragPolicy(Policy):
 
 
 @dataclass(frozen=True, eq=False)
+class ReleasePolicy(Policy):
+    """state(capacity, params) -> the verb's tables."""
+
+    release: Any
+    module: Any = field(default=None, repr=False)
+
+    @property
+    def acts(self) -> bool:
+        """False of the policy that releases nothing, which is the default."""
+        return self.name != "none"
+
+
+@dataclass(frozen=True, eq=False)
 class PlanPolicy(Policy):
     """plan, rewrite: the functions of `gpusim.policies.planning`; None where the policy has none."""
 
@@ -208,6 +222,8 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
         return PlacePolicy(**common, **verbs)
     if entry.kind == "prefetch":
         return PrefetchPolicy(**common, **verbs)
+    if entry.kind == "release":
+        return ReleasePolicy(**common, **verbs)
     if entry.kind == "defrag":
         return DefragPolicy(**common, **verbs, form=getattr(target, "FORM", "slide"))
     form = getattr(target, "FORM", "ordered")
@@ -239,7 +255,8 @@ def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:
     if plan is None and rewrite is None:
         entry = common["entry"]
         raise PolicyError(f"plan policy '{entry.name}' has no 'plan'", entry.where, "it needs plan, rewrite or both")
-    return PlanPolicy(**common, state=plan or rewrite, plan=plan, rewrite=rewrite)
+    state: Any = plan or rewrite
+    return PlanPolicy(**common, state=state, plan=plan, rewrite=rewrite)
 
 
 def _asked(common: dict[str, Any], new_ask: Callable[[], Ask], uncompiled: str = "") -> EvictPolicy:

@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `plan`: from a function or class to a registered entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `plan`: from a function or class to a registered entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -52,6 +52,15 @@ def prefetch(*, name: str = "", source: str = "", knows: str = "past") -> Callab
 def prefetch(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
     """Register a prefetcher: a class of plain functions `state, propose, note` as in the contract."""
     return _decorate("prefetch", target, name, source, knows=knows)
+
+
+@overload
+def release(target: T) -> T: ...
+@overload
+def release(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
+def release(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
+    """Register a release policy: a class of plain functions `state, release` as in the contract."""
+    return _decorate("release", target, name, source, knows=knows)
 
 
 @overload

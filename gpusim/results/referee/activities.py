@@ -12,7 +12,23 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, KINDS, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
+from gpusim.core.log import (
+    CANCEL,
+    COPY,
+    CREATE,
+    DESTROY,
+    DROP,
+    END,
+    ISSUE,
+    KINDS,
+    MOVE,
+    OOM,
+    PLACE,
+    RELEASE,
+    RESERVE,
+    START,
+    UNPLACE,
+)
 from gpusim.results.referee.report import Findings
 from gpusim.results.referee.tiers import Tiers
 from gpusim.trace.trace import (
@@ -29,7 +45,7 @@ from gpusim.trace.trace import (
 
 NEVER = 2**62  # the time at which something ends that never does
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
-_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE)
+_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL)
 _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
 
@@ -41,19 +57,20 @@ class Activities:
     queue: I64   # stream of an operator, a negative number of a swap
     copy: I64    # `b` of a swap's COPY, -1 of an operator
     op: I64      # operator, -1 of a swap
-    size: I64    # bytes of a swap, or that an operator moves over links
+    size: I64    # bytes of a swap, 0 of a cancelled one, or that an operator moves over links
     submit: I64
     start: I64   # NEVER when it did not
     end: I64     # NEVER when it did not
     start_record: I64  # -1 when it did not
     end_record: I64
+    cancelled: npt.NDArray[np.bool_]  # a swap that was called off before it started
 
 
 def well_formed(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, found: Findings) -> bool:
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    first(found, (kind < CREATE) | (kind > MOVE), lambda i: f"there is no record kind {kind[i]}", f"1 to {MOVE}")
+    first(found, (kind < CREATE) | (kind > CANCEL), lambda i: f"there is no record kind {kind[i]}", f"1 to {CANCEL}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
     first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
     for kinds, column, many, thing in (
@@ -138,11 +155,13 @@ def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, f
     first(found, early, lambda i: f"activity {i} starts before it is submitted", "a start after that", start)
     early = (end >= 0) & ((start < 0) | (end < start))
     first(found, early, lambda i: f"activity {i} ends before it starts", "an end after that", end)
+    cancelled = _cancelled(log, record, found)
+    first(found, cancelled & (start >= 0), lambda i: f"activity {i} starts and is cancelled", "one of both", record)
     if finished:
-        first(found, end < 0, lambda i: f"activity {i} never ends though the run finished", "an end", record)
+        first(found, (end < 0) & ~cancelled, lambda i: f"activity {i} never ends though the run finished", "an end", record)
     if len(found.violations) > before:
         return None
-    size = log["bytes"][record]
+    size = np.where(cancelled, 0, log["bytes"][record])
     op = np.where(is_copy, -1, log["a"][record])
     due = np.where(np.isin(trace.activity, MOVES), trace.read_bytes, 0)[op[~is_copy]]
     wrong = np.flatnonzero(size[~is_copy] != due)
@@ -150,14 +169,27 @@ def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, f
         i = record[~is_copy][wrong[0]]
         found.say(i, f"operator {log['a'][i]} moves {log['bytes'][i]} bytes", f"{due[wrong[0]]}, as in the trace")
         return None
-    return Activities(record, queue, copy, op, size, t[record], times[START], times[END], start, end)
+    return Activities(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled)
+
+
+def _cancelled(log: npt.NDArray[Any], record: I64, found: Findings) -> npt.NDArray[np.bool_]:
+    """Of each activity whether a later record calls it off; such a record names a swap of its unit."""
+    out = np.zeros(len(record), bool)
+    at = np.flatnonzero(log["kind"] == CANCEL)
+    number = log["addr"][at]
+    bad = (number < 0) | (number >= len(record))
+    swap = record[np.where(bad, 0, number)] if len(record) else np.zeros(len(at), np.int64)
+    bad |= (log["kind"][swap] != COPY) | (log["a"][swap] != log["a"][at]) | (swap > at)
+    first(found, bad, lambda i: f"activity {number[i]} is cancelled", "an earlier swap of the same tensor", at)
+    out[number[~bad]] = True
+    return out
 
 
 def queue_discipline(acts: Activities, tiers: Tiers, found: Findings) -> None:
     """Activities of a queue start in the order of submission, no more at once than its engine has slots (streams: one)."""
     queues = np.unique(acts.queue).tolist()
     for q in queues:
-        i = np.flatnonzero(acts.queue == q)
+        i = np.flatnonzero((acts.queue == q) & ~acts.cancelled)
         shown = tiers.name(q)
         late = np.zeros(len(i), bool)
         late[1:] = (acts.start[i][1:] < acts.start[i][:-1]) | (

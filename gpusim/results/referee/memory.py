@@ -75,7 +75,8 @@ def _each_record(kind: Any, a: Any, b: Any, addr: Any, size: Any, w: World) -> i
         elif k == DROP:
             blocks.drop(w, i, u, m, at, n)
         elif k == COPY:
-            accesses.copy(w, i, u, m, at, n)
+            if not w.cancelled[at]:
+                accesses.copy(w, i, u, m, at, n)
         elif k == ISSUE:
             accesses.issue(w, i, u, at)
         elif k == RESERVE:

@@ -95,7 +95,7 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:
         out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
-        out["swaps_per_s"] = int((~operator).sum()) / (makespan / 1e9)
+        out["swaps_per_s"] = int((~operator & ~acts.cancelled).sum()) / (makespan / 1e9)
         to_device = acts.copy & 255 == 0
         for way, (name, tier) in enumerate((("h2d", acts.copy >> 8 & 255), ("d2h", acts.copy & 255))):
             rate = result.spec.get("rates", {}).get(name)

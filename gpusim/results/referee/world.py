@@ -31,6 +31,7 @@ class World(NamedTuple):
     start: Any         # int64[activities] ns
     end: Any           # int64[activities] ns
     start_record: Any  # int64[activities]
+    cancelled: Any     # bool[activities]
 
     # Tensors.
     live: Any          # 0 not yet, 1 lives, 2 ended
@@ -76,7 +77,7 @@ def world(acts: Activities, trace: Trace, tiers: Tiers, places: int, device_call
     return World(
         size=trace.size, wire=packed.wire, stored=packed.stored, read_start=trace.read_start, read_id=trace.read_id,
         write_start=trace.write_start, write_id=trace.write_id, capacity=tiers.capacity, start=acts.start,
-        end=acts.end, start_record=acts.start_record,
+        end=acts.end, start_record=acts.start_record, cancelled=acts.cancelled,
         live=zero(units, np.uint8), version=zero(units), lost=zero(units, np.uint8), placed=zero(units, np.uint8),
         reason=zero(units, np.uint8), arrived=zero(units, np.uint8), left_at=none(units), left_bytes=zero(units),
         where=none(both), block=zero(both), holds=none(both), before=zero(both), written=zero(both), touched=zero(both),

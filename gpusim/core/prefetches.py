@@ -1,0 +1,66 @@
+"""Prefetched copies that have not started: asked for in earnest they move up, no longer wanted they are cancelled."""
+
+from __future__ import annotations
+
+from gpusim.core import log, queues
+from gpusim.core.jit import kernel, outlined
+from gpusim.core.state import SWAP, Island, Policies
+
+
+@kernel
+def row_of(isl: Island, u: int) -> int:
+    """The row of the unit's prefetch while it waits in a queue of its own kind and its source is still there, else -1."""
+    unit = isl.units[u]
+    tier = isl.memories[unit.tier]
+    if unit.tier == 0 or tier.q_early == tier.q_in or unit.brought_by != tier.q_early:
+        return -1
+    queue = isl.queues[tier.q_early]
+    return queue.base + ((unit.brought - 1) & queue.mask) if queue.started < unit.brought else -1
+
+
+@kernel
+def cancel(isl: Island, pol: Policies, u: int, row: int) -> None:
+    """The copy will not run, and nobody waits for it."""
+    a, unit = isl.activities[row], isl.units[u]
+    a.cancelled = 1
+    isl.control[0].woken = 1
+    isl.use[u, unit.brought_by] = 0
+    isl.after[u, unit.brought_by] = isl.need[row, unit.brought_by]  # what it waited for itself
+    queues.record(isl, pol, log.CANCEL, u, 0, a.number, a.bytes)
+
+
+@outlined
+def promote(isl: Island, pol: Policies, u: int) -> None:
+    """A kernel wants the unit: its copy, if it still waits, waits with those that kernels want."""
+    c, n = isl.control[0], isl.counts[0]
+    row = row_of(isl, u)
+    unit = isl.units[u]
+    tier = isl.memories[unit.tier]
+    if row < 0 or queues.full(isl, tier.q_in):
+        return
+    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, c.now)
+    for k in range(c.queues):
+        isl.need[new, k] = isl.need[row, k]
+    cancel(isl, pol, u, row)
+    count = isl.queues[tier.q_in].submitted
+    isl.after[u, tier.q_in] = isl.use[u, tier.q_in] = count
+    unit.brought, unit.brought_by = count, tier.q_in
+    queues.stage(isl, unit.tier, tier.q_in, count)
+    n.prefetch_promoted += 1
+    queues.record(isl, pol, log.COPY, u, int(unit.tier) << 8, isl.activities[new].number, unit.wire)
+
+
+@outlined
+def give_up(isl: Island, pol: Policies, u: int) -> None:
+    """A unit that nothing has used since it was prefetched leaves or ends: no bytes move if its copy has not started."""
+    n, unit = isl.counts[0], isl.units[u]
+    row = row_of(isl, u)
+    if row < 0:
+        n.prefetch_wasted += 1
+    else:
+        cancel(isl, pol, u, row)
+        isl.memories[unit.tier].into -= unit.wire
+        n.swap_ins -= 1
+        n.h2d_bytes -= unit.wire
+        n.prefetch_cancelled += 1
+    unit.brought = 0
