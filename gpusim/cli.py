@@ -367,6 +367,24 @@ def transforms(
 
 
 @app.command()
+def plan(
+    trace: Annotated[str, typer.Argument(help="A trace file, or the name of a shipped one.")],
+    profile: Annotated[str, typer.Argument(help="A machine.")],
+    policy: Annotated[str, typer.Option("--plan", help="The plan policy, with its parameters.")],
+    memory: Annotated[str, typer.Option("--memory", help="Device memory: a size, or a share of the footprint.")] = "capacity",
+    tiers: Annotated[str, typer.Option("--tiers", help="The memories below, nearest first: 'host > nvme'.")] = "host",
+    evict: Annotated[str, typer.Option("--evict", help="Who decides what the plan does not foresee.")] = "lru",
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write; default: TRACE-PLAN.csv.")] = None,
+    use: Annotated[list[str] | None, typer.Option("--use", help="Also load this Python file. Repeatable.")] = None,
+    json: Json = False,
+) -> None:
+    """Write what a plan policy decides as a CSV file, which the plan policy `file` runs."""
+    from gpusim.commands.plan import plan as verb
+
+    verb(trace, profile, policy, memory=memory, tiers=tiers, evict=evict, out=out, use=use or [], json=json)
+
+
+@app.command()
 def zoo(name: Annotated[str, typer.Argument(help="Explain this one.")] = "", json: Json = False) -> None:
     """List the models that can be recorded without a program of one's own, or the options of one."""
     from gpusim.commands.zoo import zoo as verb

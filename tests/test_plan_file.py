@@ -5,9 +5,12 @@ import pytest
 from gpusim.engine.simulate import simulate
 from gpusim.errors import GpusimError
 from gpusim.hardware import catalogue
+from gpusim.policies.plan.file import written
 from gpusim.results import referee
 from gpusim.trace.build import make_trace
+from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, OP
+from gpusim.trace.workload import build
 
 KIB = 2**10
 HEAD = "operator,action,tensor,tier\n"
@@ -63,8 +66,9 @@ def test_are_rows_carried_out_by_operator_whatever_their_order(run):
         ("1,evict,-1,\n", 2, "there is no tensor -1"),
         ("5,evict,0,\n", 2, "there is no operator 5: program has 5"),
         ("1,evict,0,nvme\n", 2, r"there is no tier 'nvme' in this run \(its tiers: host\)"),
-        ("1,drop,0,\n", 2, r"unknown entry 'drop' \(known: evict, prefetch\)"),
+        ("1,drop,0,\n", 2, r"unknown entry 'drop' \(known: evict, prefetch, remote\)"),
         ("1,evict,A,\n", 2, "'A' in column 'tensor' is not a whole number"),
+        ("3,remote,0,\n", 2, "'remote' holds for the whole program"),
         ("1,evict,0\n", 2, "the line has 3 values, but there are 4 columns"),
         ("1,prefetch,2,\n", 2, "operator 1 comes to tensor 2 before it is allocated"),
         ("2,prefetch,0,\n4,prefetch,2,\n", 3, "operator 4 comes to tensor 2 after it was freed"),
@@ -100,3 +104,16 @@ def test_is_a_file_that_is_not_there_or_not_named_told(run, tmp_path):
     (tmp_path / "other.csv").write_text("operator,action,tensor,when\n")
     with pytest.raises(GpusimError, match="there is no column 'when'"):
         run("", plan=f"file(path={tmp_path / 'other.csv'})")
+
+
+def test_does_a_file_say_what_a_policy_planned(run, program, tmp_path):
+    text = HEAD + "0,remote,2,\n1,evict,0,host\n3,prefetch,0,\n"
+    result = run(text.removeprefix(HEAD))
+    assert written(result.schedule, ["host"]) == text
+    trace, machine = load_trace("traces/gpt-medium-train.npz"), catalogue.load("t4")
+    capacity = int(0.7 * build(trace, trace.duration).live_peak)
+    planned = simulate(trace, machine, plan="vdnn", capacity_bytes=capacity)
+    assert len(planned.schedule.actions) > 10
+    (tmp_path / "again.csv").write_text(written(planned.schedule, ["host"]))
+    again = simulate(trace, machine, plan=f"file(path={tmp_path / 'again.csv'})", capacity_bytes=capacity)
+    assert again.metrics == planned.metrics

@@ -37,6 +37,7 @@ class Result:
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
+    schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
     sampled   what it came to on sampled machines, None when none were
     """
 
@@ -50,6 +51,7 @@ class Result:
     checked: bool | None = None
     key: str = ""
     program: Trace | None = None
+    schedule: Any = None
     sampled: Sampled | None = None
 
     def __post_init__(self) -> None:

@@ -1,15 +1,17 @@
-"""What a file says: CSV with the columns operator, action (evict or prefetch), tensor and, where it matters, tier.
+"""What a file says: CSV with the columns operator, action (evict, prefetch or remote), tensor and, where it matters, tier.
 
 path  the file, relative to the experiment or to the current folder
 
 An action is carried out when the host comes to its operator, before what the operator itself needs; actions of one operator in
 the order of the file.  A tier is the name or number of one of the run's tiers; without it the nearest with room is taken.
+`remote`, of operator 0, leaves a tensor in the nearest tier for good: kernels read and write it there.
 Refused with their line are operators, tensors and tiers that do not exist, the eviction of a tensor that is not there, and
 prefetches that cannot all be there at once.  `gpusim plan` writes what any plan policy decides as such a file.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from gpusim.units import show_bytes
 
 PARAMS = {"path": ""}
 KNOWS = "future"
-VERBS = {"evict": EVICT, "prefetch": PREFETCH}
+COLUMNS = ("operator", "action", "tensor", "tier")
+REMOTE = -1
+VERBS = {"evict": EVICT, "prefetch": PREFETCH, "remote": REMOTE}
 
 
 def plan(view: View, path: str = "") -> Schedule:
@@ -34,10 +38,20 @@ def plan(view: View, path: str = "") -> Schedule:
         data = Path(path).expanduser().read_bytes()
     except OSError as error:
         raise PolicyError(f"the plan cannot be read: {error.strerror or error}", path) from None
-    rows = _read(Table(data, path, required=("operator", "action", "tensor"), optional=("tier",), strict=True), view)
+    rows = _read(Table(data, path, required=COLUMNS[:3], optional=COLUMNS[3:], strict=True), view)
+    remote = rows["unit"][rows["verb"] == REMOTE]
+    rows = rows[rows["verb"] != REMOTE]
     rows = rows[np.argsort(rows["at"], kind="stable")]
     _check(rows, view, path)
-    return Schedule(rows)
+    return Schedule(rows, np.unique(remote))
+
+
+def written(schedule: Schedule, tiers: Sequence[str]) -> str:
+    """A schedule as such a file; `tiers` are the names of the run's tiers."""
+    words, names = {verb: word for word, verb in VERBS.items()}, ["", *tiers]
+    rows = [f"0,remote,{unit}," for unit in schedule.remote.tolist()]
+    rows += [f"{at},{words[verb]},{unit},{names[to]}" for at, verb, unit, to, _ in schedule.actions.tolist()]
+    return "\n".join([",".join(COLUMNS), *rows]) + "\n"
 
 
 def _read(table: Table, view: View) -> Any:
@@ -52,6 +66,8 @@ def _read(table: Table, view: View) -> Any:
         if row.get("tier", "") not in tiers:
             raise table.error(f"there is no tier '{row['tier']}' in this run", "its tiers: " + (", ".join(names) or "none"))
         verb = VERBS[table.known(row["action"], {word: word for word in VERBS})]
+        if verb == REMOTE and int(row["operator"]):
+            raise table.error("'remote' holds for the whole program, not for an operator", "write operator 0")
         found.append((int(row["operator"]), verb, int(row["tensor"]), tiers[row.get("tier", "")], table.line))
     return np.array(found, ACTION)
 
