@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import heappop, heappush
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim import transform
 from gpusim.engine.simulate import simulate
+from gpusim.errors import PolicyError
 from gpusim.hardware import catalogue
 from gpusim.hardware.roofline import durations
-from gpusim.policies.plan import dtr
+from gpusim.policies.plan import checkmate, checkpointing, dtr
 from gpusim.policies.planning import View
 from gpusim.remat import from_trace
+from gpusim.remat.optimum import optimum
 from gpusim.remat.replay import Outcome, peak, replay
 from gpusim.remat.rewrite import rewrite
 from gpusim.remat.tables import HEURISTICS
@@ -96,12 +101,12 @@ def test_any_program_computes_the_same_within_its_budget(
 
 def program(*steps: tuple[str, list[str], list[str]] | str) -> Workload:
     """Operators (name, reads, writes) of 10 ns, and "-x" frees; w and tensors that are read first come with data.  All have
-    one unit, those with a capital name two."""
+    one unit, those with a capital name two, those with an underscore none."""
     make, ids = TraceBuilder("hand"), {}
 
     def known(name: str) -> int:
         if name not in ids:
-            ids[name] = make.alloc(2 * UNIT if name[0].isupper() else UNIT, "fwd")
+            ids[name] = make.alloc(0 if name[0] == "_" else 2 * UNIT if name[0].isupper() else UNIT, "fwd")
         return ids[name]
 
     for step in steps:
@@ -173,6 +178,97 @@ def test_what_is_changed_in_place_is_not_made_again() -> None:
     assert traced.unit[outcome.victims].tolist()[:1] == [3] and set(traced.unit[outcome.victims].tolist()) <= {3, 4, 5}
 
 
+# --- the optimum ------------------------------------------------------------------------------------------------------
+
+
+def least(work: Workload, units: int) -> float:
+    """The least ns of recomputation, by trying everything: each move drops one tensor, or runs one operator."""
+    trace, known = work.trace, from_trace.read(work).remade
+    reads, writes = (
+        [set(ids[start[o] : start[o + 1]].tolist()) for o in range(trace.ops)]
+        for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id))
+    )
+    fixed, size = {t for t in range(trace.tensors) if not known[t]}, (-(-trace.size // UNIT)).tolist()
+    end = {t for t in range(trace.tensors) if t not in trace.arg[trace.kind == FREE]}
+    open_: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, tuple(fixed))]
+    done = set()
+    while open_:
+        cost, ops, there_ = heappop(open_)
+        there = set(there_)
+        if (ops, there_) in done:
+            continue
+        done.add((ops, there_))
+        if ops == trace.ops and end <= there:
+            return cost
+        for t in there - fixed:
+            heappush(open_, (cost, ops, tuple(sorted(there - {t}))))
+        for o in range(min(ops + 1, trace.ops)):
+            room = sum(size[t] for t in there) + sum(size[t] for t in writes[o])
+            if reads[o] <= there and room <= units and (o == ops or not writes[o] <= there):
+                more = 0 if o == ops else int(work.duration[o])
+                heappush(open_, (cost + more, ops + (o == ops), tuple(sorted(there | writes[o]))))
+    return inf
+
+
+def backward(layers: int) -> Workload:
+    """A chain of layers and the backward pass over it, with gradients of no size."""
+    steps: list[Any] = [(f"f{i}", [f"a{i - 1}" if i else "w"], [f"a{i}"]) for i in range(layers)]
+    for i in reversed(range(layers)):
+        steps.append((f"b{i}", [f"a{i}"] if i == layers - 1 else [f"a{i}", f"_g{i + 1}"], [f"_g{i}"]))
+    return program(*steps, *(f"-a{i}" for i in range(layers)))
+
+
+@pytest.mark.parametrize("layers", [3, 5])
+def test_the_optimum_is_that_of_trying_everything(layers: int) -> None:
+    work = backward(layers)
+    traced = from_trace.read(work)
+    costs = []
+    for units in range(2, layers + 2):
+        found, wanted = optimum(traced, units * UNIT), least(work, units)
+        assert (found.status, found.cost) == (("ok", wanted) if wanted < inf else ("oom", 0))
+        costs.append(wanted)
+    assert costs[0] == inf and costs[-1] == 0 and costs == sorted(costs, reverse=True)
+    assert len(set(costs)) > 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(3, 11), st.floats(0.5, 1.0))
+def test_the_optimum_computes_the_same_for_no_more_than_dtr(seed: int, ops: int, share: float) -> None:
+    work = named(random_program(seed, ops, parameters=2, largest=1 << 16, kept=0.2, mean_life=5))
+    traced, budget = from_trace.read(work), int(work.live_peak * share)
+    best, greedy = optimum(traced, budget, states=20_000), replay(traced.program, "dtr", budget)
+    if best.status != "ok":
+        assert best.status == "given up" or greedy.status == "oom"
+        return
+    assert greedy.status == "oom" or best.cost <= greedy.remat_cost
+    made = rewrite(replace(work.trace, duration=work.duration), traced, best.log)
+    after = build(made, made.duration)
+    same_results(work, after)
+    assert after.live_peak <= budget and after.duration.sum() - work.duration.sum() == best.cost
+
+
+# z comes while x and y are there, and leaves after x was used.
+AHEAD = program(
+    ("x", ["w"], ["x"]), ("y", ["w"], ["y"]), ("z", ["w"], ["z"]), ("u", ["x"], ["_u"]), ("v", ["y", "z"], ["_v"]),
+    "-x", "-y", "-z",
+)  # fmt: skip
+
+
+def test_who_knows_what_comes_drops_less() -> None:
+    """dtr drops x, the oldest, and then y to have x again: 20 ns.  The optimum drops y, and x after its last use: 10 ns."""
+    assert by_dtr(AHEAD, 3) == "+0 +1 x +2 y -1 +3 z -2 +4 x +5 u -4 +6 y +7 v -6 -3"
+    made = checkmate.rewrite(View(AHEAD, 3 * UNIT, ()))
+    assert told(build(made, made.duration)) == "+0 +1 x +2 y -2 +3 z +4 u -1 +5 y +6 v -5 -3"
+    assert checkmate.rewrite(View(AHEAD, 4 * UNIT, ())) is AHEAD.trace
+
+
+def test_what_has_no_optimum_is_refused() -> None:
+    with pytest.raises(PolicyError, match=r"nothing that is dropped makes 'hand' fit into 1 KiB"):
+        checkmate.rewrite(View(AHEAD, 2 * UNIT, ()))
+    with pytest.raises(PolicyError, match=r"no optimum within 3 states for 5 tensors that can be made again"):
+        checkmate.rewrite(View(AHEAD, 3 * UNIT, ()), states=3)
+
+
 # --- real programs, through the engine --------------------------------------------------------------------------------
 
 
@@ -204,3 +300,16 @@ def test_the_engine_runs_it_within_the_memory() -> None:
     slower = durations(result.program, machine)[0].sum() / work.duration.sum()
     assert result.metrics["makespan_ns"] / free.metrics["makespan_ns"] == pytest.approx(slower, rel=0.05)
     assert "checked" in str(referee.check(result, trace))
+
+
+def test_checkpointing_is_the_transform_whatever_the_memory() -> None:
+    """Beside dtr, which drops nothing while there is room."""
+    trace = load_trace(TRACES / "gpt2-small-train.npz")
+    work = build(trace, np.ones(trace.ops, np.int64))
+    roomy = View(work, 2 * work.live_peak, ())
+    full, root = checkpointing.rewrite(roomy), checkpointing.rewrite(roomy, every="sqrt")
+    by_hand = transform(trace, "checkpointing")
+    assert np.array_equal(full.arg, by_hand.arg) and np.array_equal(full.kind, by_hand.kind) and full.ops == by_hand.ops
+    assert dtr.rewrite(roomy) is trace
+    peaks = [build(t, np.ones(t.ops, np.int64)).live_peak for t in (root, full, trace)]
+    assert peaks == sorted(peaks) and len(set(peaks)) == 3

@@ -32,6 +32,7 @@ class Traced:
     unit: I64   # of each tensor: the trace's
     event: I64  # of each action: the event that it belongs to
     remade: Mask  # of each tensor of the trace: whether it can ever be made again
+    ends: I64   # of each tensor of the trace: the event from which on it cannot be made again
 
 
 def read(work: Workload) -> Traced:
@@ -80,7 +81,7 @@ def read(work: Workload) -> Traced:
         build.act(PIN, int(number[t]))
     told(trace.events)
     op_, unit, event = (np.array(values, np.int64) for values in (ops, units, events))
-    return Traced(build.finish(frees_constants=True), op_, unit, event, remade)
+    return Traced(build.finish(frees_constants=True), op_, unit, event, remade, ends)
 
 
 def _remade(work: Workload, op: I64) -> Mask:

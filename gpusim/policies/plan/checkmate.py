@@ -1,0 +1,39 @@
+"""The least recomputation with which the program fits: the bound for every other way to recompute, of small programs.
+
+fill    share of the memory that the program may fill; the rest is for what the allocator loses
+states  how many states the search may look at
+
+The paper's question, without its restriction to one run of each operator per stage, and answered by a search over what is in
+memory instead of an integer program (gpusim/remat/optimum.py).  A program with which that does not come to an end, or that does
+not fit whatever is dropped, is refused: some twenty tensors that can be made again are well within reach, a whole training step
+is not.
+
+Source: Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020.
+"""
+
+from __future__ import annotations
+
+from gpusim.errors import PolicyError
+from gpusim.policies.planning import View
+from gpusim.remat import from_trace
+from gpusim.remat.optimum import optimum
+from gpusim.remat.rewrite import rewrite as rewritten
+from gpusim.trace.trace import Trace
+from gpusim.units import show_bytes
+
+PARAMS = {"fill": 1.0, "states": 100_000}
+KNOWS = "future"
+
+
+def rewrite(view: View, fill: float = 1.0, states: int = 100_000) -> Trace:
+    work, budget = view.work, int(view.capacity * fill)
+    if work.live_peak <= budget:
+        return work.trace
+    traced = from_trace.read(work)
+    best = optimum(traced, budget, states)
+    if best.status == "oom":
+        raise PolicyError(f"plan checkmate: nothing that is dropped makes '{work.trace.name}' fit into {show_bytes(budget)}")
+    if best.status == "given up":
+        many = f"{int(traced.remade.sum()):,} tensors that can be made again"
+        raise PolicyError(f"plan checkmate: no optimum within {states:,} states for {many}", hint="dtr has no such limit")
+    return rewritten(work.trace, traced, best.log)

@@ -1,0 +1,23 @@
+"""Each segment of the model keeps what it hands on; the rest is dropped after forward and made again in backward.
+
+every    blocks of the model in one segment: 1 is what frameworks call full recomputation; sqrt is the paper's square root of
+         their number
+modules  what is a block, by the end of its module path: "h.*", "mlp"; empty: the numbered layers
+
+The program of the transform `checkpointing` (docs/transforms.md), as one more plan beside the others: decided by the model's
+structure alone, whatever the memory.
+
+Source: Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016.
+"""
+
+from __future__ import annotations
+
+from gpusim.policies.planning import View
+from gpusim.trace.trace import Trace
+from gpusim.transforms.checkpointing import checkpointing
+
+PARAMS = {"every": "1", "modules": ""}
+
+
+def rewrite(view: View, every: str = "1", modules: str = "") -> Trace:
+    return checkpointing(view.work.trace, every, modules)
