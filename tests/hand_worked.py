@@ -22,7 +22,7 @@ BLOCK = 10_240  # bytes: 1024 ns to the device, 1280 ns to the host, beside the 
 
 # 10 bytes/ns to the device, 8 to the host, 18 both together: neither direction slows the other.
 ROUND_NUMBERS = {
-    "link.h2d": 10e9, "link.d2h": 8e9, "link.both": 18e9, "link.latency_queued": 1000.0,
+    "link.h2d": 10e9, "link.d2h": 8e9, "link.both": 18e9, "link.latency_queued": 1000.0, "link.latency_synchronised": 1000.0,
     "copy_engines.h2d": 1, "copy_engines.d2h": 1,
     "launch.submit": 0.0, "launch.gap": 0.0, "launch.queue": 1024,
     "allocation.malloc": 0.0, "allocation.malloc_per_gib": 0.0, "allocation.free": 0.0, "allocation.free_per_gib": 0.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hand_worked import machine
@@ -20,7 +22,8 @@ from gpusim.hardware import catalogue
 ROUND = machine(
     {
         "memory.read": 1000e9, "memory.copy": 800e9, "memory.write": 500e9, "memory.copy_engine": 400e9,
-        "peer.rate": 100e9, "peer.latency": 2000.0, "launch.gap": 500.0, "launch.submit": 100.0,
+        "peer.rate": 100e9, "peer.latency": 2000.0, "link.latency_synchronised": 5000.0,
+        "launch.gap": 500.0, "launch.submit": 100.0,
         "allocation.malloc": 50e3, "allocation.malloc_per_gib": 100e3, "allocation.free": 70e3,
     },
     base="a100-sxm4-80gb",
@@ -42,8 +45,10 @@ def test_copies_behind_a_kernel() -> None:
 
 
 def test_copies_that_the_host_awaits() -> None:
-    """100 ns for the call, then latency 1000 and 1024 bytes in 102.4 ns."""
-    assert simulated(row("h2d_pinned_time_us", 1.0, 1024, method="and synchronise")) == pytest.approx(1.203, rel=2e-3)
+    """5 us from call to return, and 1024 bytes in 102.4 ns."""
+    one = row("h2d_pinned_time_us", 1.0, 1024, method="and synchronise")
+    assert simulated(one) == pytest.approx(5.103, rel=1e-4)
+    assert simulated(replace(one, metric="d2h_pinned_time_us")) == pytest.approx(5.128, rel=1e-4)
 
 
 def test_both_directions_share_what_the_link_has_for_them() -> None:
@@ -78,7 +83,7 @@ def test_a_kernel_that_computes_more_than_it_reads() -> None:
 def test_peers_and_collectives() -> None:
     """An all-reduce of 800 MB over 8 GPUs sends 1.4 GB from each, at 100 bytes/ns, 2 us after its start."""
     assert simulated(row("p2p_nvlink_bw", 1.0, 160_000_000)) == pytest.approx(100, rel=2e-3)
-    assert simulated(row("p2p_latency_us", 1.0, 16)) == pytest.approx(2.5, rel=2e-3)
+    assert simulated(row("p2p_latency_us", 1.0, 16)) == pytest.approx(2.001, rel=1e-4)
     reduced = row("nccl_allreduce_time_us", 1.0, 800_000_000, system="8x A100")
     assert simulated(reduced) == pytest.approx(14_002.5, rel=1e-4)
 

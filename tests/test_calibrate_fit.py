@@ -58,7 +58,7 @@ def test_starts_are_what_small_copies_cost_beside_their_bytes() -> None:
     awaited = [row("h2d_pinned_time_us", (9000 + s / 20) / 1e3, s, method="copy and synchronise") for s in sizes]
     empty = [row("null_kernel_us", 1.5, param="mode=stream"), row("null_kernel_us", 1.0, param="mode=graph")]
     fitted = fit([*large, *queued, *awaited, *empty], BASE)
-    assert number(fitted, "launch.gap")[0] == pytest.approx(1500)
+    assert (number(fitted, "launch.gap")[0], number(fitted, "launch.empty")[0]) == (pytest.approx(1000), pytest.approx(500))
     assert number(fitted, "link.latency_queued")[0] == pytest.approx(4000)
     assert number(fitted, "link.latency_synchronised")[0] == pytest.approx(9000)
 
@@ -69,7 +69,8 @@ def test_times_of_kernels_in_l2_give_their_start_and_their_rate() -> None:
     small = [row("queued_kernel_scale_bw", s / (2000 + s / 4000), s, "mode=stream") for s in sizes]
     far = [row("hbm_copy_bw", 1600.0, 2048 * MIB)]
     fitted = fit([*small, *far], BASE)
-    assert number(fitted, "launch.gap")[0] == pytest.approx(2000, rel=1e-4)
+    assert number(fitted, "launch.empty")[0] == pytest.approx(2000 - BASE.launch.gap.value, rel=1e-4)
+    assert fitted.profile.launch.gap == BASE.launch.gap
     assert number(fitted, "memory.copy")[0] == 1600e9
     curve = dict(fitted.profile.memory.copy_curve)
     assert curve[4 * 40 * MIB] == 1600e9

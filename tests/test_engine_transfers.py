@@ -12,9 +12,10 @@ from hand_worked import BLOCK, Steps, machine, play, spans, stalls
 from test_engine_swaps import three_tensors_in_two_blocks
 
 from gpusim.engine.simulate import simulate
+from gpusim.hardware.profile import Collective
 from gpusim.results.referee import check
 from gpusim.results.result import Result
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE, Trace
 
 PEERS = machine({"peer.rate": 20e9, "peer.latency": 500.0, "host.bandwidth": 20e9}, base="a100-sxm4-80gb")
 ALONE = machine()  # it has no links to other GPUs
@@ -103,6 +104,46 @@ def test_copies_start_without_the_gap_that_kernels_and_collectives_leave() -> No
     profile = machine({"peer.rate": 20e9, "peer.latency": 500.0, "launch.gap": 50.0}, base="a100-sxm4-80gb")
     result = refereed(play(steps, profile=profile), steps.trace())
     assert spans(result)["kernel"] == [(0, IN), (IN, 4304), (4354, 4854), (4854, 6878), (6928, 7940)]
+
+
+def test_a_host_that_waits_for_a_copy_goes_on_later_than_the_copy_ends() -> None:
+    """5 us from call to return beside the bytes; the copy's start took 1 and the call 0.1: 3.9 us more.  Kernels: 0.
+
+    call 100, in 100 .. 2124, return 6024; call 6124, kernel 6124 .. 6624; call 6724, kernel 6724 .. 7224.
+    """
+    steps = Steps()
+    steps.carry(COPY_IN, stream=0)
+    steps.sync()
+    for _ in range(2):
+        steps.kernel(500)
+        steps.sync()
+    result = refereed(play(steps, {"link.latency_synchronised": 5000.0, "launch.submit": 100.0}), steps.trace())
+    assert spans(result)["kernel"] == [(100, 2124), (6124, 6624), (6724, 7224)]
+    assert stalls(result) == {"launch": 100, "sync": 4100}, "the launch after a wait is behind the wait"
+    last = Steps()
+    last.carry(COPY_OUT, stream=0)
+    last.sync()
+    result = play(last, {"link.latency_synchronised": 5000.0})
+    assert result.metrics["makespan_ns"] == OUT + 4000
+
+
+def test_each_direction_and_collectives_have_a_curve_of_their_own() -> None:
+    """At a block 5, 4 and 10 bytes/ns, start included: 2048, 2560 and 1024 ns; copies to a peer 500 + 10240 / 20 ns."""
+    assert PEERS.peer is not None
+    inward, outward = (("10 KiB", "5 GB/s"),), (("1 KiB", "1 GB/s"), ("10 KiB", "4 GB/s"))
+    link = replace(PEERS.link, size_curve=inward, size_curve_d2h=outward)
+    flat = (("10 KiB", "10 GB/s"), ("40 KiB", "10 GB/s"))
+    together = Collective(rate=PEERS.peer.rate, latency=PEERS.peer.latency, size_curve=flat)
+    steps = Steps()
+    for activity in (COPY_IN, COPY_OUT, COLLECTIVE, COPY_PEER):
+        steps.carry(activity, stream=0)
+    result = refereed(play(steps, profile=replace(PEERS, link=link, collective=together)), steps.trace())
+    assert [end - start for start, end in spans(result)["kernel"]] == [2048, 2560, 1024, 1012]
+    assert result.metrics["collective_bytes"] == 2 * BLOCK
+    plain = Steps()
+    plain.carry(COPY_OUT, stream=0)
+    one_way = replace(PEERS, link=replace(PEERS.link, size_curve=inward))
+    assert spans(play(plain, profile=one_way))["kernel"] == [(0, 2280)], "the other direction's curve has 2048, the link not"
 
 
 def test_the_disk_reads_and_writes_at_its_own_rates() -> None:

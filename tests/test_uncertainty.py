@@ -84,7 +84,8 @@ def machine(folder: Path, d2h: str, name: str = "round", **bars: str) -> None:
                     item.pop(bar, None)
                 if here in ROUND_NUMBERS:
                     value = ROUND_NUMBERS[here]
-                    item["value"] = value if isinstance(value, int) else f"{value}{' B/s' if path == 'link' else ' ns'}"
+                    unit = "ns" if path != "link" or "latency" in key else "B/s"
+                    item["value"] = value if isinstance(value, int) else f"{value} {unit}"
             elif isinstance(item, dict) and here != "sources":
                 certain(item, here)
 

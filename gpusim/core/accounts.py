@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.core.jit import kernel
 from gpusim.core.state import FROM_DEVICE, TO_DEVICE, Island
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE
 
 
 @kernel
@@ -81,7 +81,7 @@ def count_operator(isl: Island, a: Any) -> None:
         n.copied_in += a.bytes
     elif a.kind == COPY_OUT:
         n.copied_out += a.bytes
-    elif a.kind == COLLECTIVE:
+    elif a.kind == COLLECTIVE or a.kind == COPY_PEER:
         n.collective += a.bytes
     elif a.kind == NVME_READ:
         n.nvme_read += a.bytes

@@ -45,6 +45,7 @@ from gpusim.core.state import (
 )
 from gpusim.core.verbs import V_NOTE, V_PROPOSE, as_note, as_propose
 from gpusim.policies.contract import ABSENT, EVICT, HELD, HOST, ROUNDED
+from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 # --- the host -------------------------------------------------------------------------------------------------------------
 
@@ -130,6 +131,7 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
     h.alloc_ns = 0
     h.sync_ns = 0
     h.paid = 0
+    h.copied = prog.carried[0, o] == COPY_IN or prog.carried[0, o] == COPY_OUT
     h.prefetching = c.propose
     c.kernels += 1
     n.op = o
@@ -159,6 +161,11 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     A step may be repeated after a stop: what it has done already it finds done.
     """
     c = isl.control[0]
+    if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
+        h.time += h.wake_ns
+        h.sync_ns += h.wake_ns
+        h.wake_ns = 0
+        return 0
     if h.pc == h.end and not h.prefetching:
         if c.more:
             return NEXT_CHUNK
@@ -278,6 +285,8 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
     if i.kind != I_UNTIL:
         c.instructions += 1
         sample(isl, pol)
+    if i.kind == I_SYNC and h.copied:
+        h.wake_ns, h.copied = c.wait_ns, 0
     if i.kind == I_SYNC or c.drain:
         if queues.idle(isl):
             queues.settle(isl, h)

@@ -19,7 +19,7 @@ from numba import typeof
 from gpusim.core.log import LOG
 from gpusim.core.tables import table
 from gpusim.policies import contract
-from gpusim.trace.trace import ACTIVITIES, NVME_WRITE
+from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
 i8, f8 = np.int64, np.float64
 NEVER = 2**62
@@ -41,6 +41,8 @@ RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
 HOST = record(
     [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
      ("paid", i8),         # the launch of the operator at hand has been paid
+     ("copied", i8),       # the operator submitted last copies between host and device
+     ("wake_ns", i8),      # what the end of a wait still costs
      ("prefetching", i8)]  # its kernel is submitted, the prefetch policy has yet to be heard
 )  # fmt: skip
 
@@ -88,7 +90,7 @@ MEMORY = record(
 )  # fmt: skip
 
 NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
-SWAPS = NVME_WRITE + 1
+SWAPS = COPY_PEER + 1
 WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
@@ -113,7 +115,7 @@ CONTROL = record(
      ("release", i8),      # there is a release policy
      ("leaving", i8), ("leaving_for", i8),  # bytes that it wants to leave, because of this unit
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
-     ("submit_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
+     ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
      ("free_per_byte", f8),
      ("below", i8),        # bytes in all tiers
      ("full", i8),         # the tier without room, when that is why the run stopped

@@ -20,9 +20,14 @@ class Machine:
     d2h: float
     both: float
     latency: int
-    curve: tuple[tuple[float, float], ...]
+    wait: int  # what a copy costs more when the host waits for it
+    curve: tuple[tuple[float, float], ...]  # by size: copies to the device,
+    curve_out: tuple[tuple[float, float], ...]  # to the host,
+    curve_collective: tuple[tuple[float, float], ...]  # and collectives
     peer: float | None  # None: GPUs meet over the link to the host
     peer_latency: int
+    collective: float
+    collective_latency: int
     nvme_read: float
     nvme_write: float
     nvme_latency: int
@@ -67,6 +72,8 @@ def machine(profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) 
     On a machine whose GPU shares the CPU's memory there is by default nowhere to swap to: a tier of no bytes.
     """
     p, gib = profile, float(2**30)
+    lone = p.peer.rate.value if p.peer else min(p.link.h2d.value, p.link.d2h.value, p.link.both.value / 2)
+    start = p.peer.latency.value if p.peer else p.link.latency_queued.value
     return Machine(
         tiers=tiers.parse(chain, p) or (tiers.nowhere(p),),
         chain=chain,
@@ -75,12 +82,17 @@ def machine(profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) 
         d2h=p.link.d2h.value / 1e9,
         both=p.link.both.value / 1e9,
         latency=round(p.link.latency_queued.value),
+        wait=round(max(0.0, p.link.latency_synchronised.value - p.link.latency_queued.value - p.launch.submit.value)),
         peer=p.peer.rate.value / 1e9 if p.peer else None,
-        peer_latency=round(p.peer.latency.value if p.peer else p.link.latency_queued.value),
+        peer_latency=round(start),
+        collective=(p.collective.rate.value if p.collective else lone) / 1e9,
+        collective_latency=round(p.collective.latency.value if p.collective else start),
         nvme_read=p.nvme.read.value / 1e9,
         nvme_write=p.nvme.write.value / 1e9,
         nvme_latency=round(p.nvme.latency.value),
-        curve=tuple((float(size), rate / 1e9) for size, rate in p.link.size_curve),
+        curve=tiers.per_ns(p.link.size_curve),
+        curve_out=tiers.per_ns(p.link.size_curve_d2h or p.link.size_curve),
+        curve_collective=tiers.per_ns(p.collective.size_curve if p.collective else ()),
         submit=round(p.launch.submit.value),
         gap=round(p.launch.gap.value),
         queue=int(p.launch.queue.value),

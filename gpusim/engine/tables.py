@@ -94,7 +94,7 @@ def build(
     c["propose"], c["ranked"], c["release"] = ahead, ranked, release is not None and release.acts
     c["may_evict"] = getattr(prefetch.module, "EVICTS", True)
     c["asks"] = evict.form == "ask"
-    c["submit_ns"], c["cached_ns"] = m.submit, m.cached
+    c["submit_ns"], c["wait_ns"], c["cached_ns"] = m.submit, m.wait, m.cached
     c["malloc_ns"], c["malloc_per_byte"], c["free_ns"], c["free_per_byte"] = (
         m.malloc, m.malloc_per_byte, m.free, m.free_per_byte,
     )  # fmt: skip

@@ -20,7 +20,7 @@ def links(m: Machine) -> dict[str, float]:
         for link in (*tier.way_in, *tier.way_out):
             named[_name(link.name)] = max(named.get(_name(link.name), 0.0), link.rate)
     known = {"h2d": m.h2d, "d2h": m.d2h, "both": m.both, "nvme_read": m.nvme_read, "nvme_write": m.nvme_write}
-    return {**known, **({"peer": m.peer} if m.peer else {}), **named}
+    return {**known, **({"peer": max(m.peer, m.collective)} if m.peer else {}), **named}
 
 
 def passed(tier: Tier) -> tuple[list[str], list[str]]:
@@ -45,21 +45,23 @@ def connections(m: Machine, codec: Codec | None) -> tuple[Any, Any, Any, Any]:
     if m.peer:
         around = [name for name in at if name in ("peer", "peer_in")]
     # Of each way: its route, its own rate, its latency, its curve.
-    usual = m.curve or None
+    lone = m.peer or min(m.h2d, m.d2h, m.both / 2)
     ways: list[tuple[list[str], float, int, Any]] = [
         ([], np.inf, 0, None),
-        (["h2d", "both"], m.h2d, m.latency, usual),
-        (["d2h", "both"], m.d2h, m.latency, usual),
-        (around, m.peer or min(m.h2d, m.d2h, m.both / 2), m.peer_latency, None),
+        (["h2d", "both"], m.h2d, m.latency, m.curve or None),
+        (["d2h", "both"], m.d2h, m.latency, m.curve_out or None),
+        (around, m.collective, m.collective_latency, m.curve_collective or None),
         (["nvme_read"], m.nvme_read, m.nvme_latency, None),
         (["nvme_write"], m.nvme_write, m.nvme_latency, None),
+        ([], np.inf, 0, None),  # work of the host
+        (around, lone, m.peer_latency, None),
     ]
     assert len(ways) == state.SWAPS
     for tier in m.tiers:
         into, out = passed(tier)
         coded = (["decompress"], ["compress"]) if codec else ([], [])
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
-        ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve or None))
+        ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
     curves = list(dict.fromkeys(curve for *_, curve in ways if curve)) or [((1.0, 1.0),)]
     out_ways, link = table(len(ways), state.WAY), table(len(rates), state.LINK)
     link["rate"] = list(rates.values())

@@ -125,6 +125,8 @@ class Link:
     """What a copy costs beside its bytes when the host waits for it, from call to return."""
     size_curve: Curve = ()
     """Measured rate of queued copies to the device by their size, latency included: [[1 MB, 11.7 GB/s], ...]."""
+    size_curve_d2h: Curve = ()
+    """The same of copies to the host; without it they have the curve of copies to the device."""
 
     @model_validator(mode="after")
     def _below_nominal(self) -> Link:
@@ -152,9 +154,11 @@ class Launch:
     submit: Time
     """Host time of one launch."""
     gap: Time
-    """Device time between the work of two kernels that follow each other in a stream."""
+    """Device time between two kernels of a stream, from the end of one to the start of the next."""
     queue: Count
     """Launches by which the host may be ahead of the device."""
+    empty: Time | None = None
+    """What a kernel without work takes from start to end; recorded and modelled times of operators have it in them."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -230,6 +234,18 @@ class Network:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
+class Collective:
+    """NCCL's collectives among the GPUs of the node, by the bytes that one GPU sends."""
+
+    rate: Rate
+    """Of large ones."""
+    latency: Time
+    """What a collective costs beside its bytes, among others in a stream, `launch.gap` excluded."""
+    size_curve: Curve = ()
+    """Measured rate by the bytes that one GPU sends, latency included."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class Profile:
     """One machine: a GPU, the host that it sits in, and a disk."""
 
@@ -250,6 +266,8 @@ class Profile:
     allocation: Allocation
     peer: Peer | None = None
     """Absent where GPUs meet only over the link."""
+    collective: Collective | None = None
+    """Absent where collectives were not measured: then they are copies to a peer."""
     cxl: Cxl | None = None
     """Absent where there is none, or nothing is known of it."""
     network: Network | None = None

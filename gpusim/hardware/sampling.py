@@ -32,7 +32,8 @@ _LIMIT_OF = {
 _NOMINAL = set(_LIMIT_OF.values())
 # Measured curves whose level is this number.
 _CURVE_OF = {
-    "link.h2d": ("link", "size_curve"), "memory.copy": ("memory", "copy_curve"), "memory.read": ("memory", "read_curve"),
+    "link.h2d": ("link", "size_curve"), "link.d2h": ("link", "size_curve_d2h"), "collective.rate": ("collective", "size_curve"),
+    "memory.copy": ("memory", "copy_curve"), "memory.read": ("memory", "read_curve"),
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpusim.errors import ProfileError, UnitError, suggest
-from gpusim.hardware.profile import Profile
+from gpusim.hardware.profile import Curve, Profile
 from gpusim.policies.registry import split
 from gpusim.units import parse_bytes, parse_rate, show_bytes
 
@@ -52,6 +52,7 @@ class Tier:
     slots_in: int   # copies at once
     slots_out: int
     curve: tuple[tuple[float, float], ...] = ()  # rate of copies to the GPU by size, start-up included
+    curve_out: tuple[tuple[float, float], ...] = ()  # the same of copies from the GPU
     waits: bool = False  # the host thread waits for each copy
 
 
@@ -170,12 +171,18 @@ def _host_of(p: Profile, w: _Wanted, capacity: int) -> Tier:
     share = p.host.numa_remote.value if w.numa == "remote" else 1.0
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
-    curve = () if w.pageable else tuple((float(size), share * rate / 1e9) for size, rate in p.link.size_curve)
+    curve = () if w.pageable else per_ns(p.link.size_curve, share)
+    curve_out = () if w.pageable else per_ns(p.link.size_curve_d2h, share) or curve
     way_in, way_out = _over_link(p)
     return Tier(
         "host", "host", capacity, min(share * into.value / 1e9, way_in[0].rate), min(share * out.value / 1e9, way_out[0].rate),
-        latency, latency, way_in, way_out, "copy", *_engines(p), curve, bool(w.pageable),
+        latency, latency, way_in, way_out, "copy", *_engines(p), curve, curve_out, bool(w.pageable),
     )  # fmt: skip
+
+
+def per_ns(curve: Curve, share: float = 1.0) -> tuple[tuple[float, float], ...]:
+    """A curve of a profile in bytes and bytes/ns, or a share of it."""
+    return tuple((float(size), share * rate / 1e9) for size, rate in curve)
 
 
 def _nvme(p: Profile, w: _Wanted) -> Tier:

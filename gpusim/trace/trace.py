@@ -24,9 +24,9 @@ EVENT_KINDS = (
 # What carries an operator out.  A link moves its `read_bytes`, between host and device, between GPUs, or between host and disk;
 # of a collective those that this GPU sends, so that a ring's all-reduce of S bytes over N ranks has 2 (N - 1) / N S.  The host
 # works on both byte counts.
-KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE, HOST_WORK = range(7)
-MOVES = (COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE)
-ACTIVITIES = ("kernel", "copy_in", "copy_out", "collective", "nvme_read", "nvme_write", "host")
+KERNEL, COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE, HOST_WORK, COPY_PEER = range(8)
+MOVES = (COPY_IN, COPY_OUT, COLLECTIVE, NVME_READ, NVME_WRITE, COPY_PEER)
+ACTIVITIES = ("kernel", "copy_in", "copy_out", "collective", "nvme_read", "nvme_write", "host", "copy_peer")
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ def effect(series: Series, profile: Profile) -> str:
     moved = local(row)
     small = any((p.row.size_bytes or 0) < _SMALL for p in series.points)
     if row.metric.startswith("nccl") and profile.peer is None:
-        return "without links between GPUs a collective goes through the host's memory, in two hops and with a start of its own"
+        return "without links between GPUs the driver decides whether they meet directly or in the host's memory"
     if row.metric.startswith("nccl"):
         if row.metric.startswith("nccl_alltoall"):
             return "an all-to-all starts as many transfers as there are peers; the engine starts one"
@@ -37,12 +37,12 @@ def effect(series: Series, profile: Profile) -> str:
         return "the roofline takes the nominal peak; this loop of FMAs reaches less, and both limits blend at the ridge"
     if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
         if meaning.synchronised(row):
-            return "the engine charges nothing for the host's wait: link.latency_synchronised is not used"
+            return "what the host's wait for a copy costs differs with the size"
         return "the directions of this host differ, and only one was fitted"
     if row.metric.endswith("pinned_bidir_bw"):
         return "the directions lose unequally when both are busy; link.both has their sum"
     if row.metric == "p2p_latency_us":
-        return "the engine puts launch.gap before what goes to a peer, beside the peer's latency"
+        return "the way from one peer to another differs, and two machines of this kind do; the profile has one latency"
     if row.metric in PEER:
         return "reads, writes and test programs differ; the profile has one rate to a peer"
     if row.metric == "local_copy_latency_us":

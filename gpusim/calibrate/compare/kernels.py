@@ -24,7 +24,7 @@ def local(row: Row) -> Program:
         started(builder)
         for _ in range(count):
             builder.op(COPY, (), (), read_bytes=size, written_bytes=size, stream=1)
-        uses = ("memory.copy_engine",) if size >= BIG else ("memory.copy_engine", "launch.gap")
+        uses = ("memory.copy_engine",) if size >= BIG else ("memory.copy_engine", "launch.empty")
         return Program(builder.finish(), count, uses, 1, moved=2 * size * streams.counted)
     parts = streams.reads + streams.writes
     # A row's size is that of all arrays together where a footprint was swept, else that of one array.
@@ -56,7 +56,7 @@ def queued_kernels(row: Row) -> Program:
     for _ in range(MANY // 2):
         builder.op(KERNEL, (here,), (there,), read_bytes=half, written_bytes=half)
         builder.op(KERNEL, (there,), (here,), read_bytes=half, written_bytes=half)
-    return Program(builder.finish(), MANY, ("launch.gap", "memory.copy", "memory.copy_curve"), 0, moved=2 * half)
+    return Program(builder.finish(), MANY, ("launch.empty", "memory.copy", "memory.copy_curve"), 0, moved=2 * half)
 
 
 def tiny(row: Row) -> Program:
@@ -66,7 +66,7 @@ def tiny(row: Row) -> Program:
     started(builder)
     for _ in range(MANY):
         builder.op(COPY if size else KERNEL, (), (), read_bytes=size, written_bytes=size, stream=1)
-    return Program(builder.finish(), MANY, ("launch.gap",), 1)
+    return Program(builder.finish(), MANY, ("launch.empty",), 1)
 
 
 def computing(row: Row) -> Program:
@@ -84,7 +84,7 @@ def elementwise(row: Row) -> Program:
     started(builder)
     for _ in range(LARGE):
         builder.op("add", (), (), read_bytes=2 * size, written_bytes=size, stream=1, dtype="float32")
-    return Program(builder.finish(), LARGE, ("memory.copy", "launch.gap"), 1, moved=3 * size)
+    return Program(builder.finish(), LARGE, ("memory.copy", "launch.empty"), 1, moved=3 * size)
 
 
 def product(row: Row) -> Program | Cannot:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpusim.calibrate import meaning
 from gpusim.calibrate.compare import calls, kernels, transfers
 from gpusim.calibrate.compare.lacks import lacking
@@ -22,8 +24,10 @@ def program(row: Row, profile: Profile) -> Program | Cannot:
         return kernels.computing(row)
     if meaning.local(row):
         return kernels.local(row)
+    if metric == "memcpy_sync_small_us":
+        return transfers.copies(replace(row, metric="h2d_pinned_time_us", size_bytes=4, param="mode=sync"), profile)
     if metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us", "d2h_pinned_time_us"):
-        return transfers.several_streams(row) if meaning.streams(row) > 1 else transfers.copies(row)
+        return transfers.several_streams(row) if meaning.streams(row) > 1 else transfers.copies(row, profile)
     if metric in ("h2d_pinned_bidir_bw", "d2h_pinned_bidir_bw"):
         return transfers.both_ways(row)
     if metric in meaning.PEER or metric == "p2p_latency_us":

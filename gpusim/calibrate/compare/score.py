@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -29,6 +29,10 @@ _ROOM = 1 << 44  # bytes of device memory: what is tested is time
 _HELD, _CATALOGUE, _FITTED = "held out", "held out, catalogue's number", "fitted"
 TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
+CURVES = (
+    ("memory", "copy_curve"), ("memory", "read_curve"), ("link", "size_curve"), ("link", "size_curve_d2h"),
+    ("collective", "size_curve"),
+)  # fmt: skip
 PARTS = (_HELD, _CATALOGUE, _FITTED)
 
 
@@ -122,7 +126,7 @@ def compare(
     if len(rows) < ENOUGH:
         raise MeasurementError(f"too few rows: {len(rows)}, below {ENOUGH} nothing can be said about a machine")
     known = set(_of_rows(profile)) if fitted is None else set(fitted)
-    basis = {path: q.basis for path, q in quantities(profile)}
+    basis = {path: q.basis for path, q in quantities(profile)} | dict.fromkeys(_curves(profile), "measured")
     times: dict[tuple[object, ...], float] = {}
     found = []
     groups = series(rows)
@@ -158,7 +162,13 @@ def _point(row: Row) -> tuple[object, ...]:
 def _of_rows(profile: Profile) -> Iterable[str]:
     """What a fit wrote, by the keys of its sources."""
     yield from (path for path, q in quantities(profile) if q.source.startswith(SOME))
-    yield from (f"memory.{c}" for c in ("copy_curve", "read_curve") if getattr(profile.memory, c))
+    yield from _curves(profile)
+
+
+def _curves(profile: Profile) -> Iterator[str]:
+    for part, curve in CURVES:
+        if getattr(getattr(profile, part), curve, ()):
+            yield f"{part}.{curve}"
 
 
 def _time(made: Program, profile: Profile) -> float:

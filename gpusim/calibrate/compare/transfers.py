@@ -8,10 +8,10 @@ from gpusim.calibrate.meaning import PEER, sent
 from gpusim.calibrate.rows import Row
 from gpusim.hardware.profile import Profile
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, SYNC
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, SYNC
 
 
-def copies(row: Row) -> Program:
+def copies(row: Row, profile: Profile) -> Program:
     """Copies in a row: behind a kernel, or each awaited by the host."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
     count = LARGE if size >= BIG else MANY
@@ -23,9 +23,10 @@ def copies(row: Row) -> Program:
         builder.op("copy", (), (), read_bytes=size, stream=1, activity=COPY_IN if inward else COPY_OUT)
         if awaited:
             builder.event(SYNC)
+    curve = "link.size_curve" if inward or not profile.link.size_curve_d2h else "link.size_curve_d2h"
     uses: tuple[str, ...] = (f"link.{row.metric[:3]}",)
     if size < BIG:
-        uses += ("link.latency_synchronised",) if awaited else ("link.latency_queued", "link.size_curve")
+        uses += ("link.latency_synchronised",) if awaited else ("link.latency_queued", curve)
     return Program(builder.finish(), count, uses, None if awaited else 1, moved=0.0 if row.unit == "us" else size)
 
 
@@ -60,8 +61,8 @@ def peer(row: Row) -> Program:
     builder = TraceBuilder(row.series_id)
     started(builder)
     for _ in range(count):
-        builder.op("to a peer", (), (), read_bytes=size, stream=1, activity=COLLECTIVE)
-    uses = ("peer.rate",) if rate else ("peer.latency", "launch.gap")
+        builder.op("to a peer", (), (), read_bytes=size, stream=1, activity=COPY_PEER)
+    uses = ("peer.rate",) if rate else ("peer.latency",)
     return Program(builder.finish(), count, uses, 1, moved=size if rate else 0)
 
 
@@ -72,5 +73,7 @@ def collective(row: Row, profile: Profile) -> Program:
     started(builder)
     for _ in range(LARGE):
         builder.op(row.metric.split("_")[1], (), (), read_bytes=size, stream=1, activity=COLLECTIVE)
-    uses = ("peer.rate", "peer.latency") if profile.peer else ("link.both", "link.latency_queued")
+    uses: tuple[str, ...] = ("collective.rate", "collective.latency", "collective.size_curve")
+    if profile.collective is None:
+        uses = ("peer.rate", "peer.latency") if profile.peer else ("link.both", "link.latency_queued")
     return Program(builder.finish(), LARGE, uses, 1)

@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from gpusim.calibrate.fit import calls, kernels, links, yaml_text
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left, said_by
+from gpusim.calibrate.fit.unused import unused
 from gpusim.calibrate.rows import Row, held_out
 from gpusim.config import document, validate
 from gpusim.errors import MeasurementError
-from gpusim.hardware.profile import Profile
+from gpusim.hardware.profile import Collective, Profile
 from gpusim.hardware.quantity import Quantity
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
     gap = next((f.value for f in found if isinstance(f, Estimate) and f.path == "launch.gap"), base.launch.gap.value)
     found += [*links.fit(seen, base, gap), *calls.fit(seen), *calls.others(seen)]
     found = list(_possible(found, base))
-    profile = replace(base, name=name or base.name, sources=dict(base.sources))
+    profile = _with_room(replace(base, name=name or base.name, sources=dict(base.sources)), {f.path for f in _said(found)})
     notes = {}
     for one in found:
         if isinstance(one, Estimate):
@@ -61,12 +62,27 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
         elif isinstance(one, Curve):
             notes[one.path] = f"{one.how}, {said_by(one.rows)}; median distance {one.residual:.1%}"
             profile = _set(profile, one.path.split("."), partial(_replaced, points=one.points))
-    profile = _consistent(profile, base, {f.path for f in found if not isinstance(f, Left)})
-    estimates = tuple(f for f in found if not isinstance(f, Left))
-    left = tuple(f for f in found if isinstance(f, Left))
+    estimates = tuple(_said(found))
+    profile = _consistent(profile, base, {f.path for f in estimates})
+    left = (*(f for f in found if isinstance(f, Left)), *unused(seen, found))
     text = yaml_text.text(profile, _head(base, len(seen), len(rows) - len(seen), left), notes)
     doc = document.loads(text, f"the profile fitted to {base.name}")
     return Fitted(base, validate.build(Profile, doc, context=doc.data["sources"]), text, estimates, left, tuple(seen))
+
+
+def _said(found: Sequence[Found]) -> Iterator[Estimate | Curve]:
+    return (f for f in found if not isinstance(f, Left))
+
+
+def _with_room(profile: Profile, paths: Collection[str]) -> Profile:
+    """With places for numbers that the base does not have; they are overwritten."""
+    launch, link, peer = profile.launch, profile.link, profile.peer
+    if launch.empty is None and "launch.empty" in paths:
+        profile = replace(profile, launch=replace(launch, empty=launch.gap))
+    if profile.collective is None and "collective.rate" in paths:
+        rate, latency = (peer.rate, peer.latency) if peer else (link.h2d, link.latency_queued)
+        profile = replace(profile, collective=Collective(rate=rate, latency=latency))
+    return profile
 
 
 def _possible(found: Sequence[Found], base: Profile) -> Iterator[Found]:
@@ -152,18 +168,19 @@ def difference(fitted: Fitted) -> list[dict[str, Any]]:
             })  # fmt: skip
             continue
         old, new = _get(fitted.base, one.path), _get(fitted.profile, one.path)
-        change = f"{new.value / old.value - 1:+.1%}" if old.value else ""
+        assert new is not None
+        change = f"{new.value / old.value - 1:+.1%}" if old and old.value else ""
         low, high = ("" if bar is None else new.text(bar, 4) for bar in (new.low, new.high))
         rows.append({
-            "number": one.path, "catalogue": f"{old.text(digits=4)} ({old.basis})", "fitted": new.text(digits=4),
+            "number": one.path, "catalogue": f"{old.text(digits=4)} ({old.basis})" if old else "", "fitted": new.text(digits=4),
             "change": change, "low": low, "high": high, "rows": len(one.rows),
         })  # fmt: skip
     return rows
 
 
-def _get(profile: Profile, path: str) -> Quantity:
+def _get(profile: Profile, path: str) -> Quantity | None:
     part: Any = profile
     for step in path.split("."):
-        part = getattr(part, step)
-    found: Quantity = part
+        part = getattr(part, step, None)
+    found: Quantity | None = part
     return found

@@ -35,7 +35,7 @@ def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
     reading = found["read"].value if found["read"] else base.memory.read.value
     yield _curve("memory.copy_curve", list(_copies(rows, gaps)), copying, l2)
     yield _curve("memory.read_curve", [(r, r.value * 1e9) for r in rows if _reads_in_l2(r)], reading, l2)
-    yield from _launch(rows, gaps)
+    yield from _launch(rows, gaps, base)
 
 
 def _touched(row: Row) -> int:
@@ -100,24 +100,25 @@ def _curve(path: str, said: Sequence[tuple[Row, float]], plateau: float, l2: flo
     return Curve(path, points, tuple(row for row, _ in said), how, float(np.median(off)))
 
 
-def _launch(rows: Sequence[Row], gaps: dict[str, float]) -> Iterator[Found]:
-    queued = [r for r in rows if r.metric == "queued_kernel_scale_bw" and r.params.get("mode", "stream") == "stream"]
+def _launch(rows: Sequence[Row], gaps: dict[str, float], base: Profile) -> Iterator[Found]:
+    """Empty kernels follow each other in a stream after their own time and the gap; in a graph almost after the gap alone."""
+    queued = _of_mode(rows, "queued_kernel_scale_bw", "stream")
     least = min((nanoseconds(r) for r in queued), default=0.0)
     own = [r for r in queued if nanoseconds(r) < 1.1 * least]
-    empty = [r for r in rows if r.metric == "null_kernel_us" and r.params.get("mode", "stream") == "stream"]
+    gap = _period("launch.gap", rows, gaps, "graph")
+    yield gap or Left("launch.gap", "no kernels of a graph")
+    period = _period("launch.empty", rows, gaps, "stream")
     tiny = [r for r in rows if r.metric == "local_copy_latency_us"]
-    if empty:
-        yield middle("launch.gap", empty, [nanoseconds(r) for r in empty], "time of an empty kernel among many in a stream")
-    elif queued:
-        starts = [gaps[name] for name in series(queued)]
-        yield Estimate(
-            "launch.gap", float(np.median(starts)), tuple(queued), "where the line through times in L2 meets the axis",
-            min(*starts, least), max(*starts, *(nanoseconds(r) for r in own)),
-        )  # fmt: skip
-    elif tiny:
-        yield middle("launch.gap", tiny, [nanoseconds(r) for r in tiny], "time of a copy of 16 bytes among many in a stream")
+    if period is None and tiny:
+        how = "time of a copy of 16 bytes among many in a stream"
+        period = middle("launch.empty", tiny, [nanoseconds(r) for r in tiny], how)
+    if period is None:
+        yield Left("launch.empty", "no kernels queued in a stream")
     else:
-        yield Left("launch.gap", "no kernels queued in a stream")
+        off = gap.value if gap else base.launch.gap.value
+        bars = [None if bar is None else max(0.0, bar - off) for bar in (period.low, period.high)]
+        value = max(0.0, period.value - off)
+        yield Estimate("launch.empty", value, period.rows, f"{period.how}, less launch.gap", *bars)
     calls = [r for r in rows if r.metric in ("kernel_launch_us", "kernel_submit_us")]
     if calls:
         yield middle("launch.submit", calls, [nanoseconds(r) for r in calls], "median")
@@ -125,3 +126,22 @@ def _launch(rows: Sequence[Row], gaps: dict[str, float]) -> Iterator[Found]:
         yield middle("launch.submit", own, [nanoseconds(r) for r in own], "no more than the shortest kernels in a stream take")
     else:
         yield Left("launch.submit", "no rows")
+
+
+def _of_mode(rows: Sequence[Row], metric: str, mode: str) -> list[Row]:
+    return [r for r in rows if r.metric == metric and r.params.get("mode", "stream") == mode]
+
+
+def _period(path: str, rows: Sequence[Row], gaps: dict[str, float], mode: str) -> Estimate | None:
+    """ns from one empty kernel to the next."""
+    empty = _of_mode(rows, "null_kernel_us", mode)
+    if empty:
+        return middle(path, empty, [nanoseconds(r) for r in empty], f"time of an empty kernel among many in a {mode}")
+    queued = _of_mode(rows, "queued_kernel_scale_bw", mode)
+    if not queued:
+        return None
+    least = min(nanoseconds(r) for r in queued)
+    near = [nanoseconds(r) for r in queued if nanoseconds(r) < 1.1 * least]
+    starts = [gaps[name] for name in series(queued)]
+    how = f"where the line through times in L2 of kernels in a {mode} meets the axis"
+    return Estimate(path, float(np.median(starts)), tuple(queued), how, min(*starts, least), max(*starts, *near))

@@ -1,8 +1,8 @@
-"""The ways out of the device: to the host's memory, pinned or not, and to other GPUs."""
+"""The ways out of the device: to the host's memory, pinned or not, to another GPU, and among several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,14 +29,25 @@ def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
         pageable = plateau(f"host.pageable_{direction}", staged, _rate, "median at the largest sizes")
         yield pageable or Left(f"host.pageable_{direction}", "no rows")
     yield _both(host, sum(rates.values()))
-    copies = [r for r in host if r.metric in ("h2d_pinned_bw", "h2d_pinned_time_us") and r.size_bytes and streams(r) == 1]
-    yield from _start([r for r in copies if synchronised(r)], "link.latency_synchronised", rates["h2d"])
-    queued = [r for r in copies if not synchronised(r)]
-    start = list(_start(queued, "link.latency_queued", rates["h2d"]))
-    yield from start
-    yield _size_curve(queued, start[0], rates["h2d"])
+    copies = {d: [r for r in host if r.metric in (f"{d}_pinned_bw", f"{d}_pinned_time_us") and r.size_bytes and streams(r) == 1]
+              for d in rates}  # fmt: skip
+    awaited = {d: [r for r in copies[d] if synchronised(r)] for d in rates}
+    queued = {d: [r for r in copies[d] if not synchronised(r)] for d in rates}
+    small = [r for r in rows if r.metric == "memcpy_sync_small_us"]
+    if small and len(awaited["h2d"] + awaited["d2h"]) < 3:
+        times = [nanoseconds(r) for r in small]
+        yield middle("link.latency_synchronised", small, times, "time of a copy of 4 bytes with its wait")
+    else:
+        yield _start(awaited, "link.latency_synchronised", rates)
+    start = _start(queued, "link.latency_queued", rates)
+    yield start
+    inward = _size_curve("link.size_curve", queued["h2d"], start, rates["h2d"], 0.9)
+    yield inward
+    # Without a curve of its own the way out would have that of the way in, however straight it is.
+    yield _size_curve("link.size_curve_d2h", queued["d2h"], start, rates["d2h"], 0.9 if isinstance(inward, Left) else 0.0)
     if base.peer is not None:
-        yield from _peer(rows, gap)
+        yield from _peer(rows)
+    yield from _collective(rows, gap)
 
 
 def _rate(row: Row) -> float:
@@ -58,51 +69,63 @@ def _both(rows: Sequence[Row], most: float) -> Found:
     return Estimate("link.both", value, rows_used, how, min(low, value), max(high, value))
 
 
-def _start(rows: Sequence[Row], path: str, rate: float) -> Iterator[Found]:
-    small = [r for r in rows if (r.size_bytes or 0) <= _SMALL]
+def _start(rows: Mapping[str, Sequence[Row]], path: str, rates: Mapping[str, float]) -> Found:
+    """The profile has one start for both directions."""
+    small = [(r, rates[d]) for d, mine in rows.items() for r in mine if (r.size_bytes or 0) <= _SMALL]
     if len(small) < 3:
-        yield Left(path, "fewer than 3 small copies")
-        return
-    times = [max(0.0, nanoseconds(r) - (r.size_bytes or 0) / rate * 1e9) for r in small]
-    yield middle(path, small, times, f"time of copies up to {_SMALL} B less their bytes at the full rate")
+        return Left(path, "fewer than 3 small copies")
+    times = [max(0.0, nanoseconds(r) - (r.size_bytes or 0) / rate * 1e9) for r, rate in small]
+    return middle(path, [r for r, _ in small], times, f"time of copies up to {_SMALL} B less their bytes at the full rate")
 
 
-def _size_curve(rows: Sequence[Row], start: Found, rate: float) -> Found:
-    path = "link.size_curve"
+def _size_curve(path: str, rows: Sequence[Row], start: Found, rate: float, straight: float) -> Found:
+    """None where a line says at least the share `straight` of the rows."""
     if len({r.size_bytes for r in rows}) < LEAST or not isinstance(start, Estimate):
         return Left(path, f"fewer than {LEAST} sizes of queued copies")
     line = [start.value + (r.size_bytes or 0) / rate * 1e9 for r in rows]
     off = [abs(t / nanoseconds(r) - 1) for t, r in zip(line, rows, strict=True)]
-    if float(np.quantile(off, 0.9)) <= _OFF:
+    if straight and float(np.quantile(off, straight)) <= _OFF:
         return Left(path, "start-up and rate say it")
-    rates = [(float(r.size_bytes or 0), (r.size_bytes or 0) / nanoseconds(r) * 1e9) for r in rows]
+    return _curve(path, rows, [(float(r.size_bytes or 0), nanoseconds(r)) for r in rows])
+
+
+def _curve(path: str, rows: Sequence[Row], times: Sequence[tuple[float, float]]) -> Curve:
+    """From (bytes, ns)."""
+    rates = [(size, size / ns * 1e9) for size, ns in times]
     points = thinned(rates)
     residual = float(np.median([abs(at(points, int(size)) / known - 1) for size, known in rates]))
     return Curve(path, points, tuple(rows), "medians by size, start-up included", residual)
 
 
-def _peer(rows: Sequence[Row], gap: float) -> Iterator[Found]:
-    """What is measured between two GPUs rules; where that is missing, what a collective reaches in all."""
+def _peer(rows: Sequence[Row]) -> Iterator[Found]:
+    """What is measured between two GPUs."""
     copies = [r for r in rows if r.metric in PEER]
-    collectives = [r for r in rows if sent(r) and r.size_bytes]
-    if copies:
-        estimate = plateau("peer.rate", copies, _rate, "median at the largest sizes")
-        assert estimate is not None
-        yield estimate
-    elif collectives:
-        largest = max(r.size_bytes or 0 for r in collectives)
-        top = [r for r in collectives if (r.size_bytes or 0) == largest]
-        rates = [(sent(r) or 0) * largest / nanoseconds(r) * 1e9 for r in top]
-        yield middle("peer.rate", top, rates, "bytes that a GPU sends in the largest collectives, by their time")
-    else:
-        yield Left("peer.rate", "no rows")
+    yield plateau("peer.rate", copies, _rate, "median at the largest sizes") or Left("peer.rate", "no rows")
     small = [r for r in rows if r.metric == "p2p_latency_us"]
     if small:
-        times = [max(0.0, nanoseconds(r) - gap) for r in small]
-        yield middle("peer.latency", small, times, "time of a small write among many, less launch.gap")
-    elif collectives and not copies:
-        small = [r for r in collectives if (r.size_bytes or 0) <= _SMALL]
-        times = [max(0.0, nanoseconds(r) - gap) for r in small]
-        yield middle("peer.latency", small, times, "time of the smallest collectives, less launch.gap")
+        yield middle("peer.latency", small, [nanoseconds(r) for r in small], "time of a small write among many")
     else:
         yield Left("peer.latency", "no rows")
+
+
+def _collective(rows: Sequence[Row], gap: float) -> Iterator[Found]:
+    """By the bytes that one GPU sends.  An all-to-all is as many transfers as there are peers and has another start."""
+    rows = [r for r in rows if sent(r) and r.size_bytes and not r.metric.startswith("nccl_alltoall")]
+    if not rows:
+        yield from (Left(f"collective.{name}", "no rows") for name in ("rate", "latency", "size_curve"))
+        return
+    size = {id(r): (sent(r) or 0.0) * (r.size_bytes or 0) for r in rows}
+    most = max(size.values())
+    top = [r for r in rows if size[id(r)] > most / 2]
+    rates = [size[id(r)] / nanoseconds(r) * 1e9 for r in top]
+    yield middle("collective.rate", top, rates, "bytes that a GPU sends in the largest collectives, by their time")
+    small = [r for r in rows if (r.size_bytes or 0) <= _SMALL]
+    times = [max(0.0, nanoseconds(r) - gap) for r in small]
+    path = "collective.latency"
+    how = "time of the smallest collectives, less launch.gap"
+    yield middle(path, small, times, how) if small else Left(path, "no small ones")
+    path = "collective.size_curve"
+    if len({r.size_bytes for r in rows}) < LEAST:
+        yield Left(path, f"fewer than {LEAST} sizes")
+    else:
+        yield _curve(path, rows, [(size[id(r)], max(1.0, nanoseconds(r) - gap)) for r in rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -16,14 +16,14 @@ def text(profile: Profile, head: str, beside: Mapping[str, str]) -> str:
     """The file; `head`: comment lines; `beside`: path of a curve -> comment."""
     used = _used(profile)
     lines = [f"# {line}".rstrip() for line in head.splitlines()]
-    lines += ["", f"name: {_word(profile.name)}", f"summary: {_word(profile.summary)}"]
-    lines += ["", "sources:", *(f"  {_word(key)}: {_word(what)}" for key, what in profile.sources.items() if key in used)]
+    lines += ["", f"name: {word(profile.name)}", f"summary: {word(profile.summary)}"]
+    lines += ["", "sources:", *(f"  {word(key)}: {word(what)}" for key, what in profile.sources.items() if key in used)]
     for field in fields(profile):
         value = getattr(profile, field.name)
         if field.name in ("name", "summary", "sources") or value is None:
             continue
         if isinstance(value, Quantity):
-            lines += ["", f"{field.name}: {_quantity(value)}"]
+            lines += ["", f"{field.name}: {quantity(value)}"]
         else:
             lines += ["", f"{field.name}:", *_section(value, field.name, 2, beside)]
     return "\n".join(lines) + "\n"
@@ -35,23 +35,28 @@ def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> li
     for key, value in items.items():
         left = f"{' ' * indent}{key}:"
         if isinstance(value, Quantity):
-            lines.append(f"{left} {_quantity(value)}")
+            lines.append(f"{left} {quantity(value)}")
         elif isinstance(value, dict) or is_dataclass(value):
             lines += [left, *_section(value, f"{path}.{key}", indent + 2, beside)]
         elif isinstance(value, tuple):
             if value:
-                points = ", ".join(f"[{write(int(size), BYTES)}, {write(rate, RATE)}]" for size, rate in value)
                 lines += [f"{' ' * indent}# {beside[f'{path}.{key}']}"] if f"{path}.{key}" in beside else []
-                lines.append(f"{left} [{points}]")
-        elif value is not False:
-            lines.append(f"{left} {_word(value)}")
+                lines.append(f"{left} {curve(value)}")
+        elif value is not False and value is not None:
+            lines.append(f"{left} {word(value)}")
     return lines
 
 
-def _quantity(q: Quantity) -> str:
-    parts = [f"value: {_number(q.value, q.kind)}", f"basis: {q.basis}", f"source: {_word(q.source)}"]
+def curve(points: Sequence[tuple[float, float]]) -> str:
+    """As a list of pairs."""
+    return f"[{', '.join(f'[{write(int(size), BYTES)}, {write(rate, RATE)}]' for size, rate in points)}]"
+
+
+def quantity(q: Quantity) -> str:
+    """As a mapping in one line."""
+    parts = [f"value: {_number(q.value, q.kind)}", f"basis: {q.basis}", f"source: {word(q.source)}"]
     parts += [f"{name}: {_number(bar, q.kind)}" for name, bar in (("low", q.low), ("high", q.high)) if bar is not None]
-    parts += [f"note: {_word(q.note)}"] if q.note else []
+    parts += [f"note: {word(q.note)}"] if q.note else []
     return f"{{{', '.join(parts)}}}"
 
 
@@ -61,7 +66,8 @@ def _number(value: float, kind: Kind | None) -> str:
     return write(int(value) if kind.whole else value, kind)
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
+    """A text, in quotes, or another value."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "true" if value is True else str(value)
 
 

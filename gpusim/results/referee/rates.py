@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gpusim.results.referee.activities import NEVER, Activities, first
 from gpusim.results.referee.report import Findings
 from gpusim.results.referee.tiers import Tiers
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 
 def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str, Any], found: Findings) -> None:
@@ -22,7 +22,7 @@ def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str,
     """
     activity = np.where(trace.duration < 0, trace.activity, KERNEL)[acts.op] if trace.ops else np.zeros(len(acts.op))
     activity = np.where(acts.op >= 0, activity, KERNEL)
-    between = 1 * (activity == COLLECTIVE)
+    between = 1 * np.isin(activity, (COLLECTIVE, COPY_PEER))
     shared = 0 * between if rates.get("peer") else between
     into, out = (activity == COPY_IN) + shared, (activity == COPY_OUT) + shared
     swaps_in, swaps_out = (acts.copy >= 0) & (acts.copy & 255 == 0), (acts.copy >= 0) & (acts.copy & 255 != 0)

@@ -14,7 +14,7 @@ from gpusim.results.referee.activities import NEVER, Activities
 from gpusim.results.referee.report import Findings
 from gpusim.results.referee.tiers import INTO, Tiers
 from gpusim.results.result import Result
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 # A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
 LAST_CALL = 50_000_000
@@ -72,8 +72,9 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     operator = acts.op >= 0
     activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
     took = acts.end - acts.start
-    copied = {name: activity == code for name, code in (("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", COLLECTIVE),
-              ("read", NVME_READ), ("written", NVME_WRITE))}
+    copied = {name: np.isin(activity, codes) for name, codes in (
+        ("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", (COLLECTIVE, COPY_PEER)), ("read", NVME_READ), ("written", NVME_WRITE),
+    )}  # fmt: skip
     moved = {name: int(acts.size[at].sum()) for name, at in copied.items()}
     kernel = operator & (activity == KERNEL)
     streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)

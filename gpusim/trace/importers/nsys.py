@@ -29,10 +29,10 @@ import numpy as np
 from gpusim.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.importers.nsys_tables import COPY, KIND, OPERATION, Tables, faulting_kernels, migrations
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, KERNEL, Trace
+from gpusim.trace.trace import COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, Trace
 
 MAGIC = b"SQLite format 3\0"
-_ACTIVITY = {"HTOD": COPY_IN, "HTOA": COPY_IN, "DTOH": COPY_OUT, "ATOH": COPY_OUT, "HTOH": HOST_WORK, "PTOP": COLLECTIVE}
+_ACTIVITY = {"HTOD": COPY_IN, "HTOA": COPY_IN, "DTOH": COPY_OUT, "ATOH": COPY_OUT, "HTOH": HOST_WORK, "PTOP": COPY_PEER}
 _HOST = ("PAGEABLE", "PINNED")
 _MANAGED = ("MANAGED", "MANAGED_STATIC")
 _ALLOC, _WORK, _FREE = range(3)  # what a row is; in this order at equal times
@@ -151,7 +151,7 @@ class _Import:
         else:
             kind = self.copies.get(copy, "UNKNOWN")
             name, activity = f"memcpy {kind}", _ACTIVITY.get(kind, KERNEL)
-            if activity in (COPY_IN, COPY_OUT, COLLECTIVE):
+            if activity in (COPY_IN, COPY_OUT, COPY_PEER):
                 written = 0
         self.build.op(
             name, sorted(reads), sorted(writes), read_bytes=read, written_bytes=written, duration=max(0, duration),
