@@ -1,8 +1,8 @@
 """The density prefetcher: which pages move beside those that faulted (uvm_perf_prefetch.c, 595.45.04).
 
 A binary tree over the pages of a block; a faulted page brings the largest node above it of which more than `threshold` percent
-is, or is about to be, at the destination.  Pages of 64 KiB ("big pages") are filled first.  Regions do not see each other within
-one batch: there is no cascade.
+is, or is about to be, at the destination.  Pages of 64 KiB ("big pages") are filled first.  Regions do not see each other
+within one batch: there is no cascade.
 """
 
 from __future__ import annotations

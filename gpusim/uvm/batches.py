@@ -1,0 +1,141 @@
+"""The driver's side of a running kernel: fault batches, one after the other, until all warps have ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.uvm.bits import clear, none, put
+from gpusim.uvm.compiled import entry, kernel, outlined
+from gpusim.uvm.frontend import Front, advance, launch, mapped, replay, send
+from gpusim.uvm.service import serve
+from gpusim.uvm.tables import DONE, FAULTED, WRITES, Memory, scratch
+from gpusim.uvm.thrashing import unpin
+
+PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
+
+
+@outlined
+def sort(keys: Any, n: int) -> None:
+    """Shell's sort, with Ciura's gaps."""
+    for gap in (701, 301, 132, 57, 23, 10, 4, 1):
+        for i in range(gap, n):
+            key, j = keys[i], i
+            while j >= gap and keys[j - gap] > key:
+                keys[j] = keys[j - gap]
+                j -= gap
+            keys[j] = key
+
+
+@kernel
+def fetch(M: Memory, F: Front) -> int:
+    """A batch out of the fault buffer, sorted, equal pages merged: how many are left.  Of equal ones a write comes first."""
+    s, f, n = M.state[0], F.state[0], M.counts[F.state[0].processor]
+    fetched = min(f.buffered, s.batch_count)
+    for k in range(fetched):
+        F.batch[k] = F.buffer[(f.get + k) % len(F.buffer)] ^ 1
+    f.get = (f.get + fetched) % len(F.buffer)
+    f.buffered -= fetched
+    n.batches += 1
+    n.fetched += fetched
+    n.full_batches += fetched == s.batch_count
+    sort(F.batch, fetched)
+    kept = 0
+    for k in range(fetched):
+        if kept == 0 or F.batch[k] >> 1 != F.batch[kept - 1] >> 1:
+            F.batch[kept] = F.batch[k]
+            kept += 1
+    n.duplicates += fetched - kept
+    return kept
+
+
+@kernel
+def collect(M: Memory, F: Front, k: int, n: int) -> int:
+    """Faults of one block, from the k-th of the batch on: into rows FAULTED and WRITES.  Where the next block's begin."""
+    s, W = M.state[0], M.bits
+    faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
+    clear(W, faulted)
+    clear(W, writes)
+    b = (F.batch[k] >> 1) >> s.block_shift
+    while k < n and (F.batch[k] >> 1) >> s.block_shift == b:
+        page, write = F.batch[k] >> 1, not F.batch[k] & 1
+        if mapped(M, F, page, write):
+            M.counts[F.state[0].processor].satisfied += 1
+        else:
+            i = (page & (s.per_block - 1)) - M.blocks[b].offset
+            put(W, faulted, i)
+            if write:
+                put(W, writes, i)
+        k += 1
+    return k
+
+
+@kernel
+def spend(M: Memory, F: Front, shape: Any) -> None:
+    """Time for what the warps have issued and read from afar; both go on at once."""
+    f, n = F.state[0], M.counts[F.state[0].processor]
+    work = f.issued * shape.ns
+    n.busy += work
+    n.remote += f.remote_ns
+    M.state[0].now += max(work, f.remote_ns)
+    f.issued, f.remote_ns = 0, 0.0
+
+
+@kernel
+def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+    """A replay, and what the warps issue after it."""
+    p = F.state[0].processor
+    M.counts[p].replays += 1
+    M.state[0].now += M.gpus[p].replay
+    replay(M, F, A)
+    advance(M, F, A, shape, tables)
+    spend(M, F, shape)
+
+
+@entry
+def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
+    """One kernel from its first thread block to its last: DONE, or why it cannot go on."""
+    s, f, shape, W = M.state[0], F.state[0], shapes[0], M.bits
+    p = f.processor
+    n, gpu = M.counts[p], M.gpus[p]
+    unpin(M)
+    slots = f.slots // f.warps
+    for k in range(slots * f.utlbs):
+        if f.next_cta < f.ctas:
+            launch(F, k % f.utlbs, (k // f.utlbs) * f.warps, f.next_cta)
+            f.next_cta += 1
+    advance(M, F, A, shape, tables)
+    spend(M, F, shape)
+    in_pass, with_throttled = 0, 0
+    while f.outstanding > 0 or f.buffered > 0:
+        if in_pass == 0:
+            n.passes += 1
+            s.now += gpu.pass_ns
+        flush = s.replay_policy == PER_BATCH_FLUSH
+        send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
+        fetched = min(f.buffered, s.batch_count)
+        unique = fetch(M, F)
+        begin = s.now
+        s.now += gpu.batch + gpu.fault * fetched
+        throttled = n.throttled
+        k = 0
+        while k < unique:
+            b = (F.batch[k] >> 1) >> s.block_shift
+            k = collect(M, F, k, unique)
+            if not none(W, scratch(M, FAULTED)):
+                s.now += gpu.block
+                s.now += serve(M, p, b, scratch(M, WRITES))
+                if s.failed:
+                    return int(s.failed)
+            if s.replay_policy == PER_BLOCK:
+                again(M, F, A, shape, tables)
+        n.service += s.now - begin
+        if flush:
+            n.dropped += f.outstanding - fetched
+        if flush or s.replay_policy == PER_BATCH or (s.replay_policy == WHEN_EMPTY and f.buffered == 0):
+            again(M, F, A, shape, tables)
+        in_pass = (in_pass + 1) % s.max_batches
+        with_throttled += n.throttled > throttled
+        if with_throttled == s.max_throttled:  # the bottom half gives up the CPU until the processor that waits may proceed
+            s.now = max(s.now, s.wake)
+            in_pass, with_throttled = 0, 0
+    return DONE

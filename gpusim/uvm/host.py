@@ -1,0 +1,190 @@
+"""What the program does beside kernels: the CPU touches memory, memory is prefetched, hinted about, freed."""
+
+from __future__ import annotations
+
+from gpusim.uvm.bits import PAGES, clear, copy, fill, keep, next_clear, none, subtract
+from gpusim.uvm.chunks import append
+from gpusim.uvm.compiled import entry, kernel
+from gpusim.uvm.residency import bring, grant, leave, reaches, unmap
+from gpusim.uvm.service import serve
+from gpusim.uvm.tables import (
+    CPU,
+    DONE,
+    EXPLICIT,
+    FAULTED,
+    FREE,
+    GUESS,
+    MAPPED,
+    NONE,
+    RESIDENT,
+    SPLIT,
+    WRITABLE,
+    WRITES,
+    Memory,
+    note,
+    row,
+    scratch,
+)  # fmt: skip
+from gpusim.uvm.thrashing import calm_down, unpin
+
+
+@kernel
+def part(M: Memory, b: int, first: int, outer: int) -> tuple[int, int]:
+    """The pages of block b within the positions [first, outer), positions being pages of all windows in a row."""
+    s, block = M.state[0], M.blocks[b]
+    begin = b * s.per_block + block.offset
+    return min(max(first - begin, 0), block.pages), max(min(outer - begin, block.pages), 0)
+
+
+@entry
+def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
+    """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
+    s, W, n = M.state[0], M.bits, M.counts[CPU]
+    gpu = M.gpus[1]
+    unpin(M)
+    faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        page, end = part(M, b, first, outer)
+        n.touches += end - page
+        s.now += (end - page) * s.page_bytes * gpu.cpu_byte
+        plane = row(M, CPU, WRITABLE if write else MAPPED, b)
+        page = next_clear(W, plane, page, end)
+        while page < end:
+            clear(W, faulted)
+            fill(W, faulted, page, page + 1)
+            clear(W, writes)
+            if write:
+                fill(W, writes, page, page + 1)
+            n.fetched += 1
+            begin = s.now
+            s.now += gpu.cpu_fault
+            s.now += serve(M, CPU, b, writes)
+            n.service += s.now - begin
+            if s.failed:
+                return int(s.failed)
+            if none(W, faulted):  # throttled: asleep until it may proceed
+                s.now = max(s.now, s.wake)
+            page = next_clear(W, plane, page, end)
+    return DONE
+
+
+@entry
+def migrate(M: Memory, first: int, outer: int, to: int) -> int:
+    """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
+    s, W, n = M.state[0], M.bits, M.counts[to]
+    copying, working = 0.0, 0.0
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        page, end = part(M, b, first, outer)
+        mask = scratch(M, FAULTED)
+        clear(W, mask)
+        fill(W, mask, page, end)
+        if M.blocks[b].tracked:
+            calm_down(M, b)
+        copied = -copy_time(M)
+        took = M.gpus[max(to, 1)].block + bring(M, to, b, mask, mask, EXPLICIT, M.blocks[b].read_mostly != 0)
+        copied += copy_time(M)
+        if s.failed:
+            return int(s.failed)
+        copying += copied
+        working += took - copied
+        if to != CPU:
+            grant(M, to, b, mask)
+        for q in range(s.processors):
+            if q != to and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
+                grant(M, q, b, mask)
+        note(M, EXPLICIT, b, 0, end - page)
+    n.service += max(copying, working)
+    s.now += max(copying, working)
+    return DONE
+
+
+@kernel
+def copy_time(M: Memory) -> float:
+    ns = 0.0
+    for p in range(M.state[0].processors):
+        ns += M.counts[p].copy_in + M.counts[p].copy_out
+    return float(ns)
+
+
+@entry
+def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
+    """SetAccessedBy: p maps at once what it can reach where it is."""
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        for q in range(s.processors):
+            if reaches(M, p, q):
+                clear(W, mask)
+                fill(W, mask, 0, M.blocks[b].pages)
+                keep(W, mask, row(M, q, RESIDENT, b))
+                grant(M, p, b, mask)
+
+
+@entry
+def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
+    """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back."""
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        clear(W, mask)
+        fill(W, mask, 0, M.blocks[b].pages)
+        subtract(W, mask, row(M, p, RESIDENT, b))
+        unmap(M, p, b, mask)
+
+
+@entry
+def collapse(M: Memory, first: int, outer: int) -> None:
+    """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
+    s, W = M.state[0], M.bits
+    mask, other = scratch(M, FAULTED), scratch(M, GUESS)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        for k in range(-1, s.processors):
+            q = M.blocks[b].preferred if k < 0 else (k + 1) % s.processors
+            if q != NONE:
+                copy(W, mask, row(M, q, RESIDENT, b))
+                for p in range(s.processors):
+                    if p != q:
+                        copy(W, other, mask)
+                        leave(M, p, b, other)
+                grant(M, q, b, mask)
+
+
+@entry
+def release(M: Memory, first: int, outer: int) -> None:
+    """The blocks of an allocation are freed: nothing is copied."""
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        if M.blocks[b].tracked:
+            calm_down(M, b)
+        clear(W, mask)
+        fill(W, mask, 0, M.blocks[b].pages)
+        for p in range(s.processors):
+            leave(M, p, b, mask)
+            if p != CPU and M.chunk[p, b] != NONE:
+                M.roots[M.chunk[p, b]].owner = NONE
+                append(M, p, M.chunk[p, b], FREE)
+                M.chunk[p, b] = NONE
+        if M.blocks[b].partial != NONE:
+            free_frames(M, b)
+
+
+@kernel
+def free_frames(M: Memory, b: int) -> None:
+    """A shared root chunk is free again when no frame of it is held."""
+    s = M.state[0]
+    mine = M.blocks[b].partial
+    for i in range(PAGES):
+        frame = M.frames[mine, i]
+        M.frames[mine, i] = NONE
+        if frame != NONE:
+            r = frame // s.per_block
+            shared_root = False
+            for p in range(len(M.frames)):
+                for k in range(PAGES):
+                    shared_root = shared_root or M.frames[p, k] // s.per_block == r
+            if not shared_root and M.roots[r].owner == SPLIT:
+                M.roots[r].owner = NONE
+                for g in range(1, s.processors):
+                    if M.gpus[g].first_root <= r < M.gpus[g].first_root + M.gpus[g].roots:
+                        append(M, g, r, FREE)

@@ -1,0 +1,151 @@
+"""Empty tables for a machine and the allocations of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.core.tables import table
+from gpusim.uvm.bits import PAGES, WORDS
+from gpusim.uvm.frontend import FRONT, SLOT, UTLB, Front
+from gpusim.uvm.parameters import PARAMETERS
+from gpusim.uvm.platforms import Platform
+from gpusim.uvm.program import Array
+from gpusim.uvm.tables import (
+    BLOCK,
+    BLOCK_BYTES,
+    COUNT,
+    FREE,
+    GPU,
+    LISTS,
+    LOG,
+    NONE,
+    PAGE,
+    ROOT,
+    SCRATCH,
+    STATE,
+    Memory,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an allocation lies: its first byte, windows of 2 MiB standing one after the other, and its bytes."""
+
+    first: int
+    bytes: int
+
+
+def lay_out(arrays: Sequence[Array]) -> dict[str, Span]:
+    spans, window = {}, 0
+    for a in arrays:
+        spans[a.name] = Span(window * BLOCK_BYTES + a.at, a.bytes)
+        window += -(-(a.at + a.bytes) // BLOCK_BYTES)
+    return spans
+
+
+def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> Memory:
+    spans = lay_out(arrays)
+    last = list(spans.values())[-1]
+    n = -(-(last.first + last.bytes) // BLOCK_BYTES)
+    per_block = BLOCK_BYTES // platform.page
+    processors = gpus + 1
+    state = table(1, STATE)
+    s = state[0]
+    for name, value in parameters.items():
+        scale = 1.0
+        if PARAMETERS[name].lapses:
+            scale = 1000.0 * parameters["uvm_perf_thrashing_lapse_usec"]
+        elif name == "uvm_perf_thrashing_lapse_usec":
+            scale = 1000.0
+        s[PARAMETERS[name].field] = value * scale
+    s["blocks"], s["processors"] = n, processors
+    s["shared"] = 3 * processors * n
+    s["scratch"] = s["shared"] + 4 * n
+    s["page_bytes"], s["page_shift"], s["per_block"] = platform.page, platform.page.bit_length() - 1, per_block
+    s["block_shift"] = per_block.bit_length() - 1
+    s["big"] = max(65536 // platform.page, 1)
+    s["fast_peers"] = platform.coherent
+    s["seed"] = 1
+    blocks = table(n, BLOCK)
+    partials = 0
+    for k, span in enumerate(spans.values()):
+        for b in range(span.first // BLOCK_BYTES, -(-(span.first + span.bytes) // BLOCK_BYTES)):
+            begin = max(span.first, b * BLOCK_BYTES) - b * BLOCK_BYTES
+            end = min(span.first + span.bytes, (b + 1) * BLOCK_BYTES) - b * BLOCK_BYTES
+            x = blocks[b]
+            x["offset"], x["range"] = begin // platform.page, k
+            x["pages"] = -(-end // platform.page) - x["offset"]
+            x["partial"] = NONE
+            if x["pages"] < per_block:
+                x["partial"] = partials
+                partials += 1
+    blocks["preferred"] = blocks["last_destination"] = blocks["last_processor"] = NONE
+    roots_each = platform.memory // BLOCK_BYTES
+    return Memory(
+        bits=np.zeros((int(s["scratch"]) + SCRATCH, WORDS), np.uint64),
+        blocks=blocks,
+        chunk=np.full((processors, n), NONE, np.int64),
+        roots=_roots(gpus, roots_each),
+        gpus=_gpus(platform, gpus, roots_each),
+        frames=np.full((partials, PAGES), NONE, np.int64),
+        counts=table(processors, COUNT),
+        state=state,
+        watched=table(n * PAGES, PAGE),
+        log=table(log, LOG),
+    )
+
+
+def _roots(gpus: int, each: int) -> Any:
+    """All free, in the order of their addresses."""
+    roots = table(gpus * each, ROOT)
+    roots["owner"], roots["list"] = NONE, FREE
+    k = np.arange(gpus * each)
+    roots["older"] = np.where(k % each == 0, NONE, k - 1)
+    roots["newer"] = np.where(k % each == each - 1, NONE, k + 1)
+    return roots
+
+
+def _gpus(platform: Platform, gpus: int, each: int) -> Any:
+    rows = table(gpus + 1, GPU)
+    work, link = platform.work, platform.link
+    for g in range(1, gpus + 1):
+        x = rows[g]
+        x["roots"], x["first_root"] = each, (g - 1) * each
+        x["oldest"], x["newest"], x["length"] = [NONE] * LISTS, [NONE] * LISTS, [0] * LISTS
+        x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
+        for name in ("batch", "fault", "block", "first_touch", "page", "run", "replay", "cpu_fault", "cpu_page"):
+            x[name] = getattr(work, name)
+        x["pass_ns"] = work.interrupt
+        x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
+        x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
+        x["zero_byte"] = 1e9 / platform.hbm
+        x["remote_byte"], x["remote_request"] = 1e9 / link.remote_rate, link.remote_request
+        x["cpu_byte"] = 1e9 / platform.cpu_rate
+        x["fast_peer"] = platform.coherent
+    return rows
+
+
+def front(platform: Platform) -> Front:
+    utlbs = -(-platform.sms // platform.sms_per_utlb)
+    slots = platform.warps * platform.sms_per_utlb
+    waits = slots * 32
+    state = table(1, FRONT)
+    state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
+    return Front(
+        state=state,
+        slots=table(utlbs * slots, SLOT).reshape(utlbs, slots),
+        utlbs=table(utlbs, UTLB),
+        queue=np.zeros((utlbs, slots), np.int64),
+        left=np.zeros((utlbs, slots), np.int64),
+        out_page=np.zeros((utlbs, platform.outstanding), np.int64),
+        out_write=np.zeros((utlbs, platform.outstanding), np.int64),
+        wait_page=np.zeros((utlbs, waits), np.int64),
+        wait_slot=np.zeros((utlbs, waits), np.int64),
+        wait_bytes=np.zeros((utlbs, waits), np.int64),
+        buffer=np.zeros(platform.buffer, np.int64),
+        batch=np.zeros(platform.buffer, np.int64),
+    )

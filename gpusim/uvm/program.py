@@ -1,0 +1,101 @@
+"""What runs under unified memory: allocations, and what the program does with them, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Array:
+    """A managed allocation; `at` bytes behind the start of a window of 2 MiB (small allocations share one)."""
+
+    name: str
+    bytes: int
+    at: int = 0
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of every thread in every step; see `pattern.py` for the index.  Strides are in elements."""
+
+    array: str
+    write: bool = False
+    bytes: int = 4
+    start: int = 0
+    tx: int = 0
+    ty: int = 0
+    bx: int = 0
+    by: int = 0
+    inner: int = 0
+    outer: int = 0
+    index: npt.NDArray[np.int64] | None = field(default=None, compare=False)  # gather: the element is index[position]
+    random: int | None = None                            # random: the seed
+    wraps: bool = False
+    elements: int | None = None                          # of the array that the index may reach; all of it
+    waits: bool | None = None                            # for the warp's earlier accesses; stores do, loads do not
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    accesses: Sequence[Access]
+    grid: tuple[int, int]
+    block: tuple[int, int] = (256, 1)
+    steps: tuple[int, int] = (1, 1)  # inner, outer
+    ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
+    gpu: int = 1
+
+
+@dataclass(frozen=True)
+class HostTouch:
+    """The CPU reads or writes bytes [first, first + count) of an array, ascending; all of it when count is None."""
+
+    array: str
+    write: bool = True
+    first: int = 0
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """cudaMemPrefetchAsync, and waiting for it; processor 0 is the CPU."""
+
+    array: str
+    to: int = 1
+    first: int = 0
+    count: int | None = None
+
+
+ADVICE = (
+    "read_mostly", "unset_read_mostly", "preferred_location", "unset_preferred_location", "accessed_by", "unset_accessed_by",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Advise:
+    """cudaMemAdvise for all of an array."""
+
+    array: str
+    advice: str
+    processor: int = 1
+
+
+@dataclass(frozen=True)
+class Free:
+    array: str
+
+
+Step = Kernel | HostTouch | Prefetch | Advise | Free
+
+
+def segments(accesses: Sequence[Access], kernel: Kernel) -> int:
+    """Bytes that the kernel's threads ask for: every access of every thread."""
+    threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
+    return sum(a.bytes for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+Program = Sequence[Step]

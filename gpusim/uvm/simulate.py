@@ -1,0 +1,205 @@
+"""simulate_uvm(): a program under unified memory on one machine, one GPU or several, step after step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.core.tables import table
+from gpusim.errors import suggest
+from gpusim.uvm import host
+from gpusim.uvm.batches import run_kernel
+from gpusim.uvm.frontend import Front
+from gpusim.uvm.memory import Span, build, front, lay_out
+from gpusim.uvm.parameters import UvmError, resolve
+from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
+from gpusim.uvm.platforms import Platform
+from gpusim.uvm.prefetchers import PREFETCHERS
+from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, segments
+from gpusim.uvm.tables import COUNT, Memory
+from gpusim.uvm.victims import EVICT
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step of the program: ns, and what it counted at each processor (COUNT[P])."""
+
+    name: str
+    start: float
+    end: float
+    counts: Any
+
+    @property
+    def ns(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class UvmResult:
+    platform: Platform
+    steps: list[StepResult]
+    counts: Any          # COUNT[P] of the whole run
+    log: Any             # LOG[...] services and evictions, when asked for
+    told: list[str]      # what the driver would have done other than asked
+    failed: str = ""     # why the program ended early
+
+    @property
+    def ns(self) -> float:
+        return self.steps[-1].end if self.steps else 0.0
+
+
+def simulate_uvm(
+    arrays: Sequence[Array],
+    program: Program,
+    platform: Platform,
+    parameters: Mapping[str, int] | None = None,
+    *,
+    gpus: int = 1,
+    evict: str = "driver",
+    prefetcher: str = "tree",
+    log: int = 0,
+) -> UvmResult:
+    """Run the steps of `program` over `arrays`.  log: how many services and evictions are kept one by one."""
+    values, told = resolve(parameters or {})
+    for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
+        if asked not in known:
+            raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
+    M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
+    M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
+    F = front(platform)
+    steps: list[StepResult] = []
+    for step in program:
+        start, before = float(M.state["now"][0]), M.counts.copy()
+        failed = run(M, F, step, spans, platform)
+        steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
+        if failed:
+            reason = f"{title(step)}: GPU memory is full and may not be evicted"
+            return UvmResult(platform, steps, M.counts, M.log[: M.state["logged"][0]], told, reason)
+    return UvmResult(platform, steps, M.counts, M.log[: M.state["logged"][0]], told)
+
+
+def run(M: Memory, F: Front, step: Any, spans: Mapping[str, Span], platform: Platform) -> int:
+    if isinstance(step, Kernel):
+        return launch(M, F, step, spans, platform)
+    span = find(step.array, spans, title(step))
+    if isinstance(step, HostTouch | Prefetch):
+        first, outer = pages(span, step.first, step.count, platform, title(step))
+        if isinstance(step, HostTouch):
+            return int(host.host_touch(M, first, outer, step.write))
+        return int(host.migrate(M, first, outer, step.to))
+    first, outer = pages(span, 0, None, platform, title(step))
+    if isinstance(step, Free):
+        host.release(M, first, outer)
+    else:
+        advise(M, step, first, outer)
+    return 0
+
+
+def pages(span: Span, first: int, count: int | None, platform: Platform, where: str) -> tuple[int, int]:
+    """Positions of the pages that hold bytes [first, first + count) of an allocation."""
+    count = span.bytes - first if count is None else count
+    if first < 0 or count <= 0 or first + count > span.bytes:
+        raise UvmError(f"{where}: bytes {first}..{first + count} lie outside of the allocation of {span.bytes} bytes")
+    return (span.first + first) // platform.page, -(-(span.first + first + count) // platform.page)
+
+
+def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
+    if name not in spans:
+        raise UvmError(f"{where}: no allocation is called {name!r}", hint=suggest(name, spans))
+    return spans[name]
+
+
+def title(step: Any) -> str:
+    if isinstance(step, Kernel):
+        return step.name
+    if isinstance(step, HostTouch):
+        return f"host {'writes' if step.write else 'reads'} {step.array}"
+    if isinstance(step, Prefetch):
+        return f"prefetch {step.array}"
+    return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
+
+
+def advise(M: Memory, step: Advise, first: int, outer: int) -> None:
+    if step.advice not in ADVICE:
+        raise UvmError(f"unknown advice {step.advice!r}", hint=suggest(step.advice, ADVICE))
+    per_block = int(M.state["per_block"][0])
+    blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
+    if step.advice == "read_mostly":
+        blocks["read_mostly"] = 1
+    elif step.advice == "unset_read_mostly":
+        blocks["read_mostly"] = 0
+        host.collapse(M, first, outer)
+    elif step.advice == "preferred_location":
+        blocks["preferred"] = step.processor
+        host.unmap_remote(M, first, outer, step.processor)
+    elif step.advice == "unset_preferred_location":
+        blocks["preferred"] = -1
+    elif step.advice == "accessed_by":
+        blocks["accessed_by"] |= 1 << step.processor
+        host.map_accessed_by(M, first, outer, step.processor)
+    else:
+        blocks["accessed_by"] &= ~(1 << step.processor)
+        host.unmap_remote(M, first, outer, step.processor)
+
+
+def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+    A, tables = compile_accesses(kernel, spans)
+    threads = kernel.block[0] * kernel.block[1]
+    warps = -(-threads // LANES)
+    if warps > platform.warps:
+        raise UvmError(f"{kernel.name}: a thread block of {threads} threads does not fit an SM of {platform.name}")
+    ctas = kernel.grid[0] * kernel.grid[1]
+    shape = table(1, SHAPE)
+    s = shape[0]
+    s["grid_x"], s["grid_y"] = kernel.grid
+    s["block_x"], s["block_y"] = kernel.block
+    s["inner"], s["outer"] = kernel.steps
+    steps = kernel.steps[0] * kernel.steps[1]
+    ns = kernel.ns if kernel.ns is not None else segments(kernel.accesses, kernel) / platform.hbm * 1e9
+    s["ns"] = ns / (ctas * warps * steps * len(A))
+    f = F.state[0]
+    f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
+    f["grid_x"] = kernel.grid[0]
+    f["threads"], f["steps"], f["accesses"] = threads, steps, len(A)
+    resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
+    f["slots"] = resident * warps
+    return int(run_kernel(M, F, A, shape, tables))
+
+
+def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, Any]:
+    A = table(len(kernel.accesses), ACCESS)
+    tables, length = [np.zeros(1, np.int64)], 1
+    for x, a in zip(A, kernel.accesses, strict=True):
+        span = find(a.array, spans, kernel.name)
+        room = span.bytes // a.bytes
+        x["base"], x["bytes"], x["write"], x["wraps"] = span.first, a.bytes, a.write, a.wraps
+        x["elements"] = room if a.elements is None else a.elements
+        if x["elements"] > room:
+            address = span.first + room * a.bytes
+            raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, behind the {span.bytes} bytes of {a.array!r}")
+        x["waits"] = a.write if a.waits is None else a.waits
+        x["form"] = AFFINE
+        if a.index is not None:
+            if a.index.size and not (int(a.index.min()) >= 0 and int(a.index.max()) < room):
+                wrong = int(a.index.max()) if int(a.index.min()) >= 0 else int(a.index.min())
+                address = span.first + wrong * a.bytes
+                raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of {a.array!r}")
+            x["form"], x["table"] = GATHER, length
+            tables.append(a.index)
+            length += len(a.index)
+        elif a.random is not None:
+            x["form"], x["seed"] = RANDOM, a.random
+        for name in ("start", "tx", "ty", "bx", "by"):
+            x[name] = getattr(a, name)
+        x["in_"], x["out"] = a.inner, a.outer
+    return A, np.concatenate(tables)
+
+
+def minus(after: Any, before: Any) -> Any:
+    out = table(len(after), COUNT)
+    for name in COUNT.names or ():
+        out[name] = after[name] - before[name]
+    return out

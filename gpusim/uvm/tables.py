@@ -1,0 +1,135 @@
+"""The tables of a unified memory: blocks of 2 MiB with masks of their pages, root chunks of each GPU, counters.
+
+    processor 0 is the CPU, 1.. are GPUs.  A mask is a row of `bits`: `row(M, plane, block)`.
+    block ──▶ chunk[processor, block] ──▶ root chunk, in one list of its GPU (free, unused, discarded, used)
+    page  =   index from the start of its block, not of the window of 2 MiB: different for the first block of an unaligned array
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpusim.uvm.compiled import kernel
+
+i1, i4, i8, f8 = np.int8, np.int32, np.int64, np.float64
+
+NONE = -1
+SPLIT = -2  # the owner of a root chunk that several partial blocks share
+CPU = 0
+BLOCK_BYTES = 2 << 20
+
+# Planes of masks.  Three for each processor ...
+RESIDENT, MAPPED, WRITABLE = range(3)
+# ... and behind those of all processors (`M.state[0].shared`): pages that came to a GPU by prefetch and have not been touched
+# since, that were written since they came, that a GPU once threw out, that thrash.
+PREFETCHED, DIRTY, EVICTED, THRASHING = range(4)
+# Rows of scratch behind all planes.
+FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, FROM, HERE, GOING, REST = range(10)
+SCRATCH = 10
+
+# Lists of root chunks.
+FREE, UNUSED, DISCARDED, USED, LISTS = range(5)
+
+# Why pages move.
+DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
+
+
+def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
+    return np.dtype(fields, align=True)
+
+
+BLOCK = record(
+    [("pages", i8), ("offset", i8),          # how long; where it begins in its window of 2 MiB, in pages
+     ("range", i8), ("partial", i8),         # its allocation; its row of `frames`, NONE for a block of a whole window
+     ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
+     ("read_mostly", i8),
+     ("last_destination", i8), ("fault_migrations", i8),
+     ("seen", i8),                           # GPUs, as bits, that have had a page of it
+     ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
+     ("uses", i8), ("last_use", i8), ("next_use", i8)]  # what alternatives to the driver's eviction know
+)  # fmt: skip
+ROOT = record([("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8)])
+GPU = record(
+    [("roots", i8), ("first_root", i8),
+     ("oldest", (i8, LISTS)), ("newest", (i8, LISTS)), ("length", (i8, LISTS)),
+     # ns, and ns per byte
+     ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("page", f8), ("run", f8),
+     ("replay", f8),
+     ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
+     ("remote_byte", f8), ("remote_request", f8),
+     ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
+     ("fast_peer", i8)]  # are the others' memories directly and fast accessible (NVLink, C2C)?
+)  # fmt: skip
+COUNT = record(
+    [("touches", i8), ("touched_bytes", i8), ("remote_bytes", i8),
+     ("passes", i8), ("batches", i8), ("fetched", i8), ("duplicates", i8), ("satisfied", i8), ("dropped", i8), ("replays", i8),
+     ("throttled", i8), ("pinned", i8), ("faults", i8), ("block_services", i8), ("full_batches", i8),
+     ("evictions", i8), ("first_touches", i8), ("zeroed", i8),
+     # pages that came to this processor, by cause, and the records of the copies that brought them; those that left by eviction
+     ("came", (i8, CAUSES)), ("copies", (i8, CAUSES)), ("left", i8), ("left_copies", i8), ("left_clean", i8),
+     ("dropped_clean", i8),
+     ("wasted", i8),     # prefetched, and left untouched
+     ("refetched", i8),  # came again after an eviction
+     # ns
+     ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8)]
+)  # fmt: skip
+STATE = record(
+    [("now", f8), ("blocks", i8), ("processors", i8), ("shared", i8), ("scratch", i8),
+     ("page_bytes", i8), ("page_shift", i8), ("per_block", i8), ("block_shift", i8), ("big", i8),
+     ("prefetch_enable", i8), ("threshold", i8), ("min_faults", i8),
+     ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
+     ("oversubscription", i8),
+     ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
+     ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),
+     ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
+     ("logged", i8), ("failed", i8)]
+)  # fmt: skip
+# A page under the eye of the thrashing detector.
+PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
+# One service of a block, or one eviction.
+LOG = record([("time", f8), ("kind", i8), ("block", i8), ("faulted", i8), ("pages", i8), ("batch", i8)])
+
+# Why a compiled loop came back.
+DONE, NO_MEMORY = range(2)
+
+
+class Memory(NamedTuple):
+    """All that changes in a run, but for the warps."""
+
+    bits: Any     # uint64[rows, 8]
+    blocks: Any   # BLOCK[B]
+    chunk: Any    # int64[P, B] root chunk of a whole block, NONE
+    roots: Any    # ROOT[...] of all GPUs
+    gpus: Any     # GPU[P]
+    frames: Any   # int64[partial blocks, 512] page frame (512 to a root chunk) of each page on the GPU, NONE
+    counts: Any   # COUNT[P]
+    state: Any    # STATE[1]
+    watched: Any  # PAGE[512 B]
+    log: Any      # LOG[...]
+
+
+@kernel
+def row(M: Memory, processor: int, plane: int, b: int) -> int:
+    return int((3 * processor + plane) * M.state[0].blocks + b)
+
+
+@kernel
+def shared(M: Memory, plane: int, b: int) -> int:
+    return int(M.state[0].shared + plane * M.state[0].blocks + b)
+
+
+@kernel
+def scratch(M: Memory, which: int) -> int:
+    return int(M.state[0].scratch + which)
+
+
+@kernel
+def note(M: Memory, kind: int, b: int, faulted: int, pages: int) -> None:
+    """One row of the log, while there is room."""
+    s = M.state[0]
+    if s.logged < len(M.log):
+        r = M.log[s.logged]
+        r.time, r.kind, r.block, r.faulted, r.pages, r.batch = s.now, kind, b, faulted, pages, M.counts[1].batches
+        s.logged += 1

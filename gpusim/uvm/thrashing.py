@@ -1,0 +1,127 @@
+"""Pages that two processors take from each other: found by events that follow closely, then throttled, then pinned.
+
+A single GPU that faults on what was evicted is no case of this: a block is watched only once two processors move its pages
+within one lapse.
+"""
+
+from __future__ import annotations
+
+from gpusim.uvm.bits import PAGES, clear, drop, has, next_set, put
+from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.residency import reaches, unmap
+from gpusim.uvm.tables import CPU, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
+
+CALM, THROTTLED, PINNED = range(3)
+PROCEED, THROTTLE = range(2)
+
+
+@outlined
+def calm_down(M: Memory, b: int) -> None:
+    """Nothing is known of the block any more."""
+    for page in range(M.blocks[b].pages):
+        release(M, b, page)
+    M.blocks[b].tracked = 0
+    M.state[0].tracked -= 1
+    M.blocks[b].last_processor = NONE
+
+
+@outlined
+def release(M: Memory, b: int, page: int) -> None:
+    """The page is an ordinary one again; who saw it from afar has to fault on it."""
+    W, x = M.bits, M.watched[b * PAGES + page]
+    if x.state == PINNED:
+        only = scratch(M, REST)
+        clear(W, only)
+        put(W, only, page)
+        for p in range(M.state[0].processors):
+            if not has(W, row(M, p, RESIDENT, b), page):
+                unmap(M, p, b, only)
+    x.events, x.throttles, x.state, x.home, x.chosen = 0, 0, CALM, NONE, NONE
+    drop(W, shared(M, THRASHING, b), page)
+
+
+@outlined
+def happened(M: Memory, p: int, b: int, mask: int) -> None:
+    """The pages of row `mask` came to processor p, or p took a permission from others."""
+    s, block = M.state[0], M.blocks[b]
+    if not s.thrash_enable:
+        return
+    if not block.tracked:
+        if block.last_processor == NONE or block.last_processor == p or s.now - block.last_event > s.lapse:
+            block.last_processor, block.last_event = p, s.now
+            return
+        block.tracked = 1
+        s.tracked += 1
+        for page in range(block.pages):
+            release(M, b, page)
+            M.watched[b * PAGES + page].last = -1e30
+    block.last_processor, block.last_event = p, s.now
+    page = next_set(M.bits, mask, 0, PAGES)
+    while page < PAGES:
+        x = M.watched[b * PAGES + page]
+        last = max(x.last, x.until) if x.state == THROTTLED else x.last  # a wait that was imposed is no quiet time
+        if s.now - last <= s.lapse:
+            x.events += 1
+        elif x.state != PINNED:
+            release(M, b, page)
+            x.events = 1
+        x.last = s.now
+        if x.events >= s.thrash_threshold:
+            put(M.bits, shared(M, THRASHING, b), page)
+        page = next_set(M.bits, mask, page + 1, PAGES)
+
+
+@kernel
+def home(M: Memory, p: int, b: int) -> int:
+    """Where a page is pinned: the preferred location if all can access it, else who asked, else the CPU."""
+    s, block = M.state[0], M.blocks[b]
+    for place in (block.preferred, p):
+        good = place != NONE
+        for q in range(s.processors):
+            good = good and reaches(M, q, place)
+        if good:
+            return int(place)
+    return CPU
+
+
+@outlined
+def mitigate(M: Memory, p: int, b: int, faulted: int) -> int:
+    """Take from row `faulted` what processor p has to wait for; pin what was throttled often enough.  THROTTLE if p waits."""
+    W, s, block, n = M.bits, M.state[0], M.blocks[b], M.counts[p]
+    if s.now - block.last_event > s.epoch and block.resets < s.max_resets:
+        block.resets += 1
+        calm_down(M, b)
+        return PROCEED
+    answer = PROCEED
+    page = next_set(W, faulted, 0, PAGES)
+    while page < PAGES:
+        x = M.watched[b * PAGES + page]
+        if has(W, shared(M, THRASHING, b), page):
+            if x.state == THROTTLED and x.chosen != p and s.now < x.until:
+                drop(W, faulted, page)
+                n.throttled += 1
+                s.wake = max(s.wake, x.until)
+                answer = THROTTLE
+            elif x.state != PINNED:
+                if s.fast_peers or x.throttles >= s.pin_threshold:
+                    x.state, x.home, x.until = PINNED, home(M, p, b), s.now + s.pin
+                    n.pinned += 1
+                else:
+                    x.throttles += 1
+                    x.state, x.chosen, x.until = THROTTLED, p, s.now + s.nap
+        page = next_set(W, faulted, page + 1, PAGES)
+    return answer
+
+
+@outlined
+def unpin(M: Memory) -> None:
+    """Pages whose time is over are ordinary again.  A pin time of 0 is for ever."""
+    s = M.state[0]
+    if s.tracked == 0 or s.pin == 0.0:
+        return
+    for b in range(s.blocks):
+        if M.blocks[b].tracked:
+            for page in range(M.blocks[b].pages):
+                x = M.watched[b * PAGES + page]
+                if x.state == PINNED and s.now >= x.until:
+                    release(M, b, page)
