@@ -362,7 +362,7 @@ def test_search_is_no_worse_than_any_planner() -> None:
 
     asked: list[float] = []
 
-    def measure(schedule: Schedule) -> float:
+    def measure(schedule: Schedule, program: Trace | None = None) -> float:
         """An engine in which every eviction costs: no plan is best, were it not for those with 30 to 40."""
         count = int((schedule.actions["verb"] == EVICT).sum())
         asked.append(float(count + 100 * (not 30 <= count <= 40)))

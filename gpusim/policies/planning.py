@@ -56,8 +56,9 @@ class View:
     work: Workload
     capacity: int             # bytes that the allocator may hold
     tiers: tuple[Tier, ...]   # nearest first; none on a machine whose GPU shares the CPU's memory
-    measure: Callable[[Schedule], float] | None = None
-    """ns that this run would take under a schedule, by the engine; infinite when it would not finish.  For a few at most."""
+    measure: Callable[..., float] | None = None
+    """measure(schedule, program=None): ns that this run takes with a schedule, of another program if one is given, by the
+    engine; infinite when it does not finish.  For a few at most."""
 
     @cached_property
     def gaps(self) -> Gaps:

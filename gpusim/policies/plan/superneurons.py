@@ -1,11 +1,14 @@
-"""Outputs of layers that compute long are the checkpoints that may leave, the least recently used first.
+"""Outputs of layers that compute long are checkpoints, which may leave; what other layers made is made again from them.
 
-fill  share of the memory that the plan may fill; the rest is for what the allocator loses
+recompute  1: of a program that does not fit, what cheap layers saved for backward is dropped after its last use in the
+           forward pass, and made again when backward needs it; 0: it stays
+fill       share of the memory that the plan may fill; the rest is for what the allocator loses
 
-Only as many leave as the memory is short of (the tensor cache), each right after its last use in the forward pass, and each
-comes back with the backward of the checkpoint that is used before it.  Layers that compute long are convolutions, matrix
-products and attention.  Departures from the paper: what cheap layers made stays, where it is dropped and computed again; a
-tensor that the cache pushes out leaves early, since the plan knows that it will.
+Checkpoints leave only as the memory is short (the tensor cache), the least recently used first, each right after its last use
+in the forward pass; each comes back with the backward of the checkpoint that is used before it.  Layers that compute long are
+convolutions, matrix products and attention: these are never run again.  Departures from the paper: what is made again is kept
+until it is used, whatever its layer needs (the paper drops it again where that is more); a tensor that the cache pushes out
+leaves early, since the plan knows that it will.
 
 Source: L. Wang et al., "SuperNeurons: Dynamic GPU memory management for training deep neural networks", PPoPP 2018.
 """
@@ -18,12 +21,25 @@ from gpusim.policies.planning import Schedule, View
 from gpusim.swapping.choice import until_it_fits
 from gpusim.swapping.idle import idle, saved, schedule
 from gpusim.swapping.layers import made_by, needs_backward, products
+from gpusim.swapping.recompute import Recompute
+from gpusim.trace.trace import Trace
 
-PARAMS = {"fill": 1.0}
+PARAMS = {"recompute": 1, "fill": 1.0}
+LIMITS = {"recompute": 1}
 KNOWS = "future"
 
 
-def plan(view: View, fill: float = 1.0) -> Schedule:
+def rewrite(view: View, recompute: int = 1, fill: float = 1.0) -> Trace:
+    stretches = idle(view)
+    maps = stretches.of(saved(view, stretches))
+    if not recompute or not len(maps.unit) or view.live.max() <= fill * view.capacity:
+        return view.work.trace
+    again = Recompute(view.work)
+    cheap = np.isfinite(again.cost(maps, products(view.work.trace)))
+    return again.instead_of(maps.of(cheap)) if cheap.any() else view.work.trace
+
+
+def plan(view: View, recompute: int = 1, fill: float = 1.0) -> Schedule:
     trace = view.work.trace
     stretches = idle(view)
     maps = saved(view, stretches)
