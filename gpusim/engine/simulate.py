@@ -18,6 +18,7 @@ import simpy
 from gpusim.core import log, state
 from gpusim.core.island import run_until
 from gpusim.core.log import LOG
+from gpusim.core.release import BAD_AMOUNT
 from gpusim.engine import outcome, plans, tables
 from gpusim.engine.ask import Asking
 from gpusim.engine.machine import Machine, machine
@@ -40,13 +41,13 @@ class Simulation:
 
     def __init__(
         self, work: workload.Workload, machine: Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
-        record: bool, schedule: Schedule = NOTHING,
+        record: bool, schedule: Schedule = NOTHING, release: Any = None,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
         self.work, self.machine = work, machine.without(self.own)
-        self.place, self.evict, self.prefetch, self.defrag = place, evict, prefetch, defrag
+        self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
         try:
-            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule)
+            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule, release)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -85,13 +86,16 @@ class Simulation:
             except Exception as error:  # the island itself raises nothing
                 raise self._theirs(error) from error
             if self.reason == state.BAD_ANSWER:
-                guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
-                unit = self.island.control[0]["request"]
-                raise guilty.error(f"named {unit}, which is not a tensor that it may name")
+                self._blame()
             if self.reason == state.LOG_FULL:
                 self._drain()
             elif self.reason == state.ASK and self.asking is not None:
-                if not self.asking.answer():
+                if self.asking.answer():
+                    continue
+                c = self.island.control[0]
+                if c["leaving"]:
+                    c["leaving"] = 0  # what cannot leave stays
+                else:
                     self.reason = state.OUT_OF_MEMORY
                     return self.reason
             elif self.reason == state.NEXT_CHUNK:
@@ -102,9 +106,18 @@ class Simulation:
                 break
         return self.reason
 
+    def _blame(self) -> None:
+        """Raise what is to be said of the policy whose answer the island cannot use."""
+        c = self.island.control[0]
+        unit, allocated = int(c["request"]), self.memory()["allocated"]
+        if unit == BAD_AMOUNT:
+            raise self.release.error(f"wants {c['request_bytes']} bytes to leave, of {allocated} that are allocated")
+        guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
+        raise guilty.error(f"named {unit}, which is not a tensor that it may name")
+
     def _theirs(self, error: Exception) -> Exception:
         """The error as that of the user's policy whose code raised it; itself when all policies are built in."""
-        users = [p for p in (self.place, self.evict, self.prefetch) if not p.entry.builtin]
+        users = [p for p in (self.place, self.evict, self.prefetch, self.release) if p and not p.entry.builtin]
         guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
         if not guilty:
             return error
@@ -157,6 +170,7 @@ def simulate(
     evict: Any = "lru",
     prefetch: Any = "none",
     defrag: Any = "none",
+    release: Any = "none",
     plan: Any = "none",
     grain: int = TENSOR,
     tiers: str = DEFAULT,
@@ -170,7 +184,7 @@ def simulate(
 ) -> Result:
     """Replay a trace on a machine under the policies.
 
-    place, evict, prefetch, defrag, plan  "name", "name(parameter=value)" or what `policy` decorated
+    place, evict, prefetch, defrag, release, plan  "name", "name(parameter=value)" or what `policy` decorated
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
     tiers                   the memories below the device's, nearest first, as `gpusim.hardware.tiers` reads them
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
@@ -184,7 +198,7 @@ def simulate(
     """
     for file in use:
         registry.load_user_file(file)
-    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag}
+    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
     policies = {kind: registry.get(kind, spec) for kind, spec in named.items()}
     policies["defrag"].check(policies["place"])
     if work is None:
