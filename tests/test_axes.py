@@ -69,8 +69,9 @@ def test_is_a_run_that_names_none_of_them_as_it_was(experiment: Path) -> None:
         "trace", "profile", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "seed", "log"
     }  # fmt: skip
     assert "tiers" not in resolved(load.experiment(str(experiment)).experiment)
-    others = [replace(plain, tiers="nvme"), replace(plain, grain="2 MiB"), replace(plain, plan=PolicySpec("vdnn"))]
-    assert len({plain.hash, *(other.hash for other in others)}) == 4
+    others = [replace(plain, tiers="nvme"), replace(plain, grain="2 MiB")]
+    others += [replace(plain, plan=PolicySpec("vdnn")), replace(plain, release=PolicySpec("watermark"))]
+    assert len({plain.hash, *(other.hash for other in others)}) == 5
 
 
 def test_do_they_span_the_grid_and_come_back_from_the_resolved_file(experiment: Path, tmp_path: Path) -> None:

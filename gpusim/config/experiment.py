@@ -87,6 +87,7 @@ Evict = Annotated[tuple[Annotated[Spec, _known("evict")], ...], BeforeValidator(
 Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Plans = Annotated[tuple[Annotated[Spec, _known("plan")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Release = Annotated[tuple[Annotated[Spec, _known("release")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
 Transforms = Annotated[
     tuple[Annotated[Text, _known("transform")], ...],
     BeforeValidator(_axis),
@@ -128,6 +129,7 @@ class Policies:
     prefetch: Prefetch = (NONE,)
     defrag: Defrag = (NONE,)
     plan: Plans = (NONE,)
+    release: Release = (NONE,)
 
 
 KINDS = tuple(field.name for field in fields(Policies))
@@ -211,6 +213,7 @@ class RunSpec:
     prefetch: PolicySpec
     defrag: PolicySpec = NONE
     plan: PolicySpec = NONE
+    release: PolicySpec = NONE
     seed: int = 0
     log: bool = False
     transform: str = AS_RECORDED
@@ -235,7 +238,7 @@ class RunSpec:
 
     @property
     def later(self) -> dict[str, str]:
-        """Transform, grain, tiers and plan, where they are not the default."""
+        """Transform, grain, tiers, plan and release, where they are not the default."""
         words = {name: str(getattr(self, name)) for name in LATER}
         return {name: word for name, word in words.items() if word != LATER[name]}
 

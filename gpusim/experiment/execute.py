@@ -92,6 +92,7 @@ def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False
         prefetch=spec.prefetch,
         defrag=spec.defrag,
         plan=_located(spec.plan, task.plan),
+        release=spec.release,
         grain=parse_grain(spec.grain),
         tiers=spec.tiers,
         capacity_bytes=capacity_of(task, work),

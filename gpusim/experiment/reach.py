@@ -27,7 +27,7 @@ class Counts:
 
 def weighs_times(spec: RunSpec) -> bool:
     """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may."""
-    if spec.plan != NONE:
+    if (spec.plan, spec.release) != (NONE, NONE):
         return True
     entries = {kind: registry.find(kind, getattr(spec, kind).name) for kind in KINDS}
     return not all(entry.builtin for entry in entries.values()) or not set(entries["evict"].facts) <= TIMELESS

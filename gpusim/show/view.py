@@ -13,7 +13,7 @@ from gpusim.results.metrics import METRICS, same
 from gpusim.results.result import HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
-POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "grain")  # what is chosen on a machine, not what it has
+POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain")  # what is chosen on a machine, not what it has
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "program_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
@@ -107,9 +107,13 @@ def text(key: str, value: Any) -> str:
 
 
 def name(result: Result, keys: Iterable[str]) -> str:
-    """What these keys are in this run, joined: "lru + next_k"; what all results share when there are no keys."""
-    parts = [text(key, result.spec.get(key)) for key in keys]
-    return " + ".join(parts)
+    """What these keys are in this run, joined: "lru + next_k"; what all results share when there are no keys.
+
+    A plan, release policy or grain that is the default is left out beside others: "lru", "lru + 2 MiB".
+    """
+    parts = [(text(key, result.spec.get(key)), result.spec.get(key, LATER.get(key)) == LATER.get(key)) for key in keys]
+    said = [word for word, default in parts if not default] or list(dict.fromkeys(word for word, _ in parts))
+    return " + ".join(said)
 
 
 def line_name(result: Result, lines: Sequence[str]) -> str:
@@ -136,7 +140,7 @@ def kind_of(keys: Sequence[str]) -> str:
     """What the values of these keys are, in words: "eviction policy and prefetch policy"."""
     words = {
         "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "defrag": "defragmentation policy",
-        "plan": "plan", "profile": "machine", "trace": "program",
+        "plan": "plan", "release": "release policy", "profile": "machine", "trace": "program",
     }  # fmt: skip
     return join([words.get(key, key) for key in keys]) or "eviction policy"
 
