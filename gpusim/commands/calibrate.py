@@ -80,6 +80,45 @@ def compare(
 
 
 @app.command()
+def steps(
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="For the steps, their traces and conditions.")],
+    programs: Annotated[
+        list[str] | None, typer.Option("--program", help="A model of the zoo, as 'gpt2-small(batch=8)'. Repeatable.")
+    ] = None,
+) -> None:
+    """Measure and record training steps on this GPU, with their activations on the device and offloaded to host memory."""
+    from gpusim.calibrate.steps.measure import PROGRAMS
+    from gpusim.calibrate.steps.measure import measure as verb
+
+    found = verb(out, programs or PROGRAMS, lambda text: typer.echo(text, err=True))
+    typer.echo(f"{out}: {len(found)} steps")
+
+
+@app.command()
+def replay(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What `gpusim calibrate steps` wrote.")],
+    profile: Annotated[str, typer.Option("--profile", help="The profile to simulate on, by name or path.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Simulate measured training steps: memory, kernel times, step times; anywhere."""
+    from gpusim.commands.calibration import replay as verb
+
+    verb(folder, profile, json=json)
+
+
+@app.command("all")
+def everything(
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="For all that it makes.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy all the same.")] = False,
+) -> None:
+    """On a GPU machine: measure, fit, compare, then whole training steps, measured and simulated."""
+    from gpusim.commands.calibration import everything as verb
+
+    verb(out, quick=quick, force=force)
+
+
+@app.command()
 def bundle(
     out: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="The zip-app to write.")

@@ -72,6 +72,45 @@ def compare(
     typer.echo(f"\n{report.answer(found)}")
 
 
+def replay(folder: Path, profile: str, *, json: bool) -> None:
+    """Print measured and simulated numbers of the folder's training steps."""
+    from gpusim.calibrate.steps.compare import TARGET
+    from gpusim.calibrate.steps.compare import compare as comparing
+    from gpusim.hardware.catalogue import load
+
+    found = comparing(folder, load(profile))
+    table = [
+        {"program": f.program, "activations": f.way, "what": f.what, "unit": f.unit, "measured": f.measured,
+         "simulated": f.simulated, "error": f"{f.error:+.1%}"}
+        for f in found
+    ]  # fmt: skip
+    if json:
+        emit_json(table)
+        return
+    emit(table)
+    off = [f for f in found if f.what == "step"]
+    within = sum(abs(f.error) <= TARGET for f in off)
+    typer.echo(f"\n{within} of {len(off)} steps with offloaded activations are within {TARGET:.0%}.")
+
+
+def everything(out: Path, *, quick: bool, force: bool) -> None:
+    """All steps of a calibration, each with its files in the folder."""
+    from gpusim.calibrate.measure.session import measure
+    from gpusim.calibrate.rows import gpus, read
+    from gpusim.calibrate.steps.measure import measure as measure_steps
+    from gpusim.results.files import make_folder
+
+    make_folder(out)
+    rows, profile = out / "measured.csv", out / "profile.yaml"
+    measure(rows, [], quick=quick, force=force, folder=out, say=lambda text: typer.echo(text, err=True))
+    if not gpus(read(rows)):
+        raise MeasurementError("there is no GPU to calibrate: only host and disk were measured", str(rows))
+    fit([rows], "", profile, "", everything=False, json=False)
+    compare([rows], str(profile), out / "compare", "", figures=True, formats="png,svg", json=False)
+    measure_steps(out / "steps", say=lambda text: typer.echo(text, err=True))
+    replay(out / "steps", str(profile), json=False)
+
+
 def _rows(files: Sequence[Path], gpu: str) -> list[Row]:
     """The rows of all files, of one GPU.  Hosts without a GPU belong to it only where no other GPU is beside it."""
     from gpusim.calibrate.readers import read
