@@ -1,6 +1,7 @@
 """Replay of recomputation against the same rules in plain Python: equal decisions, and how much faster.
 
     python benchmarks/dtr.py [--logs FOLDER] [--heuristic dtr_eq] [--repeat 5]
+    python benchmarks/dtr.py --overheads       what each heuristic costs on shipped traces (docs/recompute.md)
 
 Programs are shipped traces as DTR's simulator would be shown them, and with --logs the logs of DTR's own simulator (not
 shipped: their licence is not stated).  The rival is tests/dtr_reference.py, which gives all results of that simulator, at its
@@ -25,10 +26,11 @@ from dtr_reference import Replay, schedule  # noqa: E402
 
 from gpusim.hardware.catalogue import load  # noqa: E402
 from gpusim.hardware.roofline import durations  # noqa: E402
-from gpusim.remat import from_log  # noqa: E402
+from gpusim.remat import from_log, from_trace  # noqa: E402
 from gpusim.remat.replay import peak, replay  # noqa: E402
 from gpusim.trace.exporters.dtr import write  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
+from gpusim.trace.workload import build  # noqa: E402
 
 TRACES = ("unet3d-train", "resnet50-train")
 RATIOS = (0.9, 0.7, 0.5, 0.3)
@@ -44,12 +46,31 @@ def programs(logs: str) -> Iterator[tuple[str, bytes]]:
         yield path.name.split("-")[0], gzip.decompress(path.read_bytes())
 
 
+def overheads() -> None:
+    """As plan policies see the traces: data is changed in place, and what the program frees is gone for good."""
+    shares = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+    print(f"| trace | heuristic | {' | '.join(f'{share:.0%}' for share in shares)} |")
+    print("| --- | --- |" + " ---: |" * len(shares))
+    for name in ("gpt2-small-train", "bert-large-train", "llama-1b-train", "resnet50-train", "unet3d-train"):
+        trace = load_trace(ROOT / "traces" / f"{name}.npz")
+        work = build(trace, durations(trace, load("a100-sxm4-80gb"))[0])
+        program, limit = from_trace.read(work).program, int(work.duration.sum())
+        for heuristic in ("dtr_eq", "dtr", "dtr_local", "msps", "size", "lru"):
+            outcomes = [replay(program, heuristic, int(work.live_peak * share), limit=limit) for share in shares]
+            told = [f"{o.overhead:.2f}" if o.status == "ok" else o.status for o in outcomes]
+            print(f"| `{name}` | {heuristic} | {' | '.join(told)} |", flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", default="")
     parser.add_argument("--heuristic", default="dtr_eq")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--overheads", action="store_true")
     given = parser.parse_args()
+    if given.overheads:
+        overheads()
+        return 0
     print("| program | events | memory | result | overhead | evictions | 1000 events/s | rival | ratio |")
     print("| --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     worst, differ = float("inf"), False
