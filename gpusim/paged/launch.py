@@ -71,9 +71,10 @@ def penalty(
 ) -> int:  # fmt: skip
     """Cycles that the study adds to a kernel for its faults: the longer of what comes from the SSD and all else.
 
-    New pages count as bytes over PCIe.  A rate of 0 stands for a side without pages whose faults were profiled as slow: there
-    the study divides zero by zero, and only the SSD is left.  Arguments: pages of its inputs, those that fault from the SSD,
-    all that fault; and the same of its outputs.  Source: platformxlab/G10, `performance_model`.
+    New pages count as bytes over PCIe.  A rate of 0 remains for all else where the SSD takes all of PCIe, or for a side without
+    pages whose faults were profiled as slow.  There the study divides by zero: nothing by nothing leaves the SSD's time alone,
+    and something by nothing no time at all.  Arguments: pages of its inputs, those that fault from the SSD, all that fault; and
+    the same of its outputs.  Source: platformxlab/G10, `performance_model`.
     """
     pcie, ssd, far, flash, page, hertz = W.links[0], W.links[1], W.links[2], W.links[3], W.links[4], W.links[5]
     share_in = faults_in / total_in if total_in > 0 else 0.0
@@ -91,9 +92,13 @@ def penalty(
         from_ssd += share_in * of_ssd_in * bytes_in / flash_in
     if ssd_out > 0:
         from_ssd += share_out * of_ssd_out * bytes_out / flash_out
-    others = 0.0
-    if rate_in > 0 and rate_out > 0:
-        others = share_in * (1 - of_ssd_in) * bytes_in / rate_in + share_out * (1 - of_ssd_out) * bytes_out / rate_out
+    else_in, else_out = share_in * (1 - of_ssd_in) * bytes_in, share_out * (1 - of_ssd_out) * bytes_out
+    if (rate_in == 0 and else_in == 0) or (rate_out == 0 and else_out == 0):
+        others = 0.0
+    elif rate_in == 0 or rate_out == 0:
+        return 0
+    else:
+        others = else_in / rate_in + else_out / rate_out
     return int(max(from_ssd, others) / 1000.0 * hertz)
 
 

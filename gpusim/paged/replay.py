@@ -78,6 +78,11 @@ def replay(
 
     GpusimError when a kernel alone needs more than the device holds.
     """
+    widest = max(int(program.size[walk].sum()) for walk in program.walk) // conditions.page
+    if widest > conditions.device_pages:
+        raise GpusimError(
+            f"'{program.name}': a kernel works on {widest} pages", hint=f"the device has {conditions.device_pages}"
+        )
     work = _work(program, conditions, policy, list(hints))
     memory = _memory(program, conditions, policy, iterations, steady)
     while (why := run(memory, work)) == GROW:

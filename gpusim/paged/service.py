@@ -86,7 +86,10 @@ def make_room(M: Memory, q: int, n: int, fault: bool) -> int:
     e = victim(M, fault)
     if e == NONE:
         return NONE
-    n = min(n, M.extents[e].pages)
+    x = M.extents[e]
+    n = min(n, x.pages)
+    if x.newer == NONE and n == x.pages and n > 1:
+        n -= 1  # page by page, those that come would stand behind the last one, where the search goes on
     if s.drops and not alive(M, e):
         where = NOWHERE
     else:

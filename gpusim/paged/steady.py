@@ -23,7 +23,7 @@ def alike(M: Memory, e: int, fault: bool, most: int) -> int:
         if not passed_over(M, e, fault):
             if needed(M, e) or (M.state[0].drops and alive(M, e) == dead):
                 break
-            n += x.pages
+            n += x.pages if x.newer != NONE else x.pages - 1  # behind the last page there is nobody, not those that come
         e = x.newer
     return int(min(n, most))
 
@@ -39,6 +39,8 @@ def repeats(M: Memory, free: int, host_used: int, ticks: int) -> int:
         if n == 0:
             continue
         if queue.pages == 0 or s.stalled & (1 << q) or (q >= FAULT and arrivals != NONE):
+            return 0
+        if q < FAULT and needed(M, queue.head):
             return 0
         k = min(k, M.extents[queue.head].pages // n)
         served += n
@@ -59,8 +61,8 @@ def repeats(M: Memory, free: int, host_used: int, ticks: int) -> int:
     if (s.host_used >= s.host) != (host_used >= s.host):
         return 0
     if fill > 0:
-        k = min(k, (s.host - s.host_used - to_host) // fill)
-    elif fill < 0 and host_used + to_host > s.host:
+        k = min(k, (s.host - s.host_used - to_host - 1) // fill)
+    elif fill < 0 and host_used + to_host >= s.host:
         return 0
     if s.mode == WAITING and open_faults(M) == 0:
         k = min(k, (s.awaited - 1) // served)

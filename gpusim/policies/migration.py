@@ -192,8 +192,7 @@ class Planner:
         size = int(self.size[tensor])
         if self._pays(FLASH, g, size):
             soon = int(np.searchsorted(self.time, self.time[begin] + self._took(FLASH, size), side="right")) - 1
-            busy = not (self.out.free(FLASH)[begin:soon] > 0).any()
-            place = HOST if busy and self._fits_host(size) else FLASH
+            place = HOST if self.flash_is_busy(begin, soon) and self._fits_host(size) else FLASH
         elif self._pays(HOST, g, size) and self._fits_host(size):
             place = HOST
         else:
@@ -231,6 +230,14 @@ class Planner:
             self.moved[g] = True
             self.decided += [(begin, tensor, place), (back % kernels, tensor, BACK)]
 
+    def flash_is_busy(self, first: int, last: int) -> bool:
+        """Is all booked that flash could take during these kernels?"""
+        return not (self.out.free(FLASH)[first : last + 1] > 0).any()
+
+    def has_room(self, kernel: int, size: int) -> bool:
+        """May so many bytes be back during this kernel already?"""
+        return int(self.alive[kernel]) + size <= self.target
+
     def by_return(self) -> list[tuple[int, int, int]]:
         return sorted(self.returns, key=lambda r: r[0])
 
@@ -239,7 +246,7 @@ class Planner:
         steps = []
         for back, tensor, first in self.by_return():
             early = back
-            while early > first and self.alive[early - 1] < self.target:
+            while early > first and self.has_room(early - 1, int(self.size[tensor])):
                 early -= 1
             self.alive[early:back] += self.size[tensor]
             steps.append((early, tensor, BACK))
