@@ -247,7 +247,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
                 h.alloc_ns += c.cached_ns
             moved += 1
         elif why == DEMANDED and c.ranked and isl.units[u].brought:
-            prefetches.promote(isl, pol, u)
+            prefetches.claim(isl, pol, u, i.arg)
 
     # Then do it.
     waits = queues.takes_part(isl, h)

@@ -1,10 +1,10 @@
-"""Prefetched copies that have not started: asked for in earnest they move up, no longer wanted they are cancelled."""
+"""Prefetched copies that have not started: wanted by an operator they get their turn, wanted no more they are cancelled."""
 
 from __future__ import annotations
 
 from gpusim.core import log, queues
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.state import SWAP, Island, Policies
+from gpusim.core.state import NEVER, SWAP, Island, Policies
 
 
 @kernel
@@ -30,23 +30,39 @@ def cancel(isl: Island, pol: Policies, u: int, row: int) -> None:
 
 
 @outlined
-def promote(isl: Island, pol: Policies, u: int) -> None:
-    """A kernel wants the unit: its copy, if it still waits, waits with those that kernels want."""
-    c, n = isl.control[0], isl.counts[0]
+def claim(isl: Island, pol: Policies, u: int, op: int) -> None:
+    """An operator wants the unit.  If its copy still waits, it is due from now on, and goes before those nobody wants."""
+    n, unit = isl.counts[0], isl.units[u]
     row = row_of(isl, u)
-    unit = isl.units[u]
-    tier = isl.memories[unit.tier]
-    if row < 0 or queues.full(isl, tier.q_in):
+    if row < 0 or isl.activities[row].due != NEVER:
         return
-    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, c.now)
-    for k in range(c.queues):
-        isl.need[new, k] = isl.need[row, k]
+    n.prefetch_promoted += 1
+    queue = isl.queues[unit.brought_by]
+    queue.wanted = max(queue.wanted, queue.started)
+    while queue.wanted < unit.brought - 1:
+        before = isl.activities[queue.base + (queue.wanted & queue.mask)]
+        if before.due == NEVER and before.cancelled == 0:
+            break
+        queue.wanted += 1
+    if queue.wanted == unit.brought - 1 or queues.full(isl, isl.memories[unit.tier].q_in):
+        isl.activities[row].due = op
+    else:
+        move_up(isl, pol, u, row, op)
+
+
+@kernel
+def move_up(isl: Island, pol: Policies, u: int, row: int, op: int) -> None:
+    """The unit's copy joins the queue of those that operators want."""
+    unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
+    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.control[0].now)
+    isl.activities[new].due = op
+    queues.wait_for(isl, new, isl.need[row])
     cancel(isl, pol, u, row)
     count = isl.queues[tier.q_in].submitted
-    isl.after[u, tier.q_in] = isl.use[u, tier.q_in] = count
+    isl.after[u, tier.q_in] = count
+    isl.use[u, tier.q_in] = count
     unit.brought, unit.brought_by = count, tier.q_in
     queues.stage(isl, unit.tier, tier.q_in, count)
-    n.prefetch_promoted += 1
     queues.record(isl, pol, log.COPY, u, int(unit.tier) << 8, isl.activities[new].number, unit.wire)
 
 

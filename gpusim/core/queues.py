@@ -92,9 +92,24 @@ def own_rate(prog: Program, way: Any, size: int) -> float:
     return size / moving
 
 
+@outlined
+def due(isl: Island, q: int) -> int:
+    """The operator that waits for the first activity of a queue, if that may start now; NEVER otherwise."""
+    queue = isl.queues[q]
+    while queue.started < queue.submitted:
+        row = queue.base + (queue.started & queue.mask)
+        if isl.activities[row].cancelled == 0:
+            for k in range(isl.control[0].queues):
+                if isl.need[row, k] > isl.queues[k].done:
+                    return NEVER
+            return isl.activities[row].due
+        pass_over(isl, q)
+    return NEVER
+
+
 @kernel
 def start_ready(isl: Island, pol: Policies) -> None:
-    """Start whatever can be started now, queue by queue; of those that share slots the first goes first."""
+    """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, n = isl.control[0], isl.counts[0]
     c.woken = 0
     for q in range(c.queues):
@@ -114,6 +129,9 @@ def start_ready(isl: Island, pol: Policies) -> None:
             if waiting:
                 break
             a = isl.activities[row]
+            if queue.behind >= 0 and due(isl, queue.behind) < a.due:
+                c.woken = 1  # that one starts in this pass, and there may be a slot left
+                break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
             if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
                 if queue.ready_at < queue.free_at + queue.gap:

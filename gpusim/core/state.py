@@ -53,7 +53,9 @@ QUEUE = record(
     [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
-     ("lead", i8),         # the queue whose slots it uses: itself, or one that goes before it
+     ("lead", i8),         # the queue whose slots it uses: itself, or one of the same engine
+     ("behind", i8),       # the queue that uses this one's slots too, -1: none does
+     ("wanted", i8),       # so many of its first activities somebody waits for
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
@@ -61,6 +63,7 @@ SWAP = len(ACTIVITIES)
 ACTIVITY = record(
     [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
      ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+     ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
      ("cancelled", i8),    # it will not run, and is passed over when its turn comes
      ("brought", i8), ("brought_by", i8)]  # a kernel: the latest prefetched copy it needs, as a count of this queue
 )  # fmt: skip

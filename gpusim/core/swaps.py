@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.core import blocks, choice, log, prefetches, queues
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, SWAP, WHERE, Island, Policies
+from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SWAP, WHERE, Island, Policies
 from gpusim.policies.contract import DEVICE, HOST
 
 
@@ -67,6 +67,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
         tier = isl.memories[m]
         q = tier.q_late if late else tier.q_out
         row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now)
+        isl.activities[row].due = NEVER if late else n.op
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[q].submitted
@@ -109,6 +110,7 @@ def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
     tier = isl.memories[m]
     q = tier.q_early if early else tier.q_in
     row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now)
+    isl.activities[row].due = NEVER if early else n.op
     queues.wait_for(isl, row, isl.after[u])
     count = isl.queues[q].submitted
     isl.after[u, q] = count

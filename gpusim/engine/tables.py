@@ -69,11 +69,13 @@ def build(
         x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
         x["slots"], x["gap"] = 1, 0 if copying else m.gap
         base += ring
-    queues["lead"] = np.arange(n_queues)
+    queues["lead"], queues["behind"] = np.arange(n_queues), -1
     for i, name in enumerate(order * (2 if ranked else 1)):
         into, out, lead = queues[streams + 2 * i], queues[streams + 2 * i + 1], streams + 2 * order.index(name)
         into["role"], into["lead"], into["slots"] = state.TO_DEVICE, lead, engines[name].slots_in
         out["role"], out["lead"], out["slots"] = state.FROM_DEVICE, lead + 1, engines[name].slots_out
+        if i >= len(order):
+            queues["behind"][[lead, lead + 1]] = streams + 2 * i, streams + 2 * i + 1
     queues["computes"][computing(trace)] = 1
     codec = swap_codec(trace)
     ways, link, route, curve = connections(m, codec)
