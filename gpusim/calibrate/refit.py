@@ -1,11 +1,10 @@
-"""Puts what all rows of a machine say into its profile of the catalogue (a developer's tool):
+"""Puts what a machine's rows say into its profile of the catalogue (a developer's tool):
 
-    python -m gpusim.calibrate.refit
+    python -m gpusim.calibrate.refit && python -m gpusim.calibrate.publish && python tests/test_experiments.py
 
-The scores of `docs/calibration.md` come from other fits, which see the rows that are not held out.  A number is replaced where
-at least LEAST rows say it (a number that the catalogue lacks: any), and they do not contradict a measured one: rows that do
-were measured with another program or on another host, and which of them the profile is to describe is for its author to
-decide.  These are listed, not taken.
+Only rows that are not held out, so that the others still prove something.  A number is replaced where at least LEAST rows say
+it (one that the catalogue lacks: any), and they do not contradict a measured one: rows that do were measured with another
+program or on another host, and which of them the profile is to describe is for its author to decide.  These are listed.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def main() -> None:
     for gpu in gpus(rows):
         mine = [r for r in rows if r.gpu == gpu]
         if len(mine) >= ENOUGH and gpu.lower() in catalogue.names():
-            fitted = fit(mine, catalogue.load(gpu.lower()), everything=True)
+            fitted = fit(mine, catalogue.load(gpu.lower()))
             path = find.find("profile", gpu.lower())
             write_text(path, renewed(path.read_text(encoding="utf-8"), fitted))
             catalogue.load(gpu.lower())
