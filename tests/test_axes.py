@@ -20,7 +20,8 @@ from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.results.folder import PROGRAM, RUNS, load_result, summary
 from gpusim.show import table
-from gpusim.show.view import layout, main_metric
+from gpusim.show.answer import answer
+from gpusim.show.view import ending, layout, main_metric
 
 YAML = """
 question: Does it work?
@@ -183,3 +184,12 @@ def test_what_do_tables_and_figures_take_for_a_line() -> None:
     both = [made(evict=e, **t) for e in ("lru", "fifo") for t in ({}, {"tiers": "host > nvme"})]
     assert (layout(both).lines, layout(both).panels) == (("evict",), ("tiers",))
     assert json.dumps(table.rows(grains))
+
+
+def test_is_it_said_which_memory_was_full() -> None:
+    full = made(outcome="host_oom", tiers="host > nvme")
+    full = replace(full, failure={**full.failure, "memory": "nvme"})
+    assert ending(full) == "disk full"
+    assert ending(replace(full, failure={**full.failure, "memory": "peer"})) == "peer full"
+    assert ending(replace(full, failure={**full.failure, "memory": "host"})) == "host out of memory"
+    assert "host > nvme finds the disk full" in answer([made(), full, made(tiers="cxl", slowdown=1.2)])

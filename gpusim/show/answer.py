@@ -205,6 +205,8 @@ def _needs(places: Sequence[Standing], on: str) -> str:
 
 def _ends(how: str, names: Sequence[str]) -> str:
     words = {"out of memory": "out of memory", "host out of memory": "out of host memory"}.get(how)
+    if how.endswith(" full"):
+        return f"{'finds' if len(names) == 1 else 'find'} the {how}"
     return f"{'runs' if len(names) == 1 else 'run'} {words}" if words else how
 
 

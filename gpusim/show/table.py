@@ -42,6 +42,7 @@ from gpusim.show.view import (
 ALSO = (
     "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "avoidable_share",
     "bound_plan_bytes", "over_oracle", "over_best_plan", "compute_idle_share", "frag_external", "host_peak_bytes",
+    "nvme_in_bytes", "nvme_out_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
 INTERVAL = "p10 to p90"

@@ -233,6 +233,9 @@ def ending(result: Result) -> str:
     """How the run ended, in words: "" when it finished."""
     if result.finished:
         return ""
+    last = str((result.failure or {}).get("memory", "host")) if result.outcome == HOST_OOM else ""
+    if last and not last.startswith("host"):
+        return "disk full" if last.startswith("nvme") else f"{last} full"
     return {OOM: "out of memory", HOST_OOM: "host out of memory"}.get(result.outcome, result.outcome)
 
 
