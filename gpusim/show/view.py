@@ -21,6 +21,7 @@ _DERIVED = {
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
+FULL = {"nvme": "disk full", "peer": "peer full", "cxl": "CXL full", "remote": "remote host full"}  # the last tier, when it is
 # Makespans over those of references, which bounds know.
 RATIOS = {"slowdown": "bound_no_limit_ns", "over_oracle": "bound_oracle_ns", "over_best_plan": "bound_best_plan_ns"}
 
@@ -233,9 +234,9 @@ def ending(result: Result) -> str:
     """How the run ended, in words: "" when it finished."""
     if result.finished:
         return ""
-    last = str((result.failure or {}).get("memory", "host")) if result.outcome == HOST_OOM else ""
-    if last and not last.startswith("host"):
-        return "disk full" if last.startswith("nvme") else f"{last} full"
+    last = str((result.failure or {}).get("memory")).rstrip("0123456789")
+    if result.outcome == HOST_OOM and last in FULL:
+        return FULL[last]
     return {OOM: "out of memory", HOST_OOM: "host out of memory"}.get(result.outcome, result.outcome)
 
 
