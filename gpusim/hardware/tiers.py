@@ -16,15 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from gpusim.errors import ProfileError, UnitError, suggest
+from gpusim.errors import ProfileError
+from gpusim.hardware.chain import Wanted, read
 from gpusim.hardware.profile import Curve, Profile
-from gpusim.policies.registry import split
-from gpusim.units import parse_bytes, parse_rate, show_bytes
+from gpusim.units import show_bytes
 
 DEFAULT = "host"
-MOST_REQUESTS = 1 << 16  # in one queue, by the NVMe standard
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Tier:
 
 def check(text: str) -> None:
     """Raises ProfileError for text that names no tiers, on any machine."""
-    _read(text)
+    read(text)
 
 
 def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
@@ -66,17 +64,17 @@ def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
 
     Raises ProfileError for tiers that do not exist, that the machine has no way to, or that are larger than it has.
     """
-    wanted = _read(text)
+    wanted = read(text)
     if profile.memory.unified and text.strip() == DEFAULT:
         return ()
-    made = _share_host(profile, wanted, [_KINDS[w.kind][1](profile, w) for w in wanted])
+    made = _share_host(profile, wanted, [_MAKE[w.kind](profile, w) for w in wanted])
     before = [[tier.kind for tier in made[:i]].count(tier.kind) for i, tier in enumerate(made)]
     return tuple(replace(t, name=f"{t.kind}{n + 1}") if n else t for t, n in zip(made, before, strict=True))
 
 
 def nowhere(p: Profile) -> Tier:
     """A host tier of no bytes, for a machine whose GPU shares the CPU's memory."""
-    return _host_of(p, _Wanted("host"), 0)
+    return _host_of(p, Wanted("host"), 0)
 
 
 def nvme_rate(rate: float, latency: float, depth: int, request: int) -> float:
@@ -85,89 +83,14 @@ def nvme_rate(rate: float, latency: float, depth: int, request: int) -> float:
     return min(rate, depth * request / (latency + request / rate))
 
 
-# ------------------------------------------------------------------ reading
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """One tier as it is written."""
-
-    kind: str
-    capacity: int | None = None  # None: what the machine has
-    pageable: int = 0
-    numa: str = "local"
-    read: float | None = None  # bytes/s
-    write: float | None = None
-    queue_depth: int = 32
-    request: int = 1 << 20
-    direct: int = 0
-
-
-def _read(text: str) -> list[_Wanted]:
-    parts = [part.strip() for part in text.split(">")]
-    if "" in parts:
-        raise ProfileError(f"'{text}' has an empty place between its tiers", hint="write tier > tier(parameter=value)")
-    found = []
-    for part in parts:
-        kind, given = split(part, "a tier")
-        if kind not in _KINDS:
-            raise ProfileError(f"there is no tier '{kind}'", hint=suggest(kind, _KINDS))
-        if wrong := next((key for key in given if key not in _KINDS[kind][0]), None):
-            raise ProfileError(f"tier '{kind}' has no parameter '{wrong}'", hint=suggest(wrong, _KINDS[kind][0]))
-        values: Mapping[str, Any] = {key: _value(kind, key, text) for key, text in given.items()}
-        found.append(_Wanted(kind, **values))
-    if twice := next((part for part, wanted in zip(parts, found, strict=True) if found.count(wanted) > 1), None):
-        raise ProfileError(f"'{twice}' stands twice in '{text}'", hint="remove one of them")
-    return found
-
-
-def _value(kind: str, key: str, text: str) -> Any:
-    """The value of a parameter; ProfileError when it is none."""
-    try:
-        value = _PARAMETERS[key](text.strip("'\""))
-    except (UnitError, ValueError) as error:
-        message, hint = (error.message, error.hint) if isinstance(error, UnitError) else (str(error), "")
-        raise ProfileError(f"parameter '{key}' of tier '{kind}': {message}", hint=hint) from None
-    if key in ("read", "write", "capacity", "request") and not value:
-        raise ProfileError(f"parameter '{key}' of tier '{kind}' is 0", hint="leave the tier out")
-    return value
-
-
-def _yes(text: str) -> int:
-    if text not in ("0", "1"):
-        raise ValueError(f"'{text}' is neither 0 nor 1")
-    return int(text)
-
-
-def _node(text: str) -> str:
-    if text not in ("local", "remote"):
-        raise ValueError(f"'{text}' is neither local nor remote")
-    return text
-
-
-def _depth(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_REQUESTS:
-        raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_REQUESTS:,}")
-    return int(text)
-
-
-_PARAMETERS: Mapping[str, Callable[[str], int | float | str]] = {
-    "capacity": parse_bytes, "pageable": _yes, "numa": _node, "read": parse_rate, "write": parse_rate,
-    "queue_depth": _depth, "request": parse_bytes, "direct": _yes,
-}  # fmt: skip
-
-
-# ------------------------------------------------------------------ the tiers
-
-
-def _host(p: Profile, w: _Wanted) -> Tier:
+def _host(p: Profile, w: Wanted) -> Tier:
     if p.memory.unified:
         raise ProfileError(f"GPU and CPU of {p.name} share one memory: there is no host tier", hint="write nvme or remote")
     most = int(p.host.capacity.value) if w.pageable else _pinnable(p)
     return _host_of(p, w, _no_more(w, most, f"host memory that {p.name} " + ("has" if w.pageable else "can pin")))
 
 
-def _host_of(p: Profile, w: _Wanted, capacity: int) -> Tier:
+def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     share = p.host.numa_remote.value if w.numa == "remote" else 1.0
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
@@ -185,7 +108,7 @@ def per_ns(curve: Curve, share: float = 1.0) -> tuple[tuple[float, float], ...]:
     return tuple((float(size), share * rate / 1e9) for size, rate in curve)
 
 
-def _nvme(p: Profile, w: _Wanted) -> Tier:
+def _nvme(p: Profile, w: Wanted) -> Tier:
     start, link = p.nvme.latency.value, p.link.latency_queued.value
     disk = [(w.read or p.nvme.read.value) / 1e9, (w.write or p.nvme.write.value) / 1e9]
     read, write = (nvme_rate(rate, start, w.queue_depth, w.request) for rate in disk)
@@ -199,7 +122,7 @@ def _nvme(p: Profile, w: _Wanted) -> Tier:
     )  # fmt: skip
 
 
-def _peer(p: Profile, w: _Wanted) -> Tier:
+def _peer(p: Profile, w: Wanted) -> Tier:
     capacity = _no_more(w, int(p.memory.capacity.value - p.context.value), f"memory that another GPU has on {p.name}")
     if p.peer:
         rate, latency = p.peer.rate.value / 1e9, round(p.peer.latency.value)
@@ -210,7 +133,7 @@ def _peer(p: Profile, w: _Wanted) -> Tier:
     return Tier("peer", "peer", capacity, rate, rate, latency, latency, *_over_link(p), "copy", *_engines(p))
 
 
-def _cxl(p: Profile, w: _Wanted) -> Tier:
+def _cxl(p: Profile, w: Wanted) -> Tier:
     if p.cxl is None:
         raise ProfileError(f"{p.name} has no CXL memory", hint="add a section 'cxl' to its profile")
     read, write = p.cxl.read.value / 1e9, p.cxl.write.value / 1e9
@@ -223,7 +146,7 @@ def _cxl(p: Profile, w: _Wanted) -> Tier:
     )  # fmt: skip
 
 
-def _remote(p: Profile, w: _Wanted) -> Tier:
+def _remote(p: Profile, w: Wanted) -> Tier:
     if p.network is None:
         raise ProfileError(f"{p.name} has no network to another host", hint="add a section 'network' to its profile")
     rate, once = p.network.rate.value / 1e9, p.network.latency.value
@@ -235,13 +158,9 @@ def _remote(p: Profile, w: _Wanted) -> Tier:
     )  # fmt: skip
 
 
-_KINDS: Mapping[str, tuple[tuple[str, ...], Callable[[Profile, _Wanted], Tier]]] = {
-    "host": (("capacity", "pageable", "numa"), _host),
-    "nvme": (("capacity", "read", "write", "queue_depth", "request", "direct"), _nvme),
-    "peer": (("capacity",), _peer),
-    "cxl": (("capacity",), _cxl),
-    "remote": (("capacity",), _remote),
-}
+_MAKE: Mapping[str, Callable[[Profile, Wanted], Tier]] = {
+    "host": _host, "nvme": _nvme, "peer": _peer, "cxl": _cxl, "remote": _remote,
+}  # fmt: skip
 
 
 def _over_link(p: Profile) -> tuple[tuple[Link, Link], tuple[Link, Link]]:
@@ -259,7 +178,7 @@ def _pinnable(p: Profile) -> int:
     return int(p.host.capacity.value * (p.host.pinned.value if p.host.pinned else 1.0))
 
 
-def _no_more(w: _Wanted, most: int, what: str) -> int:
+def _no_more(w: Wanted, most: int, what: str) -> int:
     """The capacity that is wanted, or all; ProfileError for more than there is."""
     if w.capacity is not None and w.capacity > most:
         said = f"a tier '{w.kind}' of {show_bytes(w.capacity)} is more than the {show_bytes(most)} of {what}"
@@ -267,7 +186,7 @@ def _no_more(w: _Wanted, most: int, what: str) -> int:
     return most if w.capacity is None else w.capacity
 
 
-def _share_host(p: Profile, wanted: list[_Wanted], tiers: list[Tier]) -> list[Tier]:
+def _share_host(p: Profile, wanted: list[Wanted], tiers: list[Tier]) -> list[Tier]:
     """Several host tiers are parts of one memory: those without a capacity get equal parts of what the others leave."""
     hosts = [w for w in wanted if w.kind == "host"]
     open_ = sum(w.capacity is None for w in hosts)

@@ -292,7 +292,7 @@ def _caption(results: Sequence[Result], bold: bool) -> str:
     shared: list[str] = []
     keys: list[str] = []
     vary = {*varying(results), "memory_share" if "memory" in varying(results) else ""}
-    for key in ("trace", "profile", "memory_share", "memory", *POLICIES):
+    for key in ("trace", "profile", "memory_share", "memory", "tiers", *POLICIES):
         given = [r.spec.get(key) for r in results]
         if key in vary or any(g is None for g in given) or (key == "memory" and len(set(map(str, given))) > 1):
             continue
