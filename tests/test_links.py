@@ -59,7 +59,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     program = Program(
         table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.zeros(1, np.int64), np.zeros(1),
         np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(1),
-        np.array(routes, np.int64), np.zeros((1, 2, 1)), table(1, ACTION),
+        np.array(routes, np.int64), np.zeros((1, 2, 1)), table(1, ACTION), np.zeros((2, 1), np.int64),
     )  # fmt: skip
     policies = Policies(
         np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),

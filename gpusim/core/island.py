@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from gpusim.core import blocks, choice, heap, links, log, plan, prefetches, queues, release, residency, swaps
+from gpusim.core import blocks, choice, heap, links, log, plan, prefetches, queues, release, remote, residency, swaps
 from gpusim.core.jit import entry, kernel
 from gpusim.core.residency import CREATED, DEMANDED, PLANNED, PREFETCH
 from gpusim.core.state import (
@@ -15,6 +15,8 @@ from gpusim.core.state import (
     DRAIN,
     E_KERNEL,
     E_MOVE,
+    E_READ,
+    E_READY,
     ENDED,
     FINISHED,
     I_ALLOC,
@@ -117,13 +119,14 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
             queues.wait_for(isl, row, isl.use[u])
             isl.after[u, stream] = count
             unit.data = 1
-            if unit.tier:
+            if unit.tier and not unit.stays:
                 swaps.drop_copy(isl, pol, u)
         isl.use[u, stream] = count
         unit.uses += 1
         unit.last = c.program
         unit.next = prog.acc_next[i]
-        choice.tell(isl, pol, N_TOUCH, u)
+        if not unit.stays:
+            choice.tell(isl, pol, N_TOUCH, u)
         if c.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
     isl.need[row, stream] = 0  # its own queue is first in, first out
@@ -311,9 +314,11 @@ def step_device(isl: Island, prog: Program, pol: Policies) -> None:
             queues.move(isl, prog, arg)
         elif kind == E_KERNEL:
             ended = arg
-        else:
+        elif kind == E_READY:
             c.woken = 1
-    if ended >= 0:
+        else:
+            remote.flow(isl, prog, arg, kind - E_READ)
+    if ended >= 0 and remote.is_last(isl, ended):
         queues.finish(isl, pol, ended)
     if c.reshare:
         links.reschedule(isl, prog)
@@ -325,7 +330,7 @@ def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
     c = isl.control[0]
     while True:
         while c.woken:
-            queues.start_ready(isl, pol)
+            queues.start_ready(isl, prog, pol)
         if c.logged > c.log_room or c.notes > c.log_room:
             return LOG_FULL
         device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.core import accounts, heap, links, log
+from gpusim.core import accounts, heap, links, log, remote
 from gpusim.core.jit import kernel, outlined
 from gpusim.core.state import (
     DRAIN,
@@ -53,7 +53,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     queue.submitted += 1
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done, a.brought, a.cancelled = NEVER, NEVER, 0, 0, 0
+    a.start, a.end, a.done, a.brought, a.cancelled, a.parts = NEVER, NEVER, 0, 0, 0, 0
     c.number += 1
     c.woken = 1
     for k in range(c.queues):
@@ -108,7 +108,7 @@ def due(isl: Island, q: int) -> int:
 
 
 @kernel
-def start_ready(isl: Island, pol: Policies) -> None:
+def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, n = isl.control[0], isl.counts[0]
     c.woken = 0
@@ -148,6 +148,8 @@ def start_ready(isl: Island, pol: Policies) -> None:
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
             if a.way == NO_WAY:
                 heap.push(isl, c.now + a.duration, E_KERNEL, row)
+                if c.remote and a.kind == KERNEL:
+                    remote.begin(isl, prog, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
 

@@ -86,6 +86,8 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) -> int:
     """Make a unit resident: place it, and copy it in if a tier below has its data.  Returns 0 or the reason to stop."""
     c, unit = isl.control[0], isl.units[u]
+    if unit.stays:
+        return swaps.settle(isl, pol, u)
     reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and c.may_evict != 0))
     if reason:
         return reason

@@ -65,6 +65,7 @@ ACTIVITY = record(
      ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
      ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
      ("cancelled", i8),    # it will not run, and is passed over when its turn comes
+     ("parts", i8),        # a kernel: what has to end beside its own work, reads and writes below the device
      ("brought", i8), ("brought_by", i8)]  # a kernel: the latest prefetched copy it needs, as a count of this queue
 )  # fmt: skip
 
@@ -76,6 +77,7 @@ UNIT = record(
      ("slot", i8),         # position in the list of residents, -1 when not resident
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
      ("stream", np.int32),
+     ("stays", np.int8),      # it is never on the device: kernels use it in the nearest tier
      ("live", np.int8),       # created and not destroyed
      ("data", np.int8),       # holds something worth copying
      ("tier", np.int8)]       # the memory below that holds a valid copy, 0: none does
@@ -99,7 +101,7 @@ LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
 
 # Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
-E_MOVE, E_KERNEL, E_READY = range(3)
+E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE = range(5)
 EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 
 CONTROL = record(
@@ -116,6 +118,7 @@ CONTROL = record(
      ("planned", i8),      # next action of the plan
      ("ranked", i8),       # copies that nobody waits for have queues of their own
      ("release", i8),      # there is a release policy
+     ("remote", i8),       # kernels read and write below the device, by the last two ways
      ("leaving", i8), ("leaving_for", i8),  # bytes that it wants to leave, because of this unit
      ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
      ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
@@ -133,6 +136,7 @@ COUNTS = record(
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
      ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
+     ("remote_read", i8), ("remote_written", i8),
      ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
      ("reserved_peak", i8), ("internal_at_peak", f8),
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
@@ -174,7 +178,7 @@ class Island(NamedTuple):
     memories: Any   # MEMORY[1 + tiers]; of the first row nothing is read
     lists: Any      # int64[4, most units alive at once], see RESIDENTS
     flags: Any      # uint8[2, U], see WHERE
-    ways: Any       # WAY[SWAPS + 2 * tiers]
+    ways: Any       # WAY[SWAPS + 2 * tiers + 2]: the last two are those of kernels that read and write below
     link: Any       # LINK[L]
     flow: Any       # FLOW[streams and slots of copy engines]
     heap: Any       # EVENT[...]
@@ -199,6 +203,7 @@ class Program(NamedTuple):
     route: Any      # int64[...] links of each way, WAY.route .. route_end
     curve: Any      # float64[curves, 2, points]: log2 of the size, rate
     plan: Any       # ACTION[...] by operator
+    remote: Any     # int64[2, O]: bytes that each operator reads and writes below the device; [2, 1] when none does
 
 
 class Policies(NamedTuple):
@@ -232,7 +237,7 @@ ISLAND = typeof(
 PROGRAM = typeof(
     Program(
         table(1, INSTRUCTION), np.zeros(1, i8), _m, np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8),
-        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)), table(1, contract.ACTION),
+        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)), table(1, contract.ACTION), _m,
     )
 )  # fmt: skip
 POLICIES = typeof(

@@ -7,7 +7,7 @@ from typing import Any
 from gpusim.core import blocks, choice, log, prefetches, queues
 from gpusim.core.jit import kernel, outlined
 from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SWAP, WHERE, Island, Policies
-from gpusim.policies.contract import DEVICE, HOST
+from gpusim.policies.contract import DEVICE, HOST, REMOTE
 
 
 @kernel
@@ -92,6 +92,22 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
             isl.after[u, k] = 0
     if copied:
         isl.after[u, q] = copied  # it can come back only when it has arrived there
+    return 0
+
+
+@outlined
+def settle(isl: Island, pol: Policies, u: int) -> int:
+    """The unit begins in the nearest tier, where it stays.  Returns 0 or HOST_OUT_OF_MEMORY."""
+    c, unit, tier = isl.control[0], isl.units[u], isl.memories[1]
+    if not has_room(isl, pol, 1, unit.stored):
+        c.full, c.request, c.request_bytes = 1, u, unit.stored
+        return HOST_OUT_OF_MEMORY
+    unit.tier = 1
+    tier.used += unit.stored
+    tier.peak = max(tier.peak, tier.used)
+    c.below += unit.stored
+    isl.flags[WHERE, u] = REMOTE
+    queues.record(isl, pol, log.PLACE, u, 1, -1, unit.stored)
     return 0
 
 

@@ -43,6 +43,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
         **({} if machine.chain == DEFAULT else {"tiers": machine.chain, "memories": _tiers(machine)}),
+        **_remote(planned),
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
@@ -56,6 +57,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         metrics=metrics(simulation)
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.control[0]["ranked"] else {})
+        | (remote_metrics(simulation) if simulation.island.control[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.island.control[0]["release"] else {})
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline,
@@ -65,6 +67,12 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         program=program,
         schedule=planned.schedule if planned.policy.acts else None,
     )
+
+
+def _remote(planned: Planned) -> dict[str, Any]:
+    """The tensors that kernels use below the device, for the referee."""
+    remote = planned.schedule.remote
+    return {"remote": remote.tolist(), "remote_access": planned.schedule.access} if len(remote) else {}
 
 
 def _tiers(m: Machine) -> list[dict[str, Any]]:
@@ -86,6 +94,12 @@ def tier_metrics(simulation: Simulation) -> dict[str, int | float]:
     return out
 
 
+def remote_metrics(simulation: Simulation) -> dict[str, int | float]:
+    """What kernels moved by themselves."""
+    n = simulation.island.counts[0]
+    return {"zero_copy_read_bytes": int(n["remote_read"]), "zero_copy_written_bytes": int(n["remote_written"])}
+
+
 def counted(simulation: Simulation, *names: str) -> dict[str, int | float]:
     """Counts that only some runs have."""
     return {name: int(simulation.island.counts[0][name]) for name in names}
@@ -101,11 +115,14 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
-    over = {"h2d": 0, "d2h": 0}  # swapped bytes that pass the device's own link
+    over = {"h2d": 0, "d2h": 0}  # bytes over the device's own link, the program's copies aside
     for tier, row in zip(m.tiers, simulation.island.memories[1:], strict=True):
         into, out_of = ways.passed(tier)
         over["h2d"] += int(row["into"]) * ("h2d" in into)
         over["d2h"] += int(row["out"]) * ("d2h" in out_of)
+    near = ways.passed(m.tiers[0])
+    over["h2d"] += int(n["remote_read"]) * ("h2d" in near[0])
+    over["d2h"] += int(n["remote_written"]) * ("d2h" in near[1])
     reserved_peak = int(n["reserved_peak"])
     streams = int(simulation.island.queues["computes"].sum())
     out: dict[str, int | float] = {

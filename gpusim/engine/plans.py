@@ -17,6 +17,9 @@ from gpusim.trace.trace import MOVES, Trace
 from gpusim.trace.workload import Workload, build
 from gpusim.units import show_bytes
 
+# Tiers that kernels can read and write themselves.
+ADDRESSABLE = ("host", "peer", "cxl")
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -47,6 +50,10 @@ def planned(
 
     program = rewritten(policy, work, seen, profile)
     schedule = NOTHING if policy.plan is None else policy.schedule(seen(program))
+    near = m.tiers[0]
+    if len(schedule.remote) and (near.kind not in ADDRESSABLE or near.waits):
+        kind = f"{near.kind} memory that is not pinned" if near.waits else near.kind
+        raise policy.error(f"leaves tensors in {kind}, which kernels cannot read in place")
     return Planned(policy, program, schedule, None if program is work else program.trace)
 
 
@@ -60,7 +67,8 @@ def at_grain(planned: Planned, size: int, m: Machine) -> Planned:
     row, unit = chunks.of(schedule.actions["unit"])
     actions = schedule.actions[row]
     actions["unit"] = unit
-    return replace(planned, work=chunks.work, schedule=Schedule(actions, chunks.of(schedule.remote)[1]), chunks=chunks)
+    schedule = replace(schedule, actions=actions, remote=chunks.of(schedule.remote)[1])
+    return replace(planned, work=chunks.work, schedule=schedule, chunks=chunks)
 
 
 def view(work: Workload, m: Machine) -> View:

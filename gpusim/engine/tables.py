@@ -78,7 +78,7 @@ def build(
             queues["behind"][[lead, lead + 1]] = streams + 2 * i, streams + 2 * i + 1
     queues["computes"][computing(trace)] = 1
     codec = swap_codec(trace)
-    ways, link, route, curve = connections(m, codec)
+    ways, link, route, curve = connections(m, codec, planned.access)
     memories = table(1 + len(m.tiers), state.MEMORY)
     for i, tier in enumerate(m.tiers):
         memory, at = memories[1 + i], streams + 2 * order.index(tier.queue)
@@ -94,6 +94,7 @@ def build(
     c["form"], c["touches"], c["sample"] = FORMS[evict.form], evict.touches, evict.sample
     c["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
     c["propose"], c["ranked"], c["release"] = ahead, ranked, release is not None and release.acts
+    c["remote"] = len(planned.remote) > 0
     c["may_evict"] = getattr(prefetch.module, "EVICTS", True)
     c["asks"] = evict.form == "ask"
     c["submit_ns"], c["wait_ns"], c["cached_ns"] = m.submit, m.wait, m.cached
@@ -108,8 +109,10 @@ def build(
     unit["size"], unit["data"], unit["slot"], unit["next"] = trace.size, work.has_data, -1, np.inf
     unit["wire"] = codec.wire(trace.size) if codec else trace.size
     unit["stored"] = codec.stored(trace.size) if codec else trace.size
+    unit["stays"][planned.remote] = 1
+    unit["stored"][planned.remote] = trace.size[planned.remote]  # kernels read no compressed bytes
     events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
-    flows = int(queues["slots"].sum())
+    flows = int(queues["slots"].sum()) + (2 * streams if len(planned.remote) else 0)
     island = Island(
         control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
         np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), memories,
@@ -121,6 +124,7 @@ def build(
     program = Program(
         chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,
         work.acc_next, work.first, route, curve, actions(planned),
+        remote_bytes(work, planned),
     )  # fmt: skip
     restart(island, program, len(trace.kind))
 
@@ -142,6 +146,20 @@ def build(
         verbs(place, evict, prefetch, defrag, release),
     )
     return island, program, policies
+
+
+def remote_bytes(work: Workload, planned: Schedule) -> Any:
+    """int64[2, O]: what each kernel reads and writes of the tensors that stay below the device, each of them once."""
+    t = work.trace
+    if not len(planned.remote):
+        return np.zeros((2, 1), np.int64)
+    size = np.zeros(t.tensors, np.int64)
+    size[planned.remote] = t.size[planned.remote]
+    out = [
+        np.diff(np.concatenate([[0], np.cumsum(size[ids])])[start])
+        for start, ids in ((t.read_start, t.read_id), (t.write_start, t.write_id))
+    ]
+    return np.ascontiguousarray(np.where(t.activity == tr.KERNEL, np.stack(out), 0))
 
 
 def releasing(release: ReleasePolicy | None, capacity: int) -> tuple[Any, Any, Any]:

@@ -12,6 +12,11 @@ from gpusim.engine.machine import Machine
 from gpusim.hardware.tiers import Tier
 from gpusim.trace.codec import Codec
 
+# Accesses of so many bytes fill the link, smaller ones proportionally less: what limits them is how many the bus keeps under
+# way.  S. Min et al., "EMOGI: Efficient memory-access for out-of-memory graph-traversal in GPUs", VLDB 2020: merged and aligned
+# accesses of 128 bytes reach what cudaMemcpy does.
+FULL = 128
+
 
 def links(m: Machine) -> dict[str, float]:
     """Rates of all links by name, bytes/ns; what a tier says of a link that it passes holds for the program's copies too."""
@@ -33,8 +38,10 @@ def _name(link: str) -> str:
     return "peer" if link == "peer_out" else link
 
 
-def connections(m: Machine, codec: Codec | None) -> tuple[Any, Any, Any, Any]:
+def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[Any, Any, Any, Any]:
     """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
+
+    access: bytes that kernels read or write below the device at once.
 
     A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
     """
@@ -62,6 +69,9 @@ def connections(m: Machine, codec: Codec | None) -> tuple[Any, Any, Any, Any]:
         coded = (["decompress"], ["compress"]) if codec else ([], [])
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
         ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
+    near, share = m.tiers[0], min(1.0, access / FULL)
+    ways.append((passed(near)[0], near.read * share, near.read_latency, None))
+    ways.append((passed(near)[1], near.write * share, near.write_latency, None))
     curves = list(dict.fromkeys(curve for *_, curve in ways if curve)) or [((1.0, 1.0),)]
     out_ways, link = table(len(ways), state.WAY), table(len(rates), state.LINK)
     link["rate"] = list(rates.values())

@@ -96,8 +96,8 @@ PROPOSE = types.int64(S, types.int64, S, S, FLAGS, S)
 NOTE = types.int64(S, types.int64, types.int64, types.int64)
 SCORE = types.float64(X, X)
 
-# Where a unit's bytes are, as prefetch policies see it.
-ABSENT, HOST, DEVICE, ARRIVING = 0, 1, 2, 3
+# Where a unit's bytes are, as prefetch policies see it; REMOTE is used below the device and never comes.
+ABSENT, HOST, DEVICE, ARRIVING, REMOTE = 0, 1, 2, 3, 4
 
 # What a plan tells the engine to do with a tensor when the host comes to an operator, before the operator's own demands.
 EVICT, PREFETCH = range(2)

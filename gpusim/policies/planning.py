@@ -100,6 +100,8 @@ class Schedule:
     actions: Any
     remote: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tensors that stay in the nearest tier and are read and written there by the kernels themselves (zero-copy)."""
+    access: int = 128
+    """Bytes that the kernels access there at once: 32 scattered, 128 coalesced."""
 
     def mistake(self, view: View) -> str:
         """What is wrong with the first action that the engine cannot read, as the end of a sentence; "" when all is well."""

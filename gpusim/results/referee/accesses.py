@@ -61,7 +61,8 @@ def issue(w: World, i: int, op: int, act: int) -> None:
         if w.size[t] == 0:
             continue
         _reads(w, i, act, t)
-        ends = max(w.before[DEVICE, t], w.written[DEVICE, t])
+        m = w.home[t]
+        ends = max(w.before[m, t], w.written[m, t])
         if ends > need:
             need, whose = ends, t
     for j in range(w.write_start[op], w.write_start[op + 1]):
@@ -69,36 +70,38 @@ def issue(w: World, i: int, op: int, act: int) -> None:
         w.ledger[c.ACCESSES] += 1
         if w.size[t] == 0:
             continue
-        if w.where[DEVICE, t] < 0:
+        m = w.home[t]
+        if w.where[m, t] < 0:
             say(w, i, c.NOT_RESIDENT, act, t)
-        ends = max(w.before[DEVICE, t], w.touched[DEVICE, t])
+        ends = max(w.before[m, t], w.touched[m, t])
         if ends > need:
             need, whose = ends, t
     _starts_after(w, act, whose, need)
     for j in range(w.read_start[op], w.read_start[op + 1]):
         t = w.read_id[j]
-        w.touched[DEVICE, t] = max(w.touched[DEVICE, t], w.end[act])
+        w.touched[w.home[t], t] = max(w.touched[w.home[t], t], w.end[act])
     for j in range(w.write_start[op], w.write_start[op + 1]):
         _writes(w, act, w.write_id[j])
 
 
 @step
 def _reads(w: World, i: int, act: int, t: int) -> None:
-    """The latest version is in device memory."""
-    if w.where[DEVICE, t] < 0:
+    """The latest version is where operators use the tensor."""
+    if w.where[w.home[t], t] < 0:
         say(w, i, c.NOT_RESIDENT, act, t)
     elif w.lost[t] != 0:
         say(w, i, c.LOST, act, t)
-    elif w.holds[DEVICE, t] != w.version[t]:
+    elif w.holds[w.home[t], t] != w.version[t]:
         say(w, i, c.STALE, act, t)
 
 
 @step
 def _writes(w: World, act: int, t: int) -> None:
-    """A new version, in device memory alone."""
-    w.touched[DEVICE, t] = max(w.touched[DEVICE, t], w.end[act])
-    w.written[DEVICE, t] = w.end[act]
+    """A new version, in this one memory alone."""
+    m = w.home[t]
+    w.touched[m, t] = max(w.touched[m, t], w.end[act])
+    w.written[m, t] = w.end[act]
     w.version[t] += 1
-    w.holds[DEVICE, t] = w.version[t]
+    w.holds[m, t] = w.version[t]
     w.lost[t] = 0
     w.reason[t] = 0

@@ -58,6 +58,9 @@ def place(w: World, i: int, u: int, m: int, at: int, n: int) -> None:
 @step
 def _place_below(w: World, i: int, u: int, m: int, n: int) -> None:
     w.where[m, u] = 0
+    if m == w.home[u] and w.placed[u] == 0:
+        w.placed[u] = 1
+        w.holds[m, u] = w.version[u]  # as on the device
     now = w.tier_bytes[m, c.T_NOW] + n
     w.tier_bytes[m, c.T_NOW] = now
     w.tier_bytes[m, c.T_PEAK] = max(w.tier_bytes[m, c.T_PEAK], now)

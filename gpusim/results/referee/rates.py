@@ -31,18 +31,22 @@ def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str,
         "nvme_read": 1 * (activity == NVME_READ), "nvme_write": 1 * (activity == NVME_WRITE),
         "decompress": 1 * swaps_in, "compress": 1 * swaps_out,
     }  # fmt: skip
+    loads = {name: acts.size * times for name, times in loads.items()}
     for m, (way_in, way_out) in enumerate(tiers.routes, 1):
         for name in way_in:
-            loads[name] = loads.get(name, 0) + (swaps_in & (acts.copy >> 8 & 255 == m))
+            loads[name] = loads.get(name, 0) + acts.size * (swaps_in & (acts.copy >> 8 & 255 == m))
         for name in way_out:
-            loads[name] = loads.get(name, 0) + (swaps_out & (acts.copy & 255 == m))
-    for name, times in loads.items():
+            loads[name] = loads.get(name, 0) + acts.size * (swaps_out & (acts.copy & 255 == m))
+    for direction, moved in enumerate(remote(acts, trace, tiers)):
+        for name in tiers.routes[0][direction]:
+            loads[name] = loads[name] + moved
+    for name, load in loads.items():
         rate = rates.get(name)
         if not rate or not np.isfinite(rate):
             continue
         per_ns = float(rate) / 1e9
-        i = np.flatnonzero((times > 0) & (acts.end < NEVER))
-        start, end, size = acts.start[i], acts.end[i], acts.size[i] * times[i]
+        i = np.flatnonzero((load > 0) & (acts.end < NEVER))
+        start, end, size = acts.start[i], acts.end[i], load[i]
         # One tick, because ends are seen at whole nanoseconds.
         slack = per_ns * 1.0
         fast = size > per_ns * (end - start) * (1 + 1e-9) + slack
@@ -57,6 +61,17 @@ def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str,
                 found.say(acts.end_record[i[at]], f"the link {name} has carried {worst:.0f} bytes too many by here",
                           f"at most {per_ns:g} bytes/ns in every interval")  # fmt: skip
         found.count("copies against link rates", len(i))
+
+
+def remote(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
+    """Bytes that each activity reads and writes below the device by itself: kernels, of the tensors that stay there."""
+    size = trace.size * tiers.home(trace.tensors)
+    out = []
+    for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
+        of_op = np.diff(np.concatenate([[0], np.cumsum(size[ids])])[start])
+        of_op = np.append(np.where(trace.activity == KERNEL, of_op, 0), 0)  # the last of them for swaps, -1
+        out.append(of_op[acts.op])
+    return out[0], out[1]
 
 
 def _most_over(start: I64, end: I64, size: npt.NDArray[np.float64], rate: float) -> tuple[float, int]:

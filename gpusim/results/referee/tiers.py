@@ -22,11 +22,19 @@ class Tiers:
     capacity: I64                       # (M,) bytes
     engine: tuple[int, ...]             # of memories 1 ..: those of one engine take turns
     slots: dict[tuple[int, int], int]   # (engine, direction) -> copies at once
+    remote: I64                         # tensors that operators use in memory 1
+    access: int                         # bytes that they access there at once
     routes: tuple[tuple[list[str], list[str]], ...]  # of memories 1 ..: links to the device, links from it
 
     @property
     def memories(self) -> int:
         return len(self.capacity)
+
+    def home(self, tensors: int) -> I64:
+        """Of each tensor the memory in which operators use it."""
+        out = np.zeros(tensors, np.int64)
+        out[self.remote] = 1
+        return out
 
     def queue(self, copy: I64) -> I64:
         """Of each COPY (its `b`) the queue in which it waits."""
@@ -65,5 +73,7 @@ def tiers(spec: Mapping[str, Any]) -> Tiers:
         np.array([NEVER if size is None else int(size) for size in room], np.int64),
         engine,
         {(e, way): int(tier["slots"][way]) for e, tier in zip(engine, said, strict=True) for way in (INTO, OUT)},
+        np.array(spec.get("remote", []), np.int64),
+        int(spec.get("remote_access", 128)),
         tuple((list(tier["in"]), list(tier["out"])) for tier in said),
     )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from gpusim.core.log import OOM
 from gpusim.results.referee.activities import NEVER, Activities
+from gpusim.results.referee.rates import remote
 from gpusim.results.referee.report import Findings
 from gpusim.results.referee.tiers import INTO, Tiers
 from gpusim.results.result import Result
@@ -97,13 +98,14 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     if makespan > 0:
         out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
         out["swaps_per_s"] = int((~operator & ~acts.cancelled).sum()) / (makespan / 1e9)
-        to_device = acts.copy & 255 == 0
+        to_device, by_kernels = acts.copy & 255 == 0, remote(acts, trace, tiers)
+        out["zero_copy_read_bytes"], out["zero_copy_written_bytes"] = (int(moved.sum()) for moved in by_kernels)
         for way, (name, tier) in enumerate((("h2d", acts.copy >> 8 & 255), ("d2h", acts.copy & 255))):
             rate = result.spec.get("rates", {}).get(name)
             if rate:
                 passing = [m for m, routes in enumerate(tiers.routes, 1) if name in routes[way]]
                 swaps = (acts.copy >= 0) & (to_device == (way == INTO)) & np.isin(tier, passing)
-                swapped = int(acts.size[swaps].sum())
+                swapped = int(acts.size[swaps].sum()) + int(by_kernels[way].sum()) * (name in tiers.routes[0][way])
                 out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
     return out
 

@@ -27,6 +27,7 @@ class World(NamedTuple):
     read_id: Any
     write_start: Any
     write_id: Any
+    home: Any          # int64[T] where operators use the tensor: the device, or the first tier below it
     capacity: Any      # int64[M] bytes of each memory
     start: Any         # int64[activities] ns
     end: Any           # int64[activities] ns
@@ -76,8 +77,8 @@ def world(acts: Activities, trace: Trace, tiers: Tiers, places: int, device_call
     both, packed = (tiers.memories, units), packing(trace)
     return World(
         size=trace.size, wire=packed.wire, stored=packed.stored, read_start=trace.read_start, read_id=trace.read_id,
-        write_start=trace.write_start, write_id=trace.write_id, capacity=tiers.capacity, start=acts.start,
-        end=acts.end, start_record=acts.start_record, cancelled=acts.cancelled,
+        write_start=trace.write_start, write_id=trace.write_id, home=tiers.home(units), capacity=tiers.capacity,
+        start=acts.start, end=acts.end, start_record=acts.start_record, cancelled=acts.cancelled,
         live=zero(units, np.uint8), version=zero(units), lost=zero(units, np.uint8), placed=zero(units, np.uint8),
         reason=zero(units, np.uint8), arrived=zero(units, np.uint8), left_at=none(units), left_bytes=zero(units),
         where=none(both), block=zero(both), holds=none(both), before=zero(both), written=zero(both), touched=zero(both),
