@@ -24,8 +24,8 @@ from gpusim.errors import PolicyError, TraceError
 from gpusim.hardware.catalogue import load
 from gpusim.hardware.roofline import durations
 from gpusim.remat import choice, from_log
+from gpusim.remat.heuristics import HEURISTICS
 from gpusim.remat.replay import Outcome, peak, replay
-from gpusim.remat.tables import HEURISTICS
 from gpusim.trace.files import load_trace
 
 HERE = Path(__file__).parent

@@ -19,13 +19,14 @@ from gpusim.engine.simulate import simulate
 from gpusim.errors import PolicyError
 from gpusim.hardware import catalogue
 from gpusim.hardware.roofline import durations
+from gpusim.policies import registry
 from gpusim.policies.plan import checkmate, checkpointing, dtr
 from gpusim.policies.planning import View
 from gpusim.remat import from_trace
+from gpusim.remat.heuristics import HEURISTICS
 from gpusim.remat.optimum import optimum
 from gpusim.remat.replay import Outcome, peak, replay
 from gpusim.remat.rewrite import rewrite
-from gpusim.remat.tables import HEURISTICS
 from gpusim.results import referee
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
@@ -267,6 +268,14 @@ def test_what_has_no_optimum_is_refused() -> None:
         checkmate.rewrite(View(AHEAD, 2 * UNIT, ()))
     with pytest.raises(PolicyError, match=r"no optimum within 3 states for 5 tensors that can be made again"):
         checkmate.rewrite(View(AHEAD, 3 * UNIT, ()), states=3)
+    step = named(load_trace(TRACES / "unet3d-train.npz"))
+    with pytest.raises(PolicyError, match=r"a search over \d+ tensors that can be made again does not come to an end"):
+        checkmate.rewrite(View(step, step.live_peak // 2, ()))
+
+
+def test_a_wrong_heuristic_is_refused_when_it_is_read() -> None:
+    with pytest.raises(PolicyError, match=r"there is no heuristic 'dtr_equal' \(did you mean 'dtr_eq'"):
+        registry.get("plan", "dtr(heuristic=dtr_equal)")
 
 
 # --- real programs, through the engine --------------------------------------------------------------------------------

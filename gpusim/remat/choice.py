@@ -5,8 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from gpusim.core.jit import kernel
+from gpusim.remat.heuristics import DTR, DTR_EQ, DTR_LOCAL, LRU, MSPS, RAND, SIZE
 from gpusim.remat.program import CHILD, PARENT
-from gpusim.remat.tables import DTR, DTR_EQ, DTR_LOCAL, LRU, MSPS, RAND, SIZE, Tables
+from gpusim.remat.tables import Tables
 
 PRIME = 2**31 - 1  # of the generator
 SPLIT = 2.0**27 + 1

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from gpusim.core.tables import table
-from gpusim.errors import PolicyError, suggest
-from gpusim.remat import tables
+from gpusim.remat import heuristics, tables
 from gpusim.remat.program import Program
-from gpusim.remat.tables import CHOSEN, EVENT, FINISHED, HEURISTICS, LOG_FULL
+from gpusim.remat.tables import CHOSEN, EVENT, FINISHED, LOG_FULL
 
 NO_LIMIT = 2**62
 STATUS = ("ok", "oom", "thrash")  # by what `advance` came back with
@@ -59,9 +58,7 @@ def replay(
     """
     from gpusim.remat.steps import advance  # compiles
 
-    if heuristic not in HEURISTICS:
-        raise PolicyError(f"there is no heuristic '{heuristic}'", hint=suggest(heuristic, HEURISTICS))
-    run = tables.build(program, HEURISTICS.index(heuristic), budget, limit, lenient, seed)
+    run = tables.build(program, heuristics.index(heuristic), budget, limit, lenient, seed)
     parts = []
     while (reason := advance(run)) == LOG_FULL:
         parts.append(run.log)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpusim.core.jit import kernel
 from gpusim.remat import choice, classes
+from gpusim.remat.heuristics import DTR_EQ
 from gpusim.remat.program import COMPUTE, GET, RELEASE
 from gpusim.remat.tables import (
     AGAIN,
     CHOSEN,
-    DTR_EQ,
     EAGER,
     FINISHED,
     FIRST,

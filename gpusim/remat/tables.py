@@ -16,9 +16,6 @@ from gpusim.remat.program import I64, Program
 # Why `advance` came back.
 FINISHED, OUT_OF_MEMORY, THRASHING, LOG_FULL = range(4)
 
-HEURISTICS = ("dtr", "dtr_eq", "dtr_local", "lru", "size", "msps", "rand")
-DTR, DTR_EQ, DTR_LOCAL, LRU, SIZE, MSPS, RAND = range(7)
-
 CONTROL = np.dtype([(n, np.int64) for n in (
     "heuristic", "budget", "limit", "lenient", "frees_constants", "dice",
     "at",            # action of the schedule

@@ -6,7 +6,7 @@ states  how many states the search may look at
 The paper's question, without its restriction to one run of each operator per stage, and answered by a search over what is in
 memory instead of an integer program (gpusim/remat/optimum.py).  A program with which that does not come to an end, or that does
 not fit whatever is dropped, is refused: some twenty tensors that can be made again are well within reach, a whole training step
-is not.
+is not, and more than 100 are not tried.
 
 Source: Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020.
 """
@@ -23,6 +23,7 @@ from gpusim.units import show_bytes
 
 PARAMS = {"fill": 1.0, "states": 100_000}
 KNOWS = "future"
+LARGEST = 100  # tensors that can be made again
 
 
 def rewrite(view: View, fill: float = 1.0, states: int = 100_000) -> Trace:
@@ -30,10 +31,12 @@ def rewrite(view: View, fill: float = 1.0, states: int = 100_000) -> Trace:
     if work.live_peak <= budget:
         return work.trace
     traced = from_trace.read(work)
+    many = f"{int(traced.remade.sum()):,} tensors that can be made again"
+    if traced.remade.sum() > LARGEST:
+        raise PolicyError(f"plan checkmate: a search over {many} does not come to an end", hint="dtr has no such limit")
     best = optimum(traced, budget, states)
     if best.status == "oom":
         raise PolicyError(f"plan checkmate: nothing that is dropped makes '{work.trace.name}' fit into {show_bytes(budget)}")
     if best.status == "given up":
-        many = f"{int(traced.remade.sum()):,} tensors that can be made again"
         raise PolicyError(f"plan checkmate: no optimum within {states:,} states for {many}", hint="dtr has no such limit")
     return rewritten(work.trace, traced, best.log)

@@ -23,6 +23,7 @@ from gpusim.trace.trace import Trace
 from gpusim.units import show_bytes
 
 PARAMS = {"heuristic": "dtr_eq", "fill": 0.9, "limit": 1.0}
+NUMBERS = "gpusim.remat.heuristics"
 
 
 def rewrite(view: View, heuristic: str = "dtr_eq", fill: float = 0.9, limit: float = 1.0) -> Trace:
