@@ -130,3 +130,31 @@ def test_nothing_to_plan_without_a_tier_below() -> None:
     assert len(plan("g10", crowd().view(5, ())).actions) == 0
     with pytest.raises(Exception, match="'target' of policy 'g10' is negative"):
         plan("g10(target=-1)", crowd().view(5))
+
+
+def test_flashneuron_sends_the_first_activations_away() -> None:
+    """a, b, c of 2, 1, 3 blocks wait for backward beside a weight of one; an operator works on 4 at most."""
+    p = Program()
+    p.new("param", w=1)
+    p.builder.begin_phase("step0.fwd")
+    p.op("f", "w", a=2)             # 0
+    p.op("f", "a", b=1)             # 1
+    p.op("f", "b", c=3)             # 2
+    p.op("f", "c", d=1)             # 3
+    p.op("f", "d", e=1)             # 4
+    p.op("loss", "e", g=1)          # 5
+    p.builder.begin_phase("step0.bwd")
+    p.op("b", "g d", ends="d")      # 6
+    p.op("b", "g c", ends="c")      # 7
+    p.op("b", "g b", ends="b")      # 8
+    p.op("b", "g a", ends="a g e")  # 9
+    # Memory for 10 less 1 and 4 leaves 5: with a gone 4 wait.  For 9 it leaves 4, and less must wait than that: b goes as well.
+    # Backward has 6 beside the largest operator: with a 6 are there at operator 8, and 8 at the one before.  For 9 it has 5, and
+    # both come on demand.
+    assert said(p, 10) == "-a@2 +a@8" and said(p, 9) == "-a@2 -b@3"
+    assert said(p, 10) != p.said(plan("vdnn", p.view(10))) != ""
+    assert said(p, 12) == ""
+
+
+def said(p: Program, blocks: int) -> str:
+    return p.said(plan("flashneuron", p.view(blocks)))

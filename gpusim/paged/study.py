@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -104,10 +104,10 @@ class Study:
         from gpusim.paged.replay import Policy, replay
 
         program, conditions = self.prepared(case, program)
-        options, begin = self.policies[case.policy], perf_counter()
+        options, begin = self.policies[case.policy], process_time()
         kind = options["run"]
         if kind == "ideal":
-            return Outcome(int(program.cycles(conditions.hertz)[0].sum()), seconds=perf_counter() - begin)
+            return Outcome(int(program.cycles(conditions.hertz)[0].sum()), seconds=process_time() - begin)
         if kind in ("flashneuron", "g10_direct"):
             try:
                 if kind == "flashneuron":
@@ -115,10 +115,10 @@ class Study:
                 else:
                     run = direct(program, conditions, plans.g10_direct(program, conditions))
             except DoesNotFit:
-                return Outcome(None, seconds=perf_counter() - begin)
-            cycles = round(float(f"{run.ms:.6g}") * conditions.hertz / 1000)  # the study prints six digits
+                return Outcome(None, seconds=process_time() - begin)
+            cycles = int(float(f"{run.ms:.6g}") / 1000 * conditions.hertz)  # the study prints six digits
             ssd_pages = (0, 0, run.in_bytes // conditions.page, run.out_bytes // conditions.page)
-            return Outcome(cycles, (cycles,), ssd_pages if kind == "flashneuron" else (), perf_counter() - begin)
+            return Outcome(cycles, (cycles,), ssd_pages if kind == "flashneuron" else (), process_time() - begin)
         hints = []
         if kind == "g10":
             hints = plans.g10(program, conditions) if plan is None else read_plan(plan, program)
@@ -126,7 +126,7 @@ class Study:
         done = replay(program, conditions, policy, hints, iterations=self.file["iterations"])
         best = done.iterations[done.best]
         pages = tuple(int(best[name]) for name in ("host_in", "host_out", "ssd_in", "ssd_out"))
-        return Outcome(int(done.cycles[done.best]), tuple(map(int, done.cycles)), pages, perf_counter() - begin)
+        return Outcome(int(done.cycles[done.best]), tuple(map(int, done.cycles)), pages, process_time() - begin)
 
 
 def load(name: str, folder: Path) -> Program | None:
