@@ -78,6 +78,7 @@ def main() -> int:
         program, plain = from_log.read(log, name), schedule(log)
         room, events = peak(program), len(program.verb)
         limit = int((LIMIT - 1) * program.cost.sum())
+        replay(program, given.heuristic, room)  # compiles, and finds the neighbours
         for ratio in RATIOS:
             took = float("inf")
             for _ in range(given.repeat):

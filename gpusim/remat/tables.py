@@ -43,6 +43,7 @@ STORAGE = np.dtype([(n, np.int64) for n in (
 )])  # fmt: skip
 
 TENSOR = np.dtype([(n, np.int64) for n in ("storage", "op", "size", "defined")])
+# By label; `unused` is the stack of labels to give away, up to control's `labels`.
 CLASS = np.dtype([(n, np.int64) for n in ("value", "members", "first", "seen", "unused")])
 FRAME = np.dtype([(n, np.int64) for n in ("op", "tensor", "first", "stage", "edge")])
 

@@ -2,7 +2,7 @@
 
 heuristic  what leaves: dtr (least cost to have it back, per byte and time since its last use, with all it would take), dtr_eq
            (that cost by classes of dropped tensors, as the paper's runtime does), dtr_local (its own cost alone), lru, size,
-           msps (least cost per byte), rand
+           msps (least cost per byte), rand (the same draws each time)
 fill       share of the memory that the program may fill; the rest is for what the allocator loses
 limit      recomputation, as a share of the program's own time, after which nothing is dropped any more
 
