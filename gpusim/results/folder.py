@@ -61,7 +61,7 @@ AXES = {
     "defrag": "defrag", "seed": "seed",
 }  # fmt: skip
 # What follows from those, or only the referee needs.
-_DERIVED = ("trace_hash", "program_hash", "memories", "capacity", "host_capacity", "footprint")
+_DERIVED = ("trace_hash", "program_hash", "memories", "remote", "remote_access", "capacity", "host_capacity", "footprint")
 
 
 def open_folder(
