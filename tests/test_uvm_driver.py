@@ -229,6 +229,25 @@ def test_pages_prefetched_in_vain_are_counted() -> None:
     assert result.counts[1]["wasted"] == 511
 
 
+def test_least_often_used_leaves() -> None:
+    # Blocks 0 and 1 were used twice, 2 and 3 once: 2, the earlier in line, leaves for 4.
+    c = run([HostTouch("a"), blocks(0, 1, 2, 3, 0, 1, 4, 0, 1)], parameters=WHOLE, evict="lfu").steps[-1].counts[1]
+    assert (c["faults"], c["evictions"]) == (5, 1)
+
+
+def test_random_eviction_beats_fifo_on_a_cycle() -> None:
+    sweep = [0, 1, 2, 3, 4] * 40
+    program = [HostTouch("a"), blocks(*sweep)]
+    assert run(program, parameters=WHOLE).counts[1]["faults"] == 200
+    assert run(program, parameters=WHOLE, evict="random").counts[1]["faults"] < 150
+
+
+@pytest.mark.parametrize(("prefetcher", "moved"), [("tree", [16, 16, 32]), ("sequential", [32, 32]), ("block", [512])])
+def test_other_prefetchers_move_other_pages(prefetcher: str, moved: list[int]) -> None:
+    result = run([HostTouch("a"), *(one_thread(p) for p in (0, 16, 32))], prefetcher=prefetcher)
+    assert [int(s.counts[1]["came"].sum()) for s in result.steps[1:] if s.counts[1]["faults"]] == moved
+
+
 def test_what_cannot_be_done_is_said() -> None:
     arrays = [Array("a", BLOCK)]
     with pytest.raises(UvmError, match=r"no allocation is called 'b' \(did|no allocation is called 'b'"):

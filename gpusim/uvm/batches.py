@@ -128,6 +128,8 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
                     return int(s.failed)
             if s.replay_policy == PER_BLOCK:
                 again(M, F, A, shape, tables)
+        s.now += gpu.first_fault
+        gpu.first_fault = 0.0
         n.service += s.now - begin
         if flush:
             n.dropped += f.outstanding - fetched

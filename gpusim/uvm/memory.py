@@ -12,6 +12,7 @@ from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
 from gpusim.uvm.frontend import FRONT, SLOT, UTLB, Front
 from gpusim.uvm.parameters import PARAMETERS
+from gpusim.uvm.pattern import LANES
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
 from gpusim.uvm.tables import (
@@ -117,7 +118,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["roots"], x["first_root"] = each, (g - 1) * each
         x["oldest"], x["newest"], x["length"] = [NONE] * LISTS, [NONE] * LISTS, [0] * LISTS
         x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
-        for name in ("batch", "fault", "block", "first_touch", "page", "run", "replay", "cpu_fault", "cpu_page"):
+        for name in ("batch", "fault", "block", "first_touch", "page", "run", "replay", "first_fault", "cpu_fault", "cpu_page"):
             x[name] = getattr(work, name)
         x["pass_ns"] = work.interrupt
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
@@ -132,7 +133,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
 def front(platform: Platform) -> Front:
     utlbs = -(-platform.sms // platform.sms_per_utlb)
     slots = platform.warps * platform.sms_per_utlb
-    waits = slots * 32
+    waits = slots * LANES * 4  # four loads of a warp at once
     state = table(1, FRONT)
     state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
     return Front(

@@ -31,7 +31,7 @@ PARAMETERS = {
     "uvm_perf_fault_batch_count": Parameter(256, 1, 8192, "batch_count", "the most faults that are fetched at once"),
     "uvm_perf_fault_replay_policy": Parameter(2, 0, 3, "replay_policy", "0 block, 1 batch, 2 batch and flush, 3 when empty"),
     "uvm_perf_fault_max_batches_per_service": Parameter(20, 1, LARGEST, "max_batches", "batches of one bottom half"),
-    "uvm_perf_fault_max_throttle_per_service": Parameter(5, 1, LARGEST, "max_throttled", "with throttled faults until it yields"),
+    "uvm_perf_fault_max_throttle_per_service": Parameter(5, 1, LARGEST, "max_throttled", "of them throttled until it yields"),
     "uvm_fault_force_sysmem": Parameter(0, 0, 1, "force_sysmem", "what faults stays in, or goes to, host memory"),
     "uvm_global_oversubscription": Parameter(1, 0, 1, "oversubscription", "may GPU memory be evicted?"),
     "uvm_perf_thrashing_enable": Parameter(1, 0, 1, "thrash_enable", "find pages that processors take from each other"),
@@ -39,7 +39,7 @@ PARAMETERS = {
     "uvm_perf_thrashing_pin_threshold": Parameter(10, 1, 15, "pin_threshold", "throttles until a page is pinned"),
     "uvm_perf_thrashing_lapse_usec": Parameter(500, 5, 500_000, "lapse", "events closer than this count"),
     "uvm_perf_thrashing_nap": Parameter(1, 1, 100, "nap", "how long a throttled processor waits", lapses=True),
-    "uvm_perf_thrashing_epoch": Parameter(2000, 1, LARGEST, "epoch", "a block quiet for so long is forgotten", lapses=True),
+    "uvm_perf_thrashing_epoch": Parameter(2000, 1, LARGEST, "epoch", "a block so long quiet is forgotten", lapses=True),
     "uvm_perf_thrashing_pin": Parameter(300, 0, LARGEST, "pin", "how long a page stays pinned; 0: for ever", lapses=True),
     "uvm_perf_thrashing_max_resets": Parameter(4, 0, LARGEST, "max_resets", "how often a block is forgotten"),
 }  # fmt: skip

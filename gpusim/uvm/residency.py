@@ -8,6 +8,7 @@ from gpusim.uvm.bits import PAGES, WORDS, add, clear, copy, fill, keep, next_set
 from gpusim.uvm.chunks import append, frame_of, take_free, unlink
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.tables import (
+    COPIED,
     CPU,
     DIRTY,
     EVICTED,
@@ -224,12 +225,13 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
     """The pages of row `mask` of block b become resident at processor p; ns.
 
     Those in row `demanded` move for `cause`, the others ahead of need: runs of adjacent pages of one cause are one copy.
-    duplicate: the copies elsewhere stay (read duplication).
+    duplicate: the copies elsewhere stay (read duplication).  Row COPIED tells afterwards which pages came from elsewhere.
     """
     W, s = M.bits, M.state[0]
     gpu, n = M.gpus[max(p, 1)], M.counts[p]
     ns = 0.0
-    moving, source = scratch(M, MOVING), scratch(M, FROM)
+    moving, source, copied = scratch(M, MOVING), scratch(M, FROM), scratch(M, COPIED)
+    clear(W, copied)
     here = row(M, p, RESIDENT, b)
     copy(W, moving, mask)
     subtract(W, moving, here)
@@ -249,6 +251,7 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         pages = total(W, source)
         if pages == 0:
             continue
+        add(W, copied, source)
         ahead = scratch(M, GOING)
         copy(W, ahead, source)
         subtract(W, ahead, demanded)

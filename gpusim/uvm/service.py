@@ -8,6 +8,7 @@ from gpusim.uvm.prefetchers import propose
 from gpusim.uvm.residency import bring, grant, reaches
 from gpusim.uvm.tables import (
     ASKED,
+    COPIED,
     CPU,
     DEMAND,
     FAULTED,
@@ -79,7 +80,9 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
         for q in range(M.state[0].processors):  # a copy may be read only
             subtract(W, row(M, q, WRITABLE, b), mask)
     else:
-        happened(M, p, b, mask)
+        moved = scratch(M, COPIED)
+        if not none(W, moved):
+            happened(M, p, b, moved)
     grant(M, p, b, mask)
     for q in range(M.state[0].processors):
         if q != p and block.accessed_by & (1 << q) and reaches(M, q, to):

@@ -26,8 +26,8 @@ RESIDENT, MAPPED, WRITABLE = range(3)
 # since, that were written since they came, that a GPU once threw out, that thrash.
 PREFETCHED, DIRTY, EVICTED, THRASHING = range(4)
 # Rows of scratch behind all planes.
-FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, FROM, HERE, GOING, REST = range(10)
-SCRATCH = 10
+FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST = range(11)
+SCRATCH = 11
 
 # Lists of root chunks.
 FREE, UNUSED, DISCARDED, USED, LISTS = range(5)
@@ -48,7 +48,7 @@ BLOCK = record(
      ("last_destination", i8), ("fault_migrations", i8),
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
-     ("uses", i8), ("last_use", i8), ("next_use", i8)]  # what alternatives to the driver's eviction know
+     ("uses", i8), ("last_use", i8)]  # what alternatives to the driver's eviction know
 )  # fmt: skip
 ROOT = record([("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8)])
 GPU = record(
@@ -56,7 +56,7 @@ GPU = record(
      ("oldest", (i8, LISTS)), ("newest", (i8, LISTS)), ("length", (i8, LISTS)),
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("page", f8), ("run", f8),
-     ("replay", f8),
+     ("replay", f8), ("first_fault", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),

@@ -9,8 +9,8 @@ from gpusim.uvm.chunks import driver_victim, oldest
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.tables import NONE, UNUSED, USED, Memory
 
-DRIVER, LRU, RANDOM, LFU, CLEAN_DROP, BELADY = range(6)
-EVICT = ("driver", "lru", "random", "lfu", "clean_drop", "belady")
+DRIVER, LRU, RANDOM, LFU, CLEAN_DROP = range(5)
+EVICT = ("driver", "lru", "random", "lfu", "clean_drop")
 
 
 @kernel
@@ -24,14 +24,10 @@ def draw(M: Memory, n: int) -> int:
 @kernel
 def worth(M: Memory, r: int) -> int:
     """The larger, the longer a used chunk stays."""
-    evict, owner = M.state[0].evict, M.roots[r].owner
+    owner = M.roots[r].owner
     if owner < 0:
         return 0
-    if evict == LRU:
-        return int(M.blocks[owner].last_use)
-    if evict == LFU:
-        return int(M.blocks[owner].uses)
-    return int(-M.blocks[owner].next_use)
+    return int(M.blocks[owner].last_use if M.state[0].evict == LRU else M.blocks[owner].uses)
 
 
 @outlined

@@ -1,0 +1,185 @@
+"""The driver's rules once more, as plainly as Python allows: sets of pages, one warp after the other.
+
+For whole blocks, one GPU, kernels of gathers, memory that the host has filled, replay after each batch and flush.  It is what
+the compiled model is compared with, fault by fault, and timed against.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PER_BLOCK = 512
+
+
+def region(page: int, at: set[int], threshold: int) -> range:
+    """The largest node of the tree above a page of which more than `threshold` percent is in `at`."""
+    best = range(0)
+    size = 1
+    while size <= PER_BLOCK:
+        first = page // size * size
+        node = range(first, first + size)
+        if sum(p in at for p in node) * 100 > size * threshold:
+            best = node
+        size *= 2
+    return best
+
+
+def prefetch(faulted: set[int], resident: set[int], threshold: int) -> set[int]:
+    at = resident | faulted
+    for page in faulted:
+        at |= set(range(page // 16 * 16, page // 16 * 16 + 16))
+    out: set[int] = set()
+    for page in faulted:
+        out |= set(region(page, at, threshold))
+    return out - faulted
+
+
+@dataclass
+class Warp:
+    cta: int
+    lanes: list[int]         # the page of each lane
+    writes: list[bool]       # of each access
+    access: int = 0
+    lane: int = 0
+    pending: int = 0
+    asleep: bool = False
+
+
+class Utlb:
+    def __init__(self) -> None:
+        self.queue: deque[Warp] = deque()
+        self.outstanding: list[int] = []
+        self.waiting: list[tuple[int, Warp]] = []
+        self.left: dict[int, int] = {}
+
+
+class Reference:
+    def __init__(
+        self, blocks: int, chunks: int, sms: int, warps: int, limit: int = 56, batch: int = 256, threshold: int = 51
+    ) -> None:
+        self.cpu = set(range(blocks * PER_BLOCK))
+        self.gpu: dict[int, set[int]] = {b: set() for b in range(blocks)}
+        self.chunks: OrderedDict[int, None] = OrderedDict()
+        self.capacity, self.limit, self.batch, self.threshold, self.warps = chunks, limit, batch, threshold, warps
+        self.utlbs = [Utlb() for _ in range(sms)]
+        self.turn = 0
+        self.batches = self.fetched = self.duplicates = self.faults = self.touches = 0
+        self.log: list[tuple[str, int, int, int]] = []
+
+    def mapped(self, page: int) -> bool:
+        return page % PER_BLOCK in self.gpu[page // PER_BLOCK]
+
+    def serve(self, b: int, faulted: set[int]) -> None:
+        move = (faulted | prefetch(faulted, self.gpu[b], self.threshold)) - self.gpu[b]
+        if b not in self.chunks and len(self.chunks) == self.capacity:
+            victim, _ = self.chunks.popitem(last=False)
+            self.log.append(("evict", victim, 0, len(self.gpu[victim])))
+            self.cpu |= {victim * PER_BLOCK + p for p in self.gpu[victim]}
+            self.gpu[victim] = set()
+        self.chunks[b] = None
+        self.chunks.move_to_end(b)
+        self.cpu -= {b * PER_BLOCK + p for p in move}
+        self.gpu[b] |= move
+        self.faults += len(faulted)
+        self.log.append(("serve", b, len(faulted), len(move)))
+
+    def issue(self, u: Utlb, warp: Warp) -> bool:
+        while warp.lane < len(warp.lanes):
+            page = warp.lanes[warp.lane]
+            if self.mapped(page):
+                self.touches += 1
+            else:
+                if page not in u.outstanding:
+                    if len(u.outstanding) == self.limit:
+                        return False
+                    u.outstanding.append(page)
+                u.waiting.append((page, warp))
+                warp.pending += 1
+            warp.lane += 1
+        return True
+
+    def go_on(self, u: Utlb, warp: Warp) -> None:
+        if warp.access < len(warp.writes):
+            u.queue.append(warp)
+            return
+        u.left[warp.cta] -= 1
+        if u.left[warp.cta] == 0 and self.ctas:
+            self.start(u)
+
+    def start(self, u: Utlb) -> None:
+        number, warps = self.ctas.popleft()
+        u.left[number] = len(warps)
+        u.queue.extend(warps)
+
+    def advance(self) -> None:
+        moved = True
+        while moved:
+            moved = False
+            for u in self.utlbs:
+                if u.queue and self.issue(u, u.queue[0]):
+                    warp = u.queue.popleft()
+                    warp.lane = 0
+                    warp.access += 1
+                    last = warp.access == len(warp.writes)
+                    if warp.pending and (last or warp.writes[warp.access]):
+                        warp.asleep = True
+                    else:
+                        self.go_on(u, warp)
+                    moved = True
+
+    def fetch(self) -> list[int]:
+        """One page of each uTLB in turn."""
+        out: list[int] = []
+        sent = [0] * len(self.utlbs)
+        while any(sent[k] < len(u.outstanding) for k, u in enumerate(self.utlbs)):
+            begin = self.turn
+            for v in range(len(self.utlbs)):
+                k = (v + begin) % len(self.utlbs)
+                if sent[k] < len(self.utlbs[k].outstanding):
+                    if len(out) == self.batch:
+                        self.turn = k
+                        return out
+                    out.append(self.utlbs[k].outstanding[sent[k]])
+                    sent[k] += 1
+        return out
+
+    def replay(self) -> None:
+        for u in self.utlbs:
+            u.outstanding = [p for p in u.outstanding if not self.mapped(p)]
+            waiting, u.waiting = u.waiting, []
+            for page, warp in waiting:
+                if self.mapped(page):
+                    self.touches += 1
+                    warp.pending -= 1
+                    if warp.pending == 0 and warp.asleep:
+                        warp.asleep = False
+                        self.go_on(u, warp)
+                else:
+                    u.waiting.append((page, warp))
+
+    def run(self, pages: Sequence[int], block: int, writes: list[bool]) -> None:
+        """A kernel in which thread t touches pages[t], once for each of `writes`."""
+        self.ctas = deque(
+            (k // block, [Warp(k // block, list(pages[w : min(w + 32, k + block)]), writes)
+                          for w in range(k, min(k + block, len(pages)), 32)])
+            for k in range(0, len(pages), block)
+        )  # fmt: skip
+        for _ in range(self.warps // (block // 32)):
+            for u in self.utlbs:
+                if self.ctas:
+                    self.start(u)
+        self.advance()
+        while any(u.outstanding for u in self.utlbs):
+            batch = self.fetch()
+            self.batches += 1
+            self.fetched += len(batch)
+            unique = sorted(set(batch))
+            self.duplicates += len(batch) - len(unique)
+            for b in sorted({p // PER_BLOCK for p in unique}):
+                faulted = {p % PER_BLOCK for p in unique if p // PER_BLOCK == b} - self.gpu[b]
+                if faulted:
+                    self.serve(b, faulted)
+            self.replay()
+            self.advance()
