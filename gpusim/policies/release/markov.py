@@ -1,10 +1,11 @@
-"""Keep room for the next `ahead` requests as a Markov chain of size classes expects them, learned while the program runs.
+"""Keep room for what the next `ahead` requests add, as a Markov chain of growth expects it, learned while the program runs.
 
 ahead  requests for which there shall be room
 
-A class holds the sizes of one power of two; the chain knows how often each class followed each, and a class stands for the mean
-of its sizes so far.  Of a class that nothing has followed yet, it expects the same again.  What is lacking leaves in the
-background, so that the requests do not wait for copies.
+Growth is what was allocated less what was freed from one request to the next; what this policy sent away counts as still there.
+A class holds the growths of one sign and one power of two, and stands for their mean so far; the chain knows how often each
+class followed each.  Of a class that nothing has followed yet, it expects the same again.  What is lacking when most is
+expected to be there leaves in the background, so that the requests do not wait for copies.
 
 Source: D. Joseph and D. Grunwald, "Prefetching using Markov predictors", ISCA 1997 (there of addresses).
 """
@@ -18,9 +19,11 @@ from gpusim.policies.contract import RELEASING
 
 PARAMS = {"ahead": 8}
 
-CLASSES = 40  # sizes of 2^k up to 2^(k + 1) bytes; larger ones are of the last class
-LAST, COUNT = 0, 1  # words of S: class of the latest request + 1; then how often each class followed each
-SUM, SEEN = 0, CLASSES  # parts of X: bytes and requests of each class; then the chain's state, twice
+POWERS = 41                # 2^k up to 2^(k + 1) bytes; larger ones are of the last
+CLASSES = 2 * POWERS + 1   # shrinking, the same (POWERS), growing
+ASKED, ALLOCATED, SENT, LAST, COUNT = range(5)
+# Words of S: requests so far; bytes allocated, and sent away, at the latest; its class; then how often each followed each.
+SUM, SEEN, STATE = 0, CLASSES, 2 * CLASSES  # parts of X: bytes and number of each class's growths; the chain's state, twice
 
 
 def state(capacity: int, params: F64) -> tuple[I64, F64]:
@@ -29,37 +32,43 @@ def state(capacity: int, params: F64) -> tuple[I64, F64]:
 
 @verb(RELEASING)
 def release(S: I64, X: F64, P: F64, held: int, allocated: int, capacity: int, size: int, now: float) -> int:
-    k, rest = 0, size
-    while rest > 1 and k < CLASSES - 1:
-        rest >>= 1
-        k += 1
-    if S[LAST] > 0:
-        S[COUNT + (S[LAST] - 1) * CLASSES + k] += 1
-    S[LAST] = k + 1
-    X[SUM + k] += size
-    X[SEEN + k] += 1.0
-    here, there = 2 * CLASSES, 3 * CLASSES
-    for i in range(CLASSES):
-        X[here + i] = 0.0
-    X[here + k] = 1.0
     expected = 0.0
-    for _ in range(int(P[0])):
-        for j in range(CLASSES):
-            X[there + j] = 0.0
+    if S[ASKED] > 0:
+        growth = allocated - S[ALLOCATED] + S[SENT]
+        power, rest = 0, abs(growth)
+        while rest > 0 and power < POWERS:
+            rest >>= 1
+            power += 1
+        k = POWERS + power if growth > 0 else POWERS - power
+        if S[ASKED] > 1:
+            S[COUNT + S[LAST] * CLASSES + k] += 1
+        S[LAST] = k
+        X[SUM + k] += growth
+        X[SEEN + k] += 1.0
+        here, there = STATE, STATE + CLASSES
         for i in range(CLASSES):
-            if X[here + i] > 0.0:
-                row = COUNT + i * CLASSES
-                total = 0
-                for j in range(CLASSES):
-                    total += S[row + j]
-                if total == 0:
-                    X[there + i] += X[here + i]
-                else:
+            X[here + i] = 0.0
+        X[here + k] = 1.0
+        sum_ = 0.0
+        for _ in range(int(P[0])):
+            for j in range(CLASSES):
+                X[there + j] = 0.0
+            for i in range(CLASSES):
+                if X[here + i] > 0.0:
+                    total = 0
                     for j in range(CLASSES):
-                        X[there + j] += X[here + i] * S[row + j] / total
-        here, there = there, here
-        for j in range(CLASSES):
-            if X[here + j] > 0.0:
-                expected += X[here + j] * X[SUM + j] / X[SEEN + j]
+                        total += S[COUNT + i * CLASSES + j]
+                    if total == 0:
+                        X[there + i] += X[here + i]
+                    else:
+                        for j in range(CLASSES):
+                            X[there + j] += X[here + i] * S[COUNT + i * CLASSES + j] / total
+            here, there = there, here
+            for j in range(CLASSES):
+                if X[here + j] > 0.0:
+                    sum_ += X[here + j] * X[SUM + j] / X[SEEN + j]
+            expected = max(expected, sum_)
     lacking = int(expected) - (capacity - allocated)
-    return min(max(0, lacking), allocated)
+    S[ASKED] += 1
+    S[ALLOCATED], S[SENT] = allocated, min(max(0, lacking), allocated)
+    return S[SENT]

@@ -1,10 +1,12 @@
-"""Keep room for the requests that followed the last time that the program was here: learned from earlier iterations.
+"""Keep room for what the next `ahead` requests added the last time that the program was here: learned from earlier iterations.
 
 ahead    requests for which there shall be room
 context  so many latest requests, the same sizes in the same order, are what makes it "here"
 
-A program that repeats itself is foretold to the byte from its second iteration on.  Where nothing like it has been seen,
-nothing is kept ready.  What is lacking leaves in the background, so that the requests do not wait for copies.
+What they add is what was allocated less what was freed from one request to the next; what this policy sent away counts as
+still there.  A program that repeats itself is foretold from its second iteration on; where nothing like it has been seen,
+nothing is kept ready.  What is lacking when most is expected to be there leaves in the background, so that the requests do
+not wait for copies.
 
 Source: as prediction by partial matching of one length, J. G. Cleary and I. H. Witten, "Data compression using adaptive coding
 and partial string matching", IEEE Trans. Communications 32(4), 1984.
@@ -22,8 +24,10 @@ LIMITS = {"ahead": 1024, "context": 1024}
 
 HISTORY, PLACES = 1 << 16, 1 << 15  # requests that are remembered; places for contexts, by their hash
 PRIME = 1_000_003
-COUNT, SIZES = 0, 1                 # words of S: requests so far; then their sizes, in a ring
-WHERE = SIZES + HISTORY             # then after how many requests each context was met last
+ASKED, ALLOCATED, SENT = range(3)   # words of S: requests so far; bytes allocated, and sent away, at the latest
+SIZES = 3                           # then sizes, and growth with each, in rings
+GROWTH = SIZES + HISTORY
+WHERE = GROWTH + HISTORY            # then after how many requests each context was met last
 
 
 def state(capacity: int, params: F64) -> tuple[I64, F64]:
@@ -33,23 +37,25 @@ def state(capacity: int, params: F64) -> tuple[I64, F64]:
 @verb(RELEASING)
 def release(S: I64, X: F64, P: F64, held: int, allocated: int, capacity: int, size: int, now: float) -> int:
     ahead, context = int(P[0]), max(1, int(P[1]))
-    S[SIZES + S[COUNT] % HISTORY] = size
-    S[COUNT] += 1
-    n = S[COUNT]
-    if n < context:
-        return 0
-    place = 0
-    for i in range(n - context, n):
-        place = (place * 31 + S[SIZES + i % HISTORY]) % PRIME
-    met = S[WHERE + place % PLACES]
-    S[WHERE + place % PLACES] = n
-    if met == 0 or n - met + context > HISTORY:
-        return 0
-    for i in range(1, context + 1):  # another context may have had the same place
-        if S[SIZES + (met - i) % HISTORY] != S[SIZES + (n - i) % HISTORY]:
-            return 0
+    S[SIZES + S[ASKED] % HISTORY] = size
+    S[GROWTH + S[ASKED] % HISTORY] = allocated - S[ALLOCATED] + S[SENT]
+    S[ASKED] += 1
+    n = S[ASKED]
     expected = 0
-    for i in range(met, min(met + ahead, n)):
-        expected += S[SIZES + i % HISTORY]
+    if n >= context:
+        place = 0
+        for i in range(n - context, n):
+            place = (place * 31 + S[SIZES + i % HISTORY]) % PRIME
+        met = S[WHERE + place % PLACES]
+        S[WHERE + place % PLACES] = n
+        known = met > 0 and n - met + context <= HISTORY
+        for i in range(1, context + 1):  # another context may have had the same place
+            known = known and S[SIZES + (met - i) % HISTORY] == S[SIZES + (n - i) % HISTORY]
+        if known:
+            sum_ = 0
+            for i in range(met, min(met + ahead, n)):
+                sum_ += S[GROWTH + i % HISTORY]
+                expected = max(expected, sum_)
     lacking = expected - (capacity - allocated)
-    return min(max(0, lacking), allocated)
+    S[ALLOCATED], S[SENT] = allocated, min(max(0, lacking), allocated)
+    return S[SENT]
