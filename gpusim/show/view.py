@@ -17,7 +17,7 @@ POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain") 
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "program_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
-    "oracle", "oracles", "log", "use", "memories",
+    "oracle", "oracles", "log", "use", "memories", "remote", "remote_access",
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
