@@ -149,7 +149,7 @@ def test_flashneuron_sends_the_first_activations_away() -> None:
     p.op("b", "g b", ends="b")      # 8
     p.op("b", "g a", ends="a g e")  # 9
     # Memory for 10 less 1 and 4 leaves 5: with a gone 4 wait.  For 9 it leaves 4, and less must wait than that: b goes as well.
-    # Backward has 6 beside the largest operator: with a 6 are there at operator 8, and 8 at the one before.  For 9 it has 5, and
+    # Backward has 6 beside the largest operator: with a 6 are there at operator 8, and 8 at the one before.  For 9 it has 5:
     # both come on demand.
     assert said(p, 10) == "-a@2 +a@8" and said(p, 9) == "-a@2 -b@3"
     assert said(p, 10) != p.said(plan("vdnn", p.view(10))) != ""

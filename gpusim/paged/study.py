@@ -116,7 +116,7 @@ class Study:
                     run = direct(program, conditions, plans.g10_direct(program, conditions))
             except DoesNotFit:
                 return Outcome(None, seconds=process_time() - begin)
-            cycles = int(float(f"{run.ms:.6g}") / 1000 * conditions.hertz)  # the study prints six digits
+            cycles = round(float(f"{run.ms:.6g}") * conditions.hertz / 1000)  # the study prints six digits
             ssd_pages = (0, 0, run.in_bytes // conditions.page, run.out_bytes // conditions.page)
             return Outcome(cycles, (cycles,), ssd_pages if kind == "flashneuron" else (), process_time() - begin)
         hints = []
