@@ -162,6 +162,19 @@ def test_offload_after_zero_moves_only_the_share_of_the_rank() -> None:
     assert made.meta["host_bytes"] == 14 * ALL // 4
 
 
+def test_offload_after_zero_3_is_bandwidth_centric() -> None:
+    """Each rank brings in its part of every block over its own link, and the ranks gather the blocks from each other; the step
+    is made on the part, which is all of the parameters that the rank holds (ZeRO-Infinity, section 6.1)."""
+    whole = transforms.apply(model_states(), "offload(what=all)")
+    made = transforms.apply(model_states(), "zero(stage=3,ranks=4) | offload(what=all)")
+    assert moved(made, COPY_IN) == moved(whole, COPY_IN) // 4
+    assert moved(made, COLLECTIVE) >= moved(whole, COPY_IN) * 3 // 4
+    kept = transforms.apply(model_states(), "zero(stage=3,ranks=4) | offload")
+    assert moved(kept, COPY_IN) == 2 * 2 * ALL // 4  # what each step has updated
+    work = kept.activity == HOST_WORK
+    assert kept.read_bytes[work].tolist() == [16 * ALL // 4] * 2
+
+
 @pytest.mark.parametrize(("name", "layers", "activation"), [
     ("gpt2-small-train", 12, 8 * 1024 * 768 * 2), ("llama-1b-train", 16, 2 * 2048 * 2048 * 2),
     ("bert-large-train", 24, 16 * 512 * 1024 * 2),

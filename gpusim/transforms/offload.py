@@ -79,7 +79,7 @@ def _step_on_host(
     edit.drop_operators(steps & (trace.activity == KERNEL))
 
     ids = np.flatnonzero(weights)
-    share = int(trace.size[ids].sum()) // int(trace.meta.get("ranks", 1))
+    share = int(trace.size[ids].sum()) // int(trace.meta.get("own_share", 1))
     complete = int(trace.size[np.unique(g.tensor[g.of_pass == g.of_pass[-1]])].sum())
     states = int(trace.size[state].sum())
     disk = to == "nvme"

@@ -20,7 +20,7 @@ SMALL = 512  # bytes: counters and the like stay whole
 
 @dataclass(frozen=True)
 class Uses:
-    """Stretches of operators that use the parameters of one block or the inputs of a step, in order; and these as a CSR table."""
+    """Stretches of operators that use the parameters of one block or the inputs of a step, in order; a CSR table of those."""
 
     first: I64   # operators
     last: I64

@@ -49,7 +49,9 @@ def zero(trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "25 MiB", o
     for column in ("flops", "read_bytes", "written_bytes"):
         edit[column][own] = getattr(trace, column)[own] / ranks
     made = edit.finish()
-    return replace(made, meta={**made.meta, "ranks": ranks})
+    # Of the parameters' bytes that are there, one in so many is this rank's to update.
+    own_share = 1 if stage == 3 else ranks
+    return replace(made, meta={**made.meta, "ranks": ranks, "own_share": own_share})
 
 
 def _scatter(edit: Edit, g: Gradients, ranks: int, stream: int) -> None:
