@@ -43,7 +43,7 @@ def test_listing_imports_no_policy_and_not_numba() -> None:
 import sys
 from gpusim import policy
 from gpusim.policies import registry
-for kind in ("place", "evict", "prefetch", "defrag", "plan"):
+for kind in ("place", "evict", "prefetch", "defrag", "release", "plan"):
     for entry in registry.entries(kind):
         registry.bind(entry, {})
 print([m for m in sys.modules if m == "numba" or m.startswith("gpusim.policies.evict.")])
@@ -102,7 +102,7 @@ def test_wrong_names_are_answered_with_what_was_meant(kind: str, text: str, says
 
 
 def test_every_kind_has_its_folder() -> None:
-    assert KINDS == ("place", "evict", "prefetch", "defrag", "plan")
+    assert KINDS == ("place", "evict", "prefetch", "defrag", "release", "plan")
     assert registry.find("prefetch", "none").kind == "prefetch"
 
 

@@ -103,7 +103,7 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
     row = queues.submit(isl, stream, prog.carried[0, o], prog.carried[1, o], o, prog.bytes[o], prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
-    a = isl.activities[row]
+    a, below = isl.activities[row], c.remote
     for i in range(prog.acc_start[o], prog.acc_start[o + 1]):
         u = prog.acc_unit[i]
         unit = isl.units[u]
@@ -119,13 +119,13 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
             queues.wait_for(isl, row, isl.use[u])
             isl.after[u, stream] = count
             unit.data = 1
-            if unit.tier and not unit.stays:
+            if unit.tier and not (below and unit.stays):
                 swaps.drop_copy(isl, pol, u)
         isl.use[u, stream] = count
         unit.uses += 1
         unit.last = c.program
         unit.next = prog.acc_next[i]
-        if not unit.stays:
+        if not (below and unit.stays):
             choice.tell(isl, pol, N_TOUCH, u)
         if c.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
@@ -225,7 +225,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         create(isl, prog, pol, i.arg)
 
     # Bring them in.  This is the only place from which blocks are taken.
-    wanted = ABSENT if why == CREATED else HOST
+    wanted, ranked = ABSENT if why == CREATED else HOST, c.ranked
     for j in range(count):
         u = i.arg
         if why == DEMANDED:
@@ -249,7 +249,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
                 h.time += c.cached_ns
                 h.alloc_ns += c.cached_ns
             moved += 1
-        elif why == DEMANDED and c.ranked and isl.units[u].brought:
+        elif ranked and why == DEMANDED and isl.units[u].brought:
             prefetches.claim(isl, pol, u, i.arg)
 
     # Then do it.

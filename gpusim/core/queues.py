@@ -112,16 +112,18 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, n = isl.control[0], isl.counts[0]
     c.woken = 0
+    ranked = c.ranked
     for q in range(c.queues):
         queue = isl.queues[q]
         lead = isl.queues[queue.lead]
-        while queue.started < queue.submitted:
+        while queue.started < queue.submitted and (ranked or lead.running < lead.slots):
             row = queue.base + (queue.started & queue.mask)
-            if isl.activities[row].cancelled:
-                pass_over(isl, q)
-                continue
-            if lead.running >= lead.slots:
-                break
+            if ranked:
+                if isl.activities[row].cancelled:
+                    pass_over(isl, q)
+                    continue
+                if lead.running >= lead.slots:
+                    break
             waiting = 0
             for k in range(c.queues):
                 if isl.need[row, k] > isl.queues[k].done:
@@ -129,7 +131,7 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
             if waiting:
                 break
             a = isl.activities[row]
-            if queue.behind >= 0 and due(isl, queue.behind) < a.due:
+            if ranked and queue.behind >= 0 and due(isl, queue.behind) < a.due:
                 c.woken = 1  # that one starts in this pass, and there may be a slot left
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap

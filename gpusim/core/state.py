@@ -21,7 +21,7 @@ from gpusim.core.tables import table
 from gpusim.policies import contract
 from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
-i8, f8 = np.int64, np.float64
+i4, i8, f8 = np.int32, np.int64, np.float64
 NEVER = 2**62
 
 
@@ -61,22 +61,25 @@ QUEUE = record(
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
 SWAP = len(ACTIVITIES)
 ACTIVITY = record(
-    [("kind", i8), ("way", i8), ("queue", i8), ("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8),
-     ("end", i8), ("done", i8), ("alloc_ns", i8), ("sync_ns", i8), ("duration", i8),
+    [("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("alloc_ns", i8), ("sync_ns", i8),
+     ("duration", i8),
      ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
-     ("cancelled", i8),    # it will not run, and is passed over when its turn comes
-     ("parts", i8),        # a kernel: what has to end beside its own work, reads and writes below the device
-     ("brought", i8), ("brought_by", i8)]  # a kernel: the latest prefetched copy it needs, as a count of this queue
+     ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
+     ("kind", i4), ("way", i4), ("queue", i4),
+     ("done", np.int8),
+     ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
+     ("parts", np.int8)]      # a kernel: what has to end beside its own work, reads and writes below the device
 )  # fmt: skip
 
 UNIT = record(
     [("size", i8), ("addr", i8), ("block", i8),
      ("wire", i8),         # bytes that a swap moves over the link
      ("stored", i8),       # bytes that a copy takes in the memories below
-     ("brought", i8), ("brought_by", i8),  # count and queue of the copy that prefetched it, 0 when it was used since
+     ("brought", i8),      # count of the copy that prefetched it in its queue, 0 when it was used since
      ("slot", i8),         # position in the list of residents, -1 when not resident
      ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
-     ("stream", np.int32),
+     ("stream", i4),
+     ("brought_by", i4),      # that queue
      ("stays", np.int8),      # it is never on the device: kernels use it in the nearest tier
      ("live", np.int8),       # created and not destroyed
      ("data", np.int8),       # holds something worth copying
