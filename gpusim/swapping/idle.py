@@ -28,7 +28,7 @@ class Idle:
     """Stretches between two uses of a tensor, which operators `begin` and `end` make.  G rows; ns of program time."""
 
     unit: I64
-    begin: I64
+    begin: I64    # -1: before the first use of what came with data
     end: I64
     size: I64     # bytes
     out_ns: F64   # time of the copy to the nearest tier, alone
@@ -59,7 +59,8 @@ def idle(view: View, gaps: Gaps | None = None) -> Idle:
     if view.tiers:
         out_ns, in_ns = view.tiers[0].write_ns(size), view.tiers[0].read_ns(size)
     clock, duration = view.work.clock, view.work.duration
-    return Idle(unit, begin, end, size, out_ns, in_ns, clock[begin] + duration[begin], clock[end])
+    starts = np.where(begin < 0, 0.0, clock[begin] + duration[begin])
+    return Idle(unit, begin, end, size, out_ns, in_ns, starts, clock[end])
 
 
 def operator_phases(trace: Trace) -> npt.NDArray[np.int8]:
