@@ -51,4 +51,4 @@ class Conditions:
 
     @property
     def host_pages(self) -> int:
-        return int(self.host_gib * GIB / 4096)
+        return int(self.host_gib * GIB / self.page)
