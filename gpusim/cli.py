@@ -328,7 +328,7 @@ def reproduce(
     study: Annotated[str, typer.Argument(help="g10: unified memory, DeepUM, G10, FlashNeuron (MICRO 2023).")],
     figure: Annotated[list[str] | None, typer.Option("--figure", help="Only this one: 11, 15, 16, 17, 18. Repeatable.")] = None,
     traces: Annotated[Path | None, typer.Option("--traces", help="A folder of its traces; default: the shipped ones.")] = None,
-    plans: Annotated[bool, typer.Option("--plans", help="Use the study's own plans (FOLDER/plans), not our planner's.")] = False,
+    plans: Annotated[bool, typer.Option("--plans", help="Use the study's own plans (FOLDER/plans), not ours.")] = False,
     conditions: Annotated[Path | None, typer.Option("--conditions", help="A file of conditions; default: the study's.")] = None,
     out: Annotated[Path | None, typer.Option("--output", "-o", help="Also write all rows to this CSV file.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: all processors.")] = None,
