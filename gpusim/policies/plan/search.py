@@ -82,7 +82,7 @@ def _schedules(view: View) -> Iterator[Schedule]:
                 made = policy.schedule(view)
             except GpusimError:
                 continue
-            if len(made.actions):
+            if len(made.actions) or len(made.remote):
                 yield made
 
 
