@@ -130,6 +130,7 @@ class Rival:
         self.env = env = simpy.Environment()
         self.link = Link(env, (machine.h2d, machine.d2h), machine.both)
         self.into, self.out = streams, streams + 1
+        self.copies, self.bringing = [self.out, self.into], self.into
         self.stores = [simpy.Store(env) for _ in range(streams + 2)]
         self.open: list[deque[Activity]] = [deque() for _ in self.stores]  # submitted and not done
         self.limits = [machine.queue] * streams + [copy_limit] * 2
@@ -209,11 +210,16 @@ class Rival:
         for kind, arg, stream in self.events:
             self.cost = 0
             if kind == OP:
-                for queue in (self.out, self.into, stream):
+                for queue in (*self.copies, stream):
                     while self.full(queue):
                         yield self.open[queue][0].done
                 yield self.env.timeout(self.m.submit)
                 self.operator(arg, stream)
+                if self.ahead:
+                    yield self.env.timeout(self.cost)
+                    self.cost = 0
+                    self.prefetch(arg)
+                self.locked = set()
             elif kind == ALLOC:
                 self.tensors[arg].live = True
                 self.take_block(arg)
@@ -241,9 +247,6 @@ class Rival:
                 tensor.data, tensor.on_host = True, False
             tensor.use[stream] = kernel
             self.lru.move_to_end(u)
-        if self.ahead:
-            self.prefetch(number)
-        self.locked = set()
 
     def prefetch(self, number: int) -> None:
         coming = self.accesses[number + 1 : number + 1 + self.ahead]
@@ -251,7 +254,7 @@ class Rival:
         self.locked.update(proposed)
         for u in proposed:
             if self.tensors[u].slot < 0:
-                if self.full(self.into) or self.full(self.out) or not self.bring_in(u):
+                if any(self.full(queue) for queue in self.copies) or not self.bring_in(u):
                     break
                 self.prefetches += self.tensors[u].data
 
@@ -300,9 +303,9 @@ class Rival:
             return False
         tensor = self.tensors[u]
         if tensor.data:
-            copy = self.submit(self.into, 0, self.block, tensor.after)
+            copy = self.submit(self.bringing, 0, self.block, tensor.after)
             self.cost += self.m.submit
-            tensor.after[self.into] = tensor.use[self.into] = copy
+            tensor.after[self.bringing] = tensor.use[self.bringing] = copy
             self.swap_ins += 1
         self.lru[u] = None
         return True

@@ -2,7 +2,7 @@
 
     pip install "gpusim[bench]" && python benchmarks/timed.py
 
-1  Against SimPy (`simpy_rival.py`): makespan, traffic, swaps and prefetches must be equal, at four memory sizes, on training
+1  Against SimPy (`simpy_rival.py`, `simpy_ahead.py`): makespan, traffic, swaps and prefetches must be equal, at four memory sizes, on training
    steps and on a random program of two streams.  Kernels per second of the island alone (`Simulation.advance`), and of all
    of `simulate()` with the building of tables, on a longer program as well.
 2  A SimPy process that looks at the memory about every ten kernels.
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from simpy_ahead import RivalAhead
 from simpy_rival import Rival
 
 from gpusim import policy
@@ -119,7 +120,7 @@ def rival(work: workload.Workload, sim: Simulation, ahead: int) -> Rival:
     trace, start = work.trace, work.acc_start.tolist()
     pairs = list(zip(work.acc_unit.tolist(), work.acc_write.astype(bool).tolist(), strict=True))
     events = [e for e in zip(trace.kind.tolist(), trace.arg.tolist(), trace.stream.tolist(), strict=True) if e[0] <= 2]
-    return Rival(
+    return (RivalAhead if ahead else Rival)(
         events, [pairs[a:b] for a, b in itertools.pairwise(start)], work.duration.tolist(),
         work.has_data.astype(bool).tolist(), int(trace.stream.max()) + 1, BLOCK, sim.machine.capacity, sim.machine,
         int(sim.island.queues[-1]["limit"]), ahead,
