@@ -41,7 +41,9 @@ class Front(NamedTuple):
     left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
     out_page: Any    # int64[U, limit] outstanding pages
     out_write: Any   # int64[U, limit]
-    wait_page: Any   # int64[U, wait_limit] accesses that wait for one of them
+    fate: Any        # int64[limit] what becomes of the outstanding pages of a uTLB in a replay
+    wait_for: Any    # int64[U, wait_limit] accesses that wait for one of them: which, and its page
+    wait_page: Any   # int64[U, wait_limit]
     wait_slot: Any   # int64[U, wait_limit]; negative (~slot) for a write
     wait_bytes: Any  # int64[U, wait_limit]
     buffer: Any      # int64[entries] ring: 2 * page + write
@@ -119,7 +121,7 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, n_bytes: int) -> b
         s.outstanding += 1
     if write:
         F.out_write[u, k] = 1
-    F.wait_page[u, t.waiting], F.wait_bytes[u, t.waiting] = page, n_bytes
+    F.wait_for[u, t.waiting], F.wait_page[u, t.waiting], F.wait_bytes[u, t.waiting] = k, page, n_bytes
     F.wait_slot[u, t.waiting] = ~slot if write else slot
     t.waiting += 1
     F.slots[u, slot].pending += 1
@@ -236,30 +238,46 @@ def replay(M: Memory, F: Front, A: Any) -> None:
         t.sent = 0
         if t.out == 0:
             continue
-        kept = 0
+        kept, news = 0, False
         for k in range(t.out):
-            if not mapped(M, F, F.out_page[u, k], F.out_write[u, k] != 0):
-                F.out_page[u, kept], F.out_write[u, kept] = F.out_page[u, k], F.out_write[u, k]
-                kept += 1
-        s.outstanding -= t.out - kept
-        t.out = kept
-        kept = 0
-        for k in range(t.waiting):
-            page, slot, n_bytes = F.wait_page[u, k], F.wait_slot[u, k], F.wait_bytes[u, k]
-            write = slot < 0
-            if mapped(M, F, page, write):
-                b = page >> M.state[0].block_shift
-                slot = ~slot if write else slot
-                used(M, F, b, (page & (M.state[0].per_block - 1)) - M.blocks[b].offset, write, n_bytes)
-                x = F.slots[u, slot]
-                x.pending -= 1
-                if x.pending == 0 and x.sleeps:
-                    x.sleeps = 0
-                    if x.step < s.steps:
-                        push(F, u, slot)
-                    else:
-                        retire(F, u, slot)
+            page, write = F.out_page[u, k], F.out_write[u, k] != 0
+            readable = mapped(M, F, page, False)
+            news = news or readable
+            if readable and (not write or mapped(M, F, page, True)):
+                F.fate[k] = NONE
             else:
-                F.wait_page[u, kept], F.wait_slot[u, kept], F.wait_bytes[u, kept] = page, slot, n_bytes
+                F.fate[k] = 2 * kept + readable
+                F.out_page[u, kept], F.out_write[u, kept] = page, F.out_write[u, k]
                 kept += 1
-        t.waiting = kept
+        if news:
+            s.outstanding -= t.out - kept
+            t.out = kept
+            wake(M, F, u)
+
+
+@kernel
+def wake(M: Memory, F: Front, u: int) -> None:
+    """Accesses of a uTLB go through where the fate of their page allows it; warps whose last one did go on."""
+    s, t = F.state[0], F.utlbs[u]
+    kept = 0
+    for k in range(t.waiting):
+        slot, fate = F.wait_slot[u, k], F.fate[F.wait_for[u, k]]
+        write = slot < 0
+        page, n_bytes = F.wait_page[u, k], F.wait_bytes[u, k]
+        if fate == NONE or (fate & 1 and not write):
+            b = page >> M.state[0].block_shift
+            slot = ~slot if write else slot
+            used(M, F, b, (page & (M.state[0].per_block - 1)) - M.blocks[b].offset, write, n_bytes)
+            x = F.slots[u, slot]
+            x.pending -= 1
+            if x.pending == 0 and x.sleeps:
+                x.sleeps = 0
+                if x.step < s.steps:
+                    push(F, u, slot)
+                else:
+                    retire(F, u, slot)
+        else:
+            F.wait_for[u, kept], F.wait_page[u, kept] = fate >> 1, page
+            F.wait_slot[u, kept], F.wait_bytes[u, kept] = slot, n_bytes
+            kept += 1
+    t.waiting = kept

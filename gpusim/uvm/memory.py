@@ -144,6 +144,8 @@ def front(platform: Platform) -> Front:
         left=np.zeros((utlbs, slots), np.int64),
         out_page=np.zeros((utlbs, platform.outstanding), np.int64),
         out_write=np.zeros((utlbs, platform.outstanding), np.int64),
+        fate=np.zeros(platform.outstanding, np.int64),
+        wait_for=np.zeros((utlbs, waits), np.int64),
         wait_page=np.zeros((utlbs, waits), np.int64),
         wait_slot=np.zeros((utlbs, waits), np.int64),
         wait_bytes=np.zeros((utlbs, waits), np.int64),

@@ -93,11 +93,11 @@ def stencil2d(a: str, b: str, n: int, bx: int = 32, by: int = 8) -> Kernel:
     return Kernel("stencil", [*stencil(a, n, bx, by), tile2d(b, n, bx, by, write=True)], (-(-n // bx), -(-n // by)), (bx, by))
 
 
-def sgemm(a: str, b: str, c: str, n: int, *, tile: int = 128, depth: int = 32, ns: float | None = None) -> Kernel:
+def sgemm(a: str, b: str, c: str, n: int, *, tile: int = 128, depth: int = 8, ns: float | None = None) -> Kernel:
     """C = A B, n x n by columns: thread blocks of tile x tile, `depth` columns of A and rows of B a step."""
     lanes = 2
     steps = -(-n // depth)
-    # 128 threads go down a tile's column of A; two of its columns, and of B's, stand for the step's.
+    # Threads go down a tile's column of A; two of its columns, and of B's, stand for the step's: a small depth touches all pages.
     load_a = Access(a, tx=1, ty=n * depth // lanes, bx=tile, inner=n * depth)
     load_b = Access(b, tx=n, ty=depth // lanes, by=tile * n, inner=depth)
     store = Access(c, True, tx=1, ty=n * tile // lanes, bx=tile, by=tile * n, wraps=True)
