@@ -2,9 +2,9 @@
 
     pip install "gpusim[bench]" && python benchmarks/timed.py
 
-1  Against SimPy (`simpy_rival.py`, `simpy_ahead.py`): makespan, traffic, swaps and prefetches must be equal, at four memory sizes, on training
-   steps and on a random program of two streams.  Kernels per second of the island alone (`Simulation.advance`), and of all
-   of `simulate()` with the building of tables, on a longer program as well.
+1  Against SimPy (`simpy_rival.py`, `simpy_ahead.py`): makespan, traffic, swaps and prefetches must be equal, at four memory
+   sizes, on training steps and on a random program of two streams.  Kernels per second of the island alone
+   (`Simulation.advance`), and of all of `simulate()` with the building of tables, on a longer program as well.
 2  A SimPy process that looks at the memory about every ten kernels.
 3  Eviction policies in plain Python, as columns and as a class: victims per second of the whole run.
 4  Traces of 1, 3 and 10 million events, each in a process of its own: seconds and peak memory.
