@@ -24,8 +24,8 @@ Written by `benchmarks/uvm_validation.py` from `tests/data/uvm_measurements.csv`
 there. Constants were fitted on the rows marked `calibrate` (GTX 1080 Ti, T4); all other machines are derived from their links,
 or estimated (`gpusim/uvm/platforms.py`). Rows marked `validate` are below, every one. Error: simulated / measured - 1.
 
-One choice was made with results in sight: that each SM has a uTLB of its own. With one for two SMs the sparse kernel of one page
-a block (`bench_sparse`, K=1, oversubscribed) faults 1.2 times for each block instead of twice, as measured.
+One choice was made with results in sight: that each SM has a uTLB of its own. With one for two SMs the sparse kernel of one
+page a block (`bench_sparse`, K=1, oversubscribed) faults 1.2 times for each block instead of twice, as measured.
 """
 
 

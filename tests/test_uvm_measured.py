@@ -74,7 +74,7 @@ def test_patterns_touch_what_they_say() -> None:
     assert touched(patterns.streaming("a"), 4096) == (4, 128)  # 16 KiB, a touch a warp
     assert touched(patterns.streaming("a", threads=4096), 4096, 3) == (12, 384)
     assert touched(patterns.strided("a", 1024), 512) == (512, 512)
-    assert touched(patterns.block_strided("a", 1024), 1024, 4) == (4, 128)  # four blocks of a page each, eight warps, four steps
+    assert touched(patterns.block_strided("a", 1024), 1024, 4) == (4, 128)  # four pages, eight warps, four steps
     faults, touches = touched(patterns.scattered("a", 5), 4096)
     assert touches == 4096
     assert 1700 < faults < 1800  # 2048 (1 - exp(-2)) = 1771 pages are met

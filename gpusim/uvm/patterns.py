@@ -97,7 +97,7 @@ def sgemm(a: str, b: str, c: str, n: int, *, tile: int = 128, depth: int = 8, ns
     """C = A B, n x n by columns: thread blocks of tile x tile, `depth` columns of A and rows of B a step."""
     lanes = 2
     steps = -(-n // depth)
-    # Threads go down a tile's column of A; two of its columns, and of B's, stand for the step's: a small depth touches all pages.
+    # Threads go down a tile's column of A; two of its columns, and of B's, stand for a step's: small depths touch all pages.
     load_a = Access(a, tx=1, ty=n * depth // lanes, bx=tile, inner=n * depth)
     load_b = Access(b, tx=n, ty=depth // lanes, by=tile * n, inner=depth)
     store = Access(c, True, tx=1, ty=n * tile // lanes, bx=tile, by=tile * n, wraps=True)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.uvm.pattern import SECTOR
+
 
 @dataclass(frozen=True)
 class Array:
@@ -92,10 +94,12 @@ class Free:
 Step = Kernel | HostTouch | Prefetch | Advise | Free
 
 
-def segments(accesses: Sequence[Access], kernel: Kernel) -> int:
-    """Bytes that the kernel's threads ask for: every access of every thread."""
+def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> int:
+    """Bytes that the kernel's threads move: an element an access, a sector of 32 bytes where neighbours share none."""
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
-    return sum(a.bytes for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+    apart = [a.index is not None or a.random is not None or abs(a.tx) * a.bytes >= SECTOR for a in accesses]
+    each = sum(max(a.bytes, SECTOR) if alone else a.bytes for a, alone in zip(accesses, apart, strict=True))
+    return each * threads * kernel.steps[0] * kernel.steps[1]
 
 
 Program = Sequence[Step]

@@ -18,7 +18,7 @@ from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, segments
+from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, moved_bytes
 from gpusim.uvm.tables import COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
@@ -158,7 +158,7 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
     s["block_x"], s["block_y"] = kernel.block
     s["inner"], s["outer"] = kernel.steps
     steps = kernel.steps[0] * kernel.steps[1]
-    ns = kernel.ns if kernel.ns is not None else segments(kernel.accesses, kernel) / platform.hbm * 1e9
+    ns = kernel.ns if kernel.ns is not None else moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9
     s["ns"] = ns / (ctas * warps * steps * len(A))
     f = F.state[0]
     f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
