@@ -45,7 +45,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
-        queues["base"][f], queues["lead"][f], queues["behind"][f], queues["slots"][f] = f, f, -1, 1
+        queues["base"][f], queues["pair"][f], queues["slots"][f] = f, -1, 1
         ways["curve"][f + 1], ways["rate"][f + 1] = -1, math.inf
         ways["route"][f + 1], ways["route_end"][f + 1] = len(routes), len(routes) + len(flow["route"])
         queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1

@@ -115,14 +115,13 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
     ranked = c.ranked
     for q in range(c.queues):
         queue = isl.queues[q]
-        lead = isl.queues[queue.lead]
-        while queue.started < queue.submitted and (ranked or lead.running < lead.slots):
+        while queue.started < queue.submitted and queue.running < queue.slots:
             row = queue.base + (queue.started & queue.mask)
             if ranked:
                 if isl.activities[row].cancelled:
                     pass_over(isl, q)
                     continue
-                if lead.running >= lead.slots:
+                if queue.pair >= 0 and queue.running + isl.queues[queue.pair].running >= queue.slots:
                     break
             waiting = 0
             for k in range(c.queues):
@@ -131,7 +130,7 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
             if waiting:
                 break
             a = isl.activities[row]
-            if ranked and queue.behind >= 0 and due(isl, queue.behind) < a.due:
+            if ranked and queue.pair > q and due(isl, queue.pair) < a.due:
                 c.woken = 1  # that one starts in this pass, and there may be a slot left
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
@@ -141,7 +140,7 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
                     heap.push(isl, queue.ready_at, E_READY, q)
                 break
             queue.started += 1
-            lead.running += 1
+            queue.running += 1
             a.start = c.now
             if queue.computes:
                 accounts.account_stall(isl, row)
@@ -198,7 +197,7 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     queue = isl.queues[q]
     a.end = c.now
     a.done = 1
-    isl.queues[queue.lead].running -= 1
+    queue.running -= 1
     queue.free_at = c.now
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)

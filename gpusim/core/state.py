@@ -53,8 +53,7 @@ QUEUE = record(
     [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
-     ("lead", i8),         # the queue whose slots it uses: itself, or one of the same engine
-     ("behind", i8),       # the queue that uses this one's slots too, -1: none does
+     ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities somebody waits for
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip

@@ -69,13 +69,15 @@ def build(
         x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
         x["slots"], x["gap"] = 1, 0 if copying else m.gap
         base += ring
-    queues["lead"], queues["behind"] = np.arange(n_queues), -1
+    queues["pair"] = -1
+    behind = 2 * len(order) if ranked else 0
     for i, name in enumerate(order * (2 if ranked else 1)):
-        into, out, lead = queues[streams + 2 * i], queues[streams + 2 * i + 1], streams + 2 * order.index(name)
-        into["role"], into["lead"], into["slots"] = state.TO_DEVICE, lead, engines[name].slots_in
-        out["role"], out["lead"], out["slots"] = state.FROM_DEVICE, lead + 1, engines[name].slots_out
-        if i >= len(order):
-            queues["behind"][[lead, lead + 1]] = streams + 2 * i, streams + 2 * i + 1
+        at = streams + 2 * i
+        queues["role"][[at, at + 1]] = state.TO_DEVICE, state.FROM_DEVICE
+        queues["slots"][[at, at + 1]] = engines[name].slots_in, engines[name].slots_out
+        if ranked:
+            pair = at + behind if i < len(order) else at - behind
+            queues["pair"][[at, at + 1]] = pair, pair + 1
     queues["computes"][computing(trace)] = 1
     codec = swap_codec(trace)
     ways, link, route, curve = connections(m, codec, planned.access)
@@ -84,7 +86,6 @@ def build(
         memory, at = memories[1 + i], streams + 2 * order.index(tier.queue)
         memory["capacity"], memory["waits"] = tier.capacity, tier.waits
         memory["q_in"], memory["q_out"] = at, at + 1
-        behind = 2 * len(order) if ranked else 0
         memory["q_early"], memory["q_late"] = at + behind, at + 1 + behind
         memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1
 
