@@ -342,7 +342,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
                 after = simulate(trace, other, capacity_bytes=capacity, work=there, **policies)
                 assert abs(after.metrics["makespan_ns"] - before.metrics["makespan_ns"]) <= most, u.path
                 bounded += 1
-    assert bounded >= 10
+    assert bounded >= (8 if "prefetch" in policies else 10)  # its copies change places: kernels and links are simulated
 
 
 # --- the command, and what a recording repeats of itself

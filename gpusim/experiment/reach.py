@@ -26,8 +26,11 @@ class Counts:
 
 
 def weighs_times(spec: RunSpec) -> bool:
-    """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may."""
-    if (spec.plan, spec.release) != (NONE, NONE):
+    """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may.
+
+    Copies that nobody waits for yet change places with others, and are called off, by what has started.
+    """
+    if (spec.prefetch, spec.plan, spec.release) != (NONE, NONE, NONE):
         return True
     entries = {kind: registry.find(kind, getattr(spec, kind).name) for kind in KINDS}
     return not all(entry.builtin for entry in entries.values()) or not set(entries["evict"].facts) <= TIMELESS
