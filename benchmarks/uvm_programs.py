@@ -296,7 +296,7 @@ def simulated(row: Row) -> float | None:
             return float(r.steps[1].counts[1]["came"].sum() * 4096 / 1e6)
         if row.what == "GPU page faults":
             return float(r.steps[1].counts[1]["faults"])
-        once = UvmResult(r.platform, r.steps[:2], r.steps[0].counts, r.log, [])
+        once = UvmResult(r.platform, r.steps[:2], r.steps[0].counts.copy(), r.log, [])
         for name in once.counts.dtype.names:
             once.counts[name] = r.steps[0].counts[name] + r.steps[1].counts[name]
         value = nvprof(once, row.what)
