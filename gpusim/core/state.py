@@ -161,7 +161,7 @@ NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
 RECENTLY_FREED = 32  # freed ranges that are compared with a new block one by one; older ones count as touching every block
 
 
-WHERE, LOCKED = range(2)                               # rows of Island.flags: where the unit is; it may not leave
+WHERE, LOCKED, SPARE = range(3)   # rows of Island.flags: where it is; it may not leave; the tier whose copy it can do without
 RESIDENTS, VICTIMS, PROPOSED, IN_USE = range(4)        # rows of Island.lists; victims: asked for; in use: locked
 
 
@@ -179,7 +179,7 @@ class Island(NamedTuple):
     use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
     memories: Any   # MEMORY[1 + tiers]; of the first row nothing is read
     lists: Any      # int64[4, most units alive at once], see RESIDENTS
-    flags: Any      # uint8[2, U], see WHERE
+    flags: Any      # uint8[3, U], see WHERE
     ways: Any       # WAY[SWAPS + 2 * tiers + 2]: the last two are those of kernels that read and write below
     link: Any       # LINK[L]
     flow: Any       # FLOW[streams and slots of copy engines]

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpusim.core import blocks, choice, log, prefetches, queues
 from gpusim.core.jit import kernel, outlined
-from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SWAP, WHERE, Island, Policies
-from gpusim.policies.contract import DEVICE, HOST, REMOTE
+from gpusim.core.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, Policies
+from gpusim.policies.contract import HOST, REMOTE
 
 
 @kernel
@@ -16,7 +16,8 @@ def drop_copy(isl: Island, pol: Policies, u: int) -> None:
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
     isl.control[0].below -= unit.stored
-    if isl.flags[WHERE, u] == DEVICE:
+    if isl.flags[SPARE, u]:
+        isl.flags[SPARE, u] = 0
         tier.spare -= unit.stored
     queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
     unit.tier = 0
@@ -28,11 +29,14 @@ def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
     tier = isl.memories[m]
     if tier.used - tier.spare + size > tier.capacity:
         return False
+    u, units, spare = tier.hand, isl.units.size, isl.flags[SPARE]
     while tier.used + size > tier.capacity:
-        u = tier.hand
-        tier.hand = (tier.hand + 1) % isl.units.size
-        if isl.units[u].tier == m and isl.flags[WHERE, u] == DEVICE:
+        if spare[u] == m:
             drop_copy(isl, pol, u)
+        u += 1
+        if u == units:
+            u = 0
+    tier.hand = u
     return True
 
 
@@ -56,6 +60,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
     if unit.tier or not unit.data:
         n.clean_drops += 1
         isl.memories[unit.tier].spare -= unit.stored
+        isl.flags[SPARE, u] = 0
         queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
     else:
         m = max(1, to)
@@ -134,6 +139,7 @@ def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
     h.time += c.submit_ns
     tier.into += unit.wire
     tier.spare += unit.stored
+    isl.flags[SPARE, u] = m
     n.swap_ins += 1
     n.h2d_bytes += unit.wire
     queues.stage(isl, m, q, count)

@@ -118,7 +118,7 @@ def build(
         control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
         np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), memories,
         np.zeros((4, work.max_live + 1), np.int64),
-        np.zeros((2, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
+        np.zeros((3, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
         np.zeros((streams + events + 1, n_queues), np.int64),
     )  # fmt: skip
