@@ -12,12 +12,14 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpusim.commands import load
+from gpusim.defaults import LATER
 from gpusim.experiment import grid
 from gpusim.experiment.plan import plan
 from gpusim.results.result import FINISHED, HOST_OOM, Result
@@ -26,10 +28,10 @@ ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes")
-UNSAID = {"defrag": "none", "transform": "none", "release": "none"}
+UNSAID = {"defrag": "none", **LATER}
 AXES = (
     "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "release",
-    "seed",
+    "seed", "tiers", "plan",
 )  # fmt: skip
 
 
@@ -52,7 +54,8 @@ def numbers(name: str) -> dict[str, dict[str, Any]]:
 
 def by(rs: tuple[Result, ...], *keys: str) -> dict[Any, Result]:
     """The one result for each combination of these keys; a single key is not wrapped."""
-    found = {tuple(r.spec[k] for k in keys) if len(keys) > 1 else r.spec[keys[0]]: r for r in rs}
+    values = [[r.spec.get(k, LATER.get(k)) for k in keys] for r in rs]
+    found = {tuple(v) if len(keys) > 1 else v[0]: r for v, r in zip(values, rs, strict=True)}
     assert len(found) == len(rs)
     return found
 
@@ -93,8 +96,8 @@ def test_more_memory_is_never_the_difference_between_running_and_not(name: str) 
     """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""
     sizes = defaultdict(list)
     for r in results(name):
-        kept = ("trace", "transform", "profile", "host_memory", "place", "evict", "prefetch", "defrag")
-        key = tuple(r.spec[k] for k in kept)
+        kept = ("trace", "transform", "profile", "host_memory", "place", "evict", "prefetch", "defrag", "tiers", "plan")
+        key = tuple(r.spec.get(k, LATER.get(k)) for k in kept)
         sizes[key].append((r.spec["memory"], r.finished))
     for key, found in sizes.items():
         finished = [ran for _, ran in sorted(found)]
@@ -236,11 +239,139 @@ def what_if(rs: tuple[Result, ...]) -> None:
     assert max(tight, key=tight.__getitem__) == stored
 
 
+def oversubscription(rs: tuple[Result, ...]) -> None:
+    """Less memory is slower and never brings in less; a link eighteen times as fast loses far less (docs/claims.md)."""
+    found = by(rs, "trace", "profile", "memory_share")
+    sizes = sorted({r.spec["memory_share"] for r in rs})
+    for trace, profile in {(r.spec["trace"], r.spec["profile"]) for r in rs}:
+        column = [found[trace, profile, size].metrics for size in sizes]
+        for less, more in pairwise(column):
+            assert less["slowdown"] > 0.98 * more["slowdown"]
+        assert column[0]["slowdown"] > column[-1]["slowdown"]
+        assert [m["h2d_bytes"] for m in column] == sorted((m["h2d_bytes"] for m in column), reverse=True)
+    for trace in {r.spec["trace"] for r in rs}:
+        fifth = {p: found[trace, p, sizes[0]].metrics["slowdown"] for p in ("a100-pcie-80gb", "gh200-96gb")}
+        assert fifth["a100-pcie-80gb"] > 5 and fifth["gh200-96gb"] < 2.5
+
+
+def ssd(rs: tuple[Result, ...]) -> None:
+    """A host that is full fails without a disk below it; one disk in its place is slower; recomputing beats all of them."""
+    found = by(rs, "transform", "profile", "tiers")
+    for profile in {r.spec["profile"] for r in rs}:
+        assert found["none", profile, "host"].outcome == HOST_OOM
+        below, alone = (found["none", profile, t].metrics["makespan_ns"] for t in ("host > nvme", "nvme"))
+        direct = found["none", profile, "nvme(direct=1)"].metrics["makespan_ns"]
+        assert below < direct <= alone
+        assert found["checkpointing", profile, "host > nvme"].metrics["makespan_ns"] < below / 10
+
+
+def turns(rs: tuple[Result, ...]) -> None:
+    """Every step costs more than every second, and so on; what leaves are parameters and state, 6 bytes each."""
+    found = by(rs, "profile", "plan")
+    for profile in {r.spec["profile"] for r in rs}:
+        column = [found[profile, plan].metrics for plan in ("periodic", "periodic(steps=2)", "periodic(steps=4)", "none")]
+        assert [m["slowdown"] for m in column] == sorted((m["slowdown"] for m in column), reverse=True)
+        for metrics in column:  # all time that is added is idle
+            longer = metrics["makespan_ns"] / column[-1]["makespan_ns"]
+            idle = 1 - (1 - column[-1]["compute_idle_share"]) / longer
+            assert metrics["compute_idle_share"] == pytest.approx(idle, rel=1e-3)
+        state = 335_174_458 * 3 * 2
+        assert column[0]["h2d_bytes"] == pytest.approx(7 * state, rel=0.02)
+
+
+def double_buffering(rs: tuple[Result, ...]) -> None:
+    """Of loads shorter than a step all but the first are hidden, among eight steps; more buffers help nothing further."""
+    found = by(rs, "transform")
+    free = found["none"].metrics["makespan_ns"]
+    for share in (20, 60):
+        one, two = (found[f"data_loader(buffers={n}, share={share}, work=yes)"].metrics["makespan_ns"] for n in (1, 2))
+        assert two - free == pytest.approx((one - free) / 8, rel=0.05)
+    assert found["data_loader(buffers=3, share=60, work=yes)"].metrics["makespan_ns"] == pytest.approx(two, rel=1e-3)
+
+
+def zero_copy(rs: tuple[Result, ...]) -> None:
+    """Optimizer state of 2 + 2 of the 10 bytes a parameter takes in Adam's step: 40 % where little else is in memory."""
+    found = by(rs, "trace", "transform", "profile", "plan")
+    for trace, transform, profile in {(r.spec["trace"], r.spec["transform"], r.spec["profile"]) for r in rs}:
+        kept, moved = (found[trace, transform, profile, p].metrics for p in ("none", "zero_copy"))
+        saved = 1 - moved["requested_peak_bytes"] / kept["requested_peak_bytes"]
+        assert saved == pytest.approx(0.4, abs=0.005) if transform != "none" else 0.1 < saved < 0.25
+        assert moved["makespan_ns"] > kept["makespan_ns"]
+
+
+def unet3d(rs: tuple[Result, ...]) -> None:
+    """16 GB train on 8 GB, in several ways, and half the bytes of each element is the cheapest of them."""
+    found = by(rs, "profile", "memory", "transform")
+    sizes = sorted({r.spec["memory"] for r in rs})
+    for profile in {r.spec["profile"] for r in rs}:
+        assert found[profile, sizes[-1], "none"].metrics["requested_peak_bytes"] > 16e9
+        tight = {t: found[profile, sizes[0], t] for t in {r.spec["transform"] for r in rs}}
+        assert all(r.finished for r in tight.values())
+        assert min(tight, key=lambda t: tight[t].metrics["makespan_ns"]) == "precision(to=bf16)"
+        assert max(tight, key=lambda t: tight[t].metrics["makespan_ns"]) == "none"
+
+
+def gpt3(rs: tuple[Result, ...]) -> None:
+    """Of 10 bytes for each of 175 billion parameters, 1 / ranks stays with ZeRO-3; with offload less than the claimed 48 GB."""
+    found = by(rs, "transform")
+    eight, many = found["zero(stage=3, ranks=8)"], found["zero(stage=3, ranks=64)"]
+    assert eight.outcome == "oom" and many.finished
+    assert many.metrics["requested_peak_bytes"] > 10 * 174_604_259_328 / 64
+    for name in ("zero(stage=3, ranks=8)", "zero(stage=3, ranks=64)"):
+        offloaded = found[f"{name} | offload(what=all)"].metrics
+        assert offloaded["requested_peak_bytes"] < 48e9 and offloaded["makespan_ns"] > 2 * many.metrics["makespan_ns"]
+
+
+def sublinear(rs: tuple[Result, ...]) -> None:
+    """Recomputing each block once costs at most a forward pass, a third; memory then grows slower than the depth."""
+    found = by(rs, "trace", "transform")
+    depths = {"resnet50-sgd": 16, "resnet101-sgd": 33, "resnet152-sgd": 50}
+    for trace in depths:
+        stored = found[trace, "none"].metrics
+        for transform in {r.spec["transform"] for r in rs} - {"none"}:
+            recomputed = found[trace, transform].metrics
+            assert 1.2 < recomputed["compute_busy_ns"] / stored["compute_busy_ns"] < 1.4
+            assert recomputed["requested_peak_bytes"] < stored["requested_peak_bytes"]
+    for transform in ("checkpointing(every=2)", "checkpointing(every=sqrt)"):
+        grown = [found[t, transform].metrics["requested_peak_bytes"] for t in ("resnet50-sgd", "resnet152-sgd")]
+        assert grown[1] / grown[0] < (50 / 16) ** 0.5
+
+
+def mixed_precision(rs: tuple[Result, ...]) -> None:
+    """Half the bytes of everything is at most half; fp32 masters and fp32 parameters under autocast keep more."""
+    peaks = {r.spec["transform"]: r.metrics["requested_peak_bytes"] for r in rs}
+    pure, masters, autocast = (
+        1 - peaks[t] / peaks["none"]
+        for t in ("precision(to=bf16)", "precision(to=bf16, master=yes)", "precision(to=bf16, mode=autocast)")
+    )
+    assert 0.5 >= pure > masters > autocast > 0
+
+
+def compression(rs: tuple[Result, ...]) -> None:
+    """A codec below the rate of the link never pays; above it, the more the slower the link."""
+    found = by(rs, "profile", "transform")
+    gpu = [f"compressed_swap(ratio={n}, on=gpu, compress=100 GB/s, decompress=200 GB/s)" for n in (2, 4)]
+    plain = {p: found[p, "none"].metrics["makespan_ns"] for p in {r.spec["profile"] for r in rs}}
+    for profile, time in plain.items():
+        assert found[profile, "compressed_swap(ratio=2)"].metrics["makespan_ns"] > 10 * time
+    gains = [plain[p] / found[p, gpu[1]].metrics["makespan_ns"] for p in ("a100-pcie-80gb", "h100-pcie-80gb", "gh200-96gb")]
+    assert gains == sorted(gains, reverse=True) and gains[0] > 1.5 and gains[-1] < 1
+
+
+def virtualisation(rs: tuple[Result, ...]) -> None:
+    """What is bound by launches pays for each of them; what is bound by the GPU hides them."""
+    found = by(rs, "trace", "profile")
+    for trace in {r.spec["trace"] for r in rs}:
+        times = [found[trace, p].metrics["makespan_ns"] for p in ("a100-pcie-80gb", "a100-pcie-80gb(launch.submit=16 us)")]
+        assert times[1] / times[0] > 1.5 if trace == "llama-1b-decode" else 1 < times[1] / times[0] < 1.05
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
     for f in (
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
-        what_if,
+        what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
+        compression, virtualisation,
     )
 }
 
