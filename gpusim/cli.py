@@ -212,7 +212,7 @@ def adapt(
     profile: Annotated[str, typer.Argument(help="The machine.")],
     controller: Annotated[str, typer.Option(help="Who decides: aimd, bisect, fixed, with parameters.")] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
-    memory: Annotated[str | None, typer.Option(help="What the allocator may hold, like '24 GiB'; default: the device's.")] = None,
+    memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
     neighbour: Annotated[
         list[str] | None,
         typer.Option(metavar="TIME:BYTES", help="Another job takes bytes from this time on, like '2 s: 4 GiB'. Repeatable."),

@@ -9,8 +9,8 @@ import pytest
 
 from gpusim.config import find
 from gpusim.config.experiment import expand, size
-from gpusim.config.values import Capacity, PolicySpec
 from gpusim.config.load import load_experiment
+from gpusim.config.values import Capacity, PolicySpec
 from gpusim.errors import ConfigError, GridError, PolicyError, TraceError
 
 PLAIN = """question: Does it work?

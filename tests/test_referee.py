@@ -25,8 +25,8 @@ from gpusim.core.log import (
     UNPLACE,
 )
 from gpusim.results.referee import check
-from gpusim.results.referee.rates import _most_over
 from gpusim.results.referee.ranges import highest, lowest, paint, ranges
+from gpusim.results.referee.rates import _most_over
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.synth import random_program

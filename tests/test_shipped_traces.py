@@ -69,7 +69,8 @@ def test_the_peak_is_that_of_the_header(trace: Trace) -> None:
 
 def test_recordings_without_a_header_are_what_is_known_of_their_models() -> None:
     gpt3, resnet, unet, bert = (
-        load_trace(FOLDER / f"{name}.npz") for name in ("gpt3-175b-train", "resnet50-train-8", "unet3d-train", "bert-large-train-8")
+        load_trace(FOLDER / f"{name}.npz")
+        for name in ("gpt3-175b-train", "resnet50-train-8", "unet3d-train", "bert-large-train-8")
     )
     # 2 bytes each: parameter, gradient, two moments of Adam, and what its foreach implementation divides by.
     assert live_bytes(gpt3, gpt3.size).max() == pytest.approx(10 * 174_604_259_328, rel=1e-3)
@@ -78,7 +79,7 @@ def test_recordings_without_a_header_are_what_is_known_of_their_models() -> None
     assert gpt3.flops.sum() == pytest.approx(2 * 4 * 2048 * (2 * 174_604_259_328 + 4 * 96 * 2048 * 12_288), rel=0.005)
     assert resnet.flops.sum() == 4 * load_trace(FOLDER / "resnet50-train.npz").flops.sum()
     assert bert.flops.sum() == pytest.approx(4 * load_trace(FOLDER / "bert-large-train.npz").flops.sum(), rel=1e-4)
-    # Multiplications and additions of one image, forward: torchvision's weights (GFLOPS); a first layer has no gradient of its input.
+    # Multiplications and additions of one image, forward (torchvision's GFLOPS); the first layer's input needs no gradient.
     for depth, billions in ((50, 4.09), (101, 7.80), (152, 11.51)):
         flops = load_trace(FOLDER / f"resnet{depth}-sgd.npz").flops.sum()
         assert flops == pytest.approx(2 * 64 * 3 * 2 * billions * 1e9, rel=0.015)

@@ -14,8 +14,8 @@ import simpy
 
 from gpusim.adapt import controller
 from gpusim.adapt.controller import Controller, Round
-from gpusim.engine.simulate import simulate
 from gpusim.engine.machine import machine
+from gpusim.engine.simulate import simulate
 from gpusim.errors import GpusimError, TraceError
 from gpusim.hardware.profile import Profile
 from gpusim.results.result import Result
