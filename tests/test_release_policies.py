@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hand_worked import Steps, play
 
+from gpusim.core import log
 from gpusim.policies import registry
 from gpusim.policies.release.recall import PRIME
 
@@ -78,3 +80,29 @@ def test_no_two_decide_the_same() -> None:
         *before, said[spec] = [ask(free, size) for free, size in ((700, 1), (500, 2), (300, 1), (150, 2))]
         assert before == [0, 0, 0]
     assert list(said.values()) == [0, 350 - 150, 300 - 150, 183 - 150, 200 - 150]
+
+
+def test_three_stage_by_hand() -> None:
+    """Nothing above the mark of 20 %; a step of 5 % below it, a quarter of that below a quarter of the mark."""
+    ask = Asked("three_stage")
+    assert [ask(200), ask(199), ask(50), ask(49), ask(0)] == [0, 50, 50, 12, 12]
+    assert Asked("watermark(low=0.2, high=0.25)")(49) == 201  # which asks for all that is missing at once
+
+
+def test_caches_leave_before_intermediates_and_these_before_what_lasts() -> None:
+    """Three blocks hold a parameter, an intermediate and an input, used in this order; the oldest is what LRU lets go."""
+    steps = Steps()
+    first = {"weight": steps.alloc(category="param"), "input": steps.alloc(category="input")}
+    steps.kernel(10, reads=(first["weight"],))
+    first["made"] = steps.alloc()
+    steps.kernel(10, reads=(first["weight"],), writes=(first["made"],))
+    steps.kernel(10, reads=(first["input"],))
+    for _ in range(3):
+        steps.kernel(10, writes=(steps.alloc(),))
+    name = {unit: word for word, unit in first.items()}
+    left = {}
+    for evict in ("lru", "staged"):
+        events = play(steps, blocks=3, evict=evict).log
+        assert events is not None
+        left[evict] = [name[int(e["a"])] for e in events if e["kind"] == log.COPY and int(e["a"]) in name]
+    assert left == {"lru": ["weight", "made", "input"], "staged": ["input", "made"]}  # then the next intermediate

@@ -50,6 +50,7 @@ def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
     facts[7] = unit.arrived
     facts[8] = unit.born
     facts[9] = now
+    facts[10] = unit.stage
     return as_score(pol.verbs[V_SCORE, 0], pol.verbs[V_SCORE, 1])(facts, pol.params)
 
 

@@ -80,6 +80,7 @@ UNIT = record(
      ("stream", i4),
      ("brought_by", i4),      # that queue
      ("stays", np.int8),      # it is never on the device: kernels use it in the nearest tier
+     ("stage", np.int8),      # trace.roles.stages, for policies that read it
      ("live", np.int8),       # created and not destroyed
      ("data", np.int8),       # holds something worth copying
      ("tier", np.int8)]       # the memory below that holds a valid copy, 0: none does

@@ -15,6 +15,7 @@ BATCH = 1 / 16
 # Facts that are a column of the units' table; the others follow from several (contract.FACTS).
 COLUMNS = {
     "size": "size", "last_use": "last", "next_use": "next", "uses": "uses", "arrived": "arrived", "born": "born",
+    "stage": "stage",
 }  # fmt: skip
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import swap_codec
 from gpusim.trace.iterations import iterations
+from gpusim.trace.roles import stages
 from gpusim.trace.workload import Workload
 
 SAMPLES = 4096          # rows of the memory timeline, at most
@@ -111,6 +112,8 @@ def build(
     unit["wire"] = codec.wire(trace.size) if codec else trace.size
     unit["stored"] = codec.stored(trace.size) if codec else trace.size
     unit["stays"][planned.remote] = 1
+    if "stage" in evict.facts:
+        unit["stage"] = stages(trace)
     unit["stored"][planned.remote] = trace.size[planned.remote]  # kernels read no compressed bytes
     events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
     flows = int(queues["slots"].sum()) + (2 * streams if len(planned.remote) else 0)

@@ -125,6 +125,7 @@ FACTS = {
     "arrived": "program time at which it became resident, ns",
     "born": "program time at which its tensor was created, ns",
     "now": "program time of the decision, ns (a score that reads it is evaluated over all candidates at each eviction)",
+    "stage": "what it is to the program: 0 a cache (inputs, workspaces), 1 an intermediate, 2 what lasts (parameters, state)",
 }
 FUTURE_FACTS = ("next_use",)
 

@@ -120,3 +120,18 @@ def _read_in(kind: Any, start: Any, ids: Any, tensors: int) -> Any:
         for i in range(start[o], start[o + 1]):
             found[ids[i], kind[o]] = True
     return found
+
+
+CACHE, INTERMEDIATE, LASTING = range(3)
+_STAGE = {WORKSPACE: CACHE, INPUT: CACHE, PARAMETER: LASTING, OPTIMIZER: LASTING, UNKNOWN: LASTING}
+
+
+@derived
+def stages(trace: Trace) -> npt.NDArray[np.int8]:
+    """(T,) what can be given up first: CACHE, INTERMEDIATE or LASTING.  A category called after a cache says so itself."""
+    of_role = np.array([_STAGE.get(role, INTERMEDIATE) for role in range(len(ROLES))], np.int8)
+    found: npt.NDArray[np.int8] = of_role[roles(trace)]
+    for number, category in enumerate(trace.categories):
+        if "cache" in category:
+            found[trace.category == number] = CACHE
+    return found
