@@ -57,6 +57,11 @@ def test_controllers_that_do_not_exist(spec: str, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_a_share_that_is_none() -> None:
+    with pytest.raises(GpusimError, match="'cut' of controller 'aimd' is 5"):
+        next(controller.get("aimd(cut=5)"))
+
+
 def test_a_batch_nobody_knows() -> None:
     b = TraceBuilder("nameless")
     b.op("k", [b.alloc(512)], [])

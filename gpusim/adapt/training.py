@@ -23,6 +23,7 @@ from gpusim.trace.trace import Trace
 from gpusim.transforms.scaling import recorded_size, scaled
 from gpusim.units import show_bytes
 
+MOST = 10**7  # samples of a batch
 MEMORY_STALLS = ("stall_swap_in_ns", "stall_swap_out_ns", "stall_alloc_ns")
 
 
@@ -71,8 +72,8 @@ class _Job:
         asked = next(control)
         for number in range(rounds):
             batch = asked or self.recorded
-            if batch < 1:
-                raise GpusimError(f"the controller asked for {batch} samples in round {number}", hint="at least 1")
+            if not 1 <= batch <= MOST:
+                raise GpusimError(f"the controller asked for {batch:,} samples in round {number}", hint=f"1 to {MOST:,}")
             memory = self.memory
             m = self._result(batch, memory).metrics
             time = int(m["makespan_ns"])

@@ -1,4 +1,5 @@
 from gpusim.adapt.controller import Controller
+from gpusim.errors import GpusimError
 
 
 def aimd(start: int = 0, add: int = 4, cut: float = 0.5, stall: float = 0.1) -> Controller:
@@ -11,6 +12,8 @@ def aimd(start: int = 0, add: int = 4, cut: float = 0.5, stall: float = 0.1) -> 
 
     Source: additive increase, multiplicative decrease (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989).
     """
+    if not 0 < cut < 1:
+        raise GpusimError(f"parameter 'cut' of controller 'aimd' is {cut:g}", hint="a share between 0 and 1")
     seen = yield start
     while True:
         well = seen.finished and seen.stall_share <= stall
