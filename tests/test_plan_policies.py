@@ -69,19 +69,19 @@ def small_network() -> Program:
     p.new("input", x=1)
     p.new("param", u=1, v=4, w=1)
     p.builder.begin_phase("step0.fwd")
-    p.op("convolution", "x u", a=2)           # 0
-    p.op("relu", "a", b=2)                    # 1
-    p.op("mm", "b v", c=1)                    # 2
-    p.op("gelu", "c", d=3)                    # 3
-    p.op("convolution", "d w", e=1)           # 4
-    p.op("loss", "e", l=1)                    # 5
+    p.op("convolution", "x u", module="net.0", a=2)                                     # 0
+    p.op("relu", "a", module="net.0", b=2)                                              # 1
+    p.op("mm", "b v", module="net.1", c=1)                                              # 2
+    p.op("gelu", "c", module="net.1", d=3)                                              # 3
+    p.op("convolution", "d w", module="net.2", e=1)                                     # 4
+    p.op("loss", "e", l=1)                                                              # 5
     p.builder.begin_phase("step0.bwd")
-    p.op("loss_backward", "e l", ends="e l", ge=1)            # 6
-    p.op("convolution_backward", "ge d w", ends="ge d", gd=3, gw=1)  # 7
-    p.op("gelu_backward", "gd c", ends="gd c", gc=1)          # 8
-    p.op("mm_backward", "gc b v", ends="gc b", gb=2, gv=4)    # 9
-    p.op("relu_backward", "gb a", ends="gb a", ga=2)          # 10
-    p.op("convolution_backward", "ga x", ends="ga", gu=1)     # 11
+    p.op("loss_backward", "e l", ends="e l", ge=1)                                      # 6
+    p.op("convolution_backward", "ge d w", ends="ge d", module="net.2", gd=3, gw=1)     # 7
+    p.op("gelu_backward", "gd c", ends="gd c", module="net.1", gc=1)                    # 8
+    p.op("mm_backward", "gc b v", ends="gc b", module="net.1", gb=2, gv=4)              # 9
+    p.op("relu_backward", "gb a", ends="gb a", module="net.0", ga=2)                    # 10
+    p.op("convolution_backward", "ga x", ends="ga", module="net.0", gu=1)               # 11
     p.builder.begin_phase("step0.opt")
     for name in "uvw":
         p.op("sgd", f"{name} g{name}", name)                  # 12, 13, 14

@@ -4,7 +4,8 @@ heuristic  what leaves: dtr (least cost to have it back, per byte and time since
            (that cost by classes of dropped tensors, as the paper's runtime does), dtr_local (its own cost alone), lru, size,
            msps (least cost per byte), rand (the same draws each time)
 fill       share of the memory that the program may fill; the rest is for what the allocator loses
-limit      recomputation, as a share of the program's own time, after which nothing is dropped any more
+limit      recomputation, as a share of the program's own time, after which nothing is dropped any more: the rest of the program
+           runs as it is, and the evict policy swaps; 0: the program stays as it is from the start
 
 What can be made again, and until when: gpusim/remat/from_trace.py.  Where dropping does not make room, the program goes over,
 and the evict policy swaps; with none it is out of memory.  Only the changes of data that end recomputation are looked up ahead,
@@ -28,6 +29,8 @@ NUMBERS = "gpusim.remat.heuristics"
 
 def rewrite(view: View, heuristic: str = "dtr_eq", fill: float = 0.9, limit: float = 1.0) -> Trace:
     work, budget = view.work, int(view.capacity * fill)
+    if not limit:
+        return work.trace
     traced = from_trace.read(work)
     most = int(limit * work.duration.sum())
     outcome = replay(traced.program, heuristic, budget, limit=most, lenient=True)

@@ -5,7 +5,8 @@ delta   share of a copy's time by which it is taken to be late
 
 The stretch with the most benefit goes first: its bytes times the time for which they would be in the way.  A stretch must be
 longer than both copies, one of them late; the last tier below serves as flash, the first as host memory, one of them alone as
-the host.  Copies get what the links can still carry while each kernel runs, and come back as early as there is room.
+the host.  Copies get what the links can still carry while each kernel runs, and come back as early as there is room.  The tiers
+make the paper's variants: `nvme(direct=1)` alone is G10-GDS, `host > nvme(direct=1)` G10-Host, neither with unified memory.
 
 Source: H. Zhang et al., "G10: Enabling an efficient unified GPU memory and storage architecture with smart tensor migrations",
 MICRO 2023; the planner is that of `gpusim reproduce g10`.

@@ -1,6 +1,8 @@
 """Tensors of one role stay in the nearest tier, where kernels read and write them over the link.
 
-what  optimizer, parameters, gradients, activations or inputs
+what    optimizer, parameters, gradients, activations or inputs
+access  bytes that a group of threads reads or writes there at once: 128 coalesced, which fills the link, 32 scattered, which
+        reaches a quarter of it
 
 Nothing of them is ever on the device, and nothing is copied; whoever uses them goes at the pace of the link.  Worth it for what
 is used once in a step, such as optimizer state.
@@ -17,18 +19,21 @@ from gpusim.errors import PolicyError, suggest
 from gpusim.policies.planning import NOTHING, Schedule, View
 from gpusim.trace.roles import ACTIVATION, GRADIENT, INPUT, OPTIMIZER, PARAMETER, roles
 
-PARAMS = {"what": "optimizer"}
+PARAMS = {"what": "optimizer", "access": 128}
+LIMITS = {"access": 128}
 KNOWS = "future"
 ROLE_OF = {
     "optimizer": OPTIMIZER, "parameters": PARAMETER, "gradients": GRADIENT, "activations": ACTIVATION, "inputs": INPUT,
 }  # fmt: skip
 
 
-def plan(view: View, what: str = "optimizer") -> Schedule:
+def plan(view: View, what: str = "optimizer", access: int = 128) -> Schedule:
     if what not in ROLE_OF:
         hint = suggest(what, ROLE_OF)
         raise PolicyError(f"parameter 'what' of policy 'zero_copy' is '{what}'", hint=hint)
+    if access < 1:
+        raise PolicyError("parameter 'access' of policy 'zero_copy' is 0", hint="128 coalesced, 32 scattered")
     trace = view.work.trace
     if not view.tiers:
         return NOTHING
-    return Schedule(NOTHING.actions, np.flatnonzero((roles(trace) == ROLE_OF[what]) & (trace.size > 0)))
+    return Schedule(NOTHING.actions, np.flatnonzero((roles(trace) == ROLE_OF[what]) & (trace.size > 0)), access)
