@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hand_worked import machine
-from test_calibrate_fit import HELD, MIB, SEEN, row
+from test_calibrate_fit import HELD, MIB, SEEN, UNFITTED, row
 
 from gpusim.calibrate.compare import report
 from gpusim.calibrate.compare.program import Cannot
@@ -16,7 +16,7 @@ from gpusim.calibrate.compare.score import PARTS, Comparison, Series, compare, q
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.rows import Row
 from gpusim.errors import MeasurementError
-from gpusim.hardware import catalogue
+from gpusim.hardware.profile import load_file
 
 # 10 bytes/ns in, 8 out, 18 both ways; 1 us of latency; memory reads 1000, copies 800, writes 500 bytes/ns.
 ROUND = machine(
@@ -26,7 +26,7 @@ ROUND = machine(
         "launch.gap": 500.0, "launch.submit": 100.0,
         "allocation.malloc": 50e3, "allocation.malloc_per_gib": 100e3, "allocation.free": 70e3,
     },
-    base="a100-sxm4-80gb",
+    base=str(UNFITTED),
 )  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _held_beside() -> str:
 def test_what_the_catalogue_may_have_read_off_the_series_is_apart() -> None:
     """The catalogue's own read rate is measured; after a fit it is the fit's."""
     rows = [row("hbm_read_bw", 1700.0, 2048 * MIB, series=HELD)] * 20
-    base = catalogue.load("a100-sxm4-80gb")
+    base = load_file(UNFITTED)
     assert compare(rows, base).series[0].part == PARTS[1]
     fitted = fit([*rows, row("hbm_read_bw", 1700.0, 2048 * MIB)], base)
     assert compare(rows, fitted.profile).series[0].part == PARTS[0]

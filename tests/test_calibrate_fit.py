@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +11,12 @@ from gpusim.calibrate.fit.fitting import Fitted, difference, fit
 from gpusim.calibrate.rows import Row, held_out, unit_of
 from gpusim.config import document, validate
 from gpusim.errors import MeasurementError
-from gpusim.hardware import catalogue
 from gpusim.hardware.catalogue import quantities
-from gpusim.hardware.profile import Profile
+from gpusim.hardware.profile import Profile, load_file
 from gpusim.hardware.streaming import rates
 
-BASE = catalogue.load("a100-sxm4-80gb")  # 40 MiB of L2
+UNFITTED = Path(__file__).parent / "data" / "profiles" / "a100-sxm4-80gb.yaml"  # as the catalogue was before any fit
+BASE = load_file(UNFITTED)  # 40 MiB of L2
 MIB = 2**20
 SEEN = next(f"seen-{n}" for n in count() if not held_out(f"seen-{n}"))
 HELD = next(f"held-{n}" for n in count() if held_out(f"held-{n}"))

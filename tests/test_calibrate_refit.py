@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from test_calibrate_fit import BASE, MIB, row
+from test_calibrate_fit import BASE, MIB, UNFITTED, row
 
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.refit import kept, renewed
-from gpusim.config import document, find, validate
+from gpusim.config import document, validate
 from gpusim.hardware.profile import Profile
 
-TEXT = find.find("profile", "a100-sxm4-80gb").read_text(encoding="utf-8")
+TEXT = UNFITTED.read_text(encoding="utf-8")
 FAR = 2048 * MIB
 
 
