@@ -254,3 +254,24 @@ def test_the_examples_of_the_documentation_run(tmp_path: Path) -> None:
     assert lines[3] == "policy 'cost' has no parameter 'stalness' (did you mean 'staleness'?)"
     assert int(lines[4].split()[0]) < int(lines[4].split()[-1]) == 1000
     assert lines[5:] == ["ranks ask", "protected_lru ask"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [("S, X, *more", r"takes '\*more'"), ("S, X, params", "takes 3 arguments"), ("*, S", "takes 'S'")]
+)
+def test_a_verb_with_other_arguments_than_its_contracts_is_told_at_its_line(tmp_path: Path, arguments: str, said: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"""from gpusim import policy
+
+@policy.release
+class odd:
+    def state(capacity, params):
+        return capacity
+
+    def release({arguments}):
+        return 0
+""")
+    (entry,) = registry.load_user_file(file)
+    with pytest.raises(PolicyError, match=f"'release' of release policy 'odd' {said}; its contract has 8 arguments") as caught:
+        registry.get("release", entry.name)
+    assert caught.value.where == f"{file}:8"

@@ -17,6 +17,7 @@ from gpusim.policies.compiled import F64, verb
 from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.planning import Schedule, View
 from gpusim.policies.scores import compile_score, no_score
+from gpusim.policies.user import check_verb
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -286,10 +287,11 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
     wanted = wanted | {k: v for k, v in OPTIONAL_VERBS.get(entry.kind, {}).items() if hasattr(target, k)}
     verbs = {name: getattr(target, name) for name in wanted}
     if inspect.isclass(target):
+        for name, function in verbs.items():
+            check_verb(entry, name, function, len(wanted[name].args))
         verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
     if entry.kind == "place" and not entry.builtin:
         from gpusim.policies.guard import guarded
 
         return guarded(target.state, verbs)
     return {"state": getattr(target, "state", None), **verbs}
-

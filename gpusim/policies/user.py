@@ -132,6 +132,19 @@ def _class_parameters(cls: Any, policy: str, where: str) -> tuple[tuple[str, ...
     return (), dict(getattr(cls, "PARAMS", {}))
 
 
+def check_verb(entry: Entry, name: str, function: Any, many: int) -> None:
+    """PolicyError when the verb of a user's class does not take the arguments of its contract, in order."""
+    parameters = inspect.signature(function).parameters.values()
+    if star := next((p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY)), None):
+        said = f"takes '{str(star).partition(':')[0]}'"
+    elif len(parameters) != many:
+        said = f"takes {len(parameters)} arguments"
+    else:
+        return
+    message = f"'{name}' of {entry.kind} policy '{entry.name}' {said}; its contract has {many} arguments"
+    raise PolicyError(message, place_of(function) or entry.where, "see gpusim/policies/contract.py")
+
+
 def place_of(target: Any) -> str:
     """file:line of a function or class, "" when it has none."""
     try:
