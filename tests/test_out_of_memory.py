@@ -70,6 +70,23 @@ def test_host_memory_runs_out_as_well() -> None:
     assert "host memory" in result.failure["advice"]
 
 
+def test_is_it_told_when_only_the_memory_that_may_be_pinned_is_full() -> None:
+    """Two blocks and a half of host memory, half of which may be pinned: a is there when b has to leave too."""
+    profile = machine({"host.capacity": 2.5 * BLOCK, "host.numa_remote": 0.5})
+    object.__setattr__(profile.host, "pinned", profile.host.numa_remote)  # a half; no profile of the catalogue has it
+    steps = two_tensors_taking_turns()
+    assert play(steps, blocks=1, profile=profile, tiers="host(pageable=1)").finished
+    for tiers in ("host", "host > host(pageable=1, capacity=1 KiB)"):
+        result = play(steps, blocks=1, profile=profile, tiers=tiers)
+        assert result.outcome == "host_oom" and result.failure is not None
+        assert "no more host memory may be pinned" in result.failure["advice"]
+        assert "Linux" not in result.failure["advice"]
+    small = play(steps, {"host.capacity": 9 * BLOCK}, blocks=1, tiers=f"host(capacity={BLOCK} B)")
+    assert small.failure is not None and small.failure["advice"].endswith("the tiers are given no more of host memory")
+    full = play(steps, {"host.capacity": BLOCK}, blocks=1, tiers="host(numa=remote)")
+    assert full.failure is not None and "Linux would kill the program" in full.failure["advice"]
+
+
 @pytest.mark.parametrize(("back", "outcome"), [(True, "finished"), (False, "host_oom")])
 def test_a_host_copy_makes_room_when_the_device_has_the_bytes_too(back: bool, outcome: str) -> None:
     """Host memory for one block.  c pushes a out there; a comes back into c's room, its copy on the host is spare; then

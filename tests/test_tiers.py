@@ -67,8 +67,8 @@ def test_what_does_the_way_through_the_host_add_to_a_disks(h100):
 
 def test_do_gpus_meet_over_their_own_links_or_over_the_hosts(h100):
     (near,) = parse("peer", h100)
-    assert (near.capacity, near.read, near.queue) == (80 * GIB - 300_000_000, 397.46, "peer")
-    assert (near.way_in, near.way_out) == ((Link("peer_in", 397.46),), (Link("peer_out", 397.46),))
+    assert (near.capacity, near.read, near.queue) == (80 * GIB - 300_000_000, 376.27, "peer")
+    assert (near.way_in, near.way_out) == ((Link("peer_in", 376.27),), (Link("peer_out", 376.27),))
     t4 = catalogue.load("t4")
     (far,) = parse("peer", t4)
     assert far.read == far.write == min(t4.link.h2d.value, t4.link.d2h.value) / 1e9
@@ -90,6 +90,8 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
     assert [t.kind for t in parse("nvme", jetson)] == ["nvme"]
     with pytest.raises(ProfileError, match="share one memory: there is no host tier"):
         parse("host > nvme", jetson)
+    with pytest.raises(ProfileError, match="jetson-thor is one chip with one memory: there is no other GPU's"):
+        parse("peer", jetson)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
         ("host > host", "'host' stands twice"),
         ("host(numa=local) > host", "stands twice"),
         ("host(direct=1)", "tier 'host' has no parameter 'direct'"),
-        ("host(capacity=2 TiB)", "a tier 'host' of 2 TiB is more than the 1 TiB of host memory that h100-sxm-80gb can pin"),
+        ("host(capacity=2 TiB)", "a tier 'host' of 2 TiB is more than the 1 TiB of host memory of h100-sxm-80gb"),
         ("host(capacity=600 GiB) > host(numa=remote, capacity=600 GiB)", "the host tiers together are more than the 1 TiB"),
         ("peer(capacity=100 GiB)", "is more than the 79.7 GiB of memory that another GPU has"),
         ("host(capacity=8)", "'8' has no unit"),
@@ -133,5 +135,5 @@ def test_may_only_a_part_of_host_memory_be_pinned(h100):
     object.__setattr__(windows, "host", host)
     assert parse("host", windows)[0].capacity == 512 * GIB
     assert parse("host(pageable=1)", windows)[0].capacity == 1024 * GIB
-    with pytest.raises(ProfileError, match="more than the 512 GiB of host memory that h100-sxm-80gb can pin"):
+    with pytest.raises(ProfileError, match="more than the 512 GiB of host memory of h100-sxm-80gb that may be pinned"):
         parse("host(capacity=600 GiB)", windows)

@@ -12,6 +12,8 @@ from gpusim.errors import ConfigError, ProfileError, UnitError
 if TYPE_CHECKING:
     from gpusim.config.load import Loaded
     from gpusim.config.values import PolicySpec
+    from gpusim.errors import Problem
+    from gpusim.hardware.profile import Profile
 
 
 def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
@@ -39,14 +41,31 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
             machines.append(variant.load(loaded.profiles[text], text))  # a mistake is told once, and not by every run
         except (ProfileError, UnitError) as error:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
-    for machine, (i, chain) in product(machines, enumerate(loaded.experiment.tiers)):
-        try:
-            tiers.parse(chain, machine)
-        except ProfileError as error:
-            problems.append(loaded.document.problem(("tiers", i), error.message, error.hint))
+    problems += _of_tiers(loaded, machines)
     if problems:
         raise ConfigError(problems)
     return loaded
+
+
+def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
+    """What is wrong with the memories below the GPU's on these machines, whatever the program is."""
+    from gpusim.config.values import Capacity
+    from gpusim.hardware import tiers
+    from gpusim.hardware.profile import changed
+
+    e, found = loaded.experiment, []
+    sizes = [memory.bytes for memory in e.host_memory if memory.fraction is None]  # shares are known with the program
+    for machine, (i, chain), size in product(machines, enumerate(e.tiers), sizes or [None]):
+        try:
+            if chain == tiers.DEFAULT and machine.memory.unified and "tiers" in loaded.document.data:
+                tiers.refuse_host(machine)
+            tiers.parse(chain, machine if size is None else changed(machine, "host.capacity", size))
+        except ProfileError as error:
+            found.append(loaded.document.problem(("tiers", i), error.message, error.hint))
+    if e.host_memory != (Capacity(),) and not any(tiers.in_host_memory(chain) for chain in e.tiers):
+        said = "host_memory changes nothing: no tier of this experiment lies in host memory"
+        found.append(loaded.document.problem(("host_memory",), said, "leave it out, or add host to the tiers", at_key=True))
+    return list(dict.fromkeys(found))
 
 
 def default_folder(loaded: Loaded) -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.core import state
 from gpusim.engine import ways
 from gpusim.hardware.profile import Profile
-from gpusim.hardware.tiers import DEFAULT
+from gpusim.hardware.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload
@@ -182,14 +182,30 @@ def _no_room_below(simulation: Simulation, profile: Profile) -> str:
     m, own = simulation.machine, simulation.own
     if m.chain == DEFAULT and profile.memory.unified:
         return "GPU and CPU share this machine's memory: there is nowhere to swap to"
-    if m.chain == DEFAULT:
+    if m.chain == DEFAULT and not _pageable_left(m, own, profile):
         have = show_bytes(m.host_capacity + own)
         if own:
             return f"the program's own {show_bytes(own)} and what is swapped out need more than the {have} of host memory"
         return f"swapped-out tensors need more than the {have} of host memory"
     have = " and ".join(f"{show_bytes(tier.capacity)} of {tier.name}" for tier in m.tiers)
     left = f", which the program's own {show_bytes(own)} leave," if own else ""
-    return f"swapped-out tensors need more than {have}{left}: {WHEN_FULL[m.tiers[-1].kind]}"
+    return f"swapped-out tensors need more than {have}{left}: {_when_full(m, own, profile)}"
+
+
+def _when_full(m: Machine, own: int, profile: Profile) -> str:
+    """Why the last tier has no more room, or what becomes of the program."""
+    kind = m.tiers[-1].kind
+    if kind != "host" or m.host_capacity + own >= int(profile.host.capacity.value):
+        return WHEN_FULL[kind]
+    if _pageable_left(m, own, profile):
+        return "no more host memory may be pinned; what is left is pageable: tiers=host(pageable=1) uses it"
+    return "the tiers are given no more of host memory"
+
+
+def _pageable_left(m: Machine, own: int, profile: Profile) -> bool:
+    """Whether all host memory that may be pinned is used, and other host memory is not."""
+    pinned = own + sum(tier.capacity for tier in m.tiers if tier.kind == "host" and not tier.waits)
+    return pinnable(profile) <= pinned and m.host_capacity + own < int(profile.host.capacity.value)
 
 
 def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.errors import ProfileError
 from gpusim.hardware.chain import Wanted, read
-from gpusim.hardware.profile import Curve, Profile
+from gpusim.hardware.profile import GIVEN, Curve, Profile
 from gpusim.units import show_bytes
 
 DEFAULT = "host"
@@ -72,6 +72,17 @@ def parse(text: str, profile: Profile) -> tuple[Tier, ...]:
     return tuple(replace(t, name=f"{t.kind}{n + 1}") if n else t for t, n in zip(made, before, strict=True))
 
 
+def refuse_host(p: Profile) -> None:
+    """Raises ProfileError where the GPU shares the CPU's memory: nothing is gained by moving there."""
+    if p.memory.unified:
+        raise ProfileError(f"GPU and CPU of {p.name} share one memory: there is no host tier", hint="write nvme or remote")
+
+
+def in_host_memory(text: str) -> bool:
+    """Whether a tier takes its size from the profile's host memory: the host's, and another host's that is not told."""
+    return any(w.kind == "host" or (w.kind == "remote" and w.capacity is None) for w in read(text))
+
+
 def nowhere(p: Profile) -> Tier:
     """A host tier of no bytes, for a machine whose GPU shares the CPU's memory."""
     return _host_of(p, Wanted("host"), 0)
@@ -84,10 +95,10 @@ def nvme_rate(rate: float, latency: float, depth: int, request: int) -> float:
 
 
 def _host(p: Profile, w: Wanted) -> Tier:
-    if p.memory.unified:
-        raise ProfileError(f"GPU and CPU of {p.name} share one memory: there is no host tier", hint="write nvme or remote")
-    most = int(p.host.capacity.value) if w.pageable else _pinnable(p)
-    return _host_of(p, w, _no_more(w, most, f"host memory that {p.name} " + ("has" if w.pageable else "can pin")))
+    refuse_host(p)
+    most = int(p.host.capacity.value) if w.pageable else pinnable(p)
+    part = " that may be pinned" if most < p.host.capacity.value else ""
+    return _host_of(p, w, _no_more(w, most, f"host memory {_whose(p)}{part}"))
 
 
 def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
@@ -123,6 +134,8 @@ def _nvme(p: Profile, w: Wanted) -> Tier:
 
 
 def _peer(p: Profile, w: Wanted) -> Tier:
+    if p.memory.unified:
+        raise ProfileError(f"{p.name} is one chip with one memory: there is no other GPU's", hint="write nvme or remote")
     capacity = _no_more(w, int(p.memory.capacity.value - p.context.value), f"memory that another GPU has on {p.name}")
     if p.peer:
         rate, latency = p.peer.rate.value / 1e9, round(p.peer.latency.value)
@@ -152,7 +165,7 @@ def _remote(p: Profile, w: Wanted) -> Tier:
     rate, once = p.network.rate.value / 1e9, p.network.latency.value
     way_in, way_out = _over_link(p)
     return Tier(  # a read is asked for first: twice the way
-        "remote", "remote", w.capacity or _pinnable(p), min(rate, way_in[0].rate), min(rate, way_out[0].rate),
+        "remote", "remote", w.capacity or pinnable(p), min(rate, way_in[0].rate), min(rate, way_out[0].rate),
         round(2 * once), round(once), (Link("network_in", rate), *way_in), (Link("network_out", rate), *way_out),
         "network", 1, 1,
     )  # fmt: skip
@@ -173,9 +186,14 @@ def _engines(p: Profile) -> tuple[int, int]:
     return int(p.copy_engines.h2d.value), int(p.copy_engines.d2h.value)
 
 
-def _pinnable(p: Profile) -> int:
+def pinnable(p: Profile) -> int:
     """Bytes of host memory that may be pinned."""
     return int(p.host.capacity.value * (p.host.pinned.value if p.host.pinned else 1.0))
+
+
+def _whose(p: Profile) -> str:
+    """Who says how much host memory there is."""
+    return "that the experiment gives" if p.host.capacity.source == GIVEN else f"of {p.name}"
 
 
 def _no_more(w: Wanted, most: int, what: str) -> int:
@@ -192,7 +210,7 @@ def _share_host(p: Profile, wanted: list[Wanted], tiers: list[Tier]) -> list[Tie
     open_ = sum(w.capacity is None for w in hosts)
     left = int(p.host.capacity.value) - sum(w.capacity or 0 for w in hosts)
     if left < 0 or (open_ and not left):
-        raise ProfileError(f"the host tiers together are more than the {p.host.capacity.text()} of {p.name}")
+        raise ProfileError(f"the host tiers together are more than the {p.host.capacity.text()} {_whose(p)}")
     return [
         replace(tier, capacity=min(tier.capacity, left // open_)) if w.kind == "host" and w.capacity is None else tier
         for w, tier in zip(wanted, tiers, strict=True)
