@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from made_results import run as made
+from typer.testing import CliRunner
 
+from gpusim.cli import app
 from gpusim.commands import load
 from gpusim.commands.check import check
 from gpusim.config.experiment import expand
@@ -101,6 +103,30 @@ def test_is_what_no_machine_has_told_at_its_place(experiment: Path) -> None:
 
     assert "there is no plan policy 'vdn'" in problems(experiment, "policies.plan=vdn")[0]
     assert "no file 'gone.csv' beside the experiment" in problems(experiment, "policies.plan=file(path=gone.csv)")[0]
+
+
+def test_is_host_memory_told_that_is_not_where_it_is_looked_for(experiment: Path) -> None:
+    assert "grain: 1000 has no unit" in problems(experiment, "grain=1000")[0]
+    (told,) = problems(experiment, "tiers=nvme", "host_memory=4 GiB")
+    assert "host_memory changes nothing: no tier of this experiment lies in host memory" in told
+    load.experiment(str(experiment), ["tiers=nvme,host > nvme", "host_memory=4 GiB"])
+    (told,) = problems(experiment, "tiers=host(capacity=6 GiB)", "host_memory=4 GiB")
+    assert "more than the 4 GiB of host memory that the experiment gives" in told
+    load.experiment(str(experiment), ["profile=jetson-thor"])
+    (told,) = problems(experiment, "profile=jetson-thor", "tiers=host")
+    assert "share one memory: there is no host tier" in told
+
+
+def test_is_a_plan_file_read_before_anything_is_written(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("operator,action,tensor\n12,evict,999999\n")
+    for verb in (["validate"], ["run", "--output", str(tmp_path / "out")]):
+        done = CliRunner().invoke(app, [*verb, str(experiment), "--set", "policies.plan=file(path=p.csv)"])
+        assert done.exit_code == 2
+        assert "p.csv:2: there is no tensor 999999" in done.stderr
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "p.csv").write_text("operator,action,tensor\n60,evict,0\n")
+    done = CliRunner().invoke(app, ["validate", str(experiment), "--set", "policies.plan=file(path=p.csv)"])
+    assert (done.exit_code, "a valid experiment: 1 runs" in done.stdout) == (0, True)
 
 
 def test_what_are_runs_with_tiers_grain_and_plan_measured_against(experiment: Path, tmp_path: Path) -> None:

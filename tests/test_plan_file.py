@@ -101,6 +101,10 @@ def test_is_a_file_that_is_not_there_or_not_named_told(run, tmp_path):
         run("", plan="file")
     with pytest.raises(GpusimError, match="the plan cannot be read: No such file"):
         run("", plan=f"file(path={tmp_path / 'other.csv'})")
+    (tmp_path / "other.csv").write_text("\n")
+    with pytest.raises(GpusimError, match="the plan is empty") as caught:
+        run("", plan=f"file(path={tmp_path / 'other.csv'})")
+    assert caught.value.where.endswith("other.csv")
     (tmp_path / "other.csv").write_text("operator,action,tensor,when\n")
     with pytest.raises(GpusimError, match="there is no column 'when'"):
         run("", plan=f"file(path={tmp_path / 'other.csv'})")

@@ -45,6 +45,10 @@ def run(
     jobs = jobs or loaded.experiment.jobs
     folder = out or load.default_folder(loaded)
     todo = plan(loaded, folder, allow_large=allow_large)
+    if loaded.plans:
+        from gpusim.experiment.foresee import check_plan_files
+
+        check_plan_files(todo.tasks if force else todo.waiting())
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
         if force or todo.waiting():

@@ -47,6 +47,11 @@ def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     loaded = load.experiment(str(path), sets)
     e = loaded.experiment
     expand(e)
+    if loaded.plans:
+        from gpusim.experiment.foresee import check_plan_files
+        from gpusim.experiment.plan import plan
+
+        check_plan_files(plan(loaded, load.default_folder(loaded)).grid)
     for trace in loaded.traces.values():
         load_trace(trace)
     return {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}

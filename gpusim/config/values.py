@@ -126,8 +126,6 @@ def grain(value: Any) -> str:
     """`tensor`, or the size of a chunk in its shortest form."""
     from gpusim.trace import grain as of_trace  # with numba, which few experiments need here
 
-    if not isinstance(value, str):
-        raise UnitError(f"'{value}' is no grain", hint="write tensor, or a size: 2 MiB")
     return of_trace.write(of_trace.parse(value))
 
 

@@ -46,9 +46,9 @@ class Chunks:
         return _spread(self.first, np.asarray(tensors, np.int64))
 
 
-def parse(text: str) -> int:
+def parse(text: object) -> int:
     """Bytes of a chunk, TENSOR for "tensor".  Raises UnitError."""
-    if text.strip() == "tensor":
+    if isinstance(text, str) and text.strip() == "tensor":
         return TENSOR
     try:
         size = parse_bytes(text)

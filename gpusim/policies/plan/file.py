@@ -38,6 +38,8 @@ def plan(view: View, path: str = "") -> Schedule:
         data = Path(path).expanduser().read_bytes()
     except OSError as error:
         raise PolicyError(f"the plan cannot be read: {error.strerror or error}", path) from None
+    if not data.strip():
+        raise TraceError("the plan is empty", path, "its first line names the columns: " + ",".join(COLUMNS))
     rows = _read(Table(data, path, required=COLUMNS[:3], optional=COLUMNS[3:], strict=True), view)
     remote = rows["unit"][rows["verb"] == REMOTE]
     rows = rows[rows["verb"] != REMOTE]
