@@ -175,7 +175,7 @@ def test_the_traffic_bound_counts_what_crosses_the_link() -> None:
     """With room for one tensor the first has to come back."""
     trace, profile = three_tensors_in_two_blocks().trace(), machine()
     chains = ("none", *(f"compressed_swap(ratio=3, {FAST}, on={on})" for on in ("gpu", "cpu")))
-    bounds = [Program(transforms.apply(trace, chain), profile).traffic_bound(BLOCK) for chain in chains]
+    bounds = [Program(transforms.apply(trace, chain), profile).bounds.swap_in(BLOCK) for chain in chains]
     assert bounds == [BLOCK, BLOCK // 3, BLOCK]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from made_results import GIB, run, sweep
+from made_results import GIB, MS, run, sweep
 
 from gpusim.errors import ResultError
 from gpusim.show.answer import answer
@@ -27,9 +27,37 @@ def test_a_table_fits_the_terminal_and_never_cuts_a_number(width):
 
 
 def test_wider_terminals_show_more_columns():
-    headers = [render(sweep(), width=w).splitlines()[0] for w in (50, 80, 200)]
+    headers = [render(sweep(), width=w).splitlines()[0] for w in (50, 90, 200)]
     assert "slowdown [×]" in headers[0] and "makespan [ms]" not in headers[0]
     assert "makespan [ms]" in headers[1] and "reserved [GiB]" in headers[2]
+
+
+def test_what_a_run_is_measured_against_comes_before_other_numbers():
+    runs = [
+        run(evict, place=place, slowdown=slowdown, transform=transform)
+        for evict, slowdown in (("lru", 1.5), ("fifo", 2.0))
+        for place in ("pytorch", "best_fit")
+        for transform in ("none", "checkpointing")
+    ]
+    for r in runs:
+        r.bounds.update(bound_oracle_ns=120 * MS, bound_best_plan_ns=100 * MS)
+    said = report(runs)
+    for shown in (render(runs, width=120), said):
+        lines = shown.splitlines()
+        at, header = next((i, line) for i, line in enumerate(lines) if "over oracle" in line)
+        assert sum("1.25×" in line and "1.50×" in line for line in lines[at:]) == 4, "lru's"
+        names = ("slowdown", "over oracle", "over best plan", "in [GiB]", "least in [GiB]")
+        found = [header.index(name) for name in names]
+        assert found == sorted(found) and "stall" not in header[: found[-1]]
+    assert "Over best plan: the makespan over that of the best plan" in said
+    assert "Over best plan" not in report(sweep()) and "Least in" in report(sweep())
+
+
+def test_slowdown_stays_where_programs_are_compared_by_makespan():
+    runs = [run(transform=chain, slowdown=slowdown) for chain, slowdown in (("none", 1.5), ("checkpointing", 1.2))]
+    header, first, second = render(runs, width=80).splitlines()[:3]
+    assert main_metric(runs) == "makespan_ns" and "slowdown" in header
+    assert "1.20×" in first and "1.50×" in second
 
 
 def test_the_best_is_bold_ratios_are_to_the_best_and_oracles_are_starred():

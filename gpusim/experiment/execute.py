@@ -13,18 +13,16 @@ from typing import Any
 
 from gpusim.config.experiment import AS_RECORDED
 from gpusim.config.values import Capacity, PolicySpec
-from gpusim.engine.bounds import swap_in_bound
 from gpusim.engine.simulate import simulate
+from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.plan import Task, read_trace
 from gpusim.hardware import variant
 from gpusim.hardware.profile import Profile, changed
 from gpusim.hardware.roofline import durations, model_error, shares
-from gpusim.offsets.plan import static_bounds
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
-from gpusim.trace.codec import swap_codec
 from gpusim.trace.grain import parse as parse_grain
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
@@ -64,14 +62,7 @@ def result(task: Task) -> Result:
         metrics["duration_error"] = program.error
     if program.recorded_ns and spec.transform == AS_RECORDED:
         metrics["recorded_ns"] = program.recorded_ns
-    bounds = {
-        **done.bounds,
-        "bound_swap_in_bytes": program.traffic_bound(capacity),
-        "bound_live_bytes": program.work.live_peak,
-    }
-    planned = _static_plan(program.work.trace)
-    if planned is not None:
-        bounds["bound_plan_bytes"] = planned
+    bounds = {**done.bounds, **of_run(done, program.bounds, program.profile).at(capacity)}
     if done.finished:
         metrics["avoidable_share"] = avoidable({**metrics, **bounds})
     return replace(
@@ -131,14 +122,7 @@ class Program:
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
-        self._bounds: dict[int, int] = {}
-
-    def traffic_bound(self, capacity: int) -> int:
-        """The least bytes that any eviction policy brings in over the link with this much memory."""
-        if capacity not in self._bounds:
-            codec, least = swap_codec(self.work.trace), swap_in_bound(self.work, capacity)
-            self._bounds[capacity] = int(codec.on_wire(least)) if codec else least
-        return self._bounds[capacity]
+        self.bounds = Bounds(self.work)
 
 
 def capacity_of(task: Task, work: Workload) -> int | None:
@@ -159,13 +143,6 @@ def _stamp(file: Path) -> int:
 @lru_cache(maxsize=2)
 def _program(trace: Path, transform: str, profile: Path, machine: str, trace_stamp: int, profile_stamp: int) -> Program:
     return Program(read_trace(trace, transform), variant.load(profile, machine))
-
-
-@lru_cache(maxsize=2)
-def _static_plan(trace: Trace) -> int | None:
-    """Bytes that the lowest static plan holds that was found; None for programs that take long to plan."""
-    found = static_bounds(trace)
-    return None if found is None else found[2]
 
 
 @lru_cache(maxsize=64)

@@ -14,9 +14,14 @@ from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
 from gpusim.show.table import markdown
-from gpusim.show.view import join, main_metric, varying
+from gpusim.show.view import join, main_metric, value, varying
 
 NAME = "report.md"
+REFERENCES = {
+    "over_oracle": "Over oracle: the makespan over that with oracle eviction, a reference and no bound.",
+    "over_best_plan": "Over best plan: the makespan over that of the best plan that a limited search found.",
+    "bound_swap_in_bytes": "Least in: what must come in with this much memory, whatever is evicted when.",
+}
 SURE = "Who is best is so on every sampled machine."
 
 
@@ -98,7 +103,8 @@ def _legend(results: Sequence[Result]) -> str:
     start = f"Varied: {keys}. " if keys else ""
     turns = ", or in turns with it on the sampled machines" if any(r.sampled for r in results) else ""
     bold = f"bold: best, or within {100 * TIE:.0f} % of it{turns}"
-    return f"{start}{what.get(main_metric(results), '')}`*` reads the future; {bold}."
+    against = "".join(f"{words} " for name, words in REFERENCES.items() if any(value(r, name) for r in results))
+    return f"{start}{what.get(main_metric(results), '')}{against}`*` reads the future; {bold}."
 
 
 def _figure(name: str, files: Sequence[Path]) -> str:

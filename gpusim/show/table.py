@@ -38,10 +38,10 @@ from gpusim.show.view import (
     varying,
 )
 
-# What a table shows after the metric that is compared, while there is room.
+# What a table shows after the metric that is compared, while there is room: what it is measured against first.
 ALSO = (
-    "makespan_ns", "stall_ns", "h2d_bytes", "bound_swap_in_bytes", "d2h_bytes", "reserved_peak_bytes", "avoidable_share",
-    "bound_plan_bytes", "over_oracle", "over_best_plan", "compute_idle_share", "frag_external", "host_peak_bytes",
+    "slowdown", "over_oracle", "over_best_plan", "h2d_bytes", "bound_swap_in_bytes", "makespan_ns", "stall_ns", "d2h_bytes",
+    "reserved_peak_bytes", "avoidable_share", "bound_plan_bytes", "compute_idle_share", "frag_external", "host_peak_bytes",
     "nvme_in_bytes", "nvme_out_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
@@ -139,7 +139,7 @@ def render(results: Sequence[Result], metric: str = "", width: int = 80, title: 
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-def markdown(results: Sequence[Result], metric: str = "", width: int = 110) -> str:
+def markdown(results: Sequence[Result], metric: str = "", width: int = 160) -> str:
     """The same columns and order as a Markdown table."""
     metric = metric or main_metric(results)
     ordered = _sorted(results, metric)
@@ -218,10 +218,13 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
         columns.append(_interval_column(results, metric))
     ratios = verdicts.ratios
     if len(results) > 1 and any(x is not None and abs(x - 1) > 0.005 for x in ratios):
-        columns.append(Column("vs best", tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True))
+        columns.append(_times_column("vs best", ratios))
     of_place = HELD if plan.lines == ("place",) else ()
     for name in dict.fromkeys((*of_place, *ALSO)):
-        column = _metric_column(results, name)
+        if name in RATIOS:
+            column = _times_column(declared(name).label, [value(r, name) for r in results])
+        else:
+            column = _metric_column(results, name)
         if name != metric and any(c not in ("-", "0") for c in column.cells):
             columns.append(column)
     return columns
@@ -242,6 +245,11 @@ def _interval_column(results: Sequence[Result], name: str) -> Column:
     bars = [interval([r], name) for r in results]
     cells = ("-" if b is None else f"{b[0] / divisor:,.{decimals}f} to {b[1] / divisor:,.{decimals}f}" for b in bars)
     return Column(INTERVAL, tuple(cells), True)
+
+
+def _times_column(header: str, ratios: Sequence[float | None]) -> Column:
+    """How many times something else, beside what is compared."""
+    return Column(header, tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True)
 
 
 def _metric_column(results: Sequence[Result], name: str) -> Column:
@@ -273,7 +281,7 @@ def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
     if unit == "1" and word == "%":
         decimals = 1
     short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host",
-             "avoidable share": "avoidable"}.get(label, label)
+             "avoidable share": "avoidable", "bound swap in": "least in"}.get(label, label)
     return divisor, decimals, f"{short} [{word}]" if word else short
 
 
