@@ -16,6 +16,7 @@ NAMES = catalogue.names()
 ROWS = Path(__file__).parent / "data" / "measured_rows.csv"
 
 # Printed by the driver of the machine itself, not by a benchmark; the source names the log.
+FITTED = "rows of "  # with what source the refit of the catalogue (gpusim.calibrate.refit) names the rows of a number
 DEVICE_LOGS = {"memory.capacity", "host.capacity", "context"}
 
 
@@ -93,27 +94,42 @@ def expected(quantity: Quantity, cited: list[dict[str, str]]) -> tuple[float, fl
 
 def test_is_every_measured_number_the_one_in_the_cited_row(profiles):
     cited = rows()
-    used = set()
+    used, fitted = set(), set()
     for name, profile in profiles.items():
         for path, quantity in catalogue.quantities(profile):
-            if quantity.basis == "measured" and path not in DEVICE_LOGS:
+            if quantity.source.startswith(FITTED):
+                fitted.add((name, path))
+            elif quantity.basis == "measured" and path not in DEVICE_LOGS:
                 key = (name, path) if (name, path) in cited else ("*", path)
                 low, high = expected(quantity, cited[key])
                 assert low * (1 - 1e-9) <= quantity.value <= high * (1 + 1e-9), (name, path)
                 used.add(key)
-    assert used == set(cited), "every row is cited"
-    assert len(used) > 80
+    assert used == set(cited) - fitted, "every row is cited, but where many were fitted"
+    assert len(used) > 60 and len(fitted) > 20
+
+
+def test_is_every_fitted_number_what_its_rows_give_again(profiles):
+    from gpusim.calibrate.fit.fitting import fit
+    from gpusim.calibrate.publish import DATA
+    from gpusim.calibrate.rows import read
+
+    profile = profiles["a100-sxm4-80gb"]
+    found = {one.path: one.value for one in fit(
+        [r for r in read(DATA / "hardware_measured.csv") if r.gpu.lower() == profile.name], profile
+    ).estimates if hasattr(one, "value")}  # fmt: skip
+    written = {path: q.value for path, q in catalogue.quantities(profile) if q.source.startswith(FITTED)}
+    assert len(written) == 6 and {path: found[path] for path in written} == pytest.approx(written, rel=1e-3)
 
 
 def test_can_a_number_be_followed_by_hand(profiles):
     """Read off the CSV by eye: gpu-benches a100_80.txt, nvbandwidth on H100, RTX 5090, the A10 under nsys."""
     a100 = profiles["a100-sxm4-80gb"]
-    assert (a100.memory.read.value, a100.memory.write.value, a100.memory.copy.value) == (1776e9, 1894e9, 1737e9)
+    assert (a100.memory.read.value, a100.memory.write.value, a100.memory.copy.value) == (1776e9, 1894e9, 1725.2e9)
     assert a100.link.h2d.value == 25.7e9
     assert a100.memory.capacity.value == 80 * 2**30
     assert profiles["h100-sxm-80gb"].link.d2h.value == 55.2e9
-    assert profiles["rtx-5090"].link.both.value == 44.3294e9 + 44.1853e9
-    assert profiles["rtx-5090"].memory.copy_engine.value == 2 * 760.777e9
+    assert profiles["rtx-5090"].link.both.value == pytest.approx(44.3294e9 + 44.1853e9, rel=0.02)  # the median of four
+    assert profiles["rtx-5090"].memory.copy_engine.value == pytest.approx(2 * 760.777e9, rel=1e-3)
     assert profiles["a10"].allocation.malloc.value == 135_973.0
     assert profiles["b300-sxm"].link.latency_synchronised.value == 3_600.0
 
@@ -132,7 +148,7 @@ def test_how_is_a_machine_described(profiles):
     assert table["gpu.peak.fp16"].meaning == table["gpu.peak.fp32"].meaning != ""
     shares = catalogue.bases(profiles["a100-sxm4-80gb"])
     assert sum(shares.values()) == pytest.approx(1)
-    assert catalogue.measured_share(profiles["a100-sxm4-80gb"]) == shares["measured"] == pytest.approx(14 / 49)
+    assert catalogue.measured_share(profiles["a100-sxm4-80gb"]) == shares["measured"] == pytest.approx(15 / 50)
     assert catalogue.overview(profiles["t4"])["link"] == "PCIe 3.0 x16"
 
 
