@@ -146,7 +146,7 @@ class _Search:
                 else:
                     kept.append((at, n, (what, which, at)))
                 continue
-            for t in _each(self.inputs[which] | self.outputs[which] & ~there):
+            for t in _each(self.inputs[which] | self.outputs[which]):  # what had left before would come back with the others
                 last[t] = n
             there |= self.outputs[which]
             kept.append((at, n, (what, which, at)))
