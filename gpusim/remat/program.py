@@ -72,14 +72,14 @@ class Program:
         parent, child = self.storage[self.in_id[reader]], self.storage[self.out_start[op] + turn % np.maximum(writes[op], 1)]
         kept = (parent != child) & ~self.constant[parent] & ~self.constant[child]
         parent, child, op = parent[kept], child[kept], op[kept]
-        # Both ways; of two storages that share several operators, the first of these.
+        # Both ways, which may begin at different operators; of two storages that share several, the first of these.
         whose, id_, since = np.concatenate([parent, child]), np.concatenate([child, parent]), np.tile(op, 2)
         way = np.repeat([CHILD, PARENT], len(op))
-        order = np.lexsort((since, id_, whose))
+        order = np.lexsort((since, way, id_, whose))
         whose, id_, since, way = whose[order], id_[order], since[order], way[order]
-        first = np.flatnonzero((np.diff(whose, prepend=-1) != 0) | (np.diff(id_, prepend=-1) != 0))
-        if len(first):
-            whose, id_, since, way = whose[first], id_[first], since[first], np.bitwise_or.reduceat(way, first)
+        other = [np.diff(column, prepend=-1) != 0 for column in (whose, id_, way)]
+        first = np.flatnonzero(np.logical_or.reduce(other))
+        whose, id_, since, way = whose[first], id_[first], since[first], way[first]
         order = np.lexsort((id_, since, whose))
         start = np.searchsorted(whose, np.arange(len(self.size) + 1))
         return Neighbours(start, id_[order], since[order], way[order])
