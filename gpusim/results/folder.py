@@ -44,7 +44,7 @@ from gpusim.results.files import (
     write_text,
 )
 from gpusim.results.metrics import METRICS, in_order
-from gpusim.results.result import Result
+from gpusim.results.result import FOR_REFEREE, Result
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
 
@@ -61,7 +61,7 @@ AXES = {
     "defrag": "defrag", "seed": "seed",
 }  # fmt: skip
 # What follows from those, or only the referee needs.
-_DERIVED = ("trace_hash", "program_hash", "memories", "remote", "remote_access", "capacity", "host_capacity", "footprint")
+_DERIVED = ("trace_hash", *FOR_REFEREE, "capacity", "host_capacity", "footprint")
 
 
 def open_folder(

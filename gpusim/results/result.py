@@ -15,6 +15,7 @@ from gpusim.results.uncertainty import Sampled
 from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
+FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access")  # keys of `spec` that no table and no figure compares
 
 
 @dataclass(frozen=True, eq=False)

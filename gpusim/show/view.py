@@ -10,14 +10,14 @@ from typing import Any
 from gpusim.defaults import LATER
 from gpusim.errors import UnitError
 from gpusim.results.metrics import METRICS, same
-from gpusim.results.result import HOST_OOM, OOM, Result
+from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
 POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain")  # what is chosen on a machine, not what it has
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
-    "trace_hash", "program_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
-    "oracle", "oracles", "log", "use", "memories", "remote", "remote_access",
+    "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
+    "oracle", "oracles", "log", "use", *FOR_REFEREE,
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
