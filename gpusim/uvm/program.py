@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.uvm.pattern import SECTOR
+from gpusim.uvm.tables import BLOCK_BYTES
 
 
 @dataclass(frozen=True)
 class Array:
-    """A managed allocation; `at` bytes behind the start of a window of 2 MiB (small allocations share one)."""
+    """An allocation; `at` bytes behind the start of a window of 2 MiB (small allocations share one)."""
 
     name: str
     bytes: int
     at: int = 0
+    kind: Literal["managed", "system"] = "managed"  # system: by malloc, which GPUs reach by ATS or HMM
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Kernel:
     steps: tuple[int, int] = (1, 1)  # inner, outer
     ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
     gpu: int = 1
+    where: str = field(default="", compare=False)  # "file:line" of a program that was read
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class HostTouch:
     write: bool = True
     first: int = 0
     count: int | None = None
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ class Prefetch:
     to: int = 1
     first: int = 0
     count: int | None = None
+    where: str = field(default="", compare=False)
 
 
 ADVICE = (
@@ -84,14 +90,41 @@ class Advise:
     array: str
     advice: str
     processor: int = 1
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Discard:
+    """cuMemDiscardBatchAsync: what an array holds is not needed any more."""
+
+    array: str
+    first: int = 0
+    count: int | None = None
+    where: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Free:
     array: str
+    where: str = field(default="", compare=False)
 
 
-Step = Kernel | HostTouch | Prefetch | Advise | Free
+Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free
+Program = Sequence[Step]
+
+
+@dataclass(frozen=True)
+class ManagedProgram:
+    """A program whose memory the driver manages: what `traces/programs/NAME.yaml` says, or Python makes."""
+
+    name: str
+    arrays: Sequence[Array]
+    steps: Program
+
+    @property
+    def footprint(self) -> int:
+        """Bytes of GPU memory that hold everything at once: root chunks of 2 MiB, which are what is given out."""
+        return sum(-(-(a.at + a.bytes) // BLOCK_BYTES) for a in self.arrays) * BLOCK_BYTES
 
 
 def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> int:
@@ -100,6 +133,3 @@ def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> int:
     apart = [a.index is not None or a.random is not None or abs(a.tx) * a.bytes >= SECTOR for a in accesses]
     each = sum(max(a.bytes, SECTOR) if alone else a.bytes for a, alone in zip(accesses, apart, strict=True))
     return each * threads * kernel.steps[0] * kernel.steps[1]
-
-
-Program = Sequence[Step]
