@@ -109,7 +109,12 @@ class Free:
     where: str = field(default="", compare=False)
 
 
-Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free
+@dataclass(frozen=True)
+class Start:
+    """From here on a run is timed and counted; what stands before brings the data to where it begins."""
+
+
+Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start
 Program = Sequence[Step]
 
 

@@ -18,7 +18,7 @@ from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, moved_bytes
+from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
 from gpusim.uvm.tables import COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
@@ -72,6 +72,8 @@ def simulate_uvm(
     F = front(platform)
     steps: list[StepResult] = []
     for step in program:
+        if isinstance(step, Start):
+            continue
         start, before = float(M.state["now"][0]), M.counts.copy()
         failed = run(M, F, step, spans, platform)
         steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
