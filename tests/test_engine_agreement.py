@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hand_worked import begin, machine
+from plain_python import interpreted
 
 from gpusim.core import state
 from gpusim.engine import outcome
@@ -65,17 +61,8 @@ def finish(simulation: Simulation) -> dict[str, Any]:
 
 def test_compiled_and_interpreted_runs_agree() -> None:
     """A process in which numba compiles nothing gives the same log, byte by byte."""
-    code = (
-        "import json, test_engine_agreement as t;"
-        "print(json.dumps([t.fingerprint(seed, p) for seed, p in enumerate(t.POLICIES)]))"
-    )
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), *[p for p in sys.path if p]])
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path},
-    )  # fmt: skip
-    assert json.loads(done.stdout) == [fingerprint(seed, p) for seed, p in enumerate(POLICIES)]
+    said = interpreted("test_engine_agreement", "[t.fingerprint(seed, p) for seed, p in enumerate(t.POLICIES)]")
+    assert said == [fingerprint(seed, p) for seed, p in enumerate(POLICIES)]
 
 
 @pytest.mark.parametrize("policies", POLICIES[:3], ids="+".join)

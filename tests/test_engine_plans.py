@@ -5,17 +5,13 @@ A block of 10,240 bytes takes 1000 + 10240 / 10 = 2024 ns to the device and 1000
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine, play, spans, stalls
+from plain_python import fingerprint, interpreted
 from plan_policies import Written
 from test_engine_agreement import program
 from test_engine_swaps import three_tensors_in_two_blocks
@@ -247,12 +243,6 @@ def run(seed: int, **more: Any) -> tuple[Result, Trace]:
     return result, trace
 
 
-def fingerprint(seed: int) -> list[Any]:
-    result, _ = run(seed)
-    assert result.log is not None
-    return [result.outcome, result.metrics, int(np.ascontiguousarray(result.log).view(np.int64).sum())]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_moves_at_random_are_right_under_any_policies(seed: int) -> None:
     result, trace = run(seed)
@@ -274,10 +264,5 @@ def test_a_plan_in_a_thousand_steps_is_one_run() -> None:
 
 
 def test_compiled_and_interpreted_plans_agree() -> None:
-    code = "import json, test_engine_plans as t; print(json.dumps([t.fingerprint(seed) for seed in range(4)]))"
-    path = os.pathsep.join([str(Path(__file__).parent), *[p for p in sys.path if p]])
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path},
-    )  # fmt: skip
-    assert json.loads(done.stdout) == json.loads(json.dumps([fingerprint(seed) for seed in range(4)]))
+    said = interpreted("test_engine_plans", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
+    assert said == [fingerprint(run(seed)[0]) for seed in range(4)]

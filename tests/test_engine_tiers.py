@@ -6,17 +6,13 @@ takes 5000 + 10240 = 15,240 ns to it and 5000 + 5120 = 10,120 ns back; from and 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine, play, stalls
+from plain_python import fingerprint, interpreted
 from plan_policies import Written
 from test_engine_agreement import program
 from test_engine_swaps import three_tensors_in_two_blocks
@@ -259,12 +255,6 @@ def run(seed: int) -> tuple[Result, Trace]:
     return result, trace
 
 
-def fingerprint(seed: int) -> list[Any]:
-    result, _ = run(seed)
-    assert result.log is not None
-    return [result.outcome, result.metrics, int(np.ascontiguousarray(result.log).view(np.int64).sum())]
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_chains_are_right_under_any_policies(seed: int) -> None:
     result, trace = run(seed)
@@ -274,13 +264,8 @@ def test_chains_are_right_under_any_policies(seed: int) -> None:
 
 
 def test_compiled_and_interpreted_chains_agree() -> None:
-    code = "import json, test_engine_tiers as t; print(json.dumps([t.fingerprint(seed) for seed in range(4)]))"
-    path = os.pathsep.join([str(Path(__file__).parent), *[p for p in sys.path if p]])
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path},
-    )  # fmt: skip
-    assert json.loads(done.stdout) == json.loads(json.dumps([fingerprint(seed) for seed in range(4)]))
+    said = interpreted("test_engine_tiers", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
+    assert said == [fingerprint(run(seed)[0]) for seed in range(4)]
 
 
 def test_shipped_machines_take_a_chain() -> None:

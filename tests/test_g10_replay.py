@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from plain_python import interpreted
 
 from gpusim.errors import GpusimError
 from gpusim.paged.conditions import Conditions
@@ -161,11 +159,7 @@ def test_steady_ticks_at_once_change_nothing(policy: str) -> None:
 
 
 def test_plain_python_gives_the_same() -> None:
-    code = "import json, test_g10_replay as t\nprint(json.dumps(t.all_drawn()))"
-    env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
-    out = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, env=env, capture_output=True, text=True)
-    assert out.returncode == 0, out.stderr
-    assert json.loads(out.stdout) == json.loads(json.dumps(all_drawn()))
+    assert interpreted("test_g10_replay", "t.all_drawn()") == json.loads(json.dumps(all_drawn()))
 
 
 def all_drawn() -> list[Any]:

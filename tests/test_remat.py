@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -18,6 +15,7 @@ from dtr_reference import Replay, baseline, schedule
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import njit
+from plain_python import interpreted
 from test_dtr import START, call, constant, exported, line, log, made_up
 
 from gpusim.errors import PolicyError, TraceError
@@ -183,13 +181,7 @@ def test_lru_and_size_explode_where_dtr_goes_on() -> None:
 
 
 def test_compiled_and_interpreted_replays_agree() -> None:
-    code = "import json, test_remat as t; print(json.dumps(t.fingerprints()))"
-    path = os.pathsep.join([str(HERE), *[p for p in sys.path if p]])
-    done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True,
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": path},
-    )  # fmt: skip
-    assert json.loads(done.stdout) == fingerprints() and done.stderr == ""
+    assert interpreted("test_remat", "t.fingerprints()") == fingerprints()
 
 
 def fingerprints() -> list[Any]:
