@@ -48,12 +48,23 @@ def allocators():
     ]
 
 
+def oversubscribed(*machines):
+    """The driver and one alternative on machines, from memory for twice the data to a third of it."""
+    return [
+        run("lru", round(8 * GIB * share), 1 + cost * max(0.0, 1 / share - 1), unified=word, profile=m, memory_share=share)
+        for m in machines
+        for word, cost in (("driver", 4.0), ("driver(evict=lru)", 9.0))
+        for share in (2.0, 1.0, 0.5, 0.25)
+    ]
+
+
 GROUPS = {
     "none": [],
     "one": [run(log=heap_log(), slowdown=1.0)],
     "failed": failed_runs(),
     "many": sweep(profile="A100") + sweep(profile="H100", trace="bert"),
     "allocators": allocators(),
+    "unified": oversubscribed("A100", "GH200"),
     "bare": [run(timeline=False), run("fifo", timeline=False)],
 }
 
@@ -71,7 +82,8 @@ def test_every_figure_draws_any_number_of_runs_in_readable_print(name, group):
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
-    figure = figures.draw(name, GROUPS["allocators"] if name in ("fragmentation", "address_map") else GROUPS["many"])
+    others = {"fragmentation": "allocators", "address_map": "allocators", "oversubscription": "unified"}
+    figure = figures.draw(name, GROUPS[others.get(name, "many")])
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     legends = [a.get_legend() for a in figure.axes if a.get_legend()] + list(figure.legends)
@@ -109,6 +121,18 @@ def test_lines_in_a_tie_stay_visible_below_each_other():
     (lru,), (clock,) = found(figure, "line:lru"), found(figure, "line:clock")
     assert list(lru.get_ydata()) == list(clock.get_ydata())
     assert lru.get_linewidth() != clock.get_linewidth() and lru.get_markersize() != clock.get_markersize()
+
+
+def test_oversubscription_is_one_over_the_share_on_a_logarithmic_axis_with_a_panel_per_machine():
+    figure = figures.draw("oversubscription", oversubscribed("A100", "GH200"))
+    left, right = found(figure, "line:driver")
+    assert list(left.get_xdata()) == [0.5, 1.0, 2.0, 4.0]
+    assert left.get_ydata() == pytest.approx([1.0, 1.0, 5.0, 13.0])
+    assert found(figure, "line:driver(evict=lru)")[0].get_ydata() == pytest.approx([1.0, 1.0, 10.0, 28.0])
+    assert [a.get_title(loc="left") for a in (left.axes, right.axes)] == ["A100", "GH200"]
+    assert left.axes.get_yscale() == right.axes.get_yscale() == "log"
+    axis = right.axes.xaxis
+    assert [axis.get_major_formatter()(x) for x in axis.get_majorticklocs()] == ["0.5×", "1×", "2×", "4×"]
 
 
 def test_repetitions_are_their_mean_within_a_band_of_their_extremes():

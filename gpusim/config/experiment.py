@@ -22,7 +22,7 @@ from gpusim.units import BYTES, FRACTION
 
 T = TypeVar("T")
 Figure = Literal[
-    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "fragmentation", "address_map"
+    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fragmentation", "address_map"
 ]  # fmt: skip
 
 MAX_RUNS = 1000

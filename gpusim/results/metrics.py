@@ -143,6 +143,10 @@ METRICS: dict[str, Metric] = {
          "Actions of the plan without effect: the tensor was in use, elsewhere or gone, or had no room."),
     ),
     **_declare(
+        "unified memory",
+        ("touched_per_s", "1/s", HIGHER, "Bytes that kernels touch per second of makespan."),
+    ),
+    **_declare(
         "memory",
         *_levels("requested", "Bytes of the tensors in device memory, as the program asked for them"),
         *_levels("allocated", "Bytes of the blocks in device memory that hold tensors"),

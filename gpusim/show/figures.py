@@ -48,6 +48,10 @@ FIGURES: dict[str, Drawing] = {
         "Bytes moved per direction, against the least that must come in.",
         lambda results: any(value(r, name) for r in results for name in ("h2d_bytes", "d2h_bytes")),
     ),
+    "oversubscription": Drawing(
+        "Bytes that kernels touch per second (or slowdown) over oversubscription, by policy; one panel per machine.",
+        lambda results: "memory_share" in varying([r for r in results if r.spec.get("unified")]),
+    ),
     "fragmentation": Drawing(
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
         lambda results: "place" in varying(results),

@@ -119,6 +119,8 @@ _KNOWN = {
     "cost_aware": Look(WINE, "p"),
     "belady": Look(BLACK, "*"),
     "none": Look(SOFT, "X"),
+    # unified memory
+    "driver": Look(BLUE, "o"),
     # prefetch
     "next_k": Look(BLUE, "o"),
     "stride": Look(ORANGE, "s"),

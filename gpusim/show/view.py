@@ -13,7 +13,7 @@ from gpusim.results.metrics import METRICS, same
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
-POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain")  # what is chosen on a machine, not what it has
+POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain", "unified")  # what is chosen on a machine
 # Keys that follow from others, or that only the referee needs.
 _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
@@ -21,6 +21,7 @@ _DERIVED = {
 }  # fmt: skip
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
+OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
 FULL = {"nvme": "disk full", "peer": "peer full", "cxl": "CXL full", "remote": "remote host full"}  # the last tier, when it is
 # Makespans over those of references, which bounds know.
 RATIOS = {"slowdown": "bound_no_limit_ns", "over_oracle": "bound_oracle_ns", "over_best_plan": "bound_best_plan_ns"}
@@ -70,6 +71,14 @@ def layout(results: Sequence[Result]) -> Layout:
         rest = [key for key in others if key != across]
         lines = tuple(sorted(rest, key=lambda key: (key != "tiers", key != "transform", key != "trace"))[:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
+
+
+def along(result: Result, key: str) -> float:
+    """Where the run stands on the axis of that key; 0 where it says nothing of it."""
+    if key == OVERSUBSCRIPTION:
+        share = number(result.spec.get("memory_share"))
+        return 1 / share if share else 0.0
+    return number(result.spec.get(key)) or 0.0
 
 
 def number(value: Any) -> float | None:
@@ -142,6 +151,7 @@ def kind_of(keys: Sequence[str]) -> str:
     words = {
         "evict": "eviction policy", "prefetch": "prefetch policy", "place": "allocator", "defrag": "defragmentation policy",
         "plan": "plan", "release": "release policy", "profile": "machine", "trace": "program",
+        "unified": "unified memory",
     }  # fmt: skip
     return join([words.get(key, key) for key in keys]) or "eviction policy"
 
@@ -254,7 +264,7 @@ def human(metric: str, number: float | None) -> str:
     if declared.unit == "1":
         return show_fraction(number)
     if declared.unit == "1/s":
-        return show_rate(number).replace("B/s", "/s")
+        return show_rate(number) if metric == "touched_per_s" else show_rate(number).replace("B/s", "/s")
     return f"{number:,.0f}"
 
 
@@ -276,6 +286,8 @@ def main_unit(metric: str, largest: float) -> tuple[float, str]:
         return 1.0, "makespan over oracle eviction [×]"
     if metric == "over_best_plan":
         return 1.0, "makespan over the best plan found [×]"
+    if metric == "touched_per_s":
+        return 1e9, "bytes touched [GB/s]"
     declared = METRICS[metric]
     if declared.unit in ("ns", "B"):
         divisor, word = scale(declared.unit, largest)

@@ -16,31 +16,46 @@ from gpusim.show.groups import by_line, mean, oracles, starred
 from gpusim.show.interval import interval
 from gpusim.show.panels import entitle, failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, SOFT, Look, canvas, looks
-from gpusim.show.view import ORACLE, POLICIES, Layout, ending, kind_of, line_name, main_unit, number, scale, value
+from gpusim.show.view import (
+    ORACLE,
+    OVERSUBSCRIPTION,
+    POLICIES,
+    Layout,
+    along,
+    ending,
+    kind_of,
+    line_name,
+    main_unit,
+    scale,
+    value,
+)  # fmt: skip
 
 MOST_TICKS = 8
 CROWDED = 0.07  # gaps of less than this share of the axis are too narrow for a label each
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
 
 
-def curves(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
-    """One panel per entry; a ratio has one scale in all panels, a time or size its own in each."""
+def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithmic: bool = False) -> Figure:
+    """One panel per entry; a ratio or rate has one scale in all panels, a time or size its own in each.
+
+    logarithmic  in any case, not only where values lie far apart
+    """
     everything = [r for runs in panels.values() for r in runs]
     future = oracles(everything, plan.lines)
     names = _from_the_top(everything, plan, metric)
     look = looks(names, future)
     figure = canvas(shape(len(panels))[0])
-    shared = declared(metric).unit == "1" or len(panels) == 1
+    shared = declared(metric).unit in ("1", "1/s") or len(panels) == 1
     axes = grid(figure, len(panels), sharey=shared, sharex=_one_axis(panels, plan))
     found = [v for r in everything if (v := value(r, metric)) is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
-    logarithmic = bool(found) and min(found) > 0 and max(found) / min(found) > LOG_FROM
-    where = _positions({number(r.spec.get(plan.across)) or 0.0 for r in everything})
+    logarithmic = bool(found) and min(found) > 0 and (logarithmic or max(found) / min(found) > LOG_FROM)
+    where = _positions({along(r, plan.across) for r in everything})
     handles: dict[str, Line2D] = {}
     marks: list[list[tuple[float, str, Look]]] = []
     for panel, (title, runs) in zip(axes, panels.items(), strict=True):
         entitle(panel, title, len(panels))
-        x_of = {id(r): where[number(r.spec.get(plan.across)) or 0.0] for r in runs}
+        x_of = {id(r): where[along(r, plan.across)] for r in runs}
         lines = by_line(runs, plan.lines)
         marks.append([])
         for rank, name in enumerate(names):
@@ -74,7 +89,7 @@ def _from_the_top(results: list[Result], plan: Layout, metric: str) -> list[str]
     """Line names from the top line down, read where most lines are, at the hard end; those that fail there come first."""
     at: dict[float, dict[str, list[Result]]] = {}
     for r in results:
-        x = number(r.spec.get(plan.across)) or 0.0
+        x = along(r, plan.across)
         at.setdefault(x, {}).setdefault(line_name(r, plan.lines), []).append(r)
     levels = {x: {n: m for n, rs in lines.items() if (m := mean(rs, metric)) is not None} for x, lines in at.items()}
     there = levels[min(levels, key=lambda x: (-len(levels[x]), x))]
@@ -158,6 +173,8 @@ def _across(panel: Axes, key: str, values: dict[float, float]) -> None:
     if key in ("memory", "host_memory", "host_capacity"):
         divisor, unit = scale("B", max(values.values()))
         label, form = f"{'device' if key == 'memory' else 'host'} memory [{unit}]", "{:.4g}"
+    elif key == OVERSUBSCRIPTION:
+        label, form = "oversubscription, what the program needs over device memory", "{:.3g}×"
     elif key == "memory_share":
         divisor, label, form = 0.01, "device memory, share of what the program needs at its peak", "{:.4g} %"
     else:
