@@ -66,16 +66,17 @@ class Reference:
         self.utlbs = [Utlb() for _ in range(sms)]
         self.turn = 0
         self.batches = self.fetched = self.duplicates = self.faults = self.touches = 0
-        self.log: list[tuple[str, int, int, int]] = []
+        self.log: list[tuple[str, int, frozenset[int]]] = []
 
     def mapped(self, page: int) -> bool:
         return page % PER_BLOCK in self.gpu[page // PER_BLOCK]
 
     def serve(self, b: int, faulted: set[int]) -> None:
         move = (faulted | prefetch(faulted, self.gpu[b], self.threshold)) - self.gpu[b]
+        self.log.append(("fault", b, frozenset(faulted)))
         if b not in self.chunks and len(self.chunks) == self.capacity:
             victim, _ = self.chunks.popitem(last=False)
-            self.log.append(("evict", victim, 0, len(self.gpu[victim])))
+            self.log.append(("gone", victim, frozenset(self.gpu[victim])))
             self.cpu |= {victim * PER_BLOCK + p for p in self.gpu[victim]}
             self.gpu[victim] = set()
         self.chunks[b] = None
@@ -83,7 +84,7 @@ class Reference:
         self.cpu -= {b * PER_BLOCK + p for p in move}
         self.gpu[b] |= move
         self.faults += len(faulted)
-        self.log.append(("serve", b, len(faulted), len(move)))
+        self.log.append(("copy", b, frozenset(move)))
 
     def issue(self, u: Utlb, warp: Warp) -> bool:
         while warp.lane < len(warp.lanes):

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
+from gpusim.uvm.events import note_batch
 from gpusim.uvm.frontend import Front, advance, launch, mapped, replay, send
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import DONE, FAULTED, WRITES, Memory, scratch
@@ -45,6 +46,8 @@ def fetch(M: Memory, F: Front) -> int:
             F.batch[kept] = F.batch[k]
             kept += 1
     n.duplicates += fetched - kept
+    M.sizes[f.processor, fetched] += 1
+    note_batch(M, f.processor, fetched)
     return kept
 
 

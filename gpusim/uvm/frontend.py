@@ -90,6 +90,7 @@ def used(M: Memory, F: Front, b: int, page: int, write: bool, n_bytes: int) -> N
             M.blocks[b].uses += 1
     else:
         n.remote_bytes += n_bytes
+        M.ranges[M.blocks[b].range].remote_bytes += n_bytes
         gpu = M.gpus[p]
         F.state[0].remote_ns += n_bytes * gpu.remote_byte + ((n_bytes + 127) >> 7) * gpu.remote_request
 

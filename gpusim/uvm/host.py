@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpusim.uvm.bits import PAGES, clear, copy, fill, keep, next_clear, none, subtract
 from gpusim.uvm.chunks import append
 from gpusim.uvm.compiled import entry, kernel
-from gpusim.uvm.residency import bring, grant, leave, reaches, unmap
+from gpusim.uvm.mapping import grant, reaches, unmap
+from gpusim.uvm.residency import bring, leave
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import (
     CPU,
@@ -21,7 +22,6 @@ from gpusim.uvm.tables import (
     WRITABLE,
     WRITES,
     Memory,
-    note,
     row,
     scratch,
 )  # fmt: skip
@@ -92,7 +92,6 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
         for q in range(s.processors):
             if q != to and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
                 grant(M, q, b, mask)
-        note(M, EXPLICIT, b, 0, end - page)
     n.service += max(copying, working)
     s.now += max(copying, working)
     return DONE
@@ -145,7 +144,7 @@ def collapse(M: Memory, first: int, outer: int) -> None:
                 for p in range(s.processors):
                     if p != q:
                         copy(W, other, mask)
-                        leave(M, p, b, other)
+                        leave(M, p, b, other, EXPLICIT)
                 grant(M, q, b, mask)
 
 
@@ -160,7 +159,7 @@ def release(M: Memory, first: int, outer: int) -> None:
         clear(W, mask)
         fill(W, mask, 0, M.blocks[b].pages)
         for p in range(s.processors):
-            leave(M, p, b, mask)
+            leave(M, p, b, mask, NONE)
             if p != CPU and M.chunk[p, b] != NONE:
                 M.roots[M.chunk[p, b]].owner = NONE
                 append(M, p, M.chunk[p, b], FREE)

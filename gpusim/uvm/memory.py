@@ -10,6 +10,7 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
+from gpusim.uvm.events import LOG
 from gpusim.uvm.frontend import FRONT, SLOT, UTLB, Front
 from gpusim.uvm.parameters import PARAMETERS
 from gpusim.uvm.pattern import LANES
@@ -22,11 +23,12 @@ from gpusim.uvm.tables import (
     FREE,
     GPU,
     LISTS,
-    LOG,
     NONE,
     PAGE,
+    RANGE,
     ROOT,
     SCRATCH,
+    SHARED,
     STATE,
     Memory,
 )  # fmt: skip
@@ -65,7 +67,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         s[PARAMETERS[name].field] = value * scale
     s["blocks"], s["processors"] = n, processors
     s["shared"] = 3 * processors * n
-    s["scratch"] = s["shared"] + 4 * n
+    s["scratch"] = s["shared"] + SHARED * n
     s["page_bytes"], s["page_shift"], s["per_block"] = platform.page, platform.page.bit_length() - 1, per_block
     s["block_shift"] = per_block.bit_length() - 1
     s["big"] = max(65536 // platform.page, 1)
@@ -96,6 +98,8 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         counts=table(processors, COUNT),
         state=state,
         watched=table(n * PAGES, PAGE),
+        ranges=table(len(arrays), RANGE),
+        sizes=np.zeros((processors, parameters["uvm_perf_fault_batch_count"] + 1), np.int64),
         log=table(log, LOG),
     )
 

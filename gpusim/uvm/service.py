@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import PAGES, add, clear, copy, has, next_set, none, put, subtract, total
+from gpusim.uvm.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
 from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.events import READ, WRITE, note
+from gpusim.uvm.mapping import grant, reaches
 from gpusim.uvm.prefetchers import propose
-from gpusim.uvm.residency import bring, grant, reaches
+from gpusim.uvm.residency import bring
 from gpusim.uvm.tables import (
     ASKED,
     COPIED,
     CPU,
     DEMAND,
+    EVICTED,
     FAULTED,
+    FROM,
     GUESS,
+    MAPPED,
     NONE,
     RESIDENT,
     THRASHING,
     WRITABLE,
     Memory,
-    note,
     row,
     scratch,
     shared,
 )  # fmt: skip
-from gpusim.uvm.thrashing import THROTTLE, happened, mitigate
+from gpusim.uvm.thrashing import happened, mitigate
 
 
 @kernel
@@ -91,17 +95,50 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
 
 
 @outlined
+def record(M: Memory, p: int, b: int, faulted: int, writes: int) -> None:
+    """Count the faults of a block for its allocation, by cause."""
+    W, seen, rest = M.bits, M.ranges[M.blocks[b].range], scratch(M, FROM)
+    copy(W, rest, faulted)
+    subtract(W, rest, writes)
+    reads = total(W, rest)
+    if reads > 0:
+        note(M, READ, DEMAND, p, NONE, b, rest)
+    copy(W, rest, faulted)
+    keep(W, rest, writes)
+    stores = total(W, rest)
+    if stores > 0:
+        note(M, WRITE, DEMAND, p, NONE, b, rest)
+        keep(W, rest, row(M, p, MAPPED, b))
+        seen.faults_permission += total(W, rest)
+    if p == CPU:
+        seen.cpu_reads += reads
+        seen.cpu_writes += stores
+        return
+    seen.gpu_reads += reads
+    seen.gpu_writes += stores
+    copy(W, rest, faulted)
+    keep(W, rest, shared(M, EVICTED, b))
+    seen.faults_again += total(W, rest)
+    copy(W, rest, faulted)
+    for q in range(M.state[0].processors):
+        subtract(W, rest, row(M, q, RESIDENT, b))
+    seen.faults_new += total(W, rest)
+
+
+@outlined
 def serve(M: Memory, p: int, b: int, writes: int) -> float:
     """Processor p has faulted on the pages of row FAULTED of block b, on those of row `writes` to write them; ns."""
     W, s, n = M.bits, M.state[0], M.counts[p]
     faulted, asked, guess = scratch(M, FAULTED), scratch(M, ASKED), scratch(M, GUESS)
-    if M.blocks[b].tracked and mitigate(M, p, b, faulted) == THROTTLE and none(W, faulted):
-        return 0.0
+    if M.blocks[b].tracked:
+        mitigate(M, p, b, faulted)
+        if none(W, faulted):
+            return 0.0
     write = not none(W, writes)
     n_faulted = total(W, faulted)
     n.faults += n_faulted
     n.block_services += 1
-    came = n.came[DEMAND] + n.came[1]
+    record(M, p, b, faulted, writes)
     took = 0.0
     if plain(M, b):
         copy(W, asked, faulted)
@@ -132,5 +169,5 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
                     page = next_set(W, faulted, page + 1, PAGES)
                 if not none(W, asked):
                     took += place(M, p, b, to, asked, faulted, DEMAND, write)
-    note(M, DEMAND, b, n_faulted, int(n.came[DEMAND] + n.came[1] - came))
+    M.ranges[M.blocks[b].range].service += took + M.gpus[p].block
     return took

@@ -42,7 +42,11 @@ class UvmResult:
     platform: Platform
     steps: list[StepResult]
     counts: Any          # COUNT[P] of the whole run
-    log: Any             # LOG[...] services and evictions, when asked for
+    spans: dict[str, Span]  # where each allocation lies
+    ranges: Any          # RANGE[...] what each of them saw, in the order of `spans`
+    batch_sizes: Any     # int64[P, faults] how many batches fetched so many faults
+    log: Any             # events.LOG[...], when asked for
+    events: int          # how many there were; the log holds the first of them
     told: list[str]      # what the driver would have done other than asked
     failed: str = ""     # why the program ended early
 
@@ -62,7 +66,10 @@ def simulate_uvm(
     prefetcher: str = "tree",
     log: int = 0,
 ) -> UvmResult:
-    """Run the steps of `program` over `arrays`.  log: how many services and evictions are kept one by one."""
+    """Run the steps of `program` over `arrays`.
+
+    log: how many events are kept one by one at most.  Room that is not needed costs no memory.
+    """
     values, told = resolve(parameters or {})
     for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
         if asked not in known:
@@ -71,6 +78,7 @@ def simulate_uvm(
     M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
     F = front(platform)
     steps: list[StepResult] = []
+    reason = ""
     for step in program:
         if isinstance(step, Start):
             continue
@@ -79,8 +87,9 @@ def simulate_uvm(
         steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
         if failed:
             reason = f"{title(step)}: GPU memory is full and may not be evicted"
-            return UvmResult(platform, steps, M.counts, M.log[: M.state["logged"][0]], told, reason)
-    return UvmResult(platform, steps, M.counts, M.log[: M.state["logged"][0]], told)
+            break
+    events = int(M.state["logged"][0])
+    return UvmResult(platform, steps, M.counts, spans, M.ranges, M.sizes, M.log[:events], events, told, reason)
 
 
 def run(M: Memory, F: Front, step: Any, spans: Mapping[str, Span], platform: Platform) -> int:

@@ -23,8 +23,8 @@ BLOCK_BYTES = 2 << 20
 # Planes of masks.  Three for each processor ...
 RESIDENT, MAPPED, WRITABLE = range(3)
 # ... and behind those of all processors (`M.state[0].shared`): pages that came to a GPU by prefetch and have not been touched
-# since, that were written since they came, that a GPU once threw out, that thrash.
-PREFETCHED, DIRTY, EVICTED, THRASHING = range(4)
+# since, that were written since they came, that a GPU once threw out, that thrash, that the CPU took from a GPU.
+PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, SHARED = range(6)
 # Rows of scratch behind all planes.
 FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST = range(11)
 SCRATCH = 11
@@ -84,12 +84,20 @@ STATE = record(
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
-     ("logged", i8), ("failed", i8)]
+     ("batches", i8), ("logged", i8), ("failed", i8)]
 )  # fmt: skip
 # A page under the eye of the thrashing detector.
 PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
-# One service of a block, or one eviction.
-LOG = record([("time", f8), ("kind", i8), ("block", i8), ("faulted", i8), ("pages", i8), ("batch", i8)])
+# What one allocation saw, on all processors.  Counts are of pages where nothing else is said.
+RANGE = record(
+    [("gpu_reads", i8), ("gpu_writes", i8), ("cpu_reads", i8), ("cpu_writes", i8),  # faulted pages, by who asked for what,
+     ("faults_new", i8), ("faults_again", i8), ("faults_permission", i8),  # nowhere yet; evicted before; readable already
+     ("came", (i8, CAUSES)), ("went", (i8, CAUSES)),  # to GPUs and to the CPU from elsewhere, by cause
+     ("left_clean", i8), ("zeroed", i8), ("wasted", i8), ("refetched", i8),
+     ("ping_pong", i8),      # came to a GPU again after the CPU had taken it
+     ("remote_bytes", i8), ("throttled", i8), ("pinned", i8),
+     ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
+)  # fmt: skip
 
 # Why a compiled loop came back.
 DONE, NO_MEMORY = range(2)
@@ -107,7 +115,9 @@ class Memory(NamedTuple):
     counts: Any   # COUNT[P]
     state: Any    # STATE[1]
     watched: Any  # PAGE[512 B]
-    log: Any      # LOG[...]
+    ranges: Any   # RANGE[arrays]
+    sizes: Any    # int64[P, batch_count + 1] batches by the faults that were fetched
+    log: Any      # events.LOG[...]
 
 
 @kernel
@@ -123,13 +133,3 @@ def shared(M: Memory, plane: int, b: int) -> int:
 @kernel
 def scratch(M: Memory, which: int) -> int:
     return int(M.state[0].scratch + which)
-
-
-@kernel
-def note(M: Memory, kind: int, b: int, faulted: int, pages: int) -> None:
-    """One row of the log, while there is room."""
-    s = M.state[0]
-    if s.logged < len(M.log):
-        r = M.log[s.logged]
-        r.time, r.kind, r.block, r.faulted, r.pages, r.batch = s.now, kind, b, faulted, pages, M.counts[1].batches
-        s.logged += 1

@@ -6,13 +6,13 @@ within one lapse.
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import PAGES, clear, drop, has, next_set, put
+from gpusim.uvm.bits import PAGES, clear, drop, has, next_set, put, subtract, total
 from gpusim.uvm.compiled import kernel, outlined
-from gpusim.uvm.residency import reaches, unmap
-from gpusim.uvm.tables import CPU, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
+from gpusim.uvm.events import PIN, THROTTLE, UNPIN, note
+from gpusim.uvm.mapping import reaches, unmap
+from gpusim.uvm.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
 
 CALM, THROTTLED, PINNED = range(3)
-PROCEED, THROTTLE = range(2)
 
 
 @outlined
@@ -33,6 +33,7 @@ def release(M: Memory, b: int, page: int) -> None:
         only = scratch(M, REST)
         clear(W, only)
         put(W, only, page)
+        note(M, UNPIN, NONE, NONE, NONE, b, only)
         for p in range(M.state[0].processors):
             if not has(W, row(M, p, RESIDENT, b), page):
                 unmap(M, p, b, only)
@@ -85,32 +86,48 @@ def home(M: Memory, p: int, b: int) -> int:
 
 
 @outlined
-def mitigate(M: Memory, p: int, b: int, faulted: int) -> int:
-    """Take from row `faulted` what processor p has to wait for; pin what was throttled often enough.  THROTTLE if p waits."""
-    W, s, block, n = M.bits, M.state[0], M.blocks[b], M.counts[p]
+def mitigate(M: Memory, p: int, b: int, faulted: int) -> None:
+    """Take from row `faulted` what processor p has to wait for; pin what was throttled often enough."""
+    W, s, block = M.bits, M.state[0], M.blocks[b]
     if s.now - block.last_event > s.epoch and block.resets < s.max_resets:
         block.resets += 1
         calm_down(M, b)
-        return PROCEED
-    answer = PROCEED
+        return
+    throttled, pinned, place = scratch(M, GOING), scratch(M, HERE), home(M, p, b)
+    clear(W, throttled)
+    clear(W, pinned)
     page = next_set(W, faulted, 0, PAGES)
     while page < PAGES:
         x = M.watched[b * PAGES + page]
         if has(W, shared(M, THRASHING, b), page):
             if x.state == THROTTLED and x.chosen != p and s.now < x.until:
-                drop(W, faulted, page)
-                n.throttled += 1
+                put(W, throttled, page)
                 s.wake = max(s.wake, x.until)
-                answer = THROTTLE
             elif x.state != PINNED:
                 if s.fast_peers or x.throttles >= s.pin_threshold:
-                    x.state, x.home, x.until = PINNED, home(M, p, b), s.now + s.pin
-                    n.pinned += 1
+                    x.state, x.home, x.until = PINNED, place, s.now + s.pin
+                    put(W, pinned, page)
                 else:
                     x.throttles += 1
                     x.state, x.chosen, x.until = THROTTLED, p, s.now + s.nap
         page = next_set(W, faulted, page + 1, PAGES)
-    return answer
+    tell(M, THROTTLE, p, NONE, b, throttled)
+    tell(M, PIN, p, place, b, pinned)
+    subtract(W, faulted, throttled)
+
+
+@outlined
+def tell(M: Memory, kind: int, p: int, place: int, b: int, mask: int) -> None:
+    n = total(M.bits, mask)
+    if n == 0:
+        return
+    note(M, kind, NONE, p, place, b, mask)
+    if kind == PIN:
+        M.counts[p].pinned += n
+        M.ranges[M.blocks[b].range].pinned += n
+    else:
+        M.counts[p].throttled += n
+        M.ranges[M.blocks[b].range].throttled += n
 
 
 @outlined

@@ -1,0 +1,126 @@
+"""Room on a full GPU: a root chunk is thrown out, with all that lies in it."""
+
+from __future__ import annotations
+
+from gpusim.uvm.bits import add, clear, copy, fill, keep, none, runs, subtract, total
+from gpusim.uvm.chunks import take_free, unlink
+from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.events import COPY, GONE, KEEP, note
+from gpusim.uvm.mapping import grant, unmap
+from gpusim.uvm.tables import (
+    CPU,
+    DIRTY,
+    EVICTED,
+    EVICTION,
+    GOING,
+    HERE,
+    NO_MEMORY,
+    NONE,
+    PREFETCHED,
+    RESIDENT,
+    REST,
+    Memory,
+    row,
+    scratch,
+    shared,
+)  # fmt: skip
+from gpusim.uvm.victims import CLEAN_DROP, victim
+
+
+@kernel
+def forget(M: Memory, g: int, b: int, mask: int) -> None:
+    """The pages of row `mask` leave GPU g: what was prefetched and never touched was in vain."""
+    W = M.bits
+    ahead, dirty = shared(M, PREFETCHED, b), shared(M, DIRTY, b)
+    rest = scratch(M, REST)
+    copy(W, rest, mask)
+    keep(W, rest, ahead)
+    wasted = total(W, rest)
+    M.counts[g].wasted += wasted
+    M.ranges[M.blocks[b].range].wasted += wasted
+    subtract(W, ahead, mask)
+    subtract(W, dirty, mask)
+
+
+@outlined
+def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
+    """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not."""
+    W, s, gpu, n = M.bits, M.state[0], M.gpus[g], M.counts[g]
+    seen = M.ranges[M.blocks[b].range]
+    going = scratch(M, GOING)
+    here, cpu = row(M, g, RESIDENT, b), row(M, CPU, RESIDENT, b)
+    keep(W, mask, here)
+    copy(W, going, mask)
+    subtract(W, going, cpu)
+    clean = scratch(M, REST)
+    copy(W, clean, going)
+    subtract(W, clean, shared(M, DIRTY, b))
+    if s.evict == CLEAN_DROP and not none(W, clean):
+        n.dropped_clean += total(W, clean)
+        subtract(W, going, clean)
+        note(M, KEEP, EVICTION, CPU, g, b, clean)
+        clear(W, clean)
+    pages, records = total(W, going), runs(W, going)
+    ns = records * gpu.out_start + pages * s.page_bytes * gpu.out_byte
+    n.left += pages
+    n.left_clean += total(W, clean)
+    n.left_copies += records
+    n.copy_out += ns
+    seen.went[EVICTION] += pages
+    seen.left_clean += total(W, clean)
+    seen.copy_out += ns
+    if pages > 0:
+        note(M, COPY, EVICTION, CPU, g, b, going)
+    forget(M, g, b, mask)
+    add(W, shared(M, EVICTED, b), mask)
+    subtract(W, here, mask)
+    add(W, cpu, mask)
+    note(M, GONE, EVICTION, g, NONE, b, mask)
+    for p in range(1, s.processors):  # who reads the GPU's memory from afar loses sight of it as well
+        unmap(M, p, b, mask)
+        if M.blocks[b].accessed_by & (1 << p):
+            grant(M, p, b, mask)
+    return float(ns + total(W, mask) * gpu.page)
+
+
+@outlined
+def evict(M: Memory, g: int, r: int) -> float:
+    """All of root chunk r leaves GPU g; ns."""
+    W, ns = M.bits, 0.0
+    owner = M.roots[r].owner
+    mask = scratch(M, HERE)
+    unlink(M, g, r)
+    if owner >= 0:
+        clear(W, mask)
+        fill(W, mask, 0, M.blocks[owner].pages)
+        ns += throw_out(M, g, owner, mask)
+        M.chunk[g, owner] = NONE
+    else:
+        per_root = M.state[0].per_block
+        for b in range(M.state[0].blocks):
+            p = M.blocks[b].partial
+            if p != NONE:
+                clear(W, mask)
+                for i in range(M.blocks[b].pages):
+                    if M.frames[p, i] // per_root == r and M.frames[p, i] >= 0:
+                        fill(W, mask, i, i + 1)
+                        M.frames[p, i] = NONE
+                if not none(W, mask):
+                    ns += throw_out(M, g, b, mask)
+    M.counts[g].evictions += 1
+    M.roots[r].owner = NONE
+    return ns
+
+
+@outlined
+def root_chunk(M: Memory, g: int) -> tuple[int, float]:
+    """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if nobody may leave."""
+    r = take_free(M, g)
+    if r != NONE:
+        return r, 0.0
+    s = M.state[0]
+    r = victim(M, g) if s.oversubscription else NONE
+    if r == NONE:
+        s.failed = NO_MEMORY
+        return NONE, 0.0
+    return r, evict(M, g, r)

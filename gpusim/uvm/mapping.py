@@ -1,0 +1,39 @@
+"""Who maps which pages, with which permission."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.uvm.bits import WORDS, subtract
+from gpusim.uvm.compiled import kernel
+from gpusim.uvm.tables import CPU, MAPPED, RESIDENT, WRITABLE, Memory, row
+
+
+@kernel
+def unmap(M: Memory, p: int, b: int, mask: int) -> None:
+    subtract(M.bits, row(M, p, MAPPED, b), mask)
+    subtract(M.bits, row(M, p, WRITABLE, b), mask)
+
+
+@kernel
+def reaches(M: Memory, p: int, q: int) -> bool:
+    """Can processor p access memory of q over the link?  The CPU only where the link is coherent, GPUs host memory always."""
+    if p == q or q == CPU:
+        return True
+    return bool(M.gpus[max(p, q)].fast_peer)
+
+
+@kernel
+def grant(M: Memory, p: int, b: int, mask: int) -> None:
+    """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow."""
+    W, s = M.bits, M.state[0]
+    mapped, writable = row(M, p, MAPPED, b), row(M, p, WRITABLE, b)
+    for w in range(WORDS):
+        somewhere = W[row(M, p, RESIDENT, b), w]
+        elsewhere = somewhere & np.uint64(0)
+        for q in range(s.processors):
+            if q != p:
+                elsewhere |= W[row(M, q, RESIDENT, b), w]
+        twice = somewhere & elsewhere
+        W[mapped, w] |= W[mask, w] & (somewhere | elsewhere)
+        W[writable, w] |= W[mask, w] & (somewhere | elsewhere) & ~twice

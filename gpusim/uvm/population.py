@@ -1,0 +1,73 @@
+"""Physical memory of a GPU for the pages of a block that come to it."""
+
+from __future__ import annotations
+
+from gpusim.uvm.bits import PAGES, clear, copy, fill, next_set, subtract, total
+from gpusim.uvm.chunks import append, frame_of
+from gpusim.uvm.compiled import outlined
+from gpusim.uvm.eviction import root_chunk
+from gpusim.uvm.tables import GOING, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
+
+
+@outlined
+def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
+    """Frames for the pages of row `mask`: by big pages where the block has them whole, else one by one."""
+    W, s, block = M.bits, M.state[0], M.blocks[b]
+    ns = 0.0
+    page = next_set(W, mask, 0, PAGES)
+    while page < PAGES:
+        if M.frames[block.partial, page] == NONE:
+            first, n = page, 1
+            begin = page - (page + block.offset) % s.big
+            if begin >= 0 and begin + s.big <= block.pages:
+                first, n = begin, s.big
+                for i in range(begin, begin + s.big):
+                    if M.frames[block.partial, i] != NONE:
+                        first, n = page, 1
+            f = frame_of(M, g, n)
+            if f == NONE:
+                r, took = root_chunk(M, g)
+                ns += took
+                if r == NONE:
+                    return float(ns)
+                M.roots[r].owner = SPLIT
+                f = r * s.per_block
+            append(M, g, f // s.per_block, USED)
+            for i in range(n):
+                M.frames[block.partial, first + i] = f + i
+        page = next_set(W, mask, page + 1, PAGES)
+    return ns
+
+
+@outlined
+def populate(M: Memory, g: int, b: int, mask: int) -> float:
+    """Physical memory of GPU g for the pages of row `mask` of block b; ns."""
+    W, s, block, gpu = M.bits, M.state[0], M.blocks[b], M.gpus[g]
+    ns = 0.0
+    if not block.seen & (1 << g):
+        block.seen |= 1 << g
+        M.counts[g].first_touches += 1
+        ns += gpu.first_touch
+    if block.partial != NONE:
+        ns += populate_partial(M, g, b, mask)
+        zeroed = mask
+    else:
+        if M.chunk[g, b] != NONE:
+            return ns
+        r, took = root_chunk(M, g)
+        ns += took
+        if r == NONE:
+            return float(ns)
+        M.roots[r].owner = b
+        M.chunk[g, b] = r
+        zeroed = scratch(M, REST)
+        clear(W, zeroed)
+        fill(W, zeroed, 0, block.pages)
+    nowhere = scratch(M, GOING)
+    copy(W, nowhere, zeroed)
+    for p in range(s.processors):
+        subtract(W, nowhere, row(M, p, RESIDENT, b))
+    n = total(W, nowhere)
+    M.counts[g].zeroed += n
+    M.ranges[block.range].zeroed += n
+    return float(ns + n * s.page_bytes * gpu.zero_byte)
