@@ -19,11 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from uvm_reference import Reference
 
 from gpusim.uvm import patterns as p
-from gpusim.uvm.platforms import GTX_1080_TI, RTX_5070_TI
+from gpusim.uvm.platforms import load
 from gpusim.uvm.program import Access, Array, HostTouch, Kernel, Prefetch
 from gpusim.uvm.simulate import simulate_uvm
 
 GIB = 1 << 30
+GTX_1080_TI, RTX_5070_TI = load("gtx-1080-ti"), load("rtx-5070-ti")
 
 
 def best(what: Callable[[], Any], times: int = 3) -> tuple[float, Any]:

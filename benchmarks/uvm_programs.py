@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from gpusim.uvm import patterns as p
-from gpusim.uvm import platforms as machines
 from gpusim.uvm.calibration import Row
+from gpusim.uvm.platforms import load
 from gpusim.uvm.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
 from gpusim.uvm.simulate import UvmResult, simulate_uvm
 
 MIB, GIB = 1 << 20, 1 << 30
+T4 = "t4(link.h2d=6.3 GB/s, link.d2h=6.6 GB/s)"  # eight lanes, as in a cloud machine
+GTX_1080 = "gtx-1080-ti(gpu.sm_count=20, memory.capacity=8 GiB, memory.copy=280 GB/s)"
 
 
 @dataclass(frozen=True)
@@ -46,21 +48,21 @@ def sparse(key: str) -> UvmResult:
     rng = np.random.default_rng(7)
     pages = np.stack([rng.permutation(512)[: int(k)] for _ in range(blocks)]).astype(np.int64)
     kernel = p.sparse("a", rng.permutation(blocks), pages)
-    return simulate_uvm([Array("a", blocks * 2 * MIB)], [HostTouch("a"), kernel, kernel, kernel], machines.RTX_5070_TI,
+    return simulate_uvm([Array("a", blocks * 2 * MIB)], [HostTouch("a"), kernel, kernel, kernel], load("rtx-5070-ti"),
                         {"uvm_perf_prefetch_threshold": int(threshold)})  # fmt: skip
 
 
 @cache
 def conv2d() -> UvmResult:
     arrays = [Array("a", 4 * MIB), Array("b", 4 * MIB)]
-    return simulate_uvm(arrays, [HostTouch("a"), p.conv2d("a", "b", 1024), HostTouch("b", write=False)], machines.GTX_1080_TI)
+    return simulate_uvm(arrays, [HostTouch("a"), p.conv2d("a", "b", 1024), HostTouch("b", write=False)], load("gtx-1080-ti"))
 
 
 @cache
 def triad() -> UvmResult:
     arrays = [Array(x, 4 * MIB) for x in "abc"]
     program = [*(HostTouch(x) for x in "abc"), p.triad("a", "b", "c", MIB), HostTouch("a", write=False)]
-    return simulate_uvm(arrays, program, machines.GTX_1080_TI)
+    return simulate_uvm(arrays, program, load("gtx-1080-ti"))
 
 
 @cache
@@ -68,7 +70,7 @@ def random_access() -> UvmResult:
     accesses = [p.streaming("b"), p.scattered("a", 3), p.scattered("a", 3, write=True)]
     kernel = Kernel("ra", accesses, p.grid_for(MIB, 256), (256, 1))
     arrays = [Array("a", 4 * MIB), Array("b", 4 * MIB)]
-    return simulate_uvm(arrays, [HostTouch("a"), HostTouch("b"), kernel], machines.GTX_1080_TI)
+    return simulate_uvm(arrays, [HostTouch("a"), HostTouch("b"), kernel], load("gtx-1080-ti"))
 
 
 @cache
@@ -84,7 +86,7 @@ def fdtd() -> UvmResult:
     ]
     arrays = [Array(x, n * n * 4) for x in names]
     program = [*(HostTouch(x) for x in names), *steps * 5, HostTouch("hz", write=False)]
-    return simulate_uvm(arrays, program, machines.GTX_1080_TI)
+    return simulate_uvm(arrays, program, load("gtx-1080-ti"))
 
 
 @cache
@@ -96,7 +98,7 @@ def pathfinder() -> UvmResult:
         wall = Access("wall", tx=1, bx=236, start=k * height * columns, inner=columns)  # of 256 threads 20 are halo
         kernels.append(Kernel("pathfinder", [wall, p.streaming("in"), p.streaming("out", write=True)],
                               p.grid_for(columns, 236), (256, 1), (height, 1)))  # fmt: skip
-    return simulate_uvm(arrays, [HostTouch("wall"), *kernels], machines.GTX_1080_TI)
+    return simulate_uvm(arrays, [HostTouch("wall"), *kernels], load("gtx-1080-ti"))
 
 
 @cache
@@ -104,7 +106,7 @@ def split_fault() -> UvmResult:
     def touch(unit: int) -> Kernel:
         return Kernel(f"unit {unit}", [Access("a", index=np.array([unit * 16 * 1024]))], (1, 1), (1, 1), ns=0.0)
 
-    return simulate_uvm([Array("a", 2 * MIB)], [HostTouch("a"), touch(1), touch(3), touch(0)], machines.GTX_1080_TI)
+    return simulate_uvm([Array("a", 2 * MIB)], [HostTouch("a"), touch(1), touch(3), touch(0)], load("gtx-1080-ti"))
 
 
 @cache
@@ -115,9 +117,9 @@ def grid_pass(machine: str, name: str) -> UvmResult:
     threshold = int(name.split("@")[1]) if "@" in name else 51
     kernel = p.stencil2d("a", "b", n) if kind == "Stencil" else Kernel(
         "sweep", [p.streaming("a"), p.streaming("b", write=True)], p.grid_for(n * n, 256), (256, 1))  # fmt: skip
-    fill = [HostTouch("a"), HostTouch("b")] if machine == "RTX 5070 Ti" else [HostTouch("a")]
+    fill = [HostTouch("a"), HostTouch("b")] if machine == "rtx-5070-ti" else [HostTouch("a")]
     arrays = [Array("a", 4 * n * n), Array("b", 4 * n * n)]
-    return simulate_uvm(arrays, [*fill, kernel], machines.PLATFORMS[machine], {"uvm_perf_prefetch_threshold": threshold})
+    return simulate_uvm(arrays, [*fill, kernel], load(machine), {"uvm_perf_prefetch_threshold": threshold})
 
 
 @cache
@@ -125,20 +127,20 @@ def stream(n_bytes: int) -> UvmResult:
     n = n_bytes // 4
     kernel = Kernel("triad", [p.streaming("b", size=16), p.streaming("c", size=16), p.streaming("a", size=16, write=True)],
                     p.grid_for(n // 4, 256), (256, 1))  # fmt: skip
-    return simulate_uvm([Array(x, n_bytes) for x in "abc"], [*(HostTouch(x) for x in "abc"), kernel], machines.RTX_5070_TI)
+    return simulate_uvm([Array(x, n_bytes) for x in "abc"], [*(HostTouch(x) for x in "abc"), kernel], load("rtx-5070-ti"))
 
 
 @cache
 def read_once(machine: str, n_bytes: int) -> UvmResult:
     kernel = Kernel("read", [p.streaming("a", size=4)], p.grid_for(n_bytes // 4, 256), (256, 1))
     return simulate_uvm([Array("a", n_bytes)], [HostTouch("a"), kernel, Prefetch("a", 0), Prefetch("a", 1)],
-                        machines.PLATFORMS[machine])  # fmt: skip
+                        load(machine))  # fmt: skip
 
 
 @cache
 def read_again(machine: str, n_bytes: int, hints: tuple[str, ...] = ()) -> UvmResult:
     """A grid of as many threads as fit reads all of it, twice."""
-    m = machines.PLATFORMS[machine]
+    m = load(machine)
     threads = m.sms * 2048
     kernel = Kernel("read", [p.streaming("a", threads=threads, size=16)], p.grid_for(threads, 256), (256, 1),
                     (-(-n_bytes // (16 * threads)), 1))  # fmt: skip
@@ -157,7 +159,7 @@ def page_stride(share: float, order: str, hint: str = "") -> UvmResult:
         kernel = p.sweep("a", n, stride=1024, name="pages")
     advice = {"PreferredLocation CPU": [Advise("a", "preferred_location", 0)], "AccessedBy": [Advise("a", "accessed_by", 1)]}
     program = [HostTouch("a"), *advice.get(hint, []), kernel, kernel, kernel]
-    return simulate_uvm([Array("a", n * 4096)], program, machines.RTX_5090)
+    return simulate_uvm([Array("a", n * 4096)], program, load("rtx-5090"))
 
 
 @cache
@@ -166,10 +168,10 @@ def mix(name: str) -> UvmResult:
     n = 2 * GIB // 4096
     if name == "stream":
         arrays = [Array(x, 256 * MIB) for x in "abc"]
-        return simulate_uvm(arrays, [*(HostTouch(x) for x in "abc"), p.triad("a", "b", "c", 64 * MIB)], machines.TITAN_V)
+        return simulate_uvm(arrays, [*(HostTouch(x) for x in "abc"), p.triad("a", "b", "c", 64 * MIB)], load("titan-v"))
     order = np.random.default_rng(2).permutation(n) if name == "Random" else np.arange(n)
     kernel = Kernel(name, [p.gather("a", order.astype(np.int64) * 1024)], p.grid_for(n, 256), (256, 1))
-    return simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], machines.TITAN_V)
+    return simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], load("titan-v"))
 
 
 # What a row asks of a scenario.
@@ -234,12 +236,12 @@ def of_sparse(row: Row) -> float | None:
 
 UVMSMART = {"2DCONV": conv2d, "StreamTriad": triad, "ra": random_access, "FDTD-2D": fdtd, "pathfinder": pathfinder}
 READS: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "p9_managed_1g": ("V100 SXM2, POWER9", GIB, ()),
-    "p9_managed_32g": ("V100 SXM2, POWER9", 32 * GIB, ()),
-    "p9_prefcpu_32g": ("V100 SXM2, POWER9", 32 * GIB, ("preferred_location",)),
-    "p9_zero": ("V100 SXM2, POWER9", GIB, ("preferred_location", "accessed_by")),
-    "x86_managed_32g": ("V100 PCIe 16 GB", 32 * GIB, ()),
-    "x86_accby_32g": ("V100 PCIe 16 GB", 32 * GIB, ("accessed_by",)),
+    "p9_managed_1g": ("v100-sxm2-power9", GIB, ()),
+    "p9_managed_32g": ("v100-sxm2-power9", 32 * GIB, ()),
+    "p9_prefcpu_32g": ("v100-sxm2-power9", 32 * GIB, ("preferred_location",)),
+    "p9_zero": ("v100-sxm2-power9", GIB, ("preferred_location", "accessed_by")),
+    "x86_managed_32g": ("v100-pcie-16gb", 32 * GIB, ()),
+    "x86_accby_32g": ("v100-pcie-16gb", 32 * GIB, ("accessed_by",)),
 }
 
 
@@ -261,24 +263,24 @@ def simulated(row: Row) -> float | None:
         return float(r.counts[0]["faults"] / 12288) if row.unit.startswith("CPU") else r.ns / 1e6
     if row.group == "threshold_effect" and row.key == "Stencil-24K":
         threshold = re.search(r"threshold=(\d+)", row.conditions)
-        r = grid_pass("RTX 5070 Ti", f"Stencil-24K@{threshold[1]}") if threshold else None
+        r = grid_pass("rtx-5070-ti", f"Stencil-24K@{threshold[1]}") if threshold else None
         if r and "HtoD bytes" in row.what:
             return came(r) / GIB
         return nvprof(r, row.what) if r else None
     if row.group == "batch_latency" and (m := re.fullmatch(r"(t4|5070ti)_((?:Stencil|Sweep)-\d+K)", row.key)):
-        r = grid_pass("T4" if m[1] == "t4" else "RTX 5070 Ti", m[2])
+        r = grid_pass(T4 if m[1] == "t4" else "rtx-5070-ti", m[2])
         gpu = r.counts[1]
         return float(gpu["batches"]) if row.unit == "count" else gpu["service"] / gpu["batches"] / 1e3
     if row.key in ("t4_S24K_sum", "t4_W24K_sum5"):
-        r = grid_pass("T4", "Stencil-24K" if "S24K" in row.key else "Sweep-24K")
+        r = grid_pass(T4, "Stencil-24K" if "S24K" in row.key else "Sweep-24K")
         return float(r.counts[1]["service"] / 1e3 * (5 if row.key.endswith("5") else 1))
     if row.key == "5070ti_S24K_kernel":
-        return kernels(grid_pass("RTX 5070 Ti", "Stencil-24K"))[0].ns / 1e6
+        return kernels(grid_pass("rtx-5070-ti", "Stencil-24K"))[0].ns / 1e6
     if row.group == "app_5070ti" and (m := re.match(r"(base|faults)_STREAM[ _]([\d.]+)", row.key)):
         r = stream(int(float(m[2]) * 1e9) // 4096 * 4096)
         return kernels(r)[0].ns / 1e6 if m[1] == "base" else float(r.counts[1]["faults"])
     if row.group == "app_5070ti" and (m := re.match(r"base_Stencil (\d+)", row.key)):
-        return kernels(grid_pass("RTX 5070 Ti", f"Stencil-{int(m[1]) // 1000}K"))[0].ns / 1e6
+        return kernels(grid_pass("rtx-5070-ti", f"Stencil-{int(m[1]) // 1000}K"))[0].ns / 1e6
     if row.group == "batch_composition" and row.workload in ("Regular", "Random", "stream"):
         gpu = mix(row.workload).counts[1]
         if row.what.startswith("faults per SM"):
@@ -286,7 +288,7 @@ def simulated(row: Row) -> float | None:
         blocks = float(gpu["block_services"] / gpu["batches"])
         return blocks if row.what.startswith("VABlocks") else float(gpu["faults"] / gpu["block_services"])
     if row.group == "stream_bw":
-        r = read_once("Tesla P100 SXM2", 64 * MIB) if "nv2017" in row.key else read_once("GTX 1080", 2_147_483_648)
+        r = read_once("p100-sxm2-16gb", 64 * MIB) if "nv2017" in row.key else read_once(GTX_1080, 2_147_483_648)
         size = 64 * MIB if "nv2017" in row.key else 2_147_483_648
         if row.unit == "GB/s":
             return size / r.steps[3 if "explicit" in row.what else 1].ns
@@ -308,7 +310,7 @@ def simulated(row: Row) -> float | None:
         step = kernels(r)[min(int(n[1]) if n else 1, 2) - 1]
         return size / GIB / (step.ns / 1e9)
     if row.key == "v100_tiny":
-        once = read_once("V100 PCIe 16 GB", 65536)
+        once = read_once("v100-pcie-16gb", 65536)
         fault = once.steps[1].counts[1]
         numbers = {"HtoD 64 KB copy": fault["copy_in"], "DtoH 64 KB copy": once.steps[2].counts[1]["copy_out"],
                    "single GPU page fault group": fault["service"]}  # fmt: skip
@@ -318,7 +320,7 @@ def simulated(row: Row) -> float | None:
     if row.group == "advise" and row.key.startswith("gpuext_adv_"):
         return page_stride(0.25, "seq_stream", row.key[11:].replace("baseline", "")).steps[-1].ns / 1e6
     if row.key == "schieffer_d2h":
-        r = read_once("GH200", GIB)
+        r = read_once("gh200-96gb", GIB)
         return GIB / r.steps[2].ns
     return None
 

@@ -21,8 +21,9 @@ FIGURE = ROOT / "docs" / "figures" / "unified_memory.svg"
 HEAD = """# Unified memory: measured and simulated
 
 Written by `benchmarks/uvm_validation.py` from `tests/data/uvm_measurements.csv`: published measurements, each with its source
-there. Constants were fitted on the rows marked `calibrate` (GTX 1080 Ti, T4); all other machines are derived from their links,
-or estimated (`gpusim/uvm/platforms.py`). Rows marked `validate` are below, every one. Error: simulated / measured - 1.
+there. Constants were fitted on the rows marked `calibrate` (GTX 1080 Ti, T4, GH200); all other machines are derived from
+their links, or estimated (`gpusim/uvm/platforms.py`). Rows marked `validate` are below, every one. Error: simulated /
+measured - 1.
 
 One choice was made with results in sight: that each SM has a uTLB of its own. With one for two SMs the sparse kernel of one
 page a block (`bench_sparse`, K=1, oversubscribed) faults 1.2 times for each block instead of twice, as measured.

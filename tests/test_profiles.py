@@ -31,6 +31,7 @@ def test_are_the_machines_there_that_people_ask_for():
         *("a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm4-40gb", "a100-sxm4-80gb"),
         *("h100-pcie-80gb", "h100-sxm-80gb", "h100-nvl", "h200-sxm", "h200-nvl", "gh200-96gb", "b200-sxm"),
         *("rtx-2080-ti", "rtx-3090", "rtx-4090", "rtx-5090", "rtx-6000-ada"),
+        *("gtx-1080-ti", "titan-v", "p100-sxm2-16gb", "v100-sxm2-power9", "rtx-5070-ti"),
         *("jetson-agx-xavier", "jetson-agx-orin-64gb", "jetson-orin-nx-16gb", "jetson-orin-nano-8gb", "jetson-thor"),
     )
     assert set(wanted) <= set(NAMES)
@@ -97,9 +98,9 @@ def test_is_every_measured_number_the_one_in_the_cited_row(profiles):
     used, fitted = set(), set()
     for name, profile in profiles.items():
         for path, quantity in catalogue.quantities(profile):
-            if quantity.source.startswith(FITTED):
+            if quantity.source.startswith(FITTED) and not path.startswith("paging."):  # these are test_uvm_measured's
                 fitted.add((name, path))
-            elif quantity.basis == "measured" and path not in DEVICE_LOGS:
+            elif quantity.basis == "measured" and path not in DEVICE_LOGS and not path.startswith("paging."):
                 key = (name, path) if (name, path) in cited else ("*", path)
                 low, high = expected(quantity, cited[key])
                 assert low * (1 - 1e-9) <= quantity.value <= high * (1 + 1e-9), (name, path)

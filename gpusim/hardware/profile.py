@@ -15,6 +15,7 @@ from pydantic.dataclasses import dataclass
 from gpusim.config import document, fields, validate
 from gpusim.config.fields import STRICT, refuse
 from gpusim.errors import ProfileError, suggest
+from gpusim.hardware.paging import Paging
 from gpusim.hardware.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
 
 GIVEN = "given"  # the source of a number that a run's own text or caller sets
@@ -272,6 +273,8 @@ class Profile:
     """Absent where there is none, or nothing is known of it."""
     network: Network | None = None
     """Absent where nothing is known of it."""
+    paging: Paging | None = None
+    """Unified memory; what it does not say is derived from the link and the nearest machine that was measured."""
 
     @model_validator(mode="after")
     def _room(self) -> Profile:

@@ -1,14 +1,21 @@
-"""Machines for unified memory: geometry, links, and what the driver's work costs.
+"""A machine as unified memory meets it: plain numbers, from a profile's section `paging` or derived.
 
-`fitted` numbers come from the rows marked calibrate of docs' measurement table (see `calibration.py`); `derived` ones from the
-link's nominal rate and the fitted machine nearest in driver and CPU; `estimated` ones are neither.
+What the section does not say follows from the link, and from the nearest machine that says more:
+
+    any profile ─▶ gh200-96gb (C2C) ─▶ t4 (Turing and later) ─▶ gtx-1080-ti (fitted, knows all)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
 
-GIB = 1 << 30
+from gpusim.config import values
+from gpusim.config.find import find
+from gpusim.hardware import catalogue, variant
+from gpusim.hardware.paging import Paging
+from gpusim.hardware.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -51,55 +58,119 @@ class Platform:
     warps: int = 64            # an SM holds
     blocks: int = 32           # thread blocks an SM holds
     sms_per_utlb: int = 1
-    outstanding: int = 56      # pages of a uTLB that may be waited for (Allen and Ge, Volta)
+    outstanding: int = 56      # pages of a uTLB that may be waited for
     buffer: int = 8192         # entries of the fault buffer
     page: int = 4096           # of the host
     cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
     coherent: bool = False     # can the CPU reach GPU memory, fast (NVLink2 to POWER9, C2C)?
+    ats: bool = False          # does the GPU walk the CPU's page tables?
     unified: bool = False      # one memory for both: nothing migrates (Jetson)
+    parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
 
 
-def pcie(rate: float) -> Link:
-    """A PCIe link whose copies reach `rate`: they start as those of the GTX 1080 Ti, and kernels get as much in full lines."""
-    return Link(1404.0, rate, 780.0, 1.044 * rate, 0.9 * rate)
+@dataclass(frozen=True)
+class Number:
+    """One number of a machine's paging, in base units, with where it comes from."""
+
+    value: float
+    basis: str
+    source: str
 
 
-# Fitted: the rows of the GTX 1080 Ti give the sum of pass, batch, fault, block and replay, 12.17 us; its parts are estimated.
-# A process' first fault beyond a block's first: 126 us on the same machine (a row marked context).
-PASCAL = Work(interrupt=5110.0, batch=3000.0, fault=60.0, block=2000.0, first_touch=32_240.0, page=231.0,
-              first_fault=126_300.0)
-GEN3, GEN4, GEN5 = 12.79e9, 25.6e9, 51.2e9  # copies on x16: fitted, and what that becomes at twice and four times the clock
-
-# A later driver and CPU.  Fitted: the five median batches of the T4, with the shares of the above kept.
-TURING = replace(
-    PASCAL, **{k: 0.95 * getattr(PASCAL, k) for k in ("interrupt", "batch", "fault", "block", "first_touch", "page")}
-)
-
-# Estimated: a desktop CPU of 2025 does about 2.2 times as much per thread as the cloud CPU of the T4.
-DESKTOP = replace(
-    PASCAL, cpu_fault=2500.0, cpu_page=300.0,
-    **{k: getattr(TURING, k) / 2.2 for k in ("interrupt", "batch", "fault", "block", "first_touch", "page", "first_fault")},
-)  # fmt: skip
-
-GTX_1080_TI = Platform("GTX 1080 Ti", 28, 11 * GIB, 380e9, pcie(GEN3), PASCAL)
-GTX_1080 = replace(GTX_1080_TI, name="GTX 1080", sms=20, memory=8 * GIB, hbm=250e9)
-P4000 = replace(GTX_1080_TI, name="Quadro P4000", sms=14, memory=8 * GIB, hbm=190e9)
-P100 = Platform("Tesla P100 SXM2", 56, 16 * GIB, 550e9, pcie(GEN3), PASCAL)
-TITAN_V = Platform("Titan V", 80, 12 * GIB, 580e9, pcie(GEN3), PASCAL)
-V100_PCIE = Platform("V100 PCIe 16 GB", 80, 16 * GIB, 800e9, pcie(GEN3), PASCAL)
-V100_P9 = Platform("V100 SXM2, POWER9", 80, 16 * GIB, 800e9, Link(1404.0, 63e9, 780.0, 63e9, 68e9), PASCAL, page=65536,
-                   coherent=True)  # fmt: skip
-T4 = Platform("T4", 40, 15 * GIB, 260e9, pcie(GEN3 / 2), TURING, warps=32, blocks=16)
-RTX_2080_SUPER = Platform("RTX 2080 Super", 48, 8 * GIB, 430e9, pcie(GEN3), TURING, warps=32, blocks=16)
-A5000 = Platform("RTX A5000", 64, 24 * GIB, 690e9, pcie(GEN4), DESKTOP, warps=48, blocks=16)
-RTX_5070_TI = Platform("RTX 5070 Ti", 70, 15_584 << 20, 800e9, pcie(GEN5), DESKTOP, warps=48, blocks=24)
-RTX_5090 = Platform("RTX 5090", 170, 32_150 << 20, 1600e9, pcie(GEN5), DESKTOP, warps=48, blocks=24)
-GH200 = Platform("GH200", 132, 94 * GIB, 3728e9, Link(1404.0, 377e9, 780.0, 297e9, 331e9), TURING, page=65536, coherent=True,
-                 cpu_rate=348e9)  # fmt: skip
-JETSON_ORIN = Platform("Jetson AGX Orin", 16, 60 * GIB, 190e9, pcie(GEN3), TURING, warps=48, blocks=16, unified=True)
-
-PLATFORMS = {
-    p.name: p
-    for p in (GTX_1080_TI, GTX_1080, P4000, P100, TITAN_V, V100_PCIE, V100_P9, T4, RTX_2080_SUPER, A5000, RTX_5070_TI, RTX_5090,
-              GH200, JETSON_ORIN)
+# Resident at once on an SM, warps and thread blocks, by compute capability: CUDA C++ Programming Guide, technical
+# specifications.  Others are as the nearest before.
+RESIDENT = {
+    "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
 }  # fmt: skip
+# What a thread of a CPU does, against one of a host with PCIe 3.0, by the generation of the link: single-thread scores of the
+# servers and desktops that were sold with it.
+CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2}
+# The CPU's work: a faster one does it faster.
+ON_CPU = {"service_pass", "batch", "fault", "block", "first_touch", "page", "run", "first_fault", "cpu_fault", "cpu_page"}
+# Rates that are a share of the link's.
+OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
+NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
+
+
+def nearest(profile: Profile) -> str:
+    """The profile from which follows what this one does not say of unified memory; itself for the one that says all."""
+    if "C2C" in profile.link.kind and profile.name != "gh200-96gb":
+        return "gh200-96gb"
+    return "gtx-1080-ti" if profile.gpu.architecture in ("Pascal", "Volta") or profile.name == "t4" else "t4"
+
+
+def numbers(profile: Profile) -> dict[str, Number]:
+    """All numbers of the section `paging`: as the profile says, else estimated from the nearest machine's."""
+    said = {name: getattr(profile.paging, name, None) for name in NUMBERS}
+    found = {name: Number(q.value, q.basis, q.source) for name, q in said.items() if q is not None}
+    if len(found) == len(NUMBERS):
+        return found
+    near = _profile(nearest(profile))
+    theirs = numbers(near)
+    speed = _speed(profile) / _speed(near)
+    capability = profile.gpu.compute_capability
+    resident = RESIDENT[max((c for c in RESIDENT if _order(c) <= _order(capability)), key=_order, default="6.0")]
+    for name in NUMBERS:
+        value, rule = theirs[name].value, f"as {near.name}"
+        if name in ("warps", "thread_blocks"):
+            value, rule = resident[name == "thread_blocks"], f"compute capability {capability}"
+        elif name in OF_LINK:
+            value *= getattr(profile.link, OF_LINK[name]).value / getattr(near.link, OF_LINK[name]).value
+            rule = f"the share of the link's rate of {near.name}"
+        elif name == "remote_sector_rate":
+            value *= found["remote_rate"].value / theirs["remote_rate"].value
+            rule = f"the share of remote_rate of {near.name}"
+        elif name in ON_CPU:
+            value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
+        found.setdefault(name, Number(value, "estimated", rule))
+    return found
+
+
+def of(profile: Profile, memory: int | None = None) -> Platform:
+    """The machine of a profile.  memory: bytes of the GPU for managed memory; all but the context's when None."""
+    v = {name: number.value for name, number in numbers(profile).items()}
+    said = profile.paging or Paging()
+    near_host = profile.link.kind.startswith("NVLink")
+    # A request costs its time and its bytes': two unknowns, from lines of 128 bytes and sectors of 32.
+    line, sector = 128e9 / v["remote_rate"], 32e9 / v["remote_sector_rate"]
+    byte = (line - sector) / 96
+    return Platform(
+        name=profile.name,
+        sms=profile.gpu.sm_count.value,
+        memory=profile.memory.capacity.value - profile.context.value if memory is None else memory,
+        hbm=profile.memory.copy.value,
+        link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
+        work=Work(
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["page"], v["run"], v["replay"],
+            v["first_fault"], v["cpu_fault"], v["cpu_page"],
+        ),
+        warps=int(v["warps"]),
+        blocks=int(v["thread_blocks"]),
+        sms_per_utlb=int(v["sms_per_utlb"]),
+        outstanding=int(v["outstanding_faults"]),
+        buffer=int(v["fault_buffer"]),
+        page=int(v["host_page"]),
+        cpu_rate=v["cpu_rate"],
+        coherent=near_host if said.coherent is None else said.coherent,
+        ats=near_host if said.ats is None else said.ats,
+        unified=profile.memory.unified,
+        parameters=said.parameters or {},
+    )  # fmt: skip
+
+
+def load(machine: str) -> Platform:
+    """The machine that a name means, "gtx-1080-ti" or "gtx-1080-ti(gpu.sm_count=14)"."""
+    return of(variant.load(find("profile", values.machine(machine)[0]), machine))
+
+
+@cache
+def _profile(name: str) -> Profile:
+    return catalogue.load(name)
+
+
+def _order(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+def _speed(profile: Profile) -> float:
+    return next((speed for kind, speed in CPU_SPEED.items() if profile.link.kind.startswith(kind)), 1.0)

@@ -59,7 +59,7 @@ def simulate_uvm(
     arrays: Sequence[Array],
     program: Program,
     platform: Platform,
-    parameters: Mapping[str, int] | None = None,
+    parameters: Mapping[str, int | str] | None = None,
     *,
     gpus: int = 1,
     evict: str = "driver",
@@ -70,7 +70,7 @@ def simulate_uvm(
 
     log: how many events are kept one by one at most.  Room that is not needed costs no memory.
     """
-    values, told = resolve(parameters or {})
+    values, told = resolve({**platform.parameters, **(parameters or {})})
     for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
         if asked not in known:
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
