@@ -77,6 +77,14 @@ class Document:
             mark = first.get(path) or second.get(path)
         return self._at(mark or Mark(0, 0, 1), message, hint)
 
+    def part(self, path: Path_) -> Document:
+        """What stands at `path`, as a document whose places are those of the whole."""
+        data, n = self.data, len(path)
+        for step in path:
+            data = data[step]
+        keys, values = ({p[n:]: m for p, m in marks.items() if p[:n] == path} for marks in (self.keys, self.values))
+        return Document(self.file, self.text, data, keys, values)
+
     def _at(self, mark: Mark, message: str, hint: str = "") -> Problem:
         lines = self.text.splitlines()
         source = lines[mark.line - 1] if 0 < mark.line <= len(lines) else ""

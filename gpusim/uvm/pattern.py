@@ -3,7 +3,7 @@
 An access of thread (tx, ty) of thread block (bx, by) in step i = outer * inner + j touches the element
 
     affine    start + tx*TX + ty*TY + bx*BX + by*BY + j*IN + outer*OUT
-    gather    the entry of an index table at that position
+    gather    the entry of an index table at that position (none behind its end)
     random    a hash of that position
 
 of its array; those outside of the array are skipped, as behind `if (i < n)`, or wrap around it.  A warp is 32 threads in a row,
@@ -25,7 +25,8 @@ ACCESS = record(
     [("base", i8),                 # the address of element 0; allocations lie in windows of 2 MiB one after the other
      ("elements", i8), ("bytes", i8), ("write", i8),
      ("waits", i8),                # for all earlier accesses of the warp, as what is computed from them
-     ("form", i8), ("wraps", i8), ("seed", i8), ("table", i8),  # where the index table begins
+     ("form", i8), ("wraps", i8), ("seed", i8), ("table", i8),  # where the index table begins ...
+     ("length", i8),               # ... and how long it is
      ("start", i8), ("tx", i8), ("ty", i8), ("bx", i8), ("by", i8), ("in_", i8), ("out", i8)]
 )  # fmt: skip
 SHAPE = record(
@@ -47,9 +48,14 @@ def scramble(x: int, seed: int) -> int:
 def element(a: Any, tables: Any, position: int) -> int:
     """The element at a position of the affine form; NONE (-1) outside of the array."""
     if a.form == GATHER:
+        if position < 0 or position >= a.length:
+            return -1
         position = tables[a.table + position]
     elif a.form == RANDOM:
-        position = scramble(position, a.seed) % a.elements
+        place = scramble(position, a.seed)
+        if a.elements > 1 << 31:
+            place = (place << 31) | scramble(position, a.seed + 1)
+        position = place % a.elements
     if a.wraps:
         position %= a.elements
     return position if 0 <= position < a.elements else -1

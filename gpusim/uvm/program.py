@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -78,9 +78,10 @@ class Prefetch:
     where: str = field(default="", compare=False)
 
 
-ADVICE = (
-    "read_mostly", "unset_read_mostly", "preferred_location", "unset_preferred_location", "accessed_by", "unset_accessed_by",
-)  # fmt: skip
+Hint = Literal[
+    "read_mostly", "unset_read_mostly", "preferred_location", "unset_preferred_location", "accessed_by", "unset_accessed_by"
+]  # fmt: skip
+ADVICE: tuple[str, ...] = get_args(Hint)
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, An
                 wrong = int(a.index.max()) if int(a.index.min()) >= 0 else int(a.index.min())
                 address = span.first + wrong * a.bytes
                 raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of {a.array!r}")
-            x["form"], x["table"] = GATHER, length
+            x["form"], x["table"], x["length"] = GATHER, length, len(a.index)
             tables.append(a.index)
             length += len(a.index)
         elif a.random is not None:
