@@ -11,7 +11,7 @@ import pytest
 
 from gpusim.errors import ConfigError
 from gpusim.uvm import patterns
-from gpusim.uvm.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch
+from gpusim.uvm.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start
 from gpusim.uvm.text import load
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def test_the_text_and_python_make_the_same_program() -> None:
     assert len((ROOT / "traces" / "programs" / "vector_add.yaml").read_text().splitlines()) <= 12
     n = 64 * MIB
     add = patterns.vector_add("a", "b", "c", n)
-    read = [HostTouch("a"), HostTouch("b"), Kernel("add", add.accesses, add.grid), HostTouch("c", write=False)]
+    read = [HostTouch("a"), HostTouch("b"), Start(), Kernel("add", add.accesses, add.grid), HostTouch("c", write=False)]
     assert list(text.steps) == read
     assert [(a.name, a.bytes) for a in text.arrays] == [(x, 256 * MIB) for x in "abc"]
     assert text.footprint == 768 * MIB
@@ -188,6 +188,8 @@ MISTAKES: list[tuple[str, str, int, str, str]] = [
     ("{a: 1 MiB}", "- {advise: a, hint: read_mosty}", 3, "cannot be 'read_mosty'", "did you mean 'read_mostly'"),
     ("{a: 1 MiB}", "- {kernal: k}", 3, "a step begins with what it does", "did you mean 'kernel'?"),
     ("{a: 1 MiB}", "- {free: a, host_read: a}", 3, "are two steps", "one after the other"),
+    ("{a: 1 MiB}", "- repeat: 2\n    steps: [start]", 4, "starts once", ""),
+    ("{a: 1 MiB}", "- stat", 3, "a step begins with what it does", "did you mean 'start'?"),
     ("{a: 1 MiB}", "- free: a\n  - host_read: a", 4, "'a' was freed on line 3", ""),
     ("{a: 1 MiB}", "- repeat: 2\n    steps:\n      - free: a", 3, "freed only once", "behind the repeat"),
     ("{a: 1 MiB}", "- {prefetch: a, first: 1 MiB}", 3, "bytes 1048576..1048576 lie outside of 'a'", ""),

@@ -17,7 +17,7 @@ from gpusim.config.document import Document, Path_
 from gpusim.errors import ConfigError, GpusimError, Problem, suggest
 from gpusim.uvm import forms, graph, patterns
 from gpusim.uvm import text_model as words
-from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Step
+from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start, Step
 
 MOST_STEPS = 1_000_000
 PROCESSOR = {"cpu": 0, "gpu": 1}
@@ -62,15 +62,16 @@ class _Reader:
             self._step((*path, k), step, out)
 
     def _step(self, path: Path_, said: Any, out: list[Step]) -> None:
-        verbs = [v for v in words.STEPS if isinstance(said, dict) and v in said]
-        if len(verbs) != 1:
-            keys = [str(key) for key in said] if isinstance(said, dict) else []
-            hint = next(filter(None, (suggest(key, words.STEPS) for key in keys[:1])), "") or f"one of {', '.join(words.STEPS)}"
-            what = f"'{verbs[0]}' and '{verbs[1]}' are two steps" if verbs else "a step begins with what it does"
-            self._complain(path, what, "write them one after the other" if verbs else hint)
+        if said == words.START:
+            if path[:-1] != ("steps",) or any(isinstance(step, Start) for step in out):
+                self._complain(path, "a program starts once, and not within a repeat")
+            out.append(Start())
+            return
+        verb = self._verb(path, said)
+        if not verb:
             return
         try:
-            step: Any = validate.build(words.STEPS[verbs[0]], self.whole.part(path), self.arrays)
+            step: Any = validate.build(words.STEPS[verb], self.whole.part(path), self.arrays)
         except ConfigError as error:
             self.problems += error.problems
             return
@@ -89,6 +90,19 @@ class _Reader:
             self.freed |= dict.fromkeys(step.free, self._line(path))
         else:
             out += self._ranges(path, step, where)
+
+    def _verb(self, path: Path_, said: Any) -> str:
+        """The key that says what a step is; "" when that has to be told."""
+        keys = [str(key) for key in said] if isinstance(said, dict) else [str(said)]
+        verbs = [key for key in keys if key in words.STEPS]
+        if len(verbs) == 1 and isinstance(said, dict):
+            return verbs[0]
+        if len(verbs) > 1:
+            self._complain(path, f"'{verbs[0]}' and '{verbs[1]}' are two steps", "write them one after the other")
+        else:
+            hint = suggest(keys[0] if keys else "", (*words.STEPS, words.START))
+            self._complain(path, "a step begins with what it does", hint)
+        return ""
 
     def _names(self, step: Any) -> list[str]:
         if isinstance(step, words.KernelText):

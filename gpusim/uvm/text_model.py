@@ -174,6 +174,8 @@ class RepeatText:
     steps: Annotated[list[Any], Field(min_length=1)]
 
 
+START = "start"  # a step of one word: from here on the run is timed and counted
+
 # The key that says what a step is -> the step.
 STEPS: dict[str, type] = {
     "kernel": KernelText, "host_read": HostText, "host_write": HostText, "prefetch": PrefetchText, "advise": AdviseText,
