@@ -12,8 +12,10 @@ from gpusim.uvm.tables import (
     DIRTY,
     EVICTED,
     EVICTION,
+    FROM,
     GOING,
     HERE,
+    LOST,
     NO_MEMORY,
     NONE,
     PREFETCHED,
@@ -43,6 +45,23 @@ def forget(M: Memory, g: int, b: int, mask: int) -> None:
 
 
 @outlined
+def drop_lost(M: Memory, g: int, b: int, mask: int) -> None:
+    """Discarded pages leave GPU g without a copy, and row `mask`: they are nowhere."""
+    W, lost, gone = M.bits, shared(M, LOST, b), scratch(M, FROM)
+    copy(W, gone, mask)
+    keep(W, gone, lost)
+    if none(W, gone):
+        return
+    note(M, GONE, NONE, g, NONE, b, gone)
+    forget(M, g, b, gone)
+    M.counts[g].dropped_lost += total(W, gone)
+    subtract(W, row(M, g, RESIDENT, b), gone)
+    subtract(W, mask, gone)
+    subtract(W, lost, gone)
+    M.blocks[b].lost = not none(W, lost)
+
+
+@outlined
 def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not."""
     W, s, gpu, n = M.bits, M.state[0], M.gpus[g], M.counts[g]
@@ -50,6 +69,8 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     going = scratch(M, GOING)
     here, cpu = row(M, g, RESIDENT, b), row(M, CPU, RESIDENT, b)
     keep(W, mask, here)
+    if M.blocks[b].lost:
+        drop_lost(M, g, b, mask)
     copy(W, going, mask)
     subtract(W, going, cpu)
     clean = scratch(M, REST)
@@ -78,7 +99,7 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     note(M, GONE, EVICTION, g, NONE, b, mask)
     for p in range(1, s.processors):  # who reads the GPU's memory from afar loses sight of it as well
         unmap(M, p, b, mask)
-        if M.blocks[b].accessed_by & (1 << p):
+        if not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << p):
             grant(M, p, b, mask)
     return float(ns + total(W, mask) * gpu.page)
 

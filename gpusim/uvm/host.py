@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import PAGES, clear, copy, fill, keep, next_clear, none, subtract
+from gpusim.uvm.bits import PAGES, add, clear, copy, fill, keep, next_clear, none, subtract
 from gpusim.uvm.chunks import append
 from gpusim.uvm.compiled import entry, kernel
 from gpusim.uvm.mapping import grant, reaches, unmap
@@ -10,20 +10,26 @@ from gpusim.uvm.residency import bring, leave
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import (
     CPU,
+    DISCARDED,
     DONE,
+    EVICTED,
     EXPLICIT,
     FAULTED,
     FREE,
     GUESS,
+    LOST,
     MAPPED,
     NONE,
     RESIDENT,
     SPLIT,
+    TAKEN,
+    USED,
     WRITABLE,
     WRITES,
     Memory,
     row,
     scratch,
+    shared,
 )  # fmt: skip
 from gpusim.uvm.thrashing import calm_down, unpin
 
@@ -90,7 +96,7 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
         if to != CPU:
             grant(M, to, b, mask)
         for q in range(s.processors):
-            if q != to and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
+            if q != to and not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
                 grant(M, q, b, mask)
     n.service += max(copying, working)
     s.now += max(copying, working)
@@ -112,7 +118,7 @@ def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
     mask = scratch(M, FAULTED)
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         for q in range(s.processors):
-            if reaches(M, p, q):
+            if reaches(M, p, q) and not M.blocks[b].read_mostly:
                 clear(W, mask)
                 fill(W, mask, 0, M.blocks[b].pages)
                 keep(W, mask, row(M, q, RESIDENT, b))
@@ -149,6 +155,32 @@ def collapse(M: Memory, first: int, outer: int) -> None:
 
 
 @entry
+def discard(M: Memory, first: int, outer: int) -> None:
+    """cuMemDiscardBatchAsync: what the pages hold is lost.
+
+    They stay where they are and are mapped nowhere: a later access faults, and finds them without a copy.  A root chunk with
+    nothing else leaves before all that are used.
+    """
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        page, end = part(M, b, first, outer)
+        clear(W, mask)
+        fill(W, mask, page, end)
+        lost = shared(M, LOST, b)
+        for p in range(s.processors):
+            unmap(M, p, b, mask)
+        add(W, lost, mask)
+        M.blocks[b].lost = 1
+        for p in range(1, s.processors):
+            copy(W, mask, row(M, p, RESIDENT, b))
+            subtract(W, mask, lost)
+            if none(W, mask) and M.chunk[p, b] != NONE and M.roots[M.chunk[p, b]].list == USED:
+                append(M, p, M.chunk[p, b], DISCARDED)
+        s.now += M.gpus[1].block
+
+
+@entry
 def release(M: Memory, first: int, outer: int) -> None:
     """The blocks of an allocation are freed: nothing is copied."""
     s, W = M.state[0], M.bits
@@ -158,6 +190,9 @@ def release(M: Memory, first: int, outer: int) -> None:
             calm_down(M, b)
         clear(W, mask)
         fill(W, mask, 0, M.blocks[b].pages)
+        for plane in (EVICTED, TAKEN, LOST):
+            clear(W, shared(M, plane, b))
+        M.blocks[b].lost = 0
         for p in range(s.processors):
             leave(M, p, b, mask, NONE)
             if p != CPU and M.chunk[p, b] != NONE:

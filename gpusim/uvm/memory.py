@@ -40,6 +40,7 @@ class Span:
 
     first: int
     bytes: int
+    freed: bool = False
 
 
 def lay_out(arrays: Sequence[Array]) -> dict[str, Span]:

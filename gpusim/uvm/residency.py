@@ -15,6 +15,7 @@ from gpusim.uvm.tables import (
     EVICTED,
     FROM,
     GOING,
+    LOST,
     MOVING,
     NONE,
     PREFETCH,
@@ -41,6 +42,37 @@ def returned(M: Memory, plane: int, b: int, moving: int) -> int:
 
 
 @outlined
+def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
+    """The pages of row `mask` are no longer resident at q, nor mapped there."""
+    W = M.bits
+    theirs, gone = row(M, q, RESIDENT, b), scratch(M, FROM)
+    unmap(M, q, b, mask)
+    copy(W, gone, mask)
+    keep(W, gone, theirs)
+    if none(W, gone):
+        return
+    note(M, GONE, cause, q, NONE, b, gone)
+    subtract(W, theirs, gone)
+    if q != CPU:
+        forget(M, q, b, gone)
+        if none(W, theirs) and M.blocks[b].partial == NONE and M.chunk[q, b] != NONE:
+            append(M, q, M.chunk[q, b], UNUSED)
+
+
+@outlined
+def revive(M: Memory, p: int, b: int, mask: int) -> None:
+    """Pages of row `mask` are wanted at p: what was discarded elsewhere is nowhere now, and comes without a copy."""
+    W, lost, gone = M.bits, shared(M, LOST, b), scratch(M, MOVING)
+    copy(W, gone, mask)
+    keep(W, gone, lost)
+    for q in range(M.state[0].processors):
+        if q != p:
+            leave(M, q, b, gone, NONE)
+    subtract(W, lost, mask)
+    M.blocks[b].lost = not none(W, lost)
+
+
+@outlined
 def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     """The pages of row `mask` of block b become resident at processor p; ns.
 
@@ -53,6 +85,8 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
     moving, source, copied = scratch(M, MOVING), scratch(M, FROM), scratch(M, COPIED)
     clear(W, copied)
     here = row(M, p, RESIDENT, b)
+    if M.blocks[b].lost:
+        revive(M, p, b, mask)
     copy(W, moving, mask)
     subtract(W, moving, here)
     if p != CPU and not none(W, moving):
@@ -125,21 +159,3 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
     if p != CPU and M.blocks[b].partial == NONE:
         append(M, p, M.chunk[p, b], USED)
     return float(ns + moved * gpu.page)
-
-
-@outlined
-def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
-    """The pages of row `mask` are no longer resident at q, nor mapped there."""
-    W = M.bits
-    theirs, gone = row(M, q, RESIDENT, b), scratch(M, FROM)
-    unmap(M, q, b, mask)
-    copy(W, gone, mask)
-    keep(W, gone, theirs)
-    if none(W, gone):
-        return
-    note(M, GONE, cause, q, NONE, b, gone)
-    subtract(W, theirs, gone)
-    if q != CPU:
-        forget(M, q, b, gone)
-        if none(W, theirs) and M.blocks[b].partial == NONE and M.chunk[q, b] != NONE:
-            append(M, q, M.chunk[q, b], UNUSED)

@@ -89,7 +89,7 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
             happened(M, p, b, moved)
     grant(M, p, b, mask)
     for q in range(M.state[0].processors):
-        if q != p and block.accessed_by & (1 << q) and reaches(M, q, to):
+        if q != p and not block.read_mostly and block.accessed_by & (1 << q) and reaches(M, q, to):
             grant(M, q, b, mask)
     return float(took)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,13 @@ from gpusim.errors import suggest
 from gpusim.uvm import host
 from gpusim.uvm.batches import run_kernel
 from gpusim.uvm.frontend import Front
+from gpusim.uvm.hints import advise
 from gpusim.uvm.memory import Span, build, front, lay_out
 from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import ADVICE, Advise, Array, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
+from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
 from gpusim.uvm.tables import COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
@@ -78,12 +79,12 @@ def simulate_uvm(
     M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
     F = front(platform)
     steps: list[StepResult] = []
-    reason = ""
+    alive, reason = dict(spans), ""
     for step in program:
         if isinstance(step, Start):
             continue
         start, before = float(M.state["now"][0]), M.counts.copy()
-        failed = run(M, F, step, spans, platform)
+        failed = run(M, F, step, alive, platform, told)
         steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
         if failed:
             reason = f"{title(step)}: GPU memory is full and may not be evicted"
@@ -92,7 +93,8 @@ def simulate_uvm(
     return UvmResult(platform, steps, M.counts, spans, M.ranges, M.sizes, M.log[:events], events, told, reason)
 
 
-def run(M: Memory, F: Front, step: Any, spans: Mapping[str, Span], platform: Platform) -> int:
+def run(M: Memory, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
+    known(M, step)
     if isinstance(step, Kernel):
         return launch(M, F, step, spans, platform)
     span = find(step.array, spans, title(step))
@@ -101,11 +103,15 @@ def run(M: Memory, F: Front, step: Any, spans: Mapping[str, Span], platform: Pla
         if isinstance(step, HostTouch):
             return int(host.host_touch(M, first, outer, step.write))
         return int(host.migrate(M, first, outer, step.to))
+    if isinstance(step, Discard):
+        host.discard(M, *pages(span, step.first, step.count, platform, title(step)))
+        return 0
     first, outer = pages(span, 0, None, platform, title(step))
     if isinstance(step, Free):
         host.release(M, first, outer)
+        spans[step.array] = replace(span, freed=True)
     else:
-        advise(M, step, first, outer)
+        told += [t for t in advise(M, step, first, outer) if t not in told]
     return 0
 
 
@@ -120,7 +126,17 @@ def pages(span: Span, first: int, count: int | None, platform: Platform, where: 
 def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
     if name not in spans:
         raise UvmError(f"{where}: no allocation is called {name!r}", hint=suggest(name, spans))
+    if spans[name].freed:
+        raise UvmError(f"{where}: segmentation fault at {spans[name].first:#x}, {name!r} has been freed")
     return spans[name]
+
+
+def known(M: Memory, step: Any) -> None:
+    """Is there the processor that a step names?"""
+    lowest, name = {Kernel: (1, "gpu"), Prefetch: (0, "to"), Advise: (0, "processor")}.get(type(step), (0, ""))
+    gpus = int(M.state["processors"][0]) - 1
+    if name and not lowest <= getattr(step, name) <= gpus:
+        raise UvmError(f"{title(step)}: there is no GPU {getattr(step, name)} among {gpus}")
 
 
 def title(step: Any) -> str:
@@ -128,32 +144,9 @@ def title(step: Any) -> str:
         return step.name
     if isinstance(step, HostTouch):
         return f"host {'writes' if step.write else 'reads'} {step.array}"
-    if isinstance(step, Prefetch):
-        return f"prefetch {step.array}"
+    if isinstance(step, Prefetch | Discard):
+        return f"{type(step).__name__.lower()} {step.array}"
     return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
-
-
-def advise(M: Memory, step: Advise, first: int, outer: int) -> None:
-    if step.advice not in ADVICE:
-        raise UvmError(f"unknown advice {step.advice!r}", hint=suggest(step.advice, ADVICE))
-    per_block = int(M.state["per_block"][0])
-    blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
-    if step.advice == "read_mostly":
-        blocks["read_mostly"] = 1
-    elif step.advice == "unset_read_mostly":
-        blocks["read_mostly"] = 0
-        host.collapse(M, first, outer)
-    elif step.advice == "preferred_location":
-        blocks["preferred"] = step.processor
-        host.unmap_remote(M, first, outer, step.processor)
-    elif step.advice == "unset_preferred_location":
-        blocks["preferred"] = -1
-    elif step.advice == "accessed_by":
-        blocks["accessed_by"] |= 1 << step.processor
-        host.map_accessed_by(M, first, outer, step.processor)
-    else:
-        blocks["accessed_by"] &= ~(1 << step.processor)
-        host.unmap_remote(M, first, outer, step.processor)
 
 
 def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:

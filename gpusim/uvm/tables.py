@@ -23,8 +23,9 @@ BLOCK_BYTES = 2 << 20
 # Planes of masks.  Three for each processor ...
 RESIDENT, MAPPED, WRITABLE = range(3)
 # ... and behind those of all processors (`M.state[0].shared`): pages that came to a GPU by prefetch and have not been touched
-# since, that were written since they came, that a GPU once threw out, that thrash, that the CPU took from a GPU.
-PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, SHARED = range(6)
+# since, that were written since they came, that a GPU once threw out, that thrash, that the CPU took from a GPU,
+# whose contents the program has discarded.
+PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, LOST, SHARED = range(7)
 # Rows of scratch behind all planes.
 FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST = range(11)
 SCRATCH = 11
@@ -44,7 +45,7 @@ BLOCK = record(
     [("pages", i8), ("offset", i8),          # how long; where it begins in its window of 2 MiB, in pages
      ("range", i8), ("partial", i8),         # its allocation; its row of `frames`, NONE for a block of a whole window
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
-     ("read_mostly", i8),
+     ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
@@ -69,7 +70,7 @@ COUNT = record(
      ("evictions", i8), ("first_touches", i8), ("zeroed", i8),
      # pages that came to this processor, by cause, and the records of the copies that brought them; those that left by eviction
      ("came", (i8, CAUSES)), ("copies", (i8, CAUSES)), ("left", i8), ("left_copies", i8), ("left_clean", i8),
-     ("dropped_clean", i8),
+     ("dropped_clean", i8), ("dropped_lost", i8),  # evicted without a copy: unwritten (an alternative's rule), discarded
      ("wasted", i8),     # prefetched, and left untouched
      ("refetched", i8),  # came again after an eviction
      # ns

@@ -1,0 +1,103 @@
+"""What a program tells the driver: hints and discards, which hint wins, and what is no hint but a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from test_uvm_counts import seen
+from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+
+from gpusim.uvm.parameters import UvmError
+from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
+from gpusim.uvm.simulate import simulate_uvm
+
+
+def told(*hints: Advise) -> list[str]:
+    return list(run([HostTouch("a"), *hints]).told)
+
+
+def test_one_hint_contradicts_nothing() -> None:
+    assert told(Advise("a", "read_mostly")) == []
+    assert told(Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1)) == []  # zero-copy
+    assert told(Advise("a", "preferred_location", 0), Advise("a", "preferred_location", 0)) == []
+
+
+def test_read_mostly_wins_over_all() -> None:
+    copy = "who reads a page gets a copy of its own"
+    assert told(Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1), Advise("a", "read_mostly")) == [
+        f"a: read_mostly wins over preferred_location: {copy}",
+        f"a: read_mostly wins over accessed_by: {copy}",
+    ]
+    assert told(Advise("a", "read_mostly"), Advise("a", "accessed_by", 1)) == [f"a: read_mostly wins over accessed_by: {copy}"]
+    hints = [Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1), Advise("a", "read_mostly")]
+    c = run([HostTouch("a"), *hints, one_thread(0)]).steps[-1].counts[1]
+    assert (c["faults"], c["remote_bytes"], c["came"].sum()) == (1, 0, 1)  # preferred elsewhere: nothing is prefetched
+
+
+def test_an_allocation_has_one_preferred_location() -> None:
+    assert told(Advise("a", "preferred_location", 0), Advise("a", "preferred_location", 1)) == [
+        "a: preferred_location GPU 1 replaces CPU: an allocation has one, the last",
+    ]
+    assert told(Advise("a", "accessed_by", 1), Advise("a", "preferred_location", 1)) == [
+        "a: preferred_location GPU 1 wins over accessed_by GPU 1: pages move there, none is read from afar",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ([Advise("b", "read_mostly")], "advise b read_mostly: no allocation is called 'b'"),
+        ([Advise("a", "read_mostley")], "unknown advice 'read_mostley'"),
+        ([Advise("a", "accessed_by", 2)], "advise a accessed_by: there is no GPU 2 among 1"),
+        ([Prefetch("a", to=-1)], "prefetch a: there is no GPU -1 among 1"),
+        ([one_thread(0, gpu=2)], "touch: there is no GPU 2 among 1"),
+        ([Free("a"), one_thread(0)], "touch: segmentation fault at 0x0, 'a' has been freed"),
+        ([Free("a"), Free("a")], "free a: segmentation fault at 0x0, 'a' has been freed"),
+        ([HostTouch("a", first=4096, count=BLOCK)], "host writes a: bytes 4096..2101248 lie outside of the allocation of"),
+        ([Discard("a", count=3 * BLOCK)], "discard a: bytes 0..6291456 lie outside"),
+        ([Kernel("far", [Access("a", elements=1 << 20)], (1, 1), (1, 1))], "far: segmentation fault at 0x200000, behind"),
+    ],
+)
+def test_mistakes_are_named(program: list[Any], text: str) -> None:
+    with pytest.raises(UvmError, match=text.replace("(", r"\(")):
+        simulate_uvm([Array("a", BLOCK)], program, TINY)
+
+
+def test_discarded_pages_leave_first_and_without_a_copy() -> None:
+    # Block 3 is the youngest; discarded, its chunk goes before block 0, the oldest.
+    lost = Discard("a", first=3 * BLOCK, count=BLOCK)
+    result = run([HostTouch("a"), blocks(0, 1, 2, 3), lost, blocks(4), blocks(0)], parameters=WHOLE)
+    fault, again = result.steps[3], result.steps[4]
+    assert (fault.counts[1]["evictions"], fault.counts[1]["left"], fault.counts[1]["dropped_lost"]) == (1, 0, 512)
+    # Two copies in, of the faulted page and of the 511 behind it; nothing out.
+    assert fault.ns == 10_000 + 1000 + 10 + 100 + 5000 + (2 * 300 + BLOCK) + 512 + 50
+    assert again.counts[1]["faults"] == 0
+    assert result.steps[2].ns == 100  # the driver's work for one block
+
+
+def test_discarded_contents_come_from_nowhere() -> None:
+    # What the CPU wrote is discarded: the GPU's fault zeroes a chunk and copies nothing.
+    lost = Discard("a", count=BLOCK)
+    c = run([HostTouch("a"), lost, one_thread(0)], parameters=WHOLE).steps[-1].counts[1]
+    assert (c["faults"], c["zeroed"], c["came"].sum()) == (1, 512, 0)
+    # Discarded where it is wanted again it is there: a fault, no copy, nothing to zero; and it is an ordinary page after that.
+    result = run([HostTouch("a"), blocks(0), lost, blocks(0), blocks(1, 2, 3, 4)], parameters=WHOLE)
+    back, evicted = result.steps[3].counts[1], result.steps[4].counts[1]
+    assert (back["faults"], back["zeroed"], back["came"].sum()) == (1, 0, 0)
+    assert (evicted["left"], evicted["dropped_lost"]) == (512, 0)
+    assert seen(result, "a")["refetched"] == 0
+
+
+def test_half_a_discarded_chunk_is_a_used_one() -> None:
+    half = Discard("a", first=3 * BLOCK, count=BLOCK // 2)
+    result = run([HostTouch("a"), blocks(0, 1, 2, 3), half, blocks(4), blocks(5, 6, 7)], parameters=WHOLE)
+    first, rest = result.steps[3].counts[1], result.steps[4].counts[1]
+    assert (first["left"], first["dropped_lost"]) == (512, 0)  # block 0 left
+    assert (rest["left"], rest["dropped_lost"]) == (512 + 512 + 256, 256)
+
+
+def test_a_prefetch_takes_a_discard_back() -> None:
+    result = run([HostTouch("a"), blocks(0), Discard("a"), Prefetch("a", count=BLOCK), blocks(0, 1, 2, 3, 4)], parameters=WHOLE)
+    assert result.steps[3].counts[1]["came"].sum() == 0
+    assert result.steps[4].counts[1]["left"] == 512
