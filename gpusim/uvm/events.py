@@ -12,7 +12,8 @@ import numpy as np
 
 from gpusim.uvm.bits import WORDS, total
 from gpusim.uvm.compiled import kernel
-from gpusim.uvm.tables import NONE, Memory, f8, i4, i8, record
+from gpusim.uvm.raster import CAME, EVICTED, FAULTED, TAKEN, paint
+from gpusim.uvm.tables import CPU, EVICTION, NONE, Memory, f8, i4, i8, record
 
 KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin")
 (
@@ -38,8 +39,15 @@ LOG = record(
 
 @kernel
 def note(M: Memory, kind: int, cause: int, p: int, source: int, b: int, mask: int) -> None:
-    """One row of the log for the pages of row `mask`; counted only, when there is no room."""
+    """One row of the log for the pages of row `mask`, counted only when there is no room; and its place in the picture."""
     s = M.state[0]
+    if p > CPU:
+        if kind <= WRITE:
+            paint(M, FAULTED, b, mask)
+        elif kind <= KEEP:
+            paint(M, CAME, b, mask)
+        elif kind == GONE:
+            paint(M, EVICTED if cause == EVICTION else TAKEN, b, mask)
     if s.logged < len(M.log):
         r = M.log[s.logged]
         r.time, r.kind, r.cause, r.processor, r.source, r.block = s.now, kind, cause, p, source, b

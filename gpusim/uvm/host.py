@@ -52,7 +52,9 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         page, end = part(M, b, first, outer)
         n.touches += end - page
-        s.now += (end - page) * s.page_bytes * gpu.cpu_byte
+        work = (end - page) * s.page_bytes * gpu.cpu_byte
+        n.busy += work
+        s.now += work
         plane = row(M, CPU, WRITABLE if write else MAPPED, b)
         page = next_clear(W, plane, page, end)
         while page < end:
@@ -69,6 +71,7 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
             if s.failed:
                 return int(s.failed)
             if none(W, faulted):  # throttled: asleep until it may proceed
+                n.waited += max(s.wake - s.now, 0.0)
                 s.now = max(s.now, s.wake)
             page = next_clear(W, plane, page, end)
     return DONE

@@ -11,17 +11,19 @@ import numpy as np
 from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
 from gpusim.uvm.events import LOG
-from gpusim.uvm.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
+from gpusim.uvm.frontend import FRONT, SLOT, UTLB, Front
 from gpusim.uvm.parameters import PARAMETERS
 from gpusim.uvm.pattern import LANES
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
+from gpusim.uvm.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.uvm.tables import (
     BLOCK,
     BLOCK_BYTES,
     COUNT,
     FREE,
     GPU,
+    LAYERS,
     LISTS,
     NONE,
     PAGE,
@@ -74,6 +76,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     s["big"] = max(65536 // platform.page, 1)
     s["fast_peers"] = platform.coherent
     s["seed"] = 1
+    s["column_ns"], s["slice_shift"] = COLUMN_NS, slice_shift(n, per_block)
     blocks = table(n, BLOCK)
     partials = 0
     for k, span in enumerate(spans.values()):
@@ -102,6 +105,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         ranges=table(len(arrays), RANGE),
         sizes=np.zeros((processors, parameters["uvm_perf_fault_batch_count"] + 1), np.int64),
         log=table(log, LOG),
+        raster=np.zeros((LAYERS, SLICES, COLUMNS), np.int64),
     )
 
 
@@ -141,19 +145,19 @@ def front(platform: Platform) -> Front:
     waits = slots * LANES * 4  # four loads of a warp at once
     state = table(1, FRONT)
     state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
-    lines = table(utlbs, UTLB)
-    lines["free"] = NONE
     return Front(
         state=state,
         slots=table(utlbs * slots, SLOT).reshape(utlbs, slots),
-        utlbs=lines,
+        utlbs=table(utlbs, UTLB),
         queue=np.zeros((utlbs, slots), np.int64),
         left=np.zeros((utlbs, slots), np.int64),
-        out=np.zeros((utlbs, platform.outstanding), np.int64),
-        misses=table(utlbs * platform.outstanding, MISS).reshape(utlbs, platform.outstanding),
-        waits=table(utlbs * waits, WAIT).reshape(utlbs, waits),
+        out_page=np.zeros((utlbs, platform.outstanding), np.int64),
+        out_write=np.zeros((utlbs, platform.outstanding), np.int64),
+        fate=np.zeros(platform.outstanding, np.int64),
+        wait_for=np.zeros((utlbs, waits), np.int64),
+        wait_page=np.zeros((utlbs, waits), np.int64),
+        wait_slot=np.zeros((utlbs, waits), np.int64),
+        wait_bytes=np.zeros((utlbs, waits), np.int64),
         buffer=np.zeros(platform.buffer, np.int64),
         batch=np.zeros(platform.buffer, np.int64),
-        spare=np.zeros(platform.buffer, np.int64),
-        digits=np.zeros(256, np.int64),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.errors import suggest
-from gpusim.uvm import host
+from gpusim.uvm import host, raster
 from gpusim.uvm.batches import run_kernel
 from gpusim.uvm.frontend import Front
 from gpusim.uvm.hints import advise
@@ -20,6 +20,7 @@ from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
+from gpusim.uvm.raster import Raster
 from gpusim.uvm.tables import COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
@@ -46,6 +47,7 @@ class UvmResult:
     spans: dict[str, Span]  # where each allocation lies
     ranges: Any          # RANGE[...] what each of them saw, in the order of `spans`
     batch_sizes: Any     # int64[P, faults] how many batches fetched so many faults
+    raster: Raster       # the picture of it
     log: Any             # events.LOG[...], when asked for
     events: int          # how many there were; the log holds the first of them
     told: list[str]      # what the driver would have done other than asked
@@ -79,6 +81,7 @@ def simulate_uvm(
     M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
     F = front(platform)
     steps: list[StepResult] = []
+    earlier = np.zeros(M.raster.shape[:2], np.int64)
     alive, reason = dict(spans), ""
     for step in program:
         if isinstance(step, Start):
@@ -90,7 +93,8 @@ def simulate_uvm(
             reason = f"{title(step)}: GPU memory is full and may not be evicted"
             break
     events = int(M.state["logged"][0])
-    return UvmResult(platform, steps, M.counts, spans, M.ranges, M.sizes, M.log[:events], events, told, reason)
+    picture = raster.of(M, earlier)
+    return UvmResult(platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, reason)
 
 
 def run(M: Memory, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:

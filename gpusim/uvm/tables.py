@@ -35,6 +35,7 @@ FREE, UNUSED, DISCARDED, USED, LISTS = range(5)
 
 # Why pages move.
 DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
+LAYERS = 4  # of the picture in raster.py
 
 
 def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
@@ -47,7 +48,6 @@ BLOCK = record(
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
-     ("served", i8),                         # the replay that its last fault service came before
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
      ("uses", i8), ("last_use", i8)]  # what alternatives to the driver's eviction know
@@ -74,8 +74,8 @@ COUNT = record(
      ("dropped_clean", i8), ("dropped_lost", i8),  # evicted without a copy: unwritten (an alternative's rule), discarded
      ("wasted", i8),     # prefetched, and left untouched
      ("refetched", i8),  # came again after an eviction
-     # ns
-     ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8)]
+     # ns; lagged: by which accesses from afar outlast the work that goes on meanwhile; waited: throttled
+     ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8), ("lagged", f8), ("waited", f8)]
 )  # fmt: skip
 STATE = record(
     [("now", f8), ("blocks", i8), ("processors", i8), ("shared", i8), ("scratch", i8),
@@ -86,7 +86,8 @@ STATE = record(
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
-     ("batches", i8), ("logged", i8), ("failed", i8)]
+     ("batches", i8), ("logged", i8), ("failed", i8),
+     ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
 # A page under the eye of the thrashing detector.
 PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
@@ -120,6 +121,7 @@ class Memory(NamedTuple):
     ranges: Any   # RANGE[arrays]
     sizes: Any    # int64[P, batch_count + 1] batches by the faults that were fetched
     log: Any      # events.LOG[...]
+    raster: Any   # int64[LAYERS, rows, columns] pages by address and time
 
 
 @kernel

@@ -1,0 +1,198 @@
+"""What a run under unified memory paid for: faults by cause, batches and their sizes, bytes, time, and for which allocations.
+
+    UvmResult (counts, ranges, batch sizes, raster) ─of─▶ FaultReport ─plain─▶ faults.json
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gpusim.uvm.simulate import UvmResult
+
+CAUSES = ("demand", "prefetch", "eviction", "explicit", "counter")  # in the order of tables.DEMAND ...
+FAULTS = {
+    "gpu_reads": "GPU reads", "gpu_writes": "GPU writes", "cpu_reads": "CPU reads", "cpu_writes": "CPU writes",
+    "faults_new": "first touch", "faults_again": "evicted before", "faults_permission": "write to what was readable only",
+    "throttled": "throttled",
+}  # fmt: skip
+TIMES = {
+    "gpu": "GPU's own work", "remote": "GPU waits for remote memory", "cpu": "CPU's own work", "driver": "driver's host work",
+    "copy_in": "copies in", "copy_out": "copies out", "waited": "throttled waits",
+}  # fmt: skip
+ORDERED = 0.8  # share of steps in one direction from which an allocation counts as swept in the order of its addresses
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What one allocation saw; sizes in bytes, faults in pages, time in ns.
+
+    came, went  bytes to GPUs and to the CPU, by cause
+    again       bytes that came to a GPU after they had been evicted from it
+    ping_pong   bytes that came to a GPU after the CPU had taken them from it
+    wasted      bytes that were prefetched and left untouched
+    service_ns  serving its faults, making room for it included
+    swept       it was brought in by rising addresses (1) or falling ones (-1); 0: in no such order, or unknown
+    """
+
+    name: str
+    bytes: int
+    faults: dict[str, int]
+    came: dict[str, int]
+    went: dict[str, int]
+    zeroed: int
+    again: int
+    ping_pong: int
+    wasted: int
+    evicted_clean: int
+    remote: int
+    pinned: int
+    service_ns: float
+    swept: int = 0
+
+    @property
+    def thrashed(self) -> int:
+        """Bytes that moved although they had been where they were needed before."""
+        return self.again + self.ping_pong
+
+    @property
+    def brought(self) -> int:
+        return sum(self.came.values())
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Steps of one name together."""
+
+    name: str
+    times: int
+    ns: float
+    faults: int
+    again: int  # bytes that came again after an eviction
+
+
+@dataclass(frozen=True)
+class FaultReport:
+    """One run.  Times in ns add up to the makespan; `batches` has the sizes (faults fetched) with their counts."""
+
+    makespan_ns: float
+    memory_bytes: int
+    footprint_bytes: int
+    times: dict[str, float]
+    batches: list[tuple[int, int]]
+    counts: dict[str, int]  # duplicates, satisfied, dropped, replays, passes, evictions, of all GPUs
+    allocations: list[Allocation]  # worst first
+    steps: list[Activity] = field(default_factory=list)  # longest first
+    told: list[str] = field(default_factory=list)
+    failed: str = ""
+
+    def total(self, name: str) -> int:
+        """Faults of one kind, over allocations."""
+        return sum(a.faults[name] for a in self.allocations)
+
+    def moved(self, which: str, *causes: str) -> int:
+        """Bytes that came to GPUs (which = "came") or went to the CPU ("went"), for these causes or all."""
+        return sum(getattr(a, which)[c] for a in self.allocations for c in causes or CAUSES)
+
+    def sum(self, name: str) -> int:
+        return sum(getattr(a, name) for a in self.allocations)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+def from_plain(values: Mapping[str, Any]) -> FaultReport:
+    given = dict(values)
+    given["batches"] = [(int(size), int(count)) for size, count in given["batches"]]
+    given["allocations"] = [Allocation(**a) for a in given["allocations"]]
+    given["steps"] = [Activity(**a) for a in given["steps"]]
+    return FaultReport(**given)
+
+
+def of(result: UvmResult) -> FaultReport:
+    """The report of a run."""
+    page = result.platform.page
+    gpus = result.counts[1:]
+    fetched = result.batch_sizes[1:].sum(0)
+    each = zip(result.spans.items(), result.ranges, strict=True)
+    allocations = [_allocation(name, span.bytes, seen, page) for (name, span), seen in each]
+    return FaultReport(
+        makespan_ns=result.ns,
+        memory_bytes=result.platform.memory,
+        footprint_bytes=sum(a.bytes for a in allocations),
+        times=_times(result),
+        batches=[(int(size), int(fetched[size])) for size in np.flatnonzero(fetched)],
+        counts={
+            name: int(gpus[name].sum())
+            for name in ("duplicates", "satisfied", "dropped", "replays", "passes", "evictions", "touched_bytes")
+        },
+        allocations=ranked(allocations),
+        steps=_steps(result),
+        told=list(result.told),
+        failed=result.failed,
+    )
+
+
+def ranked(allocations: Sequence[Allocation]) -> list[Allocation]:
+    """Those that thrash first, by bytes; then by the time that serving them took."""
+    return sorted(allocations, key=lambda a: (-a.thrashed, -a.service_ns, a.name))
+
+
+def percentile(batches: Sequence[tuple[int, int]], share: float) -> int:
+    """The smallest size that this share of the batches does not exceed; 0 without batches."""
+    total, seen = sum(count for _, count in batches), 0
+    for size, count in batches:
+        seen += count
+        if seen >= share * total:
+            return size
+    return 0
+
+
+def _allocation(name: str, size: int, seen: Any, page: int) -> Allocation:
+    return Allocation(
+        name=name,
+        bytes=size,
+        faults={kind: int(seen[kind]) for kind in FAULTS},
+        came={cause: int(n) * page for cause, n in zip(CAUSES, seen["came"], strict=True)},
+        went={cause: int(n) * page for cause, n in zip(CAUSES, seen["went"], strict=True)},
+        zeroed=int(seen["zeroed"]) * page,
+        again=int(seen["refetched"]) * page,
+        ping_pong=int(seen["ping_pong"]) * page,
+        wasted=int(seen["wasted"]) * page,
+        evicted_clean=int(seen["left_clean"]) * page,
+        remote=int(seen["remote_bytes"]),
+        pinned=int(seen["pinned"]),
+        service_ns=float(seen["service"]),
+    )
+
+
+def _times(result: UvmResult) -> dict[str, float]:
+    """Where the makespan went.  The driver's host work is what is left: batches, faults, page tables, replays."""
+    gpus, cpu = result.counts[1:], result.counts[0]
+    times = {
+        "gpu": float(gpus["busy"].sum()),
+        "remote": float(gpus["lagged"].sum()),
+        "cpu": float(cpu["busy"]),
+        "driver": 0.0,
+        "copy_in": float(result.counts["copy_in"].sum()),
+        "copy_out": float(result.counts["copy_out"].sum()),
+        "waited": float(result.counts["waited"].sum()),
+    }
+    times["driver"] = max(result.ns - sum(times.values()), 0.0)
+    return times
+
+
+def _steps(result: UvmResult) -> list[Activity]:
+    found: dict[str, Activity] = {}
+    for step in result.steps:
+        before = found.get(step.name, Activity(step.name, 0, 0.0, 0, 0))
+        found[step.name] = Activity(
+            step.name, before.times + 1, before.ns + step.ns, before.faults + int(step.counts["faults"].sum()),
+            before.again + int(step.counts["refetched"].sum()) * result.platform.page,
+        )  # fmt: skip
+    return sorted(found.values(), key=lambda a: -a.ns)
