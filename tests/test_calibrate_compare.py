@@ -12,7 +12,7 @@ from test_calibrate_fit import HELD, MIB, SEEN, UNFITTED, row
 from gpusim.calibrate.compare import report
 from gpusim.calibrate.compare.program import Cannot
 from gpusim.calibrate.compare.programs import program
-from gpusim.calibrate.compare.score import PARTS, Comparison, Series, compare, quantile
+from gpusim.calibrate.compare.score import FITTED, PARTS, Comparison, Series, compare, quantile
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.rows import Row
 from gpusim.errors import MeasurementError
@@ -88,6 +88,52 @@ def test_peers_and_collectives() -> None:
     assert simulated(reduced) == pytest.approx(14_002.5, rel=1e-4)
 
 
+def test_pageable_memory_is_swapped_to_and_from_by_a_waiting_host() -> None:
+    """20 MB at 8 and at 4 bytes/ns, and 5 us from call to return."""
+    size = 20_000_000
+    numbers = {"host.pageable_h2d": 8e9, "host.pageable_d2h": 4e9, "link.latency_synchronised": 5000.0}
+    slow = machine(numbers, base=str(UNFITTED))
+    for way, rate in (("h2d", 8), ("d2h", 4)):
+        found = compare([row(f"{way}_pageable_bw", 1.0, size)] * 20, slow).series[0]
+        assert found.uses == (f"host.pageable_{way}", "link.latency_synchronised")
+        assert found.points[0].simulated == pytest.approx(size / (5000 + size / rate), rel=1e-3)
+
+
+def test_kernels_on_host_memory_take_the_link() -> None:
+    """10 bytes/ns to the device, 8 to the host; threads of one byte make requests of 32, a quarter of a full one."""
+    size = 64 * MIB
+    assert simulated(row("h2d_sm_copy_bw", 1.0, size)) == pytest.approx(10, rel=1e-3)
+    assert simulated(row("d2h_sm_copy_bw", 1.0, size)) == pytest.approx(8, rel=1e-3)
+    for width, share in ((1, 0.25), (4, 1.0), (16, 1.0)):
+        assert simulated(row("zero_copy_read_bw", 1.0, size, f"access_bytes={width}")) == pytest.approx(10 * share, rel=1e-3)
+    assert simulated(row("h2d_sm_bidir_bw", 1.0, size)) == pytest.approx(10, rel=1e-3)
+
+
+def test_kernels_may_be_faster_than_copies() -> None:
+    rows = [row("h2d_pinned_bw", 10.0, 512 * MIB), row("h2d_sm_copy_bw", 12.0, 512 * MIB)]
+    found = compare(rows * 10, fit(rows, load_file(UNFITTED)).profile).series[0]
+    assert [p.simulated for p in found.points[:2]] == [pytest.approx(10, rel=1e-3), pytest.approx(12, rel=1e-3)]
+
+
+def test_gpus_that_copy_at_once_share_the_host() -> None:
+    """Four GPUs with 10 bytes/ns each have 24 together: 6 for each; of the way back nothing is said: as one GPU's way in."""
+    size = 512 * MIB
+    rows = [row("host_to_all_bw", 6.0, size, param=f"gpu={i}", system="4x A100") for i in range(4)]
+    fitted = fit([row("h2d_pinned_bw", 10.0, size, system="4x A100"), *rows], load_file(UNFITTED))
+    back = row("all_to_host_bw", 8.0, size, param="gpu=0;gpus=4")
+    narrow = row("all_to_host_sm_bw", 8.0, size, param="gpu=0;gpus=4")
+    found = compare([*rows, back, narrow] * 4, fitted.profile).series[0]
+    assert fitted.profile.host.all_h2d is not None and fitted.profile.host.all_h2d.value == 24e9
+    assert [p.simulated for p in found.points[3:6]] == [pytest.approx(v, rel=1e-3) for v in (6, 10, 10)]
+
+
+def test_another_host_than_the_fitted_one_is_apart() -> None:
+    """What the fit says of a link is of the host that it was measured on."""
+    rows = [row("h2d_pinned_bw", 10.0, 512 * MIB), *[row("h2d_pinned_bw", 20.0, 512 * MIB, series=HELD, system="there")] * 19]
+    found = compare(rows, fit(rows, load_file(UNFITTED)).profile)
+    assert [s.part for s in found.series] == [FITTED, "held out, another host"] and found.score() is None
+
+
 def test_calls_for_memory_cost_the_host() -> None:
     """64 MiB: 50 us and a sixteenth of 100 us; cudaFree 70 us, whatever the size."""
     assert simulated(row("cudamalloc_us", 1.0, 64 * MIB)) == pytest.approx(56.25, rel=1e-3)
@@ -100,7 +146,7 @@ def test_calls_for_memory_cost_the_host() -> None:
         (row("load_latency_ns", 1.0, 1024), "no single loads"),
         (row("hbm_read_bw", 1.0, 1024, "occupancy_pct=25"), "no occupancy"),
         (row("queued_kernel_scale_bw", 1.0, 1024, "mode=graph"), "no CUDA graphs"),
-        (row("h2d_pageable_bw", 1.0, 1024), "pinned"),
+        (row("all_to_one_write_bw", 1.0, 1024), "one GPU is simulated"),
         (row("nvrtc_compile_ms", 1.0), "nothing of this kind"),
     ],
 )
@@ -119,7 +165,7 @@ def test_each_held_out_series_counts_alike_and_others_not_at_all() -> None:
     score = found.score()
     assert score is not None
     assert score == (pytest.approx(0, abs=1e-5), pytest.approx(0.2, rel=1e-4), pytest.approx(0.2, rel=1e-4))
-    assert found.score(PARTS[2]) == (pytest.approx(9.0, rel=1e-4),) * 3
+    assert found.score(FITTED) == (pytest.approx(9.0, rel=1e-4),) * 3
     assert "held out: 2 series, median 0.0%, p90 20.0%" in report.answer(found)
 
 

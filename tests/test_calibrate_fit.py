@@ -99,6 +99,19 @@ def test_both_directions_are_the_sum_and_no_faster_than_alone() -> None:
     assert (one.d2h.value, one.d2h.basis) == (20e9, "estimated"), "another host than the catalogue's: the directions are alike"
 
 
+def test_pageable_copies_have_a_curve_and_several_gpus_a_sum() -> None:
+    """Staged copies reach 1 byte/ns at 64 KiB and 4 from 16 MiB on; four GPUs reach 30 bytes/ns each of their 40."""
+    staged = [row("d2h_pageable_bw", v, s * 1024) for s, v in ((64, 1.0), (256, 2.0), (1024, 3.0), (4096, 3.5), (16384, 4.0))]
+    both = [row("host_to_all_bidir_bw", 5.0, 512 * MIB, "gpu=0;gpus=4")]
+    all_at_once = [row("host_to_all_bw", 7.0 + i / 10, 512 * MIB, f"gpu={i};gpus=4") for i in range(4)]
+    fitted = fit([*staged, *both, *all_at_once], BASE)
+    assert dict(fitted.profile.host.pageable_curve_d2h)[64 * 1024] == 1e9 and not fitted.profile.host.pageable_curve
+    assert number(fitted, "host.pageable_d2h")[0] == pytest.approx(4e9)
+    assert number(fitted, "host.all_h2d") == (pytest.approx(28.6e9), pytest.approx(28.12e9), pytest.approx(29.08e9))
+    assert number(fitted, "host.all_both")[0] == pytest.approx(40e9), "twice the direction that was measured, of four"
+    assert fitted.profile.host.all_d2h is None
+
+
 def test_rates_above_the_pins_and_too_few_rows_stay_with_the_catalogue() -> None:
     fitted = fit([row("h2d_pinned_bw", 40.0, 512 * MIB), row("cudamalloc_us", 90.0, MIB)], BASE)
     why = {one.path: one.why for one in fitted.left}

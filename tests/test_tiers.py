@@ -1,5 +1,7 @@
 """What is a tier of a machine, to the number, and is what no machine has told in a sentence?"""
 
+import copy
+
 import pytest
 
 from gpusim.errors import ProfileError
@@ -34,6 +36,22 @@ def test_is_a_measured_curve_by_size_kept():
     size, rate = profile.link.size_curve[0]
     assert tier.curve[0] == (size, rate / 1e9)
     assert parse("host(pageable=1)", profile)[0].curve == ()
+
+
+def test_what_do_several_gpus_leave_each_other(h100):
+    """All 8 together reach 200 bytes/ns to them and 320 in both directions: 25 and 40 for each."""
+    node = h100
+    for part, path, value in (("host", "all_h2d", 200e9), ("host", "all_both", 320e9), ("link", "kernel_read", 57e9)):
+        node, inner = copy.copy(node), copy.copy(getattr(node, part))
+        object.__setattr__(inner, path, changed(h100, "link.h2d", value).link.h2d)
+        object.__setattr__(node, part, inner)
+    (tier,) = parse("host(gpus=8)", node)
+    assert (tier.read, tier.write) == (25.0, 40.0)
+    assert tier.way_in == (Link("h2d", 57.0), Link("both", 102.0), Link("all_h2d", 25.0), Link("all_both", 40.0))
+    assert tier.way_out == (Link("d2h", 55.2), Link("both", 102.0), Link("all_both", 40.0))
+    assert (tier.kernel_read, tier.kernel_write) == (57.0, 0.0), "kernels may use more of the link than copies do"
+    with pytest.raises(ProfileError, match="h100-sxm-80gb does not say what several GPUs have together"):
+        parse("host(gpus=8)", h100)
 
 
 def test_does_a_chain_keep_its_order_and_number_what_is_there_twice(h100):
@@ -107,6 +125,7 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
         ("peer(capacity=100 GiB)", "is more than the 79.7 GiB of memory that another GPU has"),
         ("host(capacity=8)", "'8' has no unit"),
         ("host(numa=far)", "'far' is neither local nor remote"),
+        ("host(gpus=0)", "'0' is not a whole number from 1 to 1024"),
         ("nvme(read=-1 GB/s)", "'-1 GB/s' is negative"),
         ("nvme(write=0 GB/s)", "parameter 'write' of tier 'nvme' is 0"),
         ("nvme(queue_depth=0)", "is not a whole number from 1"),
@@ -127,8 +146,6 @@ def test_is_a_tier_refused_that_a_machine_has_no_way_to(h100):
 
 
 def test_may_only_a_part_of_host_memory_be_pinned(h100):
-    import copy
-
     windows = copy.copy(h100)
     host = copy.copy(h100.host)
     object.__setattr__(host, "pinned", changed(h100, "host.numa_remote", 0.5).host.numa_remote)

@@ -50,8 +50,7 @@ class Warp:
 class Utlb:
     def __init__(self) -> None:
         self.queue: deque[Warp] = deque()
-        self.outstanding: list[int] = []
-        self.waiting: list[tuple[int, Warp]] = []
+        self.outstanding: dict[int, list[Warp]] = {}  # pages in the order in which they missed, and who waits for each
         self.left: dict[int, int] = {}
 
 
@@ -95,8 +94,8 @@ class Reference:
                 if page not in u.outstanding:
                     if len(u.outstanding) == self.limit:
                         return False
-                    u.outstanding.append(page)
-                u.waiting.append((page, warp))
+                    u.outstanding[page] = []
+                u.outstanding[page].append(warp)
                 warp.pending += 1
             warp.lane += 1
         return True
@@ -134,6 +133,7 @@ class Reference:
         """One page of each uTLB in turn."""
         out: list[int] = []
         sent = [0] * len(self.utlbs)
+        pages = [list(u.outstanding) for u in self.utlbs]
         while any(sent[k] < len(u.outstanding) for k, u in enumerate(self.utlbs)):
             begin = self.turn
             for v in range(len(self.utlbs)):
@@ -142,23 +142,19 @@ class Reference:
                     if len(out) == self.batch:
                         self.turn = k
                         return out
-                    out.append(self.utlbs[k].outstanding[sent[k]])
+                    out.append(pages[k][sent[k]])
                     sent[k] += 1
         return out
 
     def replay(self) -> None:
         for u in self.utlbs:
-            u.outstanding = [p for p in u.outstanding if not self.mapped(p)]
-            waiting, u.waiting = u.waiting, []
-            for page, warp in waiting:
-                if self.mapped(page):
+            for page in [p for p in u.outstanding if self.mapped(p)]:
+                for warp in u.outstanding.pop(page):
                     self.touches += 1
                     warp.pending -= 1
                     if warp.pending == 0 and warp.asleep:
                         warp.asleep = False
                         self.go_on(u, warp)
-                else:
-                    u.waiting.append((page, warp))
 
     def run(self, pages: Sequence[int], block: int, writes: list[bool]) -> None:
         """A kernel in which thread t touches pages[t], once for each of `writes`."""

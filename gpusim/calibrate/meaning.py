@@ -74,6 +74,19 @@ def streams(row: Row) -> int:
     return int(row.params.get("streams", 1))
 
 
+def together_with(row: Row) -> int:
+    """How many GPUs of the node did what the row says, all at once."""
+    if not row.metric.startswith(("host_to_all", "all_to_host")):
+        return 1
+    return int(row.params.get("gpus", _of_node(row) or 1))
+
+
+def _of_node(row: Row) -> int | None:
+    """GPUs of the machine, where its name begins like "8x H100"."""
+    words = f"{row.system} {row.param}".split()
+    return next((int(w[:-1]) for w in words if w.endswith("x") and w[:-1].isdigit()), None)
+
+
 def nanoseconds(row: Row) -> float:
     """The time of one copy or call."""
     if row.unit == "GB/s":
@@ -90,8 +103,7 @@ def sent(row: Row) -> float | None:
 
     Those of a ring, or of a tree for those with a root.
     """
-    words = f"{row.system} {row.param}".split()
-    ranks = next((int(w[:-1]) for w in words if w.endswith("x") and w[:-1].isdigit()), RANKS)
+    ranks = _of_node(row) or RANKS
     return {
         "nccl_allreduce_time_us": 2 * (ranks - 1) / ranks,
         "nccl_allgather_time_us": (ranks - 1) / ranks,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpusim.calibrate.compare.effects import MEDIAN, P90, effect
-from gpusim.calibrate.compare.score import ENOUGH, PARTS, Comparison, Series, compare
+from gpusim.calibrate.compare.score import ENOUGH, FITTED, PARTS, Comparison, Series, compare
 from gpusim.calibrate.fit.fitting import Fitted, fit
 from gpusim.calibrate.rows import Row, gpus, held_out, read
 from gpusim.hardware import catalogue
@@ -79,7 +79,7 @@ def scores(machines: Sequence[Comparison]) -> str:
     """A line for each machine."""
     lines = []
     for found in machines:
-        held = sum(s.part != PARTS[2] for s in found.series)
+        held = sum(s.part != FITTED for s in found.series)
         cells = [found.machine, f"{found.rows:,}", str(held), str(sum(s.part == PARTS[0] for s in found.compared))]
         score = found.score(PARTS[0])
         cells += [_share(v) for v in score] if score else ["–"] * 3
@@ -87,8 +87,8 @@ def scores(machines: Sequence[Comparison]) -> str:
         others = [found.score(part) for part in PARTS[1:]]
         cells += [f"{_share(o[0])} / {_share(o[1])}" if o else "–" for o in others]
         lines.append(cells)
-    header = ["GPU", "rows", "held out", "scored", "median", "p90", "worst", "5 % / 15 % met", "catalogue's number", "fitted"]
-    return _table(header, lines, 1)
+    header = ["GPU", "rows", "held out", "scored", "median", "p90", "worst", "5 % / 15 % met"]
+    return _table([*header, "catalogue's number", "another host", "fitted"], lines, 1)
 
 
 def _lines(machines: Sequence[Comparison], wanted: Callable[[Series], bool]) -> list[tuple[Comparison, Series]]:
@@ -108,7 +108,7 @@ def misses(machines: Sequence[Comparison]) -> str:
 def series_of(machines: Sequence[Comparison]) -> str:
     """All held-out series that were simulated, with one row each."""
     lines = []
-    for found, s in _lines(machines, lambda s: s.part != PARTS[2]):
+    for found, s in _lines(machines, lambda s: s.part != FITTED):
         p = s.points[len(s.points) // 2]
         size = f"{p.row.size_bytes:,} B" if p.row.size_bytes else ""
         cells = [found.machine, f"`{s.name}`", s.part, str(len(s.points)), size]

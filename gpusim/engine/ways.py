@@ -51,12 +51,17 @@ def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[An
     around = ["h2d", "d2h", "both", "both"]
     if m.peer:
         around = [name for name in at if name in ("peer", "peer_in")]
+
+    def of_all(direction: str) -> list[str]:
+        """What several GPUs have together holds for the program's copies as for swaps."""
+        return [name for name in (direction, "all_both") if name in at]
+
     # Of each way: its route, its own rate, its latency, its curve.
     lone = m.peer or min(m.h2d, m.d2h, m.both / 2)
     ways: list[tuple[list[str], float, int, Any]] = [
         ([], np.inf, 0, None),
-        (["h2d", "both"], m.h2d, m.latency, m.curve or None),
-        (["d2h", "both"], m.d2h, m.latency, m.curve_out or None),
+        (["h2d", "both", *of_all("all_h2d")], m.h2d, m.latency, m.curve or None),
+        (["d2h", "both", *of_all("all_d2h")], m.d2h, m.latency, m.curve_out or None),
         (around, m.collective, m.collective_latency, m.curve_collective or None),
         (["nvme_read"], m.nvme_read, m.nvme_latency, None),
         (["nvme_write"], m.nvme_write, m.nvme_latency, None),
@@ -70,8 +75,8 @@ def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[An
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
         ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
     near, share = m.tiers[0], min(1.0, access / FULL)
-    ways.append((passed(near)[0], near.read * share, near.read_latency, None))
-    ways.append((passed(near)[1], near.write * share, near.write_latency, None))
+    ways.append((passed(near)[0], (near.kernel_read or near.read) * share, near.read_latency, None))
+    ways.append((passed(near)[1], (near.kernel_write or near.write) * share, near.write_latency, None))
     curves = list(dict.fromkeys(curve for *_, curve in ways if curve)) or [((1.0, 1.0),)]
     out_ways, link = table(len(ways), state.WAY), table(len(rates), state.LINK)
     link["rate"] = list(rates.values())

@@ -11,8 +11,9 @@ from gpusim.policies.registry import split
 from gpusim.units import parse_bytes, parse_rate
 
 MOST_REQUESTS = 1 << 16  # in one queue, by the NVMe standard
+MOST_GPUS = 1024  # of one node: more than any has
 PARAMETERS = {
-    "host": ("capacity", "pageable", "numa"),
+    "host": ("capacity", "pageable", "numa", "gpus"),
     "nvme": ("capacity", "read", "write", "queue_depth", "request", "direct"),
     "peer": ("capacity",),
     "cxl": ("capacity",),
@@ -28,6 +29,7 @@ class Wanted:
     capacity: int | None = None  # None: what the machine has
     pageable: int = 0
     numa: str = "local"
+    gpus: int = 1
     read: float | None = None  # bytes/s
     write: float | None = None
     queue_depth: int = 32
@@ -78,6 +80,12 @@ def _node(text: str) -> str:
     return text
 
 
+def _gpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_GPUS:
+        raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_GPUS}")
+    return int(text)
+
+
 def _depth(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_REQUESTS:
         raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_REQUESTS:,}")
@@ -86,5 +94,5 @@ def _depth(text: str) -> int:
 
 _READERS: Mapping[str, Callable[[str], int | float | str]] = {
     "capacity": parse_bytes, "pageable": _yes, "numa": _node, "read": parse_rate, "write": parse_rate,
-    "queue_depth": _depth, "request": parse_bytes, "direct": _yes,
+    "queue_depth": _depth, "request": parse_bytes, "direct": _yes, "gpus": _gpus,
 }  # fmt: skip

@@ -86,10 +86,20 @@ class Host:
     """Copies to the device from memory that is not pinned: the CPU stages them."""
     pageable_d2h: Rate
     """Copies from the device to memory that is not pinned."""
+    pageable_curve: Curve = ()
+    """Measured rate of copies to the device from memory that is not pinned by their size, latency included."""
+    pageable_curve_d2h: Curve = ()
+    """The same of copies to the host; without it they have the curve of copies to the device."""
     numa_remote: Share
     """Share of the link's rate that is left when the pinned memory is on another socket."""
     pinned: Share | None = None
     """Share of the capacity that may be pinned; absent: all of it, as under Linux (Windows pins half)."""
+    all_h2d: Rate | None = None
+    """To all GPUs of the node together when all copy at once; absent: each has its own link's rate."""
+    all_d2h: Rate | None = None
+    """The same from all GPUs."""
+    all_both: Rate | None = None
+    """The same when all copy in both directions, both of them together."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -128,11 +138,18 @@ class Link:
     """Measured rate of queued copies to the device by their size, latency included: [[1 MB, 11.7 GB/s], ...]."""
     size_curve_d2h: Curve = ()
     """The same of copies to the host; without it they have the curve of copies to the device."""
+    kernel_read: Rate | None = None
+    """Kernels that read host memory in place, 128 bytes and more at once; absent: as fast as copies to the device."""
+    kernel_write: Rate | None = None
+    """Kernels that write host memory in place; absent: as fast as copies to the host."""
 
     @model_validator(mode="after")
     def _below_nominal(self) -> Link:
         _no_faster("h2d", self.h2d, "nominal", self.nominal)
         _no_faster("d2h", self.d2h, "nominal", self.nominal)
+        for name in ("kernel_read", "kernel_write"):
+            if getattr(self, name) is not None:
+                _no_faster(name, getattr(self, name), "nominal", self.nominal)
         if self.both.value > self.h2d.value + self.d2h.value:
             raise refuse(f"'both' ({self.both.text()}) is above the sum of 'h2d' and 'd2h'")
         return self

@@ -27,12 +27,14 @@ from gpusim.hardware.quantity import Count, Quantity, Rate, Size, Time
 # What a vendor states by design: a rate that is reached stays below it.
 _LIMIT_OF = {
     **{f"memory.{name}": "memory.bandwidth" for name in ("read", "write", "copy", "copy_engine")},
-    "link.h2d": "link.nominal", "link.d2h": "link.nominal", "peer.rate": "peer.nominal",
+    "link.h2d": "link.nominal", "link.d2h": "link.nominal", "link.kernel_read": "link.nominal",
+    "link.kernel_write": "link.nominal", "peer.rate": "peer.nominal",
 }  # fmt: skip
 _NOMINAL = set(_LIMIT_OF.values())
 # Measured curves whose level is this number.
 _CURVE_OF = {
     "link.h2d": ("link", "size_curve"), "link.d2h": ("link", "size_curve_d2h"), "collective.rate": ("collective", "size_curve"),
+    "host.pageable_h2d": ("host", "pageable_curve"), "host.pageable_d2h": ("host", "pageable_curve_d2h"),
     "memory.copy": ("memory", "copy_curve"), "memory.read": ("memory", "read_curve"),
 }  # fmt: skip
 

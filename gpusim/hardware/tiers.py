@@ -1,7 +1,7 @@
 """The memories below the GPU's, nearest first, as an experiment writes them: "host > nvme(direct=1)".
 
     host    memory of the CPU       capacity=, pageable=0 (1: not pinned, each copy is staged and the caller waits for it),
-                                    numa=local (remote: on the other socket)
+                                    numa=local (remote: on the other socket), gpus=1 (of the node that copy at once, all alike)
     nvme    a disk                  capacity=, read=, write=, queue_depth=32, request=1 MiB,
                                     direct=0 (1: GPUDirect Storage, without a bounce buffer in host memory)
     peer    another GPU's memory    capacity=
@@ -29,7 +29,7 @@ DEFAULT = "host"
 class Link:
     """A directed channel that several ways may share."""
 
-    name: str    # h2d, d2h, both, peer_in, peer_out, nvme_read, nvme_write, cxl_read, cxl_write, network_in, network_out
+    name: str    # h2d, d2h, both, and all_ before them; peer_in, peer_out, nvme_read, nvme_write, cxl_..., network_in, ..._out
     rate: float  # bytes/ns
 
 
@@ -52,6 +52,8 @@ class Tier:
     curve: tuple[tuple[float, float], ...] = ()  # rate of copies to the GPU by size, start-up included
     curve_out: tuple[tuple[float, float], ...] = ()  # the same of copies from the GPU
     waits: bool = False  # the host thread waits for each copy
+    kernel_read: float = 0.0   # of kernels that read it in place; 0: as `read`
+    kernel_write: float = 0.0
 
 
 def check(text: str) -> None:
@@ -105,13 +107,34 @@ def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     share = p.host.numa_remote.value if w.numa == "remote" else 1.0
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
-    curve = () if w.pageable else per_ns(p.link.size_curve, share)
-    curve_out = () if w.pageable else per_ns(p.link.size_curve_d2h, share) or curve
-    way_in, way_out = _over_link(p)
+    curve = per_ns(p.host.pageable_curve if w.pageable else p.link.size_curve, share)
+    curve_out = per_ns(p.host.pageable_curve_d2h if w.pageable else p.link.size_curve_d2h, share) or curve
+    way_in, way_out = (way + links for way, links in zip(_over_link(p), _of_all_gpus(p, w.gpus), strict=True))
     return Tier(
-        "host", "host", capacity, min(share * into.value / 1e9, way_in[0].rate), min(share * out.value / 1e9, way_out[0].rate),
+        "host", "host", capacity, _narrowest(share * into.value / 1e9, way_in), _narrowest(share * out.value / 1e9, way_out),
         latency, latency, way_in, way_out, "copy", *_engines(p), curve, curve_out, bool(w.pageable),
+        *(share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write)),
     )  # fmt: skip
+
+
+def _narrowest(rate: float, way: tuple[Link, ...]) -> float:
+    return min(rate, *(link.rate for link in way))
+
+
+def _of_all_gpus(p: Profile, gpus: int) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+    """What the GPUs of a node have together, to them and from them: as all do the same at once, each has a like part."""
+    if gpus == 1:
+        return (), ()
+    h = p.host
+    said = {"all_h2d": h.all_h2d, "all_d2h": h.all_d2h, "all_both": h.all_both}
+    links = {name: Link(name, rate.value / 1e9 / gpus) for name, rate in said.items() if rate}
+    if not links:
+        raise ProfileError(
+            f"{p.name} does not say what several GPUs have together of the host's memory",
+            hint="write host.all_h2d and host.all_d2h in its profile",
+        )
+    into = tuple(link for name, link in links.items() if name != "all_d2h")
+    return into, tuple(link for name, link in links.items() if name != "all_h2d")
 
 
 def per_ns(curve: Curve, share: float = 1.0) -> tuple[tuple[float, float], ...]:
@@ -179,7 +202,11 @@ _MAKE: Mapping[str, Callable[[Profile, Wanted], Tier]] = {
 def _over_link(p: Profile) -> tuple[tuple[Link, Link], tuple[Link, Link]]:
     """The GPU's own link, to it and from it: the direction, and what both directions have together."""
     both = Link("both", p.link.both.value / 1e9)
-    return (Link("h2d", p.link.h2d.value / 1e9), both), (Link("d2h", p.link.d2h.value / 1e9), both)
+    into, out = (  # what kernels reach may be more than a copy engine does
+        max(rate.value, kernels.value if kernels else 0.0) / 1e9
+        for rate, kernels in ((p.link.h2d, p.link.kernel_read), (p.link.d2h, p.link.kernel_write))
+    )
+    return (Link("h2d", into), both), (Link("d2h", out), both)
 
 
 def _engines(p: Profile) -> tuple[int, int]:

@@ -12,10 +12,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpusim.calibrate.compare.effects import P90
 from gpusim.calibrate.compare.score import PARTS, Comparison
-from gpusim.show.style import BLUE, FAINT, GREY, ORANGE, SOFT, canvas, headline, styled
+from gpusim.show.style import BLUE, FAINT, GREY, ORANGE, PINK, SOFT, canvas, headline, styled
 
 _COLUMNS = 3
-_LOOKS = dict(zip(PARTS, ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (GREY, ".", 2.2)), strict=True))
+_LOOKS = dict(zip(PARTS, ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (PINK, "D", 2.4), (GREY, ".", 2.2)), strict=True))
 
 
 @styled

@@ -7,7 +7,8 @@ from typing import Any
 from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.events import note_batch
-from gpusim.uvm.frontend import Front, advance, launch, mapped, replay, send
+from gpusim.uvm.frontend import Front, advance, launch, mapped
+from gpusim.uvm.replay import replay, send
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import DONE, FAULTED, WRITES, Memory, scratch
 from gpusim.uvm.thrashing import unpin
@@ -16,15 +17,28 @@ PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_r
 
 
 @outlined
-def sort(keys: Any, n: int) -> None:
-    """Shell's sort, with Ciura's gaps."""
-    for gap in (701, 301, 132, 57, 23, 10, 4, 1):
-        for i in range(gap, n):
-            key, j = keys[i], i
-            while j >= gap and keys[j - gap] > key:
-                keys[j] = keys[j - gap]
-                j -= gap
-            keys[j] = key
+def sort(F: Front, n: int) -> None:
+    """The first n entries of the batch, by digits of eight bits of what is above the least of them."""
+    keys, spare, digits = F.batch, F.spare, F.digits
+    least, most = keys[0], keys[0]
+    for i in range(n):
+        least, most = min(least, keys[i]), max(most, keys[i])
+    shift = 0
+    while (most - least) >> shift > 0:
+        for d in range(256):
+            digits[d] = 0
+        for i in range(n):
+            digits[(keys[i] - least) >> shift & 255] += 1
+        at = 0
+        for d in range(256):
+            at, digits[d] = at + digits[d], at
+        for i in range(n):
+            d = (keys[i] - least) >> shift & 255
+            spare[digits[d]] = keys[i]
+            digits[d] += 1
+        for i in range(n):
+            keys[i] = spare[i]
+        shift += 8
 
 
 @kernel
@@ -33,13 +47,13 @@ def fetch(M: Memory, F: Front) -> int:
     s, f, n = M.state[0], F.state[0], M.counts[F.state[0].processor]
     fetched = min(f.buffered, s.batch_count)
     for k in range(fetched):
-        F.batch[k] = F.buffer[(f.get + k) % len(F.buffer)] ^ 1
-    f.get = (f.get + fetched) % len(F.buffer)
+        F.batch[k] = F.buffer[f.get] ^ 1
+        f.get = f.get + 1 if f.get + 1 < len(F.buffer) else 0
     f.buffered -= fetched
     n.batches += 1
     n.fetched += fetched
     n.full_batches += fetched == s.batch_count
-    sort(F.batch, fetched)
+    sort(F, fetched)
     kept = 0
     for k in range(fetched):
         if kept == 0 or F.batch[k] >> 1 != F.batch[kept - 1] >> 1:
@@ -90,7 +104,7 @@ def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
     p = F.state[0].processor
     M.counts[p].replays += 1
     M.state[0].now += M.gpus[p].replay
-    replay(M, F, A)
+    replay(M, F)
     advance(M, F, A, shape, tables)
     spend(M, F, shape)
 
@@ -127,6 +141,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
             k = collect(M, F, k, unique)
             if not none(W, scratch(M, FAULTED)):
                 s.now += gpu.block
+                M.blocks[b].served = n.replays + 1
                 s.now += serve(M, p, b, scratch(M, WRITES))
                 if s.failed:
                     return int(s.failed)

@@ -21,7 +21,9 @@ SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
      ("sleeps", i8)]
 )
-UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8)])
+UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8), ("free", i8), ("fresh", i8)])
+MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, who waits
+WAIT = record([("slot", i8), ("bytes", i8), ("next", i8)])   # negative (~slot) for a store
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
@@ -39,15 +41,13 @@ class Front(NamedTuple):
     utlbs: Any       # UTLB[U]
     queue: Any       # int64[U, slots] ring of slots that have an access to issue
     left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
-    out_page: Any    # int64[U, limit] outstanding pages
-    out_write: Any   # int64[U, limit]
-    fate: Any        # int64[limit] what becomes of the outstanding pages of a uTLB in a replay
-    wait_for: Any    # int64[U, wait_limit] accesses that wait for one of them: which, and its page
-    wait_page: Any   # int64[U, wait_limit]
-    wait_slot: Any   # int64[U, wait_limit]; negative (~slot) for a write
-    wait_bytes: Any  # int64[U, wait_limit]
+    out: Any         # int64[U, limit] outstanding pages, in the order in which they missed ...
+    misses: Any      # MISS[U, limit] ... and who waits for each
+    waits: Any       # WAIT[U, wait_limit] accesses that wait, in a list for each page
     buffer: Any      # int64[entries] ring: 2 * page + write
     batch: Any       # int64[entries]
+    spare: Any       # int64[entries] for sorting, as is ...
+    digits: Any      # int64[256]
 
 
 @kernel
@@ -110,20 +110,32 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, n_bytes: int) -> b
     s, t = F.state[0], F.utlbs[u]
     if t.waiting >= s.wait_limit:
         return False
-    k = t.out - 1
-    while k >= 0 and F.out_page[u, k] != page:
-        k -= 1
-    if k < 0:
+    k = NONE
+    for j in range(t.out):  # to the end: a loop that may stop is not vectorized
+        k = max(k, j if F.out[u, j] == page else NONE)
+    if k == NONE:
         if t.out >= s.limit:
             return False
         k = t.out
-        F.out_page[u, k], F.out_write[u, k] = page, 0
+        F.out[u, k] = page
+        F.misses[u, k].write, F.misses[u, k].first, F.misses[u, k].last = 0, NONE, NONE
         t.out += 1
         s.outstanding += 1
+    x = F.misses[u, k]
+    i = t.free
+    if i == NONE:
+        i = t.fresh
+        t.fresh += 1
+    else:
+        t.free = F.waits[u, i].next
     if write:
-        F.out_write[u, k] = 1
-    F.wait_for[u, t.waiting], F.wait_page[u, t.waiting], F.wait_bytes[u, t.waiting] = k, page, n_bytes
-    F.wait_slot[u, t.waiting] = ~slot if write else slot
+        x.write = 1
+    F.waits[u, i].slot, F.waits[u, i].bytes, F.waits[u, i].next = ~slot if write else slot, n_bytes, NONE
+    if x.first == NONE:
+        x.first = i
+    else:
+        F.waits[u, x.last].next = i
+    x.last = i
     t.waiting += 1
     F.slots[u, slot].pending += 1
     return True
@@ -206,79 +218,3 @@ def advance(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
                     s.issued += 1
                     next_access(F, A, u, slot)
                     moved = True
-
-
-@kernel
-def send(F: Front, room: int) -> None:
-    """Outstanding pages go to the fault buffer, one of each uTLB in turn, while there is room."""
-    s = F.state[0]
-    more = True
-    while more:
-        more = False
-        begin = s.turn
-        for v in range(s.utlbs):
-            u = (v + begin) % s.utlbs
-            t = F.utlbs[u]
-            if t.sent < t.out:
-                if room == 0:
-                    s.turn = u
-                    return
-                F.buffer[(s.get + s.buffered) % len(F.buffer)] = 2 * F.out_page[u, t.sent] + F.out_write[u, t.sent]
-                s.buffered += 1
-                room -= 1
-                t.sent += 1
-                more = True
-
-
-@kernel
-def replay(M: Memory, F: Front, A: Any) -> None:
-    """All outstanding accesses are tried again: those that go through end, the others stay, and will fault again."""
-    s = F.state[0]
-    for u in range(s.utlbs):
-        t = F.utlbs[u]
-        t.sent = 0
-        if t.out == 0:
-            continue
-        kept, news = 0, False
-        for k in range(t.out):
-            page, write = F.out_page[u, k], F.out_write[u, k] != 0
-            readable = mapped(M, F, page, False)
-            news = news or readable
-            if readable and (not write or mapped(M, F, page, True)):
-                F.fate[k] = NONE
-            else:
-                F.fate[k] = 2 * kept + readable
-                F.out_page[u, kept], F.out_write[u, kept] = page, F.out_write[u, k]
-                kept += 1
-        if news:
-            s.outstanding -= t.out - kept
-            t.out = kept
-            wake(M, F, u)
-
-
-@kernel
-def wake(M: Memory, F: Front, u: int) -> None:
-    """Accesses of a uTLB go through where the fate of their page allows it; warps whose last one did go on."""
-    s, t = F.state[0], F.utlbs[u]
-    kept = 0
-    for k in range(t.waiting):
-        slot, fate = F.wait_slot[u, k], F.fate[F.wait_for[u, k]]
-        write = slot < 0
-        page, n_bytes = F.wait_page[u, k], F.wait_bytes[u, k]
-        if fate == NONE or (fate & 1 and not write):
-            b = page >> M.state[0].block_shift
-            slot = ~slot if write else slot
-            used(M, F, b, (page & (M.state[0].per_block - 1)) - M.blocks[b].offset, write, n_bytes)
-            x = F.slots[u, slot]
-            x.pending -= 1
-            if x.pending == 0 and x.sleeps:
-                x.sleeps = 0
-                if x.step < s.steps:
-                    push(F, u, slot)
-                else:
-                    retire(F, u, slot)
-        else:
-            F.wait_for[u, kept], F.wait_page[u, kept] = fate >> 1, page
-            F.wait_slot[u, kept], F.wait_bytes[u, kept] = slot, n_bytes
-            kept += 1
-    t.waiting = kept

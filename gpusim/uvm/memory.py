@@ -11,7 +11,7 @@ import numpy as np
 from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
 from gpusim.uvm.events import LOG
-from gpusim.uvm.frontend import FRONT, SLOT, UTLB, Front
+from gpusim.uvm.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.uvm.parameters import PARAMETERS
 from gpusim.uvm.pattern import LANES
 from gpusim.uvm.platforms import Platform
@@ -145,19 +145,19 @@ def front(platform: Platform) -> Front:
     waits = slots * LANES * 4  # four loads of a warp at once
     state = table(1, FRONT)
     state["utlbs"], state["limit"], state["wait_limit"] = utlbs, platform.outstanding, waits
+    lines = table(utlbs, UTLB)
+    lines["free"] = NONE
     return Front(
         state=state,
         slots=table(utlbs * slots, SLOT).reshape(utlbs, slots),
-        utlbs=table(utlbs, UTLB),
+        utlbs=lines,
         queue=np.zeros((utlbs, slots), np.int64),
         left=np.zeros((utlbs, slots), np.int64),
-        out_page=np.zeros((utlbs, platform.outstanding), np.int64),
-        out_write=np.zeros((utlbs, platform.outstanding), np.int64),
-        fate=np.zeros(platform.outstanding, np.int64),
-        wait_for=np.zeros((utlbs, waits), np.int64),
-        wait_page=np.zeros((utlbs, waits), np.int64),
-        wait_slot=np.zeros((utlbs, waits), np.int64),
-        wait_bytes=np.zeros((utlbs, waits), np.int64),
+        out=np.zeros((utlbs, platform.outstanding), np.int64),
+        misses=table(utlbs * platform.outstanding, MISS).reshape(utlbs, platform.outstanding),
+        waits=table(utlbs * waits, WAIT).reshape(utlbs, waits),
         buffer=np.zeros(platform.buffer, np.int64),
         batch=np.zeros(platform.buffer, np.int64),
+        spare=np.zeros(platform.buffer, np.int64),
+        digits=np.zeros(256, np.int64),
     )

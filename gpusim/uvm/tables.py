@@ -48,6 +48,7 @@ BLOCK = record(
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
+     ("served", i8),                         # the replay that its last fault service came before
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
      ("uses", i8), ("last_use", i8)]  # what alternatives to the driver's eviction know

@@ -35,6 +35,10 @@ def effect(series: Series, profile: Profile) -> str:
         return "between L2 and memory a few per cent of size decide, and tests disagree where"
     if row.metric == "fp32_fma_gflops":
         return "the roofline takes the nominal peak; this loop of FMAs reaches less, and both limits blend at the ridge"
+    if "_sm_" in row.metric:
+        if "bidir" in row.metric or "all_" in row.metric:
+            return "kernels on host memory share link and host otherwise than copies; the profile has one limit for both"
+        return "kernels on host memory: machines of this kind differ"
     if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
         if meaning.synchronised(row):
             return "what the host's wait for a copy costs differs with the size"

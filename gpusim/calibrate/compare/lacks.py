@@ -10,9 +10,7 @@ _LACKS = (
     (("load_latency", "l1_latency", "l2_latency", "hbm_latency", "shared_latency", "host_access", "peer_access"),
      "no single loads: a kernel is its bytes and flops"),
     (("l1_or_l2",), "no L1 cache and no multiprocessors"),
-    (("h2d_pageable", "d2h_pageable"), "program copies are of pinned memory; staging by the CPU is not modelled"),
-    (("h2d_sm", "d2h_sm", "zero_copy"), "kernels do not read or write host memory"),
-    (("all_to_", "host_to_all", "one_to_all"), "one GPU is simulated: what several do to the host at once is not"),
+    (("all_to_one", "one_to_all"), "one GPU is simulated: what several send to one of them is not"),
     (("p2p_nvlink_bidir", "p2p_pcie_bidir", "p2p_mixed_bidir", "p2p_staged_bidir"),
      "one GPU is simulated: what comes from its peer is not"),
     (("p2p_staged",), "a copy to a peer by way of the host takes two links in turn"),
@@ -22,7 +20,8 @@ _LACKS = (
     (("cudahostalloc", "cudafreehost"), "host memory is not allocated in a run"),
     (("hbm_copy_2stream",), "kernels of several streams do not share the device's memory"),
     (("nccl_allreduce_busbw",), "the number of GPUs that share a collective's rate is not in the profile"),
-    (("gdr_", "cpu_bar1", "rdma", "cxl", "host_", "mpi_"), "the host's own loads and the network are not simulated"),
+    (("gdr_", "cpu_bar1", "rdma", "cxl", "host_copy", "host_triad", "host_numa", "mpi_"),
+     "the host's own loads and the network are not simulated"),
     (("gpucopy:",), "the GPU is not named"),
 )  # fmt: skip
 _MODES = {

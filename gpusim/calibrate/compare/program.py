@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from gpusim.hardware.tiers import DEFAULT
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import RECORD, WAIT, Trace
 
@@ -27,6 +29,8 @@ class Program:
     without: Trace | None = None
     """A program whose time is taken off: what surrounds the calls."""
     place: str = "device"
+    tiers: str = DEFAULT
+    plan: Any = "none"
     moved: float = 0.0
     """Bytes of one repeat that the row counts; 0 where it gives a time."""
     flops: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare import calls, kernels, transfers
+from gpusim.calibrate.compare import below, calls, kernels, transfers
 from gpusim.calibrate.compare.lacks import lacking
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.rows import Row
@@ -30,6 +30,13 @@ def program(row: Row, profile: Profile) -> Program | Cannot:
         return transfers.several_streams(row) if meaning.streams(row) > 1 else transfers.copies(row, profile)
     if metric in ("h2d_pinned_bidir_bw", "d2h_pinned_bidir_bw"):
         return transfers.both_ways(row)
+    if metric in ("h2d_pageable_bw", "d2h_pageable_bw") and size:
+        return below.pageable(row)
+    if size and ("_sm_" in metric or metric.startswith("zero_copy")):
+        return below.in_place(row, profile)
+    if size and metric.startswith(("host_to_all", "all_to_host")):
+        alone = replace(row, metric=metric.replace("host_to_all", "h2d_pinned").replace("all_to_host", "d2h_pinned"))
+        return below.among(row, profile, transfers.both_ways(alone) if "bidir" in metric else transfers.copies(alone, profile))
     if metric in meaning.PEER or metric == "p2p_latency_us":
         return transfers.peer(row) if profile.peer else Cannot("the profile has no links between GPUs")
     if meaning.sent(row) and size:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.compare.programs import program
 from gpusim.calibrate.fit.fitting import SOME
+from gpusim.calibrate.fit.links import of_host
 from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, held_out, series
 from gpusim.core import log
@@ -26,14 +27,16 @@ from gpusim.trace.trace import Trace
 F64 = npt.NDArray[np.float64]
 ENOUGH = 20  # rows of a machine, below which nothing is said about it
 _ROOM = 1 << 44  # bytes of device memory: what is tested is time
-_HELD, _CATALOGUE, _FITTED = "held out", "held out, catalogue's number", "fitted"
+_HELD, _CATALOGUE, _ELSEWHERE = "held out", "held out, catalogue's number", "held out, another host"
+FITTED = "fitted"
 TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
 CURVES = (
-    ("memory", "copy_curve"), ("memory", "read_curve"), ("link", "size_curve"), ("link", "size_curve_d2h"),
-    ("collective", "size_curve"),
+    ("memory", "copy_curve"), ("memory", "read_curve"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"),
+    ("link", "size_curve"), ("link", "size_curve_d2h"), ("collective", "size_curve"),
 )  # fmt: skip
-PARTS = (_HELD, _CATALOGUE, _FITTED)
+PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED)
+_OF_HOST = ("link.", "host.")  # numbers of the machine around the GPU
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Series:
 
     name: str
     part: str
-    """held out; held out, catalogue's number; fitted."""
+    """One of PARTS."""
     uses: tuple[str, ...] = ()
     points: list[Point] = field(default_factory=list)
     cannot: Counter[str] = field(default_factory=Counter)
@@ -121,7 +124,7 @@ def compare(
 
     fitted  the numbers of the profile that come from rows that are not held out; None: those that a fit says to have written.
             A held-out series that one of the other measured numbers decides is shown apart: the catalogue may have that
-            number from this very series
+            number from this very series.  So is one from another host than the one whose link the rows say
     """
     if len(rows) < ENOUGH:
         raise MeasurementError(f"too few rows: {len(rows)}, below {ENOUGH} nothing can be said about a machine")
@@ -130,9 +133,11 @@ def compare(
     times: dict[tuple[object, ...], float] = {}
     found = []
     groups = series(rows)
-    seen = {_point(row) for row in rows if not held_out(row.series_id) and full(row)}
+    open_ = [row for row in rows if not held_out(row.series_id)]
+    seen = {_point(row) for row in open_ if full(row)}
+    hosts = {row.system for row in of_host(open_)}
     for name, group in groups.items():
-        one = Series(name, _HELD if held_out(name) else _FITTED)
+        one = Series(name, _HELD if held_out(name) else FITTED)
         for row in group:
             made = program(row, profile)
             if isinstance(made, Cannot):
@@ -148,6 +153,8 @@ def compare(
         theirs = [u for u in one.uses if u not in known and basis.get(u) == "measured"]
         if one.part == _HELD and theirs:
             one.part = _CATALOGUE
+        elif one.part == _HELD and hosts and group[0].system not in hosts and any(u.startswith(_OF_HOST) for u in one.uses):
+            one.part = _ELSEWHERE
         found.append(one)
         progress(len(found), len(groups))
     return Comparison(machine or profile.name, profile, tuple(found), len(rows))
@@ -179,7 +186,9 @@ def _time(made: Program, profile: Profile) -> float:
 
 
 def _span(trace: Trace, made: Program, profile: Profile) -> int:
-    result = simulate(trace, profile, place=made.place, capacity_bytes=_ROOM, log=made.stream is not None)
+    result = simulate(
+        trace, profile, place=made.place, plan=made.plan, tiers=made.tiers, capacity_bytes=_ROOM, log=made.stream is not None
+    )
     return int(result.metrics["makespan_ns"]) if made.stream is None else _on_stream(result, made.stream)
 
 

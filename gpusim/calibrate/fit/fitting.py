@@ -21,7 +21,12 @@ T = TypeVar("T")
 DIGITS = 5
 SOME, ALL = "rows of ", "all rows of "  # how keys of sources begin; only numbers from some rows can predict the others
 _ANOTHER_HOST = 0.05
-_RATES = ("read", "write", "copy", "copy_engine", "h2d", "d2h", "rate")
+_OPTIONAL = (
+    ("launch.empty", "launch.gap"), ("link.kernel_read", "link.h2d"), ("link.kernel_write", "link.d2h"),
+    ("host.all_h2d", "link.h2d"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+)  # fmt: skip
+"""Numbers that a profile may lack -> one of the same kind."""
+_RATES = ("read", "write", "copy", "copy_engine", "h2d", "d2h", "rate", "kernel_read", "kernel_write")
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
             profile = _set(profile, one.path.split("."), partial(_measured, one=one, key=key))
         elif isinstance(one, Curve):
             notes[one.path] = f"{one.how}, {said_by(one.rows)}; median distance {one.residual:.1%}"
-            profile = _set(profile, one.path.split("."), partial(_replaced, points=one.points))
+            profile = _set(profile, one.path.split("."), partial(_instead, new=one.points))
     estimates = tuple(_said(found))
     profile = _consistent(profile, base, {f.path for f in estimates})
     left = (*(f for f in found if isinstance(f, Left)), *unused(seen, found))
@@ -76,9 +81,10 @@ def _said(found: Sequence[Found]) -> Iterator[Estimate | Curve]:
 
 def _with_room(profile: Profile, paths: Collection[str]) -> Profile:
     """With places for numbers that the base does not have; they are overwritten."""
-    launch, link, peer = profile.launch, profile.link, profile.peer
-    if launch.empty is None and "launch.empty" in paths:
-        profile = replace(profile, launch=replace(launch, empty=launch.gap))
+    link, peer = profile.link, profile.peer
+    for path, alike in _OPTIONAL:
+        if path in paths and _get(profile, path) is None:
+            profile = _set(profile, path.split("."), partial(_instead, new=_get(profile, alike)))
     if profile.collective is None and "collective.rate" in paths:
         rate, latency = (peer.rate, peer.latency) if peer else (link.h2d, link.latency_queued)
         profile = replace(profile, collective=Collective(rate=rate, latency=latency))
@@ -116,8 +122,8 @@ def _consistent(profile: Profile, base: Profile, fitted: Collection[str]) -> Pro
     return _set(profile, ["link", "both"], partial(_with, given=given))
 
 
-def _replaced(_: object, points: tuple[tuple[int, float], ...]) -> tuple[tuple[int, float], ...]:
-    return points
+def _instead(_: object, new: T) -> T:
+    return new
 
 
 def _with(quantity: Quantity, given: dict[str, Any]) -> Quantity:

@@ -7,18 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, best_known, middle, plateau, thinned
-from gpusim.calibrate.meaning import PEER, nanoseconds, sent, streams, synchronised
+from gpusim.calibrate.meaning import PEER, nanoseconds, sent, streams, synchronised, together_with
 from gpusim.calibrate.rows import Row
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.streaming import at
 
 _SMALL = 16 * 1024  # bytes: start-up is all that such a copy costs
+_FULL = 4  # bytes that a thread accesses: with its neighbours it fills requests
 _OFF = 0.05  # a line that misses by more is a curve
 
 
 def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
     """Rates, latencies and curves; `gap` is what the engine itself puts between two kernels of a stream, ns."""
-    host = best_known([r for r in rows if r.metric.startswith(("h2d_", "d2h_")) and "_sm_" not in r.metric])
+    host = of_host(rows)
     rates: dict[str, float] = {}
     for direction in ("h2d", "d2h"):
         mine = [r for r in host if r.metric == f"{direction}_pinned_bw" and streams(r) == 1]
@@ -28,7 +29,13 @@ def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
         staged = [r for r in host if r.metric == f"{direction}_pageable_bw"]
         pageable = plateau(f"host.pageable_{direction}", staged, _rate, "median at the largest sizes")
         yield pageable or Left(f"host.pageable_{direction}", "no rows")
-    yield _both(host, sum(rates.values()))
+        path = "host.pageable_curve" if direction == "h2d" else "host.pageable_curve_d2h"
+        several = len({r.size_bytes for r in staged}) >= LEAST
+        points = [(float(r.size_bytes or 0), nanoseconds(r)) for r in staged]
+        yield _curve(path, staged, points) if several else Left(path, f"fewer than {LEAST} sizes")
+    yield _both("link.both", host, ("h2d_pinned_bidir_bw", "d2h_pinned_bidir_bw"), sum(rates.values()))
+    yield from _in_place(rows, host)
+    yield from _all_gpus(rows, rates)
     copies = {d: [r for r in host if r.metric in (f"{d}_pinned_bw", f"{d}_pinned_time_us") and r.size_bytes and streams(r) == 1]
               for d in rates}  # fmt: skip
     awaited = {d: [r for r in copies[d] if synchronised(r)] for d in rates}
@@ -50,23 +57,51 @@ def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
     yield from _collective(rows, gap)
 
 
+def of_host(rows: Sequence[Row]) -> list[Row]:
+    """The rows about copies between host and device, of the one host that the profile is to be of."""
+    return best_known([r for r in rows if r.metric.startswith(("h2d_", "d2h_")) and "_sm_" not in r.metric])
+
+
 def _rate(row: Row) -> float:
-    return row.value * 1e9
+    """Bytes/s, of all GPUs together where several did the same."""
+    return row.value * 1e9 * together_with(row)
 
 
-def _both(rows: Sequence[Row], most: float) -> Found:
+def _in_place(rows: Sequence[Row], host: Sequence[Row]) -> Iterator[Found]:
+    """Kernels that work on host memory of the same host as the copies."""
+    systems = {r.system for r in host}
+    for name, copy in (("read", "h2d_sm_copy_bw"), ("write", "d2h_sm_copy_bw")):
+        metrics = (copy, f"zero_copy_{name}_bw")
+        mine = [r for r in rows if r.metric in metrics and int(r.params.get("access_bytes", _FULL)) >= _FULL]
+        mine = [r for r in mine if r.system in systems] if systems else best_known(mine)
+        path = f"link.kernel_{name}"
+        yield plateau(path, mine, _rate, "median at the largest sizes") or Left(path, "no rows")
+
+
+def _all_gpus(rows: Sequence[Row], rates: Mapping[str, float]) -> Iterator[Found]:
+    """What the GPUs of a node have together when all copy at once."""
+    several = best_known([r for r in rows if r.metric.startswith(("host_to_all_", "all_to_host_")) and together_with(r) > 1])
+    for direction, metric in (("h2d", "host_to_all_bw"), ("d2h", "all_to_host_bw")):
+        path = f"host.all_{direction}"
+        mine = [r for r in several if r.metric == metric]
+        yield plateau(path, mine, _rate, "sum over all GPUs that copy at once") or Left(path, "no rows of several GPUs")
+    most = sum(rates.values()) * max((together_with(r) for r in several), default=1)
+    yield _both("host.all_both", several, ("host_to_all_bidir_bw", "all_to_host_bidir_bw"), most)
+
+
+def _both(path: str, rows: Sequence[Row], metrics: Sequence[str], most: float) -> Found:
     """Both directions together: the sum, or twice the one that is known, and no more than both alone."""
-    ways = [[r for r in rows if r.metric == f"{d}_pinned_bidir_bw"] for d in ("h2d", "d2h")]
-    parts = [p for p in (plateau("link.both", way, _rate, "") for way in ways) if p]
+    ways = [[r for r in rows if r.metric == metric] for metric in metrics]
+    parts = [p for p in (plateau(path, way, _rate, "") for way in ways) if p]
     if not parts:
-        return Left("link.both", "no rows of both directions at once")
+        return Left(path, "no rows of both directions at once")
     times = 2 / len(parts)
     value = min(times * sum(p.value for p in parts), most)
     low = times * sum(p.value if p.low is None else p.low for p in parts)
     high = times * sum(p.value if p.high is None else p.high for p in parts)
     rows_used = tuple(row for p in parts for row in p.rows)
     how = "sum of the directions" if len(parts) == 2 else "twice the direction that was measured"
-    return Estimate("link.both", value, rows_used, how, min(low, value), max(high, value))
+    return Estimate(path, value, rows_used, how, min(low, value), max(high, value))
 
 
 def _start(rows: Mapping[str, Sequence[Row]], path: str, rates: Mapping[str, float]) -> Found:

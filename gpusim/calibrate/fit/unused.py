@@ -12,7 +12,7 @@ from gpusim.calibrate.rows import Row
 # Beginnings of metrics -> what a profile has no place for; what is not here says the comparison (`lacking`).
 _NO_PLACE = (
     (("managed_", "um_"), "a profile has no numbers of managed memory"),
-    (("zero_copy", "h2d_sm", "d2h_sm"), "a profile has no rate of kernels on host memory"),
+    (("zero_copy",), "narrow accesses are a share of the rate of full ones"),
     (("gemm", "fp32_fma", "elementwise"), "how much of the peak kernels reach is in the roofline's own data"),
     (("stream_sync", "graph_", "kernel_", "memcpyasync_submit"), "a profile has one time for submitting, and none for this"),
     (("cudafreeasync", "cudafreehost", "cumemaddress"), "a profile has no time for this call"),
