@@ -12,7 +12,7 @@ from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
 from gpusim.uvm.events import LOG
 from gpusim.uvm.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
-from gpusim.uvm.parameters import PARAMETERS
+from gpusim.uvm.parameters import PARAMETERS, UvmError
 from gpusim.uvm.pattern import LANES
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
@@ -92,6 +92,8 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
                 partials += 1
     blocks["preferred"] = blocks["last_destination"] = blocks["last_processor"] = NONE
     roots_each = platform.memory // BLOCK_BYTES
+    if not roots_each:
+        raise UvmError(f"{platform.memory:,} bytes of GPU memory are less than a chunk of 2 MiB")
     return Memory(
         bits=np.zeros((int(s["scratch"]) + SCRATCH, WORDS), np.uint64),
         blocks=blocks,

@@ -37,7 +37,7 @@ class Access:
     by: int = 0
     inner: int = 0
     outer: int = 0
-    index: npt.NDArray[np.int64] | None = field(default=None, compare=False)  # gather: the element is index[position]
+    index: npt.NDArray[np.int64] | None = field(default=None, compare=False)  # gather: the element is index[position], -1 none
     random: int | None = None                            # random: the seed
     wraps: bool = False
     elements: int | None = None                          # of the array that the index may reach; all of it
@@ -133,9 +133,13 @@ class ManagedProgram:
         return sum(-(-(a.at + a.bytes) // BLOCK_BYTES) for a in self.arrays) * BLOCK_BYTES
 
 
-def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> int:
+def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
     """Bytes that the kernel's threads move: an element an access, a sector of 32 bytes where neighbours share none."""
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
-    apart = [a.index is not None or a.random is not None or abs(a.tx) * a.bytes >= SECTOR for a in accesses]
-    each = sum(max(a.bytes, SECTOR) if alone else a.bytes for a, alone in zip(accesses, apart, strict=True))
-    return each * threads * kernel.steps[0] * kernel.steps[1]
+    return sum(_bytes_each(a) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def _bytes_each(a: Access) -> float:
+    if a.index is not None:
+        return max(a.bytes, SECTOR) * float(np.mean(a.index >= 0))
+    return max(a.bytes, SECTOR) if a.random is not None or abs(a.tx) * a.bytes >= SECTOR else a.bytes

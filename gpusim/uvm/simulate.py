@@ -191,8 +191,8 @@ def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, An
         x["waits"] = a.write if a.waits is None else a.waits
         x["form"] = AFFINE
         if a.index is not None:
-            if a.index.size and not (int(a.index.min()) >= 0 and int(a.index.max()) < room):
-                wrong = int(a.index.max()) if int(a.index.min()) >= 0 else int(a.index.min())
+            if a.index.size and not (int(a.index.min()) >= -1 and int(a.index.max()) < room):
+                wrong = int(a.index.max()) if int(a.index.min()) >= -1 else int(a.index.min())
                 address = span.first + wrong * a.bytes
                 raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of {a.array!r}")
             x["form"], x["table"], x["length"] = GATHER, length, len(a.index)

@@ -15,7 +15,7 @@ import numpy as np
 from gpusim.config import document, validate
 from gpusim.config.document import Document, Path_
 from gpusim.errors import ConfigError, GpusimError, Problem, suggest
-from gpusim.uvm import forms, graph, patterns
+from gpusim.uvm import forms, graph, patterns, recorded
 from gpusim.uvm import text_model as words
 from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start, Step
 
@@ -83,6 +83,8 @@ class _Reader:
             self._repeat(path, step, out)
         elif isinstance(step, words.KernelText):
             out += self._kernels(path, step, where)
+        elif isinstance(step, words.RecordingText):
+            out += self._recorded(path, step)
         elif isinstance(step, words.AdviseText):
             out += [Advise(name, step.hint, PROCESSOR[step.processor], where) for name in step.advise]
         elif isinstance(step, words.FreeText):
@@ -118,6 +120,13 @@ class _Reader:
             self._complain(path, f"{said.repeat * len(once):,} steps are more than {MOST_STEPS:,}")
         else:
             out += once * said.repeat
+
+    def _recorded(self, path: Path_, said: words.RecordingText) -> Iterator[Step]:
+        places = {name: recorded.Place(_bytes(a), a.address) for name, a in self.arrays.items()}
+        try:
+            yield from recorded.kernels(self.folder / said.recording, places)
+        except GpusimError as error:
+            self._complain(path, f"{error.where}: {error.message}", error.hint)
 
     def _ranges(self, path: Path_, said: Any, where: str) -> Iterator[Step]:
         """Steps for bytes [first, first + count) of arrays."""

@@ -65,6 +65,8 @@ class ArrayText:
     """What a thread touches at once, where an access does not say otherwise."""
     kind: Literal["managed", "system"] = "managed"
     """cudaMallocManaged, or malloc (which GPUs reach by ATS or HMM)."""
+    address: Natural | None = None
+    """Where a recording that names addresses saw it."""
     at: Bytes = 0
     """Where it begins in its 2 MiB of addresses; large allocations begin at 0."""
 
@@ -167,6 +169,14 @@ class FreeText:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
+class RecordingText:
+    """The kernels of a recording of accesses (`recorded.py`), in their order."""
+
+    recording: Annotated[str, Field(min_length=1)]
+    """A CSV, relative to the program's file."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
 class RepeatText:
     """Steps, several times over."""
 
@@ -179,7 +189,7 @@ START = "start"  # a step of one word: from here on the run is timed and counted
 # The key that says what a step is -> the step.
 STEPS: dict[str, type] = {
     "kernel": KernelText, "host_read": HostText, "host_write": HostText, "prefetch": PrefetchText, "advise": AdviseText,
-    "discard": DiscardText, "free": FreeText, "repeat": RepeatText,
+    "discard": DiscardText, "free": FreeText, "recording": RecordingText, "repeat": RepeatText,
 }  # fmt: skip
 
 
