@@ -25,12 +25,19 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
     from gpusim import transforms
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
+    from gpusim.config.values import NONE
     from gpusim.hardware import tiers, variant
     from gpusim.policies import registry
 
     def check(kind: str, spec: PolicySpec | str) -> None:
         if isinstance(spec, str):
             {"transform": transforms.check, "tiers": tiers.check}[kind](spec)
+            return
+        if kind == "unified":
+            if spec != NONE:
+                from gpusim.uvm.settings import settings
+
+                settings(spec)
             return
         registry.bind(registry.find(kind, spec.name), dict(spec.params))
 
@@ -42,6 +49,7 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
         except (ProfileError, UnitError) as error:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
     problems += _of_tiers(loaded, machines)
+    problems += _of_unified(loaded)
     if problems:
         raise ConfigError(problems)
     return loaded
@@ -66,6 +74,49 @@ def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
         said = "host_memory changes nothing: no tier of this experiment lies in host memory"
         found.append(loaded.document.problem(("host_memory",), said, "leave it out, or add host to the tiers", at_key=True))
     return list(dict.fromkeys(found))
+
+
+def _of_unified(loaded: Loaded) -> list[Problem]:
+    """What unified memory cannot be combined with: nobody else decides there what leaves and what comes."""
+    from gpusim.config.experiment import AS_RECORDED, Experiment, Policies
+    from gpusim.config.find import is_managed
+    from gpusim.config.values import NONE
+
+    e, found = loaded.experiment, []
+
+    def say(path: tuple[str | int, ...], message: str, hint: str) -> None:
+        found.append(loaded.document.problem(path, message, hint))
+
+    managed = [name for name, file in loaded.traces.items() if is_managed(file)]
+    for name in managed:
+        at = ("trace", e.trace.index(name))
+        if NONE in e.unified:
+            say(at, f"'{name}' is a managed program: it runs under unified memory only", "write unified: driver")
+        if e.transform != (AS_RECORDED,):
+            say(at, f"'{name}' is a managed program, which no transform can change", "leave out the transform")
+    if e.unified != (NONE,):
+        default = Experiment(question="-", trace=("-",), profile=("-",))
+        for key in ("grain", "tiers"):
+            if getattr(e, key) != getattr(default, key):
+                say((key,), f"under unified memory pages move as the driver decides: there is no {key}", f"leave out {key}")
+        for kind in ("evict", "prefetch", "defrag", "plan", "release"):
+            if getattr(e.policies, kind) != getattr(Policies(), kind):
+                hint = f"leave it out; the driver's is a parameter: driver({kind}=...)" if kind in ("evict", "prefetch") else ""
+                say(("policies", kind), f"under unified memory the driver decides: there is no {kind} policy",
+                    hint or "leave it out")  # fmt: skip
+    return found
+
+
+def told(loaded: Loaded) -> list[str]:
+    """What is to be said of an experiment that is no mistake: where the driver does other than asked."""
+    from gpusim.config.values import NONE
+
+    asked = [spec for spec in loaded.experiment.unified if spec != NONE]
+    if not asked:
+        return []
+    from gpusim.uvm.settings import told
+
+    return list(dict.fromkeys(words for spec in asked for words in told(spec)))
 
 
 def default_folder(loaded: Loaded) -> Path:

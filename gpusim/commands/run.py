@@ -45,6 +45,8 @@ def run(
     jobs = jobs or loaded.experiment.jobs
     folder = out or load.default_folder(loaded)
     todo = plan(loaded, folder, allow_large=allow_large)
+    for words in load.told(loaded):
+        typer.echo(f"gpusim: note: {words}", err=True)
     if loaded.plans:
         from gpusim.experiment.foresee import check_plan_files
 
@@ -106,9 +108,12 @@ def run(
 
 def _recorded_segments(loaded: Loaded) -> None:
     """Of recordings with addresses: first, how exactly the model of their allocator repeats them."""
+    from gpusim.config.find import is_managed
     from gpusim.experiment.plan import read_trace
     from gpusim.fragment.fidelity import in_words
 
     for name, file in loaded.traces.items():
+        if is_managed(file):
+            continue
         if words := in_words(read_trace(file)):
             typer.echo(f"Baseline of {name}: {words[0].lower()}{words[1:]}\n")

@@ -42,7 +42,7 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     from gpusim.config.experiment import expand, size
-    from gpusim.trace.files import load_trace
+    from gpusim.experiment.plan import read
 
     loaded = load.experiment(str(path), sets)
     e = loaded.experiment
@@ -53,7 +53,9 @@ def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
 
         check_plan_files(plan(loaded, load.default_folder(loaded)).grid)
     for trace in loaded.traces.values():
-        load_trace(trace)
+        read(trace)
+    for words in load.told(loaded):
+        typer.echo(f"gpusim: note: {words}", err=True)
     return {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
 
 

@@ -106,6 +106,14 @@ Tiers = Annotated[
     BeforeValidator(_axis),
     _one_or_many({**_TEXT, "description": "memories below the GPU's, nearest first: host > nvme(direct=1)"}),
 ]
+Unified = Annotated[
+    tuple[Annotated[Spec, _known("unified")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "type": ["string", "object"],
+        "description": "none, or driver(...): evict, prefetch, advice and the driver's own module parameters",
+    }),
+]  # fmt: skip
 Seeds = Annotated[
     tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
     BeforeValidator(_axis),
@@ -179,6 +187,8 @@ class Experiment:
     """What lies below the device's memory, nearest first; what is full spills to the next: `host > nvme`."""
     grain: Grains = (LATER["grain"],)
     """In which pieces tensors move: `tensor`, or chunks of this size."""
+    unified: Unified = (NONE,)
+    """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     transform: Transforms = (AS_RECORDED,)
@@ -219,6 +229,7 @@ class RunSpec:
     transform: str = AS_RECORDED
     grain: str = LATER["grain"]
     tiers: str = LATER["tiers"]
+    unified: PolicySpec = NONE
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -238,7 +249,7 @@ class RunSpec:
 
     @property
     def later(self) -> dict[str, str]:
-        """Transform, grain, tiers, plan and release, where they are not the default."""
+        """Transform, grain, tiers, unified, plan and release, where they are not the default."""
         words = {name: str(getattr(self, name)) for name in LATER}
         return {name: word for name, word in words.items() if word != LATER[name]}
 
@@ -272,6 +283,6 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
 
 def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
     """The lists of an experiment by the names that a run has for them; the last varies fastest."""
-    names = ("trace", "transform", "grain", "profile", "tiers", "memory", "host_memory")
+    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory")
     policies = {kind: getattr(e.policies, kind) for kind in KINDS}
     return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

@@ -11,8 +11,10 @@ from gpusim.errors import GpusimError, ProfileError, TraceError, nearest
 KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "profile": ("hardware_profiles", (".yaml", ".yml"), ProfileError),
     "trace": ("traces", (".npz",), TraceError),
+    "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
 }
+RUNS = ("trace", "managed program")  # the kinds that an experiment's `trace` may name
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -35,15 +37,30 @@ def find(kind: str, name: str, base: Path | None = None) -> Path:
 
     Raises ProfileError, TraceError or GpusimError with the nearest names.
     """
-    _, suffixes, error = KINDS[kind]
+    return _find((kind,), name, base)
+
+
+def find_run(name: str, base: Path | None = None) -> Path:
+    """The recorded trace or the managed program that `name` means, as `find` does.  Raises TraceError."""
+    return _find(RUNS, name, base)
+
+
+def is_managed(file: Path) -> bool:
+    """Whether this file of an experiment's `trace` is a managed program and no recorded trace."""
+    return file.suffix in KINDS["managed program"][1]
+
+
+def _find(kinds: tuple[str, ...], name: str, base: Path | None) -> Path:
+    kind, error = kinds[0], KINDS[kinds[0]][2]
+    suffixes = tuple(suffix for each in kinds for suffix in KINDS[each][1])
     if not name or "\0" in name:
         raise error(f"'{name}' names no {kind}")
     given = Path(name).expanduser()
-    for root in (Path.cwd(), *((base,) if base else ()), *folders(kind)):
+    for root in (Path.cwd(), *((base,) if base else ()), *(folder for each in kinds for folder in folders(each))):
         for candidate in (root / given, *(root / f"{given}{suffix}" for suffix in suffixes)):
             if candidate.is_file():
                 return Path(candidate).resolve()
-    known = names(kind)
+    known = [known for each in kinds for known in names(each)]
     near = nearest(given.stem if given.suffix in suffixes else name, known)
     hint = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else _listing(kind, known)
     raise error(f"there is no {kind} '{name}'", hint=hint)

@@ -37,8 +37,8 @@ def load_experiment(
 
     The registry of policies lives above this package, so the caller lends it:
     use(file)                 loads a file of the user's policies
-    check_policy(kind, spec)  raises GpusimError for a policy (PolicySpec), a chain of transforms (text, kind "transform") or
-                              of tiers (text, kind "tiers") that does not exist, or a parameter that it does not have
+    check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
+                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks
 
     Raises ConfigError with all mistakes.
     """
@@ -56,8 +56,10 @@ def load_experiment(
             if use:
                 use(files[kind][value])
             broken.discard(value)
-        elif kind in ("trace", "profile"):
-            files[kind][value] = find.find(kind, machine(value)[0] if kind == "profile" else value, base)
+        elif kind == "trace":
+            files[kind][value] = find.find_run(value, base)
+        elif kind == "profile":
+            files[kind][value] = find.find(kind, machine(value)[0], base)
         elif check_policy and not broken:
             check_policy(kind, value)
         if kind == "plan" and value.path:

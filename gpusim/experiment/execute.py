@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gpusim.config.experiment import AS_RECORDED
-from gpusim.config.values import Capacity, PolicySpec
+from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.engine.simulate import simulate
 from gpusim.experiment.bounds import Bounds, of_run
-from gpusim.experiment.plan import Task, read_trace
+from gpusim.experiment.plan import Task, read
 from gpusim.hardware import variant
 from gpusim.hardware.profile import Profile, changed
 from gpusim.hardware.roofline import durations, model_error, shares
@@ -26,6 +28,12 @@ from gpusim.results.result import Result
 from gpusim.trace.grain import parse as parse_grain
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
+
+if TYPE_CHECKING:
+    from gpusim.config.experiment import RunSpec
+    from gpusim.uvm.program import ManagedProgram
+
+    Source = Workload | ManagedProgram  # what runs on a machine
 
 # Memory of a run "without a limit", in footprints: more than an allocator wastes (Robson 1977: log2(n) / 2 times).
 NO_LIMIT = 16
@@ -50,10 +58,7 @@ def result(task: Task) -> Result:
         "memory": capacity,
         "memory_share": spec.memory.fraction,
         "host_memory": None if spec.host_memory == Capacity() else _host_memory(task, program.work),
-        "place": str(spec.place),
-        "evict": str(spec.evict),
-        "prefetch": str(spec.prefetch),
-        "defrag": str(spec.defrag),
+        **_policies(spec),
         **{name: word for name, word in spec.later.items() if name != "transform"},
         "seed": spec.seed,
     }
@@ -62,19 +67,36 @@ def result(task: Task) -> Result:
         metrics["duration_error"] = program.error
     if program.recorded_ns and spec.transform == AS_RECORDED:
         metrics["recorded_ns"] = program.recorded_ns
-    bounds = {**done.bounds, **of_run(done, program.bounds, program.profile).at(capacity)}
-    if done.finished:
+    bounds = dict(done.bounds)
+    if program.bounds is not None and spec.unified == NONE:
+        bounds |= of_run(done, program.bounds, program.profile).at(capacity)
+    if done.finished and spec.unified == NONE:
         metrics["avoidable_share"] = avoidable({**metrics, **bounds})
     return replace(
         done, spec={**named, **{k: v for k, v in done.spec.items() if k not in named}}, metrics=metrics, bounds=bounds
     )
 
 
-def simulated(task: Task, work: Workload, profile: Profile, *, log: bool = False) -> Result:
+def _policies(spec: RunSpec) -> dict[str, str]:
+    """Who decided; under unified memory nobody but the driver, and the allocator of a recorded program."""
+    kinds = ("place",) if spec.unified != NONE else ("place", "evict", "prefetch", "defrag")
+    return {kind: str(getattr(spec, kind)) for kind in kinds}
+
+
+def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) -> Result:
     """The bare run: its program on this machine, which may be another one than its own."""
     spec = task.spec
     if spec.host_memory != Capacity():
         profile = changed(profile, "host.capacity", _host_memory(task, work))
+    if spec.unified != NONE:
+        from gpusim.uvm.run import simulate_unified
+        from gpusim.uvm.settings import settings
+
+        return simulate_unified(
+            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=spec.place,
+            seed=spec.seed, log=log,
+        )  # fmt: skip
+    assert isinstance(work, Workload), "a managed program runs under unified memory"
     return simulate(
         work.trace,
         profile,
@@ -111,29 +133,54 @@ def load_user_files(task: Task) -> None:
 
 
 class Program:
-    """A trace on a machine."""
+    """A trace, or a managed program, on a machine."""
 
-    def __init__(self, trace: Trace, profile: Profile) -> None:
+    work: Source
+    bounds: Bounds | None = None
+    error: float | None = None
+    recorded_ns: int = 0
+
+    def __init__(self, source: Trace | ManagedProgram, profile: Profile) -> None:
         self.profile = profile
+        self.basis: dict[str, float] = {}
+        if isinstance(source, Trace):
+            self._of_trace(source)
+        else:
+            self.work = source
+
+    def _of_trace(self, trace: Trace) -> None:
+        profile = self.profile
         duration, basis = durations(trace, profile)
-        self.work: Workload = build(trace, duration)
+        self.work = work = build(trace, duration)
         # How sure the kernel times are; a trace without kernels has none.
         self.basis = {f"kernel_{n}_share": v for n, v in shares(duration, basis).items()} if trace.ops else {}
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
-        self.bounds = Bounds(self.work)
+        self.bounds = Bounds(work)
+
+    def elsewhere(self, profile: Profile) -> Source:
+        """The same on another machine, or on one with other numbers."""
+        if not isinstance(self.work, Workload):
+            return self.work
+        duration = durations(self.work.trace, profile)[0]
+        return self.work if np.array_equal(duration, self.work.duration) else build(self.work.trace, duration)
 
 
-def capacity_of(task: Task, work: Workload) -> int | None:
+def footprint(work: Source) -> int:
+    """Bytes of device memory of which an experiment's shares are: what holds all that is alive at once."""
+    return work.live_peak if isinstance(work, Workload) else work.footprint
+
+
+def capacity_of(task: Task, work: Source) -> int | None:
     """Bytes of device memory, None for what the device has."""
     if task.unlimited:
-        return NO_LIMIT * max(work.live_peak, 2**27)
-    return None if task.spec.memory == Capacity() else task.spec.memory.resolve(work.live_peak, 0)
+        return NO_LIMIT * max(footprint(work), 2**27)
+    return None if task.spec.memory == Capacity() else task.spec.memory.resolve(footprint(work), 0)
 
 
-def _host_memory(task: Task, work: Workload) -> int:
-    return task.spec.host_memory.resolve(work.live_peak, 0)
+def _host_memory(task: Task, work: Source) -> int:
+    return task.spec.host_memory.resolve(footprint(work), 0)
 
 
 def _stamp(file: Path) -> int:
@@ -142,7 +189,7 @@ def _stamp(file: Path) -> int:
 
 @lru_cache(maxsize=2)
 def _program(trace: Path, transform: str, profile: Path, machine: str, trace_stamp: int, profile_stamp: int) -> Program:
-    return Program(read_trace(trace, transform), variant.load(profile, machine))
+    return Program(read(trace, transform), variant.load(profile, machine))
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from gpusim.experiment.execute import capacity_of, program_of
 from gpusim.experiment.plan import Task
 from gpusim.hardware.profile import changed
 from gpusim.policies.plan import file
+from gpusim.trace.workload import Workload
 
 
 def check_plan_files(tasks: Iterable[Task]) -> None:
@@ -24,6 +25,7 @@ def check_plan_files(tasks: Iterable[Task]) -> None:
         done.add(case)
         program = program_of(task)
         work, profile = program.work, program.profile
+        assert isinstance(work, Workload), "plans are of recorded programs"
         if spec.host_memory != Capacity():
             profile = changed(profile, "host.capacity", spec.host_memory.resolve(work.live_peak, 0))
         file.plan(view(work, machine(profile, capacity_of(task, work), spec.tiers)), str(task.plan))

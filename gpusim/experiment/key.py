@@ -40,6 +40,11 @@ def _hash(parts: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
+def unified_hash() -> str:
+    """Of the driver's model and of what asks allocators alone: of runs under unified memory."""
+    return _hash(("uvm", "fragment"))
+
+
 def transform_hash(files: Sequence[str]) -> list[str]:
     """Of the transforms' own source, and of these files of a user's: of runs that go through one."""
     return [_hash(("transforms",)), *(file_hash(file) for file in files)]

@@ -5,7 +5,8 @@ oracle eviction at the same grain and over the same tiers, and where that is ask
 finds.  They are runs like any other, only not listed; a grid that contains one shares it.
 
 Without a memory limit an allocator still costs time, more or less of it.  So that runs under different allocators are
-measured against one number, "no limit" is the fastest that any allocator of the grid allows on that machine.
+measured against one number, "no limit" is the fastest that any allocator of the grid allows on that machine.  In the same way
+it is the fastest that any of the grid's ways of unified memory allows: first touches are part of all of them.
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim import transforms
-from gpusim.config.experiment import AS_RECORDED, KINDS, RunSpec, expand
+from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment, RunSpec, expand
+from gpusim.config.find import is_managed
 from gpusim.config.load import Loaded
 from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
-from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash
+from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash, unified_hash
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, RUNS, has_result
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
+    from gpusim.uvm.program import ManagedProgram
 
 BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")
 
@@ -83,6 +86,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         contents: dict[str, object] = {
             "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
         }  # fmt: skip
+        if spec.unified != NONE:
+            contents["unified"] = unified_hash()
         if spec.transform != AS_RECORDED:
             contents["transform"] = transform_hash(transforms.used_files(spec.transform))
         planned = loaded.plans.get(spec.plan.path)
@@ -95,24 +100,56 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     no_limit: dict[str, tuple[Task, ...]] = {}
     oracle: dict[str, tuple[Task, ...]] = {}
     searched: dict[str, tuple[Task, ...]] = {}
-    undecided: dict[str, Any] = dict.fromkeys([kind for kind in KINDS if kind != "place"], NONE)
     if e.bounds:
         for run in grid:
-            free = replace(
-                run.spec, memory=Capacity(), host_memory=Capacity(), tiers=LATER["tiers"], grain=LATER["grain"], log=False,
-                **undecided,
-            )  # fmt: skip
-            no_limit[run.key] = tuple(task(replace(free, place=place), unlimited=True) for place in e.policies.place)
-            oracle[run.key] = (task(replace(run.spec, evict=BELADY, plan=NONE, log=False)),)
-            if e.bounds == "search":
+            no_limit[run.key] = tuple(task(free, unlimited=True) for free in _without_limit(run.spec, e))
+            if (best := _under_oracle(run.spec)) is not None:
+                oracle[run.key] = (task(best),)
+            if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
         registry.get("defrag", defrag).check(registry.get("place", place))
     made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
-        read_trace(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
+        read(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
     return made
+
+
+def _without_limit(spec: RunSpec, e: Experiment) -> list[RunSpec]:
+    """The references of a run that have memory for everything: under each allocator and each unified memory of the grid."""
+    free = replace(
+        spec, memory=Capacity(), host_memory=Capacity(), tiers=LATER["tiers"], grain=LATER["grain"], log=False,
+    )  # fmt: skip
+    undecided: dict[str, Any] = dict.fromkeys([kind for kind in KINDS if kind != "place"], NONE)
+    found = []
+    for unified in dict.fromkeys(replace(u, params=tuple(p for p in u.params if p[0] != "evict")) for u in e.unified):
+        found += [
+            replace(free, unified=unified, place=place, **(undecided if unified == NONE else {})) for place in e.policies.place
+        ]
+    return found
+
+
+def _under_oracle(spec: RunSpec) -> RunSpec | None:
+    """The same run under oracle eviction; None where unified memory has none."""
+    if spec.unified == NONE:
+        return replace(spec, evict=BELADY, plan=NONE, log=False)
+    from gpusim.uvm.victims import EVICT
+
+    params = tuple(sorted({**dict(spec.unified.params), "evict": BELADY.name}.items()))
+    return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
+
+
+def read(file: Path, chain: str = AS_RECORDED) -> Trace | ManagedProgram:
+    """What a run's `trace` names, transformed, kept for the runs that need it next.  Raises TraceError, ConfigError."""
+    return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain)
+
+
+@lru_cache(maxsize=4)
+def _managed(file: Path, stamp: int) -> ManagedProgram:
+    from gpusim.uvm.text import load
+
+    return load(file)
 
 
 def read_trace(file: Path, chain: str = AS_RECORDED) -> Trace:

@@ -20,7 +20,7 @@ def resolved(e: Experiment) -> str:
         "profile": list(e.profile),
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
-        **_named({"tiers": e.tiers, "grain": e.grain}),
+        **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified}),
         "use": list(e.use),
         "policies": _named({kind: getattr(e.policies, kind) for kind in KINDS}),
         "seed": list(e.seed),

@@ -6,15 +6,17 @@ and share what a program costs to prepare.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpusim.config.experiment import KINDS, Uncertainty
+from gpusim.config.values import NONE
 from gpusim.defaults import LATER
 from gpusim.engine.machine import machine
 from gpusim.experiment.execute import Program, capacity_of, load_user_files, program_of, simulated
@@ -23,13 +25,15 @@ from gpusim.experiment.plan import Plan, Task
 from gpusim.experiment.pool import Failure, run_tasks
 from gpusim.experiment.reach import Counts, reach, weighs_times
 from gpusim.hardware.profile import Profile
-from gpusim.hardware.roofline import durations
 from gpusim.hardware.sampling import Interval, draws, intervals, with_numbers
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import path_of, save
 from gpusim.trace.trace import MOVES
-from gpusim.trace.workload import Workload, build
+from gpusim.trace.workload import Workload
+
+if TYPE_CHECKING:
+    from gpusim.experiment.execute import Source
 
 Makespans = dict[str, int | None]  # by key of the run, None where it did not finish
 
@@ -150,8 +154,9 @@ def _groups(plan: Plan, settings: Uncertainty, results: Sequence[Result]) -> lis
 def _rivals(grid: Iterable[Task], done: Mapping[str, Result]) -> list[dict[str, float]]:
     """The runs that compete: those that differ only in their policies, or where all have the same, in program and machine."""
     tasks = [task for task in grid if task.key in done]
-    policies = {tuple(getattr(task.spec, kind) for kind in KINDS) for task in tasks}
-    differ = set(KINDS) if len(policies) > 1 else {"trace", "transform", "profile"}
+    decide = (*KINDS, "unified")
+    policies = {tuple(getattr(task.spec, kind) for kind in decide) for task in tasks}
+    differ = set(decide) if len(policies) > 1 else {"trace", "transform", "profile"}
     places: dict[tuple[Any, ...], dict[str, float]] = {}
     alone = all(done[task.key].oracle for task in tasks)  # oracles compete only where there is nothing else
     for task in tasks:
@@ -162,14 +167,13 @@ def _rivals(grid: Iterable[Task], done: Mapping[str, Result]) -> list[dict[str, 
     return [place for place in places.values() if len(place) > 1]
 
 
-def _elsewhere(program: Program, numbers: Mapping[str, float]) -> tuple[Workload, Profile]:
+def _elsewhere(program: Program, numbers: Mapping[str, float]) -> tuple[Source, Profile]:
     """The program on its machine with other numbers."""
-    work, profile = program.work, with_numbers(program.profile, numbers)
-    duration = durations(work.trace, profile)[0]
-    return (work if np.array_equal(duration, work.duration) else build(work.trace, duration)), profile
+    profile = with_numbers(program.profile, numbers)
+    return program.elsewhere(profile), profile
 
 
-def _makespans(tasks: Iterable[Task], work: Workload, profile: Profile) -> Makespans:
+def _makespans(tasks: Iterable[Task], work: Source, profile: Profile) -> Makespans:
     ended = {task.key: simulated(task, work, profile) for task in tasks}
     return {key: int(done.metrics["makespan_ns"]) if done.finished else None for key, done in ended.items()}
 
@@ -189,17 +193,8 @@ def _columns(task: Task, group: Group, samples: Sequence[Makespans]) -> dict[str
 def _pushed(group: Group, program: Program, number: Interval, value: float) -> Makespans:
     """The makespans, with one number changed, of the runs that it may put into another order."""
     work, profile = _elsewhere(program, {number.path: value})
-    trace = work.trace
-    counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
-    kernels = float(np.abs(work.duration - program.work.duration).sum())
     here = {task.key: task for task in group.runs}
-    far = {
-        key: float("inf") if task.spec.grain != LATER["grain"] else reach(
-            group.metrics[key], counts, weighs_times(task.spec), kernels,
-            *(machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile)),
-        )
-        for key, task in here.items()
-    }  # fmt: skip
+    far = {key: _reach(task, group, program, work, profile) for key, task in here.items()}
     wanted = set()
     for place in group.rivals:
         best = min(place.values())
@@ -208,3 +203,16 @@ def _pushed(group: Group, program: Program, number: Interval, value: float) -> M
             if key not in winners and any(makespan - far.get(key, 0) < place[w] + far.get(w, 0) for w in winners):
                 wanted |= {key, *winners} & here.keys()
     return _makespans((task for key, task in here.items() if key in wanted), work, profile)
+
+
+def _reach(task: Task, group: Group, program: Program, work: Source, profile: Profile) -> float:
+    """ns by which the run can differ on this machine at most."""
+    if not (isinstance(work, Workload) and isinstance(program.work, Workload)):
+        return math.inf
+    if task.spec.grain != LATER["grain"] or task.spec.unified != NONE:
+        return math.inf
+    trace = work.trace
+    counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
+    kernels = float(np.abs(work.duration - program.work.duration).sum())
+    machines = (machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile))
+    return reach(group.metrics[task.key], counts, weighs_times(task.spec), kernels, *machines)

@@ -15,7 +15,7 @@ from gpusim.results.uncertainty import Sampled
 from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
-FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access")  # keys of `spec` that no table and no figure compares
+FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told")  # keys of `spec` that nothing compares
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,8 @@ class Result:
               written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future).
               What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
               the two directions together), slots {h2d, d2h} (copies that an engine runs at once),
-              and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots)
+              and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots).
+              Under unified memory, told: what the driver did other than asked, a sentence each
     outcome   "finished", "oom", "host_oom" or "failed"
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known

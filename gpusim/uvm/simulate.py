@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,10 +52,12 @@ class UvmResult:
     events: int          # how many there were; the log holds the first of them
     told: list[str]      # what the driver would have done other than asked
     failed: str = ""     # why the program ended early
+    began: float = 0.0   # since when the run is timed; steps and counts are of what came then
+    logged_before: int = 0  # events of the log that came before that
 
     @property
     def ns(self) -> float:
-        return self.steps[-1].end if self.steps else 0.0
+        return self.steps[-1].end - self.began if self.steps else 0.0
 
 
 def simulate_uvm(
@@ -68,10 +70,13 @@ def simulate_uvm(
     evict: str = "driver",
     prefetcher: str = "tree",
     log: int = 0,
+    seed: int = 1,
+    watch: Callable[[Memory, int], None] = lambda memory, steps: None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
-    log: how many events are kept one by one at most.  Room that is not needed costs no memory.
+    log    how many events are kept one by one at most; room that is not needed costs no memory
+    watch  called before the first step and after each, with the tables and the number of steps done
     """
     values, told = resolve({**platform.parameters, **(parameters or {})})
     for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
@@ -79,22 +84,39 @@ def simulate_uvm(
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
     M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
     M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
+    M.state["seed"] = seed
     F = front(platform)
     steps: list[StepResult] = []
     earlier = np.zeros(M.raster.shape[:2], np.int64)
-    alive, reason = dict(spans), ""
+    alive, reason, began, logged_before = dict(spans), "", 0.0, 0
+    watch(M, 0)
     for step in program:
         if isinstance(step, Start):
+            earlier = begin(M)
+            steps.clear()
+            began, logged_before = float(M.state["now"][0]), int(M.state["logged"][0])
+            watch(M, 0)
             continue
         start, before = float(M.state["now"][0]), M.counts.copy()
         failed = run(M, F, step, alive, platform, told)
         steps.append(StepResult(title(step), start, float(M.state["now"][0]), minus(M.counts, before)))
+        watch(M, len(steps))
         if failed:
             reason = f"{title(step)}: GPU memory is full and may not be evicted"
             break
     events = int(M.state["logged"][0])
     picture = raster.of(M, earlier)
-    return UvmResult(platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, reason)
+    return UvmResult(
+        platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, reason, began, logged_before
+    )
+
+
+def begin(M: Memory) -> Any:
+    """Count from here on; what the picture showed before."""
+    for counters in (M.counts, M.ranges):
+        counters[:] = np.zeros((), counters.dtype)
+    M.sizes[:] = 0
+    return raster.restart(M)
 
 
 def run(M: Memory, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
@@ -154,6 +176,10 @@ def title(step: Any) -> str:
 
 
 def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+    if not kernel.accesses:
+        M.state["now"] += kernel.ns or 0.0
+        M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
+        return 0
     A, tables = compile_accesses(kernel, spans)
     threads = kernel.block[0] * kernel.block[1]
     warps = -(-threads // LANES)

@@ -1,0 +1,164 @@
+"""One run of an experiment under unified memory: a program, a machine and `driver(...)` become a result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.hardware.profile import Profile
+from gpusim.results.result import FINISHED, OOM, Result
+from gpusim.trace.workload import Workload
+from gpusim.units import show_bytes
+from gpusim.uvm import platforms
+from gpusim.uvm.advice import advised
+from gpusim.uvm.parameters import UvmError
+from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram, Prefetch, Start
+from gpusim.uvm.settings import DRIVER, Settings
+from gpusim.uvm.simulate import UvmResult, simulate_uvm
+from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
+from gpusim.uvm.tensors import managed
+from gpusim.uvm.timeline import Timeline
+
+GPU = 1
+EVENTS = 1 << 24  # that a log keeps at most
+
+
+def simulate_unified(
+    source: Workload | ManagedProgram,
+    profile: Profile,
+    *,
+    settings: Settings = DRIVER,
+    capacity_bytes: int | None = None,
+    place: Any = "pytorch",
+    seed: int = 0,
+    log: bool = False,
+) -> Result:
+    """Run a managed program, or a recorded one whose allocator takes managed memory, under the driver's rules.
+
+    capacity_bytes  GPU memory for managed pages; None: what the profile's device leaves
+    place           the allocator of a recorded program
+
+    Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
+    """
+    if isinstance(source, Workload):
+        program = managed(source, profile, place, discards=settings.advice == "discard")
+    else:
+        program = source
+    available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
+    host = int(profile.host.capacity.value)
+    if program.footprint > available + host and not profile.memory.unified:
+        raise UvmError(
+            f"{program.name} needs {show_bytes(program.footprint)}, more than the {show_bytes(available)} of GPU memory and "
+            f"the {show_bytes(host)} of host memory together"
+        )
+    # More chunks than the program has windows stay free: tables for them would be memory wasted.
+    platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
+    program = advised(program, settings.advice)
+    timeline = Timeline(platform, len(program.steps))
+    ran = simulate_uvm(
+        program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
+        prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
+    )  # fmt: skip
+    peak = {name: int(column.max(initial=0)) for name, column in timeline.columns.items()}
+    rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
+    return Result(
+        spec={
+            "trace": program.name,
+            "trace_hash": source.trace.content_hash if isinstance(source, Workload) else "",
+            "profile": profile.name,
+            "oracles": ["unified"] if {settings.evict, settings.prefetch} & {"belady", "oracle"} else [],
+            "capacity": available,
+            "host_capacity": host,
+            "footprint": footprint(source),
+            "seed": seed,
+            "rates": {**rates, "both": sum(rates.values())},
+            "told": ran.told,
+        },
+        outcome=OOM if ran.failed else FINISHED,
+        failure={"memory": "device", "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
+        metrics=metrics(program, ran) | {
+            "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
+        },
+        timeline={name: column.copy() for name, column in timeline.columns.items()},
+    )  # fmt: skip
+
+
+def footprint(source: Workload | ManagedProgram) -> int:
+    """Bytes of GPU memory of which shares are: what holds all that is alive at once."""
+    return source.live_peak if isinstance(source, Workload) else source.footprint
+
+
+def metrics(program: ManagedProgram, ran: UvmResult) -> dict[str, int | float]:
+    """What the driver and the GPU counted, under the names of results.metrics."""
+    page, link = ran.platform.page, ran.platform.link
+    gpu, cpu = ran.counts[GPU], ran.counts[CPU]
+    came = [int(pages) * page for pages in gpu["came"]]
+    into = sum(came)
+    out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
+    makespan, busy = round(ran.ns), round(float(gpu["busy"]))
+    stalls = _stalls(program, ran)
+    batches = int(gpu["batches"])
+    return {
+        "makespan_ns": makespan,
+        "compute_busy_ns": busy,
+        "compute_idle_share": 1 - busy / makespan if makespan else 0.0,
+        "stall_ns": sum(stalls.values()),
+        **stalls,
+        "kernels": sum(isinstance(step, Kernel) for step in _timed(program)),
+        "events": len(ran.steps),
+        "h2d_bytes": into,
+        "d2h_bytes": out,
+        "h2d_busy_share": min(1.0, into / link.in_rate * 1e9 / makespan) if makespan else 0.0,
+        "d2h_busy_share": min(1.0, out / link.out_rate * 1e9 / makespan) if makespan else 0.0,
+        "host_work_ns": round(sum(r.ns for s, r in _pairs(program, ran) if isinstance(s, HostTouch))),
+        "gpu_faults": int(gpu["faults"]),
+        "cpu_faults": int(cpu["faults"]),
+        "fault_batches": batches,
+        "faults_per_batch": int(gpu["fetched"]) / batches if batches else 0.0,
+        "fault_duplicates": int(gpu["duplicates"]),
+        "faults_dropped": int(gpu["dropped"]),
+        "fault_replays": int(gpu["replays"]),
+        "throttles": int(gpu["throttled"]) + int(cpu["throttled"]),
+        "pins": int(gpu["pinned"]) + int(cpu["pinned"]),
+        "demanded_bytes": came[DEMAND],
+        "prefetched_bytes": came[PREFETCH],
+        "explicit_bytes": came[EXPLICIT],
+        "counter_bytes": came[COUNTER],
+        "wasted_bytes": int(gpu["wasted"]) * page,
+        "evicted_bytes": int(gpu["left"]) * page,
+        "evicted_clean_bytes": int(gpu["left_clean"]) * page,
+        "refetched_bytes": int(gpu["refetched"]) * page,
+        "remote_bytes": int(gpu["remote_bytes"]),
+        "touched_bytes": int(gpu["touched_bytes"]),
+        "touched_per_s": int(gpu["touched_bytes"]) / makespan * 1e9 if makespan else 0.0,
+        "evictions": int(gpu["evictions"]),
+        "fault_service_ns": round(float(gpu["service"] + cpu["service"])),
+        "fault_copy_ns": round(float(gpu["copy_in"] + gpu["copy_out"])),
+    }
+
+
+def _stalls(program: ManagedProgram, ran: UvmResult) -> dict[str, int]:
+    """What kernels waited for: pages to come (faults, remote accesses, prefetches), pages to leave, and the host."""
+    into, out, host = 0.0, 0.0, 0.0
+    for step, result in _pairs(program, ran):
+        counts = result.counts[GPU]
+        if isinstance(step, Kernel):
+            leaving = float(counts["copy_out"])
+            out += leaving
+            into += result.ns - float(counts["busy"]) - leaving
+        elif isinstance(step, Prefetch) and step.to == CPU:
+            out += result.ns
+        elif isinstance(step, Prefetch):
+            into += result.ns
+        else:
+            host += result.ns
+    return {"stall_swap_in_ns": round(into), "stall_swap_out_ns": round(out), "stall_sync_ns": round(host)}
+
+
+def _pairs(program: ManagedProgram, ran: UvmResult) -> Any:
+    return zip(_timed(program), ran.steps, strict=False)  # a run that failed has fewer
+
+
+def _timed(program: ManagedProgram) -> list[Any]:
+    """The steps behind the last start."""
+    steps = list(program.steps)
+    return steps[max((i + 1 for i, step in enumerate(steps) if isinstance(step, Start)), default=0) :]

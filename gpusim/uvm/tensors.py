@@ -1,0 +1,150 @@
+"""A recorded tensor trace as a managed program: its allocator takes managed memory, its kernels touch their tensors' pages.
+
+    requests ─allocator alone─▶ segments, where each tensor lies ─▶ allocations, a kernel for each operator
+
+Operators of all streams run one after another in the order of their issue.  A kernel lasts as long as its operator, or as its
+launch takes where that is longer, and touches each page of 4 KiB of a tensor once for each access, a thread block a page,
+reads before writes.  Copies of the program do the same at the speed of their link: copy engines fault as well.  Tensors that
+held data before the recording are on the GPU when it starts, as far as they fit.  What the allocator frees stays in its
+segments; a segment that it gives back is freed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from gpusim.core.log import PLACE, RELEASE, RESERVE
+from gpusim.fragment.replay import replay
+from gpusim.fragment.requests import of_trace
+from gpusim.hardware.profile import Profile
+from gpusim.policies import registry
+from gpusim.trace.trace import ALLOC, FREE, OP
+from gpusim.trace.workload import Workload
+from gpusim.uvm.parameters import UvmError
+from gpusim.uvm.program import Access, Array, Discard, Free, Kernel, ManagedProgram, Prefetch, Start, Step
+from gpusim.uvm.tables import BLOCK_BYTES
+
+TOUCH = 4096  # bytes that one thread touches
+Piece = tuple[str, int, int]  # allocation, offset, bytes
+
+
+def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = False) -> ManagedProgram:
+    """The program that the trace becomes.  discards: tensors that are freed are discarded (cuMemDiscard...)."""
+    trace = work.trace
+    if not trace.ops:
+        raise UvmError(f"'{trace.name}' has no kernels, so that nobody touches its pages")
+    heap = Heap(work, place)
+    kernels = iter(_kernels(work, profile, heap.pieces))
+    steps: list[Step] = []
+    started = False
+    given_back = iter([*heap.given_back, (trace.events, "")])
+    when, segment = next(given_back)
+    for event in range(trace.events):
+        if trace.kind[event] == OP:
+            if not started:
+                steps += [*_resident(work, event, heap.pieces), Start()]
+                started = True
+            steps.append(next(kernels))
+        elif discards and started and trace.kind[event] == FREE:
+            steps += [Discard(*piece) for piece in heap.pieces[trace.arg[event]]]
+        while when == event:
+            steps.append(Free(segment))
+            when, segment = next(given_back)
+    return ManagedProgram(trace.name, heap.arrays, steps)
+
+
+class Heap:
+    """What the allocator alone makes of the program's requests.
+
+    arrays      its segments, as far as tensors ever lay in them
+    pieces      of each tensor, where it lies: in one segment, or in several that adjoin
+    given_back  segments that it returned: (event of the trace, name), in order
+    """
+
+    def __init__(self, work: Workload, place: Any) -> None:
+        requests = of_trace(work.trace)
+        log = replay(requests, registry.get("place", place), log=True).log
+        self.pieces: list[list[Piece]] = [[] for _ in range(max(requests.units, work.trace.tensors))]
+        self.given_back: list[tuple[int, str]] = []
+        used: list[int] = []   # bytes of each segment, up to the end of the last tensor
+        starts: list[int] = []  # of the live segments, rising
+        live: list[tuple[int, int]] = []  # (number, bytes), in the same order
+        for record in log[np.isin(log["kind"], (PLACE, RESERVE, RELEASE))].tolist():
+            when, kind, unit, _, addr, size = record
+            at = bisect_right(starts, addr)
+            if kind == RESERVE:
+                starts.insert(at, addr)
+                live.insert(at, (len(used), size))
+                used.append(0)
+            elif kind == RELEASE:
+                self._give_back(int(requests.event[when]), starts, live, addr, addr + size)
+            else:
+                for number, offset, part in _within(starts, live, at - 1, addr, int(requests.size[unit])):
+                    self.pieces[unit].append((_name(number), offset, part))
+                    used[number] = max(used[number], offset + part)
+        self.arrays = [
+            Array(_name(number), -(-size // BLOCK_BYTES) * BLOCK_BYTES) for number, size in enumerate(used) if size
+        ]
+        taken = {array.name for array in self.arrays}
+        self.given_back = [(when, name) for when, name in self.given_back if name in taken]
+
+    def _give_back(self, when: int, starts: list[int], live: list[tuple[int, int]], first: int, end: int) -> None:
+        """Segments that lie in [first, end) as a whole; a part of one stays with the rest of it."""
+        for i in reversed(range(len(starts))):
+            if first <= starts[i] and starts[i] + live[i][1] <= end:
+                self.given_back.append((when, _name(live[i][0])))
+                del starts[i], live[i]
+
+
+def _name(number: int) -> str:
+    return f"segment {number}"
+
+
+def _within(starts: list[int], live: list[tuple[int, int]], i: int, addr: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """Bytes [addr, addr + size) as (segment, offset, bytes), from the i-th live segment on."""
+    while size > 0:
+        number, room = live[i]
+        offset = addr - starts[i]
+        part = min(size, room - offset)
+        yield number, offset, part
+        addr, size, i = addr + part, size - part, i + 1
+
+
+def _resident(work: Workload, before: int, pieces: list[list[Piece]]) -> Iterator[Step]:
+    """What had data before the first kernel is brought to the GPU, in the order of its allocation."""
+    trace = work.trace
+    name, first, end = "", 0, 0
+    for tensor in trace.arg[:before][trace.kind[:before] == ALLOC]:
+        if not work.has_data[tensor]:
+            continue
+        for where, offset, size in pieces[tensor]:
+            if where == name and offset == end:
+                end += size
+                continue
+            if name:
+                yield Prefetch(name, 1, first, end - first)
+            name, first, end = where, offset, offset + size
+    if name:
+        yield Prefetch(name, 1, first, end - first)
+
+
+def _kernels(work: Workload, profile: Profile, pieces: list[list[Piece]]) -> Iterator[Kernel]:
+    trace = work.trace
+    gap, submit = profile.launch.gap.value, profile.launch.submit.value
+    for op in range(trace.ops):
+        reads = trace.read_id[trace.read_start[op] : trace.read_start[op + 1]]
+        writes = trace.write_id[trace.write_start[op] : trace.write_start[op + 1]]
+        accesses = [_access(piece, False) for tensor in dict.fromkeys(reads.tolist()) for piece in pieces[tensor]]
+        accesses += [_access(piece, True) for tensor in dict.fromkeys(writes.tolist()) for piece in pieces[tensor]]
+        pages = max((a.elements - a.start for a in accesses if a.elements is not None), default=1)
+        ns = max(float(work.duration[op]) + gap, submit)
+        yield Kernel(trace.op_names[trace.op[op]], accesses, (pages, 1), (1, 1), ns=ns)
+
+
+def _access(piece: Piece, write: bool) -> Access:
+    name, offset, size = piece
+    return Access(name, write, TOUCH, offset // TOUCH, bx=1, elements=-(-(offset + size) // TOUCH))

@@ -1,0 +1,45 @@
+"""Where pages are over time: read off the tables between steps, at most some hundred times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.uvm.platforms import Platform
+from gpusim.uvm.tables import BLOCK_BYTES, CPU, FREE, RESIDENT, Memory
+
+ROWS = 400
+GPU = 1
+NAMES = ("time_ns", "op", "allocated", "reserved", "requested", "host")
+
+
+class Timeline:
+    """A row for every so many steps: bytes resident on the GPU, bytes of its chunks that are taken, bytes on the host."""
+
+    def __init__(self, platform: Platform, steps: int) -> None:
+        self.page, self.every = platform.page, -(-steps // ROWS)
+        self.rows: list[tuple[int, ...]] = []
+        self.began = 0.0
+
+    def watch(self, M: Memory, steps: int) -> None:
+        if steps == 0:
+            self.began = float(M.state["now"][0])
+            self.rows.clear()
+        if steps % self.every:
+            return
+        taken = int(M.gpus[GPU]["roots"] - M.gpus[GPU]["length"][FREE])
+        here = self._resident(M, GPU)
+        now = round(float(M.state["now"][0]) - self.began)
+        self.rows.append((now, steps - 1, here, taken * BLOCK_BYTES, here, self._resident(M, CPU)))
+
+    def _resident(self, M: Memory, processor: int) -> int:
+        blocks = int(M.state["blocks"][0])
+        first = (3 * processor + RESIDENT) * blocks
+        return int(np.bitwise_count(M.bits[first : first + blocks]).sum()) * self.page
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        table = np.array(self.rows, np.int64).reshape(-1, len(NAMES))
+        return {name: table[:, i] for i, name in enumerate(NAMES)}

@@ -1,0 +1,159 @@
+"""Is unified memory an axis like the others: from the YAML through the grid to results, tables and what is told?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gpusim.cli import app
+from gpusim.commands import load
+from gpusim.config.experiment import expand
+from gpusim.config.find import find_run, is_managed
+from gpusim.config.values import PolicySpec
+from gpusim.errors import ConfigError, TraceError
+from gpusim.experiment import grid
+from gpusim.experiment.plan import inputs, plan
+from gpusim.experiment.resolved import resolved
+from gpusim.results.compare import changes
+from gpusim.results.folder import load_folder, summary
+
+PROGRAM = """
+arrays: {a: 4 MiB, b: 4 MiB}
+steps:
+  - host_write: a
+  - start
+  - repeat: 2
+    steps:
+      - kernel: copy
+        accesses: [{read: a}, {write: b}]
+"""
+YAML = """
+question: What does the driver cost?
+trace: program.yaml
+profile: l4
+memory: [100 %, 50 %]
+unified: [driver, driver(advice=zero_copy)]
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    (tmp_path / "program.yaml").write_text(PROGRAM)
+    path = tmp_path / "e.yaml"
+    path.write_text(YAML)
+    return path
+
+
+def execute(path: Path, out: Path, *sets: str, jobs: int = 1):
+    loaded = load.experiment(str(path), sets)
+    todo = plan(loaded, out)
+    return todo, grid.run(todo, resolved(loaded.experiment), inputs(loaded), jobs=jobs)
+
+
+def problems(path: Path, *sets: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load.experiment(str(path), sets)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_a_run_that_does_not_name_it_is_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text("question: q?\ntrace: gpt-medium-infer\nprofile: l4\n")
+    (plain,) = expand(load.experiment(str(path)).experiment)
+    (named,) = expand(load.experiment(str(path), ["unified=none"]).experiment)
+    (other,) = expand(load.experiment(str(path), ["unified=driver"]).experiment)
+    assert plain == named and plain.hash == named.hash != other.hash
+    assert "unified" not in plain.plain() and other.plain()["unified"] == "driver"
+    assert "unified" not in resolved(load.experiment(str(path)).experiment)
+
+
+def test_the_axis_spans_the_grid_and_comes_back_from_the_resolved_file(experiment: Path, tmp_path: Path) -> None:
+    sets = ["unified=driver,driver(evict=lru, uvm_perf_prefetch_threshold=0)"]
+    first = load.experiment(str(experiment), sets).experiment
+    assert first.unified[1] == PolicySpec("driver", (("evict", "lru"), ("uvm_perf_prefetch_threshold", 0)))
+    assert len(runs := expand(first)) == 4
+    again = tmp_path / "again.yaml"
+    again.write_text(resolved(first))
+    assert [run.hash for run in expand(load.experiment(str(again)).experiment)] == [run.hash for run in runs]
+    assert yaml.safe_load(resolved(first))["unified"] == ["driver", "driver(evict=lru, uvm_perf_prefetch_threshold=0)"]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("unified=drivr", "there is no unified memory 'drivr'"),
+        ("unified=driver(evct=lru)", "driver has no parameter 'evct'"),
+        ("unified=driver(evict=lr)", "unified memory has no evict policy 'lr'"),
+        ("unified=driver(prefetch=tre)", "unified memory has no prefetch policy 'tre'"),
+        ("unified=driver(advice=zero)", "there is no advice 'zero'"),
+        ("unified=driver(uvm_perf_prefetch_treshold=3)", "did you mean 'uvm_perf_prefetch_threshold'?"),
+        ("unified=driver(uvm_perf_prefetch_threshold=high)", "not a whole number"),
+        ("unified=none", "it runs under unified memory only"),
+        ("policies.evict=belady", "there is no evict policy"),
+        ("policies.release=watermark", "there is no release policy"),
+        ("grain=2 MiB", "there is no grain"),
+        ("tiers=host > nvme", "there is no tiers"),
+        ("transform=batch(factor=2)", "which no transform can change"),
+        ("trace=vector_ad", "vector_add"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(experiment: Path, said: str, told: str) -> None:
+    assert told in problems(experiment, said)[0]
+
+
+def test_the_drivers_fallback_is_told_and_no_mistake(experiment: Path) -> None:
+    loaded = load.experiment(str(experiment), ["unified=driver(uvm_perf_prefetch_threshold=130)"])
+    assert load.told(loaded) == ["uvm_perf_prefetch_threshold=130 is outside of 0..100: the driver takes its default, 51"]
+    ran = CliRunner().invoke(app, ["validate", str(experiment), "--set", "unified=driver(uvm_perf_prefetch_threshold=130)"])
+    assert ran.exit_code == 0 and "gpusim: note: uvm_perf_prefetch_threshold=130" in ran.stderr
+
+
+def test_programs_are_found_by_name_like_traces() -> None:
+    found = find_run("vector_add")
+    assert is_managed(found) and found.name == "vector_add.yaml"
+    assert not is_managed(find_run("gpt-medium-infer"))
+    with pytest.raises(TraceError, match="vector_add"):
+        find_run("vector-ad")
+
+
+def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path) -> None:
+    todo, done = execute(experiment, tmp_path / "out")
+    assert not done.failures and len(done.results) == 4
+    half = {str(r.spec["unified"]): r for r in done.results if r.spec["memory_share"] == 0.5}
+    full = {str(r.spec["unified"]): r for r in done.results if r.spec["memory_share"] == 1.0}
+    driver = full["driver"]
+    # Array a comes once and in full, b begins on the GPU; nothing leaves.
+    assert driver.metrics["h2d_bytes"] == 4 << 20 == driver.metrics["demanded_bytes"] + driver.metrics["prefetched_bytes"]
+    assert (driver.metrics["d2h_bytes"], driver.metrics["evictions"]) == (0, 0)
+    assert driver.metrics["reserved_peak_bytes"] == 8 << 20 == driver.spec["footprint"]
+    assert driver.metrics["slowdown"] == 1.0, "memory as large as the footprint is no limit"
+    squeezed = half["driver"]
+    assert squeezed.metrics["evictions"] > 0 and squeezed.metrics["refetched_bytes"] > 0
+    assert squeezed.metrics["reserved_peak_bytes"] == 4 << 20
+    assert squeezed.metrics["d2h_bytes"] == squeezed.metrics["evicted_bytes"]
+    assert squeezed.metrics["slowdown"] > 1
+    zero = half["driver(advice=zero_copy)"]
+    # Two reads of a and two writes of b, each byte over the link, none of them kept.
+    assert (zero.metrics["remote_bytes"], zero.metrics["h2d_bytes"]) == (4 * (4 << 20), 0)
+    assert zero.metrics["makespan_ns"] == full["driver(advice=zero_copy)"].metrics["makespan_ns"]
+    for result in done.results:
+        m = result.metrics
+        assert m["stall_ns"] == m["stall_swap_in_ns"] + m["stall_swap_out_ns"] + m["stall_sync_ns"]
+        assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 4, "every ns is work or a wait"
+        assert result.timeline["reserved"].max() <= result.spec["capacity"]
+    again, second = execute(experiment, tmp_path / "out")
+    assert second.ran == 0, "equal runs are read, not repeated"
+    assert [t.key for t in again.tasks] == [t.key for t in todo.tasks]
+    assert not changes(load_folder(tmp_path / "out"), done.results)
+    header, *rows = summary(done.results).splitlines()
+    assert "unified" in header.split(",") and len(rows) == 4
+
+
+def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
+    execute(experiment, tmp_path / "one", jobs=1)
+    execute(experiment, tmp_path / "two", jobs=2)
+    for file in (tmp_path / "one" / "runs").rglob("*.*"):
+        assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes(), file.name
