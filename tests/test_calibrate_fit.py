@@ -11,9 +11,9 @@ from gpusim.calibrate.fit.fitting import Fitted, difference, fit
 from gpusim.calibrate.rows import Row, held_out, unit_of
 from gpusim.config import document, validate
 from gpusim.errors import MeasurementError
-from gpusim.hardware.catalogue import quantities
+from gpusim.hardware.catalogue import load, quantities
 from gpusim.hardware.profile import Profile, load_file
-from gpusim.hardware.streaming import rates
+from gpusim.hardware.streaming import rates, shared
 
 UNFITTED = Path(__file__).parent / "data" / "profiles" / "a100-sxm4-80gb.yaml"  # as the catalogue was before any fit
 BASE = load_file(UNFITTED)  # 40 MiB of L2
@@ -77,6 +77,30 @@ def test_times_of_kernels_in_l2_give_their_start_and_their_rate() -> None:
     assert curve[4 * 40 * MIB] == 1600e9
     assert rates(fitted.profile, 16 * MIB)[1] == pytest.approx(4000e9, rel=1e-3)
     assert rates(fitted.profile, 1024 * MIB)[1] == 1600e9
+
+
+def test_long_kernels_say_the_rate_of_l2_and_short_ones_the_start() -> None:
+    """Kernels below 2.5 MiB (a sixteenth of L2) start in 2 us; those above have another wave, 0.5 us more, and 4,000 bytes/ns."""
+    short = [row("queued_kernel_scale_bw", s / (2000 + s / 8000), s, "mode=stream") for s in range(65_536, 2 * MIB, 262_144)]
+    long = [row("queued_kernel_scale_bw", s / (2500 + s / 4000), s, "mode=stream") for s in range(5 * MIB, 20 * MIB + 1, 2 * MIB)]
+    fitted = fit([*short, *long, row("hbm_copy_bw", 1600.0, 2048 * MIB)], BASE)
+    assert number(fitted, "launch.empty")[0] == pytest.approx(2000 - BASE.launch.gap.value, rel=1e-3)
+    assert rates(fitted.profile, 1 * MIB)[1] == rates(fitted.profile, 16 * MIB)[1] == pytest.approx(4000e9, rel=1e-3)
+
+
+def test_what_all_multiprocessors_read_has_a_curve_of_its_own() -> None:
+    """In L2 5,400 bytes/ns for what all read, 2,900 for a part each; in memory 1,900 against 1,700."""
+    sizes = (4, 8, 16, 20, 80, 160, 400)
+    same = [row("l2_or_dram_read_bw", 5400.0 if s <= 20 else 1900.0, s * MIB, method="a shared data set") for s in sizes]
+    parts = [row("l2_or_dram_read_bw", 2900.0 if s <= 20 else 1700.0, s * MIB, series=f"{SEEN}") for s in sizes]
+    profile = fit([*same, *parts], BASE).profile
+    assert [shared(profile, s * MIB) for s in (8, 160, 1000)] == [pytest.approx(v) for v in (5400e9, 1900e9, 1900e9)]
+    assert rates(profile, 8 * MIB)[0] == pytest.approx(2900e9)
+    # Where no row says it: 36 bytes a clock for each of 108 multiprocessors at 1410 MHz; far beyond L2 memory's rate of reading.
+    assert shared(BASE, 8 * MIB) == pytest.approx(36 * 108 * 1.41e9)
+    assert shared(BASE, 160 * MIB) == BASE.memory.read.value
+    gddr = load("rtx-4090")
+    assert shared(gddr, 8 * MIB) == rates(gddr, 8 * MIB)[0], "known of chips with an L2 in two halves alone"
 
 
 def test_calls_are_a_line_over_the_size() -> None:

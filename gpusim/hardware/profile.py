@@ -64,6 +64,8 @@ class DeviceMemory:
     """Measured rate of kernels that read as much as they write by the bytes they touch, start-up excluded: L2, then memory."""
     read_curve: Curve = ()
     """The same of kernels that only read."""
+    shared_curve: Curve = ()
+    """The same of kernels all of whose multiprocessors read the same bytes."""
     unified: StrictBool = False
     """The memory is the CPU's as well: a copy between host and device is a copy within it."""
 

@@ -28,7 +28,7 @@ def effect(series: Series, profile: Profile) -> str:
     if row.metric.startswith(("l2_or_dram", "queued_kernel")) and not profile.memory.copy_curve:
         return "L2: the fit saw no rows about it, so that all bytes come from memory"
     if meaning.shared(row):
-        return "loads in flight: where every multiprocessor reads all bytes, L2 gives more than to a kernel that streams"
+        return "between L2 and memory a few per cent of size decide, and where they part is taken from other machines"
     if row.metric.startswith("l2_or_dram"):
         return "waves: a loop inside one kernel has no ramp at its ends, unlike the single kernels that the curve is from"
     if row.metric == "queued_kernel_scale_bw":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Cannot, Program, started
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.streaming import COPY, KERNEL
+from gpusim.hardware.streaming import COPY, KERNEL, SHARED
 from gpusim.trace.build import TraceBuilder
 
 _PASSES = 1 << 32  # bytes that a kernel moves which goes over the same ones again and again
@@ -31,11 +31,13 @@ def local(row: Row) -> Program:
     array = size // parts if meaning.together(row) else size
     passes = max(1, _PASSES // (array * parts)) if meaning.repeated(row) else 1
     tensors = [builder.alloc(array) for _ in range(parts)]
+    uses = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
+    name = SHARED if meaning.shared(row) else KERNEL
     builder.op(
-        KERNEL, tensors[: streams.reads], tensors[streams.reads :], stream=1,
+        name, tensors[: streams.reads], tensors[streams.reads :], stream=1,
         read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
     )  # fmt: skip
-    return Program(builder.finish(), 1, _rates(streams, meaning.repeated(row)), 1, moved=array * parts * passes)
+    return Program(builder.finish(), 1, uses, 1, moved=array * parts * passes)
 
 
 def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ FITTED = "fitted"
 TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
 CURVES = (
-    ("memory", "copy_curve"), ("memory", "read_curve"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"),
+    ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"),
     ("link", "size_curve"), ("link", "size_curve_d2h"), ("collective", "size_curve"),
 )  # fmt: skip
 PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED)

@@ -13,6 +13,10 @@ from gpusim.calibrate.rows import Row, series
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.streaming import at
 
+_LONG = 0.125, 0.5
+"""Shares of L2's size between which kernels are long beside their start, and all that they touch is in L2."""
+_SHORT = 1 / 16
+"""Of L2's size: below, a kernel is all start."""
 _FAR = 4  # times the size of L2: nothing of it is seen any more
 
 
@@ -30,11 +34,14 @@ def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
     for name, estimate in found.items():
         yield estimate or Left(f"memory.{name}", "no rows")
     queued = series(r for r in rows if r.metric == "queued_kernel_scale_bw")
-    gaps = {name: _gap(group, l2) for name, group in queued.items()}
+    gaps = {name: _gap(group, l2 * _SHORT, l2 / 2) for name, group in queued.items()}
     copying = found["copy"].value if found["copy"] else base.memory.copy.value
     reading = found["read"].value if found["read"] else base.memory.read.value
-    yield _curve("memory.copy_curve", list(_copies(rows, gaps)), copying, l2)
+    yield _curve("memory.copy_curve", list(_copies(rows, l2)), copying, l2)
     yield _curve("memory.read_curve", [(r, r.value * 1e9) for r in rows if _reads_in_l2(r)], reading, l2)
+    same = [r for r in rows if r.metric == "l2_or_dram_read_bw" and meaning.shared(r)]
+    beyond = plateau("memory.shared_curve", [r for r in same if _touched(r) >= _FAR * l2], _rate, "")
+    yield _curve("memory.shared_curve", [(r, r.value * 1e9) for r in same], beyond.value if beyond else reading, l2)
     yield from _launch(rows, gaps, base)
 
 
@@ -67,23 +74,32 @@ def _reads_in_l2(row: Row) -> bool:
     return row.metric == "l2_or_dram_read_bw" and meaning.full(row) and not meaning.shared(row)
 
 
-def _gap(group: Sequence[Row], l2: float) -> float:
-    """ns of an empty kernel: where the line through the times of kernels inside L2 meets the axis."""
-    inside = [r for r in group if (r.size_bytes or 0) <= l2 / 2]
-    if len(inside) < LEAST:
-        return min(nanoseconds(r) for r in group)
-    x, y = [float(r.size_bytes or 0) for r in inside], [nanoseconds(r) for r in inside]
-    return float(np.polyfit(x, y, 1)[1])
+def _gap(group: Sequence[Row], *most: float, least: float = 0) -> float:
+    """ns of an empty kernel: where the line through the times of kernels of such sizes meets the axis.
+
+    most  the largest size; the next one where there are too few
+    """
+    for limit in most:
+        inside = [r for r in group if least <= (r.size_bytes or 0) <= limit]
+        if len({r.size_bytes for r in inside}) >= LEAST:
+            x, y = [float(r.size_bytes or 0) for r in inside], [nanoseconds(r) for r in inside]
+            return float(np.polyfit(x, y, 1)[1])
+    return min(nanoseconds(r) for r in group)
 
 
-def _copies(rows: Sequence[Row], gaps: dict[str, float]) -> Iterator[tuple[Row, float]]:
-    """Rows that say how fast a kernel of reads and writes alike is at a size, start-up excluded."""
+def _copies(rows: Sequence[Row], l2: float) -> Iterator[tuple[Row, float]]:
+    """Rows that say how fast a kernel of reads and writes alike is at a size, start-up excluded.
+
+    The start of a kernel ends with its last wave's, which small ones do not have: theirs is no part of what is taken off.
+    """
+    queued = series(r for r in rows if r.metric == "queued_kernel_scale_bw")
+    starts = {name: _gap(group, l2 * _LONG[1], least=l2 * _LONG[0]) for name, group in queued.items()}
     for row in rows:
         if row.metric in ("l2_or_dram_scale_bw", "l2_or_dram_copy_bw") and meaning.full(row):
             yield row, row.value * 1e9
         elif row.metric == "queued_kernel_scale_bw":
-            moving = nanoseconds(row) - gaps[row.series_id]
-            if moving > gaps[row.series_id]:  # else it is a difference of two numbers almost alike
+            moving = nanoseconds(row) - starts[row.series_id]
+            if (row.size_bytes or 0) >= l2 * _LONG[0] and moving > 0:
                 yield row, (row.size_bytes or 0) / moving * 1e9
 
 
