@@ -80,9 +80,9 @@ def test_times_of_kernels_in_l2_give_their_start_and_their_rate() -> None:
 
 
 def test_long_kernels_say_the_rate_of_l2_and_short_ones_the_start() -> None:
-    """Kernels below 2.5 MiB (a sixteenth of L2) start in 2 us; those above have another wave, 0.5 us more, and 4,000 bytes/ns."""
+    """Kernels below 2.5 MiB start in 2 us; those of several waves take 0.5 us more, and 4,000 bytes/ns."""
     short = [row("queued_kernel_scale_bw", s / (2000 + s / 8000), s, "mode=stream") for s in range(65_536, 2 * MIB, 262_144)]
-    long = [row("queued_kernel_scale_bw", s / (2500 + s / 4000), s, "mode=stream") for s in range(5 * MIB, 20 * MIB + 1, 2 * MIB)]
+    long = [row("queued_kernel_scale_bw", s / (2500 + s / 4000), s, "mode=stream") for s in range(5 * MIB, 20 * MIB, 2 * MIB)]
     fitted = fit([*short, *long, row("hbm_copy_bw", 1600.0, 2048 * MIB)], BASE)
     assert number(fitted, "launch.empty")[0] == pytest.approx(2000 - BASE.launch.gap.value, rel=1e-3)
     assert rates(fitted.profile, 1 * MIB)[1] == rates(fitted.profile, 16 * MIB)[1] == pytest.approx(4000e9, rel=1e-3)
@@ -96,7 +96,7 @@ def test_what_all_multiprocessors_read_has_a_curve_of_its_own() -> None:
     profile = fit([*same, *parts], BASE).profile
     assert [shared(profile, s * MIB) for s in (8, 160, 1000)] == [pytest.approx(v) for v in (5400e9, 1900e9, 1900e9)]
     assert rates(profile, 8 * MIB)[0] == pytest.approx(2900e9)
-    # Where no row says it: 36 bytes a clock for each of 108 multiprocessors at 1410 MHz; far beyond L2 memory's rate of reading.
+    # Where no row says it: 36 bytes a clock for each of 108 multiprocessors at 1410 MHz; far beyond L2 memory's rate.
     assert shared(BASE, 8 * MIB) == pytest.approx(36 * 108 * 1.41e9)
     assert shared(BASE, 160 * MIB) == BASE.memory.read.value
     gddr = load("rtx-4090")

@@ -31,13 +31,13 @@ def local(row: Row) -> Program:
     array = size // parts if meaning.together(row) else size
     passes = max(1, _PASSES // (array * parts)) if meaning.repeated(row) else 1
     tensors = [builder.alloc(array) for _ in range(parts)]
-    uses = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
     name = SHARED if meaning.shared(row) else KERNEL
     builder.op(
         name, tensors[: streams.reads], tensors[streams.reads :], stream=1,
         read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
     )  # fmt: skip
-    return Program(builder.finish(), 1, uses, 1, moved=array * parts * passes)
+    rates = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
+    return Program(builder.finish(), 1, rates, 1, moved=array * parts * passes)
 
 
 def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:

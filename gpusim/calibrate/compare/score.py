@@ -32,8 +32,8 @@ FITTED = "fitted"
 TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
 CURVES = (
-    ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"),
-    ("link", "size_curve"), ("link", "size_curve_d2h"), ("collective", "size_curve"),
+    ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("link", "size_curve"),
+    ("link", "size_curve_d2h"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"), ("collective", "size_curve"),
 )  # fmt: skip
 PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED)
 _OF_HOST = ("link.", "host.")  # numbers of the machine around the GPU
