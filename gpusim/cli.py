@@ -97,7 +97,7 @@ def plot(
         typer.Option(
             "--figure",
             help="Only this one; default: those of the experiment. Repeatable. One of policy_comparison, memory_over_time, "
-            "time_breakdown, traffic, oversubscription, fragmentation, address_map.",
+            "time_breakdown, traffic, oversubscription, fault_map, fragmentation, address_map.",
         ),
     ] = None,
     out: Out = None,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gpusim.core.log import CREATE, LOG, PLACE, RESERVE, UNPLACE
 from gpusim.results.result import Result
+from gpusim.uvm import picture, report
 
 GIB = 2**30
 MS = 1_000_000
@@ -68,6 +71,30 @@ def run(evict="lru", memory=8 * GIB, slowdown=1.5, outcome="finished", oracle=()
         log=log,
         bounds={"bound_no_limit_ns": 100 * MS, "bound_swap_in_bytes": GIB},
     )  # fmt: skip
+
+
+def faulting(evict="lru", makespan=10 * MS, **spec):
+    """A run under unified memory: two allocations of four blocks; the first came twice, its first half was evicted between."""
+    mib = 2**20
+    nothing = dict.fromkeys(report.FAULTS, 0)
+    none = dict.fromkeys(report.CAUSES, 0)
+    pages = np.zeros((4, 8, 10), np.int64)
+    pages[picture.CAME, :4, 1] = pages[picture.EVICTED, :2, 5] = pages[picture.CAME, :2, 8] = 512
+    pages[picture.FAULTED, :4, 1] = pages[picture.FAULTED, 0, 8] = 6
+    pages[picture.FAULTED, 1, 8] = 300
+    b = report.Allocation("b", 8 * mib, 8 * mib, nothing, none, none, 0, 0, 0, 0, 0, 0, 0, 0.0)
+    a = replace(
+        b, name="a", first=0, faults=nothing | {"gpu_reads": 330, "faults_again": 306}, went=none | {"eviction": 4 * mib},
+        came=none | {"demand": 324 * 4096, "prefetch": 12 * mib - 324 * 4096}, again=4 * mib, evicted_clean=4 * mib,
+        service_ns=5e6, swept=1,
+    )  # fmt: skip
+    counts = {"duplicates": 10, "satisfied": 0, "dropped": 0, "replays": 9, "passes": 1, "evictions": 2, "touched_bytes": 0}
+    times = {"gpu": 1e6, "remote": 0.0, "cpu": 0.0, "driver": 4e6, "copy_in": 3e6, "copy_out": makespan - 8e6, "waited": 0.0}
+    found = report.FaultReport(
+        makespan, 6 * mib, 16 * mib, times, [(1, 6), (12, 2), (310, 1)], counts, [a, b],
+        picture=picture.Picture(pages, np.zeros((4, 8), np.int64), makespan / 10, 2 * mib, 4096),
+    )  # fmt: skip
+    return replace(run(evict, unified="driver", **spec), faults=found)
 
 
 def sweep(**spec):

@@ -10,16 +10,16 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-from made_results import GIB, MS, heap_log, run, sweep
+from made_results import GIB, MS, faulting, heap_log, run, sweep
 from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import to_hex, to_rgba
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 
 from gpusim.core.log import OOM
 from gpusim.errors import ResultError
 from gpusim.show import figures, font
-from gpusim.show.figure import address_map
+from gpusim.show.figure import address_map, fault_map
 from gpusim.show.steps import visible
 from gpusim.show.style import looks
 
@@ -64,6 +64,7 @@ GROUPS = {
     "failed": failed_runs(),
     "many": sweep(profile="A100") + sweep(profile="H100", trace="bert"),
     "allocators": allocators(),
+    "faulting": [faulting(profile=name) for name in ("A100", "T4")],
     "unified": oversubscribed("A100", "GH200"),
     "bare": [run(timeline=False), run("fifo", timeline=False)],
 }
@@ -82,7 +83,9 @@ def test_every_figure_draws_any_number_of_runs_in_readable_print(name, group):
 
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
-    others = {"fragmentation": "allocators", "address_map": "allocators", "oversubscription": "unified"}
+    others = {
+        "fragmentation": "allocators", "address_map": "allocators", "oversubscription": "unified", "fault_map": "faulting",
+    }  # fmt: skip
     figure = figures.draw(name, GROUPS[others.get(name, "many")])
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
@@ -133,6 +136,24 @@ def test_oversubscription_is_one_over_the_share_on_a_logarithmic_axis_with_a_pan
     assert left.axes.get_yscale() == right.axes.get_yscale() == "log"
     axis = right.axes.xaxis
     assert [axis.get_major_formatter()(x) for x in axis.get_majorticklocs()] == ["0.5×", "1×", "2×", "4×"]
+
+
+def test_a_fault_map_has_the_colour_of_what_most_pages_of_a_cell_did():
+    figure = figures.draw("fault_map", [faulting()])
+    (image,) = found(figure, "pages")
+    colours = {name: to_rgba(colour) for name, colour in fault_map.KINDS}
+    cell = image.get_array()
+    assert tuple(cell[0, 1]) == tuple(cell[0, 8]) == colours["brought ahead of need"]  # 6 of 512 were faulted on
+    assert tuple(cell[1, 8]) == colours["faulted on by the GPU"]  # 300 of 512
+    assert tuple(cell[0, 5]) == tuple(cell[1, 5]) == colours["evicted"]
+    held, free = to_rgba(fault_map.HELD), (1.0, 1.0, 1.0, 1.0)
+    assert [tuple(cell[0, t]) for t in (0, 3, 6, 9)] == [pytest.approx(c) for c in (free, held, free, held)]
+    assert [tuple(cell[2, t]) for t in (6, 9)] == [pytest.approx(held)] * 2
+    assert tuple(cell[6, 9]) == pytest.approx(free)
+    panel = figure.axes[0]
+    assert [t.get_text() for t in panel.get_yticklabels()] == ["a\n8 MiB", "b\n8 MiB"]
+    assert panel.get_xlim() == (0, 10) and panel.get_ylim() == (0, 16 * 2**20)
+    assert "taken back or freed" not in words(figure) and "evicted" in words(figure)
 
 
 def test_repetitions_are_their_mean_within_a_band_of_their_extremes():

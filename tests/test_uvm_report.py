@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm import raster, report
-from gpusim.uvm.program import Advise, Array, HostTouch
+from gpusim.uvm import picture as pictures
+from gpusim.uvm import report
+from gpusim.uvm.program import Advise, Array, HostTouch, Start
 
 PAGE = 4096
 
@@ -69,31 +70,42 @@ def test_a_write_to_what_may_be_read_only_is_a_fault_of_its_own() -> None:
 
 def test_the_picture_holds_every_page_and_what_is_resident() -> None:
     result = run([HostTouch("a"), blocks(*([0, 1, 2, 3, 4] * 3))], parameters=WHOLE)
-    picture = result.raster
+    picture = result.picture
     assert picture.pages.shape[1] == 8 * 8 and picture.row_bytes == BLOCK // 8  # eight blocks, a row for each word of pages
     per_row = picture.pages.sum(2)
-    assert per_row[raster.FAULTED].reshape(8, 8).sum(1).tolist() == [3] * 5 + [0] * 3
-    assert per_row[raster.CAME].reshape(8, 8).sum(1).tolist() == [3 * 512] * 5 + [0] * 3
-    assert int(per_row[raster.EVICTED].sum()) == 11 * 512 and int(per_row[raster.TAKEN].sum()) == 0
+    assert per_row[pictures.FAULTED].reshape(8, 8).sum(1).tolist() == [3] * 5 + [0] * 3
+    assert per_row[pictures.CAME].reshape(8, 8).sum(1).tolist() == [3 * 512] * 5 + [0] * 3
+    assert int(per_row[pictures.EVICTED].sum()) == 11 * 512 and int(per_row[pictures.TAKEN].sum()) == 0
     # The last five were 0 1 2 3 4: block 0 had to leave for block 4.
     assert picture.resident[:, -1].reshape(8, 8).mean(1).tolist() == [0, 1, 1, 1, 1, 0, 0, 0]
     assert picture.pages.shape[2] * picture.column_ns >= result.ns > (picture.pages.shape[2] - 1) * picture.column_ns
 
 
+def test_what_stands_before_the_start_is_not_counted_but_known_to_be_there() -> None:
+    result = run([HostTouch("a"), blocks(0, 1), Start(), blocks(0, 1, 2)], parameters=WHOLE)
+    found = report.of(result)
+    (a,) = found.allocations
+    assert (a.faults["gpu_reads"], a.faults["cpu_writes"], a.brought) == (1, 0, BLOCK)
+    assert [s.name for s in found.steps] == ["touch"] and found.makespan_ns == result.steps[0].ns
+    assert sum(found.times.values()) == pytest.approx(found.makespan_ns)
+    assert result.picture.resident[:, 0].reshape(8, 8).mean(1).tolist()[:2] == [1, 1]
+    assert result.picture.resident[:, -1].reshape(8, 8).mean(1).tolist() == [1, 1, 1, 0, 0, 0, 0, 0]
+
+
 def test_a_picture_of_many_blocks_has_no_more_rows_and_loses_nothing() -> None:
     large = [Array("a", 300 * BLOCK)]
     result = run([HostTouch("a"), blocks(*range(0, 300, 7))], large, replace(TINY, memory=4 * BLOCK), parameters=WHOLE)
-    picture = result.raster
+    picture = result.picture
     assert picture.pages.shape[1] == 75 and picture.row_bytes == 4 * BLOCK
-    assert int(picture.pages[raster.CAME].sum()) == 43 * 512 == int(result.ranges["came"].sum())
-    first = picture.pages[raster.FAULTED].argmax(1)[[0, 1, 3, 5, 7]]  # rows of blocks 0, 7, 14, 21, 28
+    assert int(picture.pages[pictures.CAME].sum()) == 43 * 512 == int(result.ranges["came"].sum())
+    first = picture.pages[pictures.FAULTED].argmax(1)[[0, 1, 3, 5, 7]]  # rows of blocks 0, 7, 14, 21, 28
     assert np.all(np.diff(first) > 0)
 
 
 def test_a_picture_and_a_report_are_the_same_after_a_file() -> None:
     result = run([HostTouch("a"), blocks(0, 1, 5)])
-    back = raster.from_arrays(result.raster.arrays())
-    assert np.array_equal(back.pages, result.raster.pages) and back.row_bytes == result.raster.row_bytes
+    back = pictures.from_arrays(result.picture.arrays())
+    assert np.array_equal(back.pages, result.picture.pages) and back.row_bytes == result.picture.row_bytes
     found = report.of(result)
     assert report.from_plain(json.loads(json.dumps(found.plain()))) == found
 

@@ -22,7 +22,8 @@ from gpusim.units import BYTES, FRACTION
 
 T = TypeVar("T")
 Figure = Literal[
-    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fragmentation", "address_map"
+    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
+    "address_map",
 ]  # fmt: skip
 
 MAX_RUNS = 1000

@@ -9,6 +9,7 @@
             result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
             timeline.npz     memory over time
             log.npz          the event log, when it was kept
+            faults.json  what page faults cost, of a run under unified memory, and faults.npz, its picture by time and address
             program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
         report.md            question, answer, table and figures, and what was not checked
         figures/
@@ -47,12 +48,16 @@ from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.result import FOR_REFEREE, Result
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
+from gpusim.uvm import picture as pictures
+from gpusim.uvm import report
+from gpusim.uvm.report import FaultReport
 
 FORMAT, VERSION = "gpusim-result", 1
 EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
     "experiment.yaml", "manifest.json", "machine.json", "summary.csv", "runs", "figures",
 )  # fmt: skip
 RESULT, TIMELINE, EVENT_LOG, PROGRAM = "result.json", "timeline.npz", "log.npz", "program.npz"
+FAULTS, PICTURE = "faults.json", "faults.npz"
 
 # What a run is, with the header of its column; every summary has these, in this order.
 AXES = {
@@ -111,6 +116,7 @@ def save_result(out: Path, key: str, result: Result) -> Path:
     files = {}
     write_arrays(folder / TIMELINE, {name: _narrow(column) for name, column in result.timeline.items()})
     files[TIMELINE] = digest(folder / TIMELINE)
+    files |= _save_faults(folder, result.faults)
     if result.log is not None:
         write_arrays(folder / EVENT_LOG, _pack_log(result.log))
         files[EVENT_LOG] = digest(folder / EVENT_LOG)
@@ -125,6 +131,29 @@ def save_result(out: Path, key: str, result: Result) -> Path:
         remove(folder / PROGRAM)
     _write_result(folder, result, files)
     return folder
+
+
+def _save_faults(folder: Path, faults: FaultReport | None) -> dict[str, str]:
+    """The fault report and its picture; the hashes of their files."""
+    files = {}
+    remove(folder / FAULTS)
+    remove(folder / PICTURE)
+    if faults is not None:
+        write_json(folder / FAULTS, faults.plain())
+        files[FAULTS] = digest(folder / FAULTS)
+        if faults.picture is not None:
+            write_arrays(folder / PICTURE, {name: _narrow(column) for name, column in faults.picture.arrays().items()})
+            files[PICTURE] = digest(folder / PICTURE)
+    return files
+
+
+def _faults(folder: Path, files: Mapping[str, str], picture: bool) -> FaultReport | None:
+    if FAULTS not in files:
+        return None
+    found = report.from_plain(read_json(folder / FAULTS))
+    if picture and PICTURE in files:
+        found = replace(found, picture=pictures.from_arrays(read_arrays(folder / PICTURE)))
+    return found
 
 
 def mark_checked(folder: Path, verdict: bool) -> None:
@@ -159,7 +188,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
         )  # fmt: skip
     files = text.get("files", {})
     # What is not read is not compared with its hash either: the log is large, and few need it.
-    unread = {*([] if log else [EVENT_LOG, PROGRAM]), *([] if timeline else [TIMELINE])}
+    unread = {*([] if log else [EVENT_LOG, PROGRAM]), *([] if timeline else [TIMELINE, PICTURE])}
     for name in (n for n in files if n not in unread):
         if digest(folder / name) != files[name]:
             raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
@@ -173,6 +202,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
             checked=text["checked"],
             key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},
+            faults=_faults(folder, files, timeline),
             log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
             program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
         )

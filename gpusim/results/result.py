@@ -13,6 +13,7 @@ from gpusim.errors import ResultError, suggest
 from gpusim.results.metrics import refuse_unknown
 from gpusim.results.uncertainty import Sampled
 from gpusim.trace.trace import Trace
+from gpusim.uvm.report import FaultReport
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told")  # keys of `spec` that nothing compares
@@ -40,6 +41,7 @@ class Result:
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
+    faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
     """
 
@@ -54,6 +56,7 @@ class Result:
     key: str = ""
     program: Trace | None = None
     schedule: Any = None
+    faults: FaultReport | None = None
     sampled: Sampled | None = None
 
     def __post_init__(self) -> None:

@@ -52,6 +52,11 @@ FIGURES: dict[str, Drawing] = {
         "Bytes that kernels touch per second (or slowdown) over oversubscription, by policy; one panel per machine.",
         lambda results: "memory_share" in varying([r for r in results if r.spec.get("unified")]),
     ),
+    "fault_map": Drawing(
+        "Pages faulted on, brought ahead and evicted under unified memory, over time and address.",
+        lambda results: any(r.faults is not None for r in results),
+        timeline=True,
+    ),
     "fragmentation": Drawing(
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
         lambda results: "place" in varying(results),

@@ -12,7 +12,8 @@ import numpy as np
 
 from gpusim.uvm.bits import WORDS, total
 from gpusim.uvm.compiled import kernel
-from gpusim.uvm.raster import CAME, EVICTED, FAULTED, TAKEN, paint
+from gpusim.uvm.picture import CAME, EVICTED, FAULTED, TAKEN
+from gpusim.uvm.raster import paint
 from gpusim.uvm.tables import CPU, EVICTION, NONE, Memory, f8, i4, i8, record
 
 KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin")

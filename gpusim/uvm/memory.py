@@ -14,6 +14,7 @@ from gpusim.uvm.events import LOG
 from gpusim.uvm.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.uvm.parameters import PARAMETERS, UvmError
 from gpusim.uvm.pattern import LANES
+from gpusim.uvm.picture import LAYERS
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
 from gpusim.uvm.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
@@ -23,7 +24,6 @@ from gpusim.uvm.tables import (
     COUNT,
     FREE,
     GPU,
-    LAYERS,
     LISTS,
     NONE,
     PAGE,

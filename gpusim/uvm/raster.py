@@ -1,4 +1,4 @@
-"""A picture of a run in the making: pages faulted on, arrived, evicted and taken back, by time and address.
+"""The picture of a run in the making (`picture.py`).
 
 It has a fixed number of columns.  When time runs beyond the last one, every two columns become one, and each is twice as long:
 so it needs no log, does not know the end, and takes the same memory for 10^3 events and for 10^9.
@@ -6,18 +6,14 @@ so it needs no log, does not know the end, and takes the same memory for 10^3 ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.uvm.bits import WORDS, total
 from gpusim.uvm.compiled import outlined, popcount
-from gpusim.uvm.tables import BLOCK_BYTES, LAYERS, Memory
+from gpusim.uvm.picture import LAYERS, Picture
+from gpusim.uvm.tables import BLOCK_BYTES, Memory
 
-FAULTED, CAME, EVICTED, TAKEN = range(LAYERS)  # GPUs asked for pages; they came to one; left it to make room; left it otherwise
 SLICES = 128        # rows of the picture, at most
 COLUMNS = 512
 COLUMN_NS = 1000.0  # how long a column is at first
@@ -61,46 +57,14 @@ def paint(M: Memory, layer: int, b: int, mask: int) -> None:
         M.raster[layer, (b * n + w) >> s.slice_shift, t] += popcount(M.bits[mask, w])
 
 
-@dataclass(frozen=True, eq=False)
-class Raster:
-    """Pages by layer, row (rising addresses) and column (time since the start of what is timed).
-
-    before  what happened until then, by layer and row
-    """
-
-    pages: npt.NDArray[np.int64]
-    before: npt.NDArray[np.int64]
-    column_ns: float
-    row_bytes: int
-    page_bytes: int
-
-    @property
-    def resident(self) -> npt.NDArray[np.float64]:
-        """The share of each row's bytes that GPUs hold at the end of each column; several copies count once."""
-        balance = self.before[CAME] - self.before[EVICTED] - self.before[TAKEN]
-        flow = self.pages[CAME] - self.pages[EVICTED] - self.pages[TAKEN]
-        held: npt.NDArray[np.float64] = (balance[:, None] + flow.cumsum(1)) * (self.page_bytes / self.row_bytes)
-        return held.clip(0.0, 1.0)
-
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """For a file."""
-        sizes = np.array([self.column_ns, self.row_bytes, self.page_bytes])
-        return {"pages": self.pages, "before": self.before, "sizes": sizes}
-
-
-def from_arrays(given: Mapping[str, npt.NDArray[Any]]) -> Raster:
-    column, row, page = given["sizes"]
-    return Raster(given["pages"].astype(np.int64), given["before"].astype(np.int64), float(column), int(row), int(page))
-
-
-def of(M: Memory, before: npt.NDArray[np.int64]) -> Raster:
+def of(M: Memory, before: npt.NDArray[np.int64]) -> Picture:
     """What was painted."""
     s = M.state[0]
     used = int((float(s["now"]) - float(s["raster_from"])) / float(s["column_ns"])) + 1
     page = int(s["page_bytes"])
     row = (BLOCK_BYTES // words(int(s["per_block"]))) << int(s["slice_shift"])
     rows = ((int(s["blocks"]) * words(int(s["per_block"])) - 1) >> int(s["slice_shift"])) + 1
-    return Raster(M.raster[:, :rows, :used].copy(), before[:, :rows], float(s["column_ns"]), row, page)
+    return Picture(M.raster[:, :rows, :used].copy(), before[:, :rows], float(s["column_ns"]), row, page)
 
 
 def restart(M: Memory) -> npt.NDArray[np.int64]:

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpusim.uvm.picture import Picture
+
 if TYPE_CHECKING:
+    from gpusim.uvm.memory import Span
     from gpusim.uvm.simulate import UvmResult
 
 CAUSES = ("demand", "prefetch", "eviction", "explicit", "counter")  # in the order of tables.DEMAND ...
@@ -24,13 +27,13 @@ TIMES = {
     "gpu": "GPU's own work", "remote": "GPU waits for remote memory", "cpu": "CPU's own work", "driver": "driver's host work",
     "copy_in": "copies in", "copy_out": "copies out", "waited": "throttled waits",
 }  # fmt: skip
-ORDERED = 0.8  # share of steps in one direction from which an allocation counts as swept in the order of its addresses
 
 
 @dataclass(frozen=True)
 class Allocation:
     """What one allocation saw; sizes in bytes, faults in pages, time in ns.
 
+    first       its address, in windows of 2 MiB one after the other
     came, went  bytes to GPUs and to the CPU, by cause
     again       bytes that came to a GPU after they had been evicted from it
     ping_pong   bytes that came to a GPU after the CPU had taken them from it
@@ -40,6 +43,7 @@ class Allocation:
     """
 
     name: str
+    first: int
     bytes: int
     faults: dict[str, int]
     came: dict[str, int]
@@ -89,6 +93,7 @@ class FaultReport:
     steps: list[Activity] = field(default_factory=list)  # longest first
     told: list[str] = field(default_factory=list)
     failed: str = ""
+    picture: Picture | None = field(default=None, compare=False)
 
     def total(self, name: str) -> int:
         """Faults of one kind, over allocations."""
@@ -102,8 +107,10 @@ class FaultReport:
         return sum(getattr(a, name) for a in self.allocations)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
+        """As JSON values, without the picture."""
+        values = asdict(replace(self, picture=None))
+        del values["picture"]
+        return values
 
 
 def from_plain(values: Mapping[str, Any]) -> FaultReport:
@@ -120,7 +127,7 @@ def of(result: UvmResult) -> FaultReport:
     gpus = result.counts[1:]
     fetched = result.batch_sizes[1:].sum(0)
     each = zip(result.spans.items(), result.ranges, strict=True)
-    allocations = [_allocation(name, span.bytes, seen, page) for (name, span), seen in each]
+    allocations = [_allocation(name, span, seen, page, result.picture) for (name, span), seen in each]
     return FaultReport(
         makespan_ns=result.ns,
         memory_bytes=result.platform.memory,
@@ -135,6 +142,7 @@ def of(result: UvmResult) -> FaultReport:
         steps=_steps(result),
         told=list(result.told),
         failed=result.failed,
+        picture=result.picture,
     )
 
 
@@ -153,10 +161,11 @@ def percentile(batches: Sequence[tuple[int, int]], share: float) -> int:
     return 0
 
 
-def _allocation(name: str, size: int, seen: Any, page: int) -> Allocation:
+def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -> Allocation:
     return Allocation(
         name=name,
-        bytes=size,
+        first=span.first,
+        bytes=span.bytes,
         faults={kind: int(seen[kind]) for kind in FAULTS},
         came={cause: int(n) * page for cause, n in zip(CAUSES, seen["came"], strict=True)},
         went={cause: int(n) * page for cause, n in zip(CAUSES, seen["went"], strict=True)},
@@ -168,6 +177,7 @@ def _allocation(name: str, size: int, seen: Any, page: int) -> Allocation:
         remote=int(seen["remote_bytes"]),
         pinned=int(seen["pinned"]),
         service_ns=float(seen["service"]),
+        swept=picture.swept(span.first, span.bytes),
     )
 
 

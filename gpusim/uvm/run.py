@@ -8,7 +8,7 @@ from gpusim.hardware.profile import Profile
 from gpusim.results.result import FINISHED, OOM, Result
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
-from gpusim.uvm import platforms
+from gpusim.uvm import platforms, report
 from gpusim.uvm.advice import advised
 from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram, Prefetch, Start
@@ -78,6 +78,7 @@ def simulate_unified(
         metrics=metrics(program, ran) | {
             "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
         },
+        faults=report.of(ran),
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
 

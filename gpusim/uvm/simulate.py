@@ -17,10 +17,10 @@ from gpusim.uvm.hints import advise
 from gpusim.uvm.memory import Span, build, front, lay_out
 from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
+from gpusim.uvm.picture import Picture
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
-from gpusim.uvm.raster import Raster
 from gpusim.uvm.tables import COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
@@ -47,7 +47,7 @@ class UvmResult:
     spans: dict[str, Span]  # where each allocation lies
     ranges: Any          # RANGE[...] what each of them saw, in the order of `spans`
     batch_sizes: Any     # int64[P, faults] how many batches fetched so many faults
-    raster: Raster       # the picture of it
+    picture: Picture
     log: Any             # events.LOG[...], when asked for
     events: int          # how many there were; the log holds the first of them
     told: list[str]      # what the driver would have done other than asked

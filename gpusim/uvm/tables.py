@@ -35,7 +35,6 @@ FREE, UNUSED, DISCARDED, USED, LISTS = range(5)
 
 # Why pages move.
 DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
-LAYERS = 4  # of the picture in raster.py
 
 
 def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:

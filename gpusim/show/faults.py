@@ -1,0 +1,189 @@
+"""A fault report in words and tables: what the time went to and why, faults by cause, bytes, and who thrashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.commands.output import table
+from gpusim.show.view import human, join
+from gpusim.units import show_bytes, show_fraction, show_time
+from gpusim.uvm.report import FAULTS, TIMES, Allocation, FaultReport, percentile
+
+MOST = 8         # allocations of a table
+LITTLE = 0.02    # share of the makespan below which nothing is said of a part
+FEW = 8          # faults of a batch that its fixed costs are hardly shared by
+
+
+def verdict(report: FaultReport, free_ns: float | None = None) -> str:
+    """What the time went to and why, in sentences.
+
+    free_ns  the makespan with memory for everything, when it is known: what is above is the price of too little
+    """
+    said = [_headline(report, free_ns), _thrash(report), _ping_pong(report), _remote(report), _driver(report), _waste(report)]
+    return " ".join(filter(None, said))
+
+
+def _headline(report: FaultReport, free_ns: float | None) -> str:
+    if report.failed:
+        return f"It ended early: {report.failed}."
+    total = report.makespan_ns
+    own = report.times["gpu"] + report.times["cpu"]
+    if free_ns is not None and total > free_ns * (1 + LITTLE):
+        lost = total - free_ns
+        return (
+            f"{_share(lost, total)} of the {show_time(total)} are lost because memory is too small: "
+            f"with room for everything it takes {show_time(free_ns)}, so this is {human('slowdown', total / free_ns)}."
+        )
+    if own >= (1 - LITTLE) * total:
+        return f"Nearly all of the {show_time(total)} is the program's own work."
+    parts = sorted(((ns, TIMES[name]) for name, ns in report.times.items() if name not in ("gpu", "cpu")), reverse=True)
+    largest = join([f"{words} {_share(ns, total)}" for ns, words in parts[:3] if ns > LITTLE * total])
+    return f"Of {show_time(total)}, {_share(own, total)} is the program's own work; {largest}."
+
+
+def _share(part: float, total: float) -> str:
+    return f"{100 * part / total:.0f} %" if total else "-"
+
+
+def _thrash(report: FaultReport) -> str:
+    """Whose pages come again, and in what order they are asked for."""
+    again = report.sum("again")
+    came = report.moved("came")
+    if not came or again < LITTLE * came:
+        return ""
+    worst = max(report.allocations, key=lambda a: a.again)
+    moved = f"{show_bytes(again)} of the {show_bytes(came)} that came to the GPU had been evicted from it before"
+    times = worst.brought / worst.bytes
+    whose = f"{worst.name} came {times:.1f} times over" if times > 1 else f"{show_bytes(worst.again)} of it are {worst.name}"
+    room = f"{show_bytes(report.memory_bytes)} for {show_bytes(report.footprint_bytes)}"
+    why = ""
+    if worst.swept and times > 1:
+        way = "its first byte to its last" if worst.swept > 0 else "its last byte to its first"
+        why = (
+            f": it is asked for from {way}, again and again, and what was served first leaves first, just before its next turn"
+        )
+    return f"{moved} ({room}); {whose}{why}."
+
+
+def _ping_pong(report: FaultReport) -> str:
+    worst = max(report.allocations, key=lambda a: a.ping_pong, default=None)
+    if worst is None or worst.ping_pong < LITTLE * max(report.moved("came"), 1) or not worst.ping_pong:
+        return ""
+    throttled = worst.faults["throttled"]
+    held = f"; the driver throttled {throttled:,} and pinned {worst.pinned:,} pages" if throttled or worst.pinned else ""
+    back = sum(worst.went.values()) - worst.went["eviction"]
+    return (
+        f"{worst.name} goes to and fro: the CPU took {show_bytes(back)} from the GPU, "
+        f"and {show_bytes(worst.ping_pong)} came back{held}."
+    )
+
+
+def _remote(report: FaultReport) -> str:
+    if report.times["remote"] < LITTLE * report.makespan_ns:
+        return ""
+    worst = max(report.allocations, key=lambda a: a.remote)
+    return (
+        f"Kernels wait {_share(report.times['remote'], report.makespan_ns)} of the time for memory that stays on the other "
+        f"side of the link, most of it {worst.name} ({show_bytes(worst.remote)})."
+    )
+
+
+def _driver(report: FaultReport) -> str:
+    """Batches that are small make faults expensive."""
+    batches = sum(count for _, count in report.batches)
+    if not batches or report.times["driver"] < 0.25 * report.makespan_ns:
+        return ""
+    half = percentile(report.batches, 0.5)
+    cost = show_time(report.times["driver"] / batches)
+    share = _share(report.times["driver"], report.makespan_ns)
+    few = ": a fault at a time costs most" if half <= FEW else ""
+    return (
+        f"The driver's work on the host is {share} of the time, {cost} for each of {batches:,} batches, "
+        f"half of which have {f'{half} faults or fewer' if half > 1 else 'one fault'}{few}."
+    )
+
+
+def _waste(report: FaultReport) -> str:
+    wasted, ahead = report.sum("wasted"), report.moved("came", "prefetch", "explicit")
+    if ahead == 0 or wasted < 0.1 * ahead:
+        return ""
+    return f"{show_bytes(wasted)} came ahead and were evicted or taken back untouched."
+
+
+def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:
+    """What `gpusim faults` prints of one run."""
+    parts = [name, verdict(report, free_ns), *report.told]
+    parts.append(table(_times(report), ("where the time went", "time", "share")))
+    parts += [f"Faults    {_faults(report)}", f"Batches   {_batches(report)}", f"Bytes     {_bytes(report)}"]
+    parts.append(table(_allocations(report.allocations[:MOST]), list(_allocations(report.allocations[:1])[0])))
+    if len(report.allocations) > MOST:
+        parts.append(f"... and {len(report.allocations) - MOST} more allocations")
+    return "\n\n".join(part for part in parts if part)
+
+
+def markdown(report: FaultReport, name: str, free_ns: float | None = None) -> str:
+    """The same as a section of report.md, shorter."""
+    rows = _allocations(report.allocations[:MOST])
+    lines = ["| " + " | ".join(rows[0]) + " |", "| --- |" + " ---: |" * (len(rows[0]) - 1)]
+    lines += ["| " + " | ".join(str(v) for v in row.values()) + " |" for row in rows]
+    facts = [f"Faults: {_faults(report)}.", f"Batches: {_batches(report)}.", f"Bytes: {_bytes(report)}."]
+    return "\n\n".join([f"### {name}", verdict(report, free_ns), "\n".join(f"- {fact}" for fact in facts), "\n".join(lines)])
+
+
+def _times(report: FaultReport) -> list[dict[str, object]]:
+    return [
+        {"where the time went": TIMES[name], "time": show_time(ns), "share": _share(ns, report.makespan_ns)}
+        for name, ns in sorted(report.times.items(), key=lambda item: -item[1]) if ns > 0
+    ]  # fmt: skip
+
+
+def _faults(report: FaultReport) -> str:
+    asked = [f"{FAULTS[k]} {n:,}" for k in list(FAULTS)[:4] if (n := report.total(k))]
+    gpu = report.total("gpu_reads") + report.total("gpu_writes")
+    why = [f"{FAULTS[k]} {n:,}" for k in list(FAULTS)[4:] if (n := report.total(k))]
+    return f"{', '.join(asked) or 'none'}" + (f"; of the {gpu:,} of the GPU: {', '.join(why)}" if why else "")
+
+
+def _batches(report: FaultReport) -> str:
+    sizes = report.batches
+    count = sum(n for _, n in sizes)
+    if not count:
+        return "none"
+    fetched = sum(size * n for size, n in sizes)
+    middle, high, most = percentile(sizes, 0.5), percentile(sizes, 0.9), sizes[-1][0]
+    c = report.counts
+    return (
+        f"{count:,} of {fetched / count:.1f} faults (median {middle}, p90 {high}, largest {most}); of {fetched:,} fetched "
+        f"{show_fraction(c['duplicates'] / fetched)} duplicates, {c['satisfied']:,} already served; {c['dropped']:,} dropped, "
+        f"{c['replays']:,} replays"
+    )
+
+
+def _bytes(report: FaultReport) -> str:
+    moved = {
+        "demanded": report.moved("came", "demand"), "prefetched": report.moved("came", "prefetch"),
+        "by cudaMemPrefetchAsync": report.moved("came", "explicit"), "by access counters": report.moved("came", "counter"),
+        "came again": report.sum("again"), "wasted": report.sum("wasted"),
+        "evicted": report.moved("went", "eviction"), "of these clean": report.sum("evicted_clean"),
+        "to the CPU": report.moved("went") - report.moved("went", "eviction"), "ping-pong": report.sum("ping_pong"),
+        "remote": report.sum("remote"),
+    }  # fmt: skip
+    return ", ".join(f"{words} {show_bytes(n)}" for words, n in moved.items() if n) or "none"
+
+
+def _allocations(allocations: Sequence[Allocation]) -> list[dict[str, str]]:
+    """Worst first: what thrashes, then what took longest to serve."""
+    return [
+        {
+            "allocation": a.name, "size": show_bytes(a.bytes),
+            "GPU faults": f"{a.faults['gpu_reads'] + a.faults['gpu_writes']:,}",
+            "CPU faults": f"{a.faults['cpu_reads'] + a.faults['cpu_writes']:,}", "came": _size(a.brought),
+            "came again": _size(a.again), "ping-pong": _size(a.ping_pong), "wasted": _size(a.wasted), "remote": _size(a.remote),
+            "serving it": show_time(a.service_ns),
+        }
+        for a in allocations
+    ]  # fmt: skip
+
+
+def _size(value: int) -> str:
+    return show_bytes(value) if value else "-"
