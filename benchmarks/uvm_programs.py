@@ -15,7 +15,7 @@ import numpy as np
 
 from gpusim.uvm import patterns as p
 from gpusim.uvm.calibration import Row
-from gpusim.uvm.platforms import load
+from gpusim.uvm.platforms import Platform, load
 from gpusim.uvm.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
 from gpusim.uvm.simulate import UvmResult, simulate_uvm
 
@@ -111,15 +111,19 @@ def split_fault() -> UvmResult:
 
 @cache
 def grid_pass(machine: str, name: str) -> UvmResult:
-    """Stencils and sweeps of SpecAsync: n x n floats, the input from the host; on the RTX 5070 Ti the output as well."""
+    return grid_pass_on(load(machine), name, both=machine == "rtx-5070-ti")
+
+
+def grid_pass_on(machine: Platform, name: str, both: bool) -> UvmResult:
+    """Stencils and sweeps of SpecAsync: n x n floats, the input from the host, and the output if `both`."""
     kind, size = name.split("@")[0].split("-")[:2]
     n = 24_000 if size == "24K" else 48_000 if size == "48000" else int(size[:-1]) * 1024
     threshold = int(name.split("@")[1]) if "@" in name else 51
     kernel = p.stencil2d("a", "b", n) if kind == "Stencil" else Kernel(
         "sweep", [p.streaming("a"), p.streaming("b", write=True)], p.grid_for(n * n, 256), (256, 1))  # fmt: skip
-    fill = [HostTouch("a"), HostTouch("b")] if machine == "rtx-5070-ti" else [HostTouch("a")]
+    fill = [HostTouch("a"), HostTouch("b")] if both else [HostTouch("a")]
     arrays = [Array("a", 4 * n * n), Array("b", 4 * n * n)]
-    return simulate_uvm(arrays, [*fill, kernel], load(machine), {"uvm_perf_prefetch_threshold": threshold})
+    return simulate_uvm(arrays, [*fill, kernel], machine, {"uvm_perf_prefetch_threshold": threshold})
 
 
 @cache

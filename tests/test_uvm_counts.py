@@ -32,8 +32,8 @@ def test_each_allocation_has_counts_of_its_own() -> None:
     assert (a["gpu_reads"], a["gpu_writes"], b["gpu_reads"], b["gpu_writes"]) == (2, 0, 0, 1)
     assert (a["came"].tolist(), b["came"].tolist()) == (causes(demand=2, prefetch=30), causes(demand=1, prefetch=15))
     assert a["wasted"] == a["went"].sum() == a["faults_new"] == a["faults_again"] == 0
-    # A block's cost, its first touch, two copies (the page, 15 beside it) of 300 ns and a byte per ns, a ns for each page.
-    assert a["service"] == 2 * (100 + 5000 + 2 * 300 + 65536 + 16)
+    # A block's cost, its first touch, copies (the page, 15 beside it) after 300 ns at a byte per ns, a ns for each page.
+    assert a["service"] == 2 * (100 + 5000 + 300 + 65536 + 16)
     assert a["copy_in"] == 2 * (2 * 300 + 65536)
 
 

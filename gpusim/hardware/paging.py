@@ -58,9 +58,13 @@ class Paging:
     block: Time | None = None
     """A block of 2 MiB that is served: locked, copies waited for, mapped."""
     first_touch: Time | None = None
-    """The first page of a block on a GPU: chunk, page tables, DMA mappings."""
+    """The driver's work on the first page of a block on a GPU, beside."""
+    setup: Time | None = None
+    """After it, until the GPU has page tables for the block; the driver serves other blocks meanwhile."""
     page: Time | None = None
-    """A page of 4 KiB that moves: unmapped here, mapped there."""
+    """A page that moves: unmapped here, mapped there."""
+    chunk: Time | None = None
+    """A physically contiguous piece of host memory that moves in part or as a whole: unmapped, found for the GPU."""
     run: Time | None = None
     """Each run of adjacent pages beyond the first of a service, beside its copy."""
     replay: Time | None = None
@@ -70,7 +74,7 @@ class Paging:
     cpu_fault: Time | None = None
     """A page fault of the CPU, beside what moves."""
     cpu_page: Time | None = None
-    """A page that the CPU touches before anybody: allocated and zeroed."""
+    """4 KiB that the CPU touches before anybody: allocated and zeroed."""
     cpu_rate: Rate | None = None
     """A program fills or reads host memory that is there, with one thread where the source names no more."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
+from gpusim.uvm.copies import begin_copies, wait_for_copies
 from gpusim.uvm.events import note_batch
 from gpusim.uvm.frontend import Front, advance, launch, mapped
 from gpusim.uvm.replay import replay, send
@@ -143,10 +144,13 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
                 s.now += gpu.block
                 M.blocks[b].served = n.replays + 1
                 s.now += serve(M, p, b, scratch(M, WRITES))
+                begin_copies(M, p)
                 if s.failed:
                     return int(s.failed)
             if s.replay_policy == PER_BLOCK:
+                wait_for_copies(M)
                 again(M, F, A, shape, tables)
+        wait_for_copies(M)
         s.now += gpu.first_fault
         gpu.first_fault = 0.0
         n.service += s.now - begin

@@ -68,8 +68,8 @@ def fit(rows: Iterable[Row]) -> Fit:
 
     in_start, in_byte = line(sizes(r"um_htod_(\d+)KB"))
     out_start, out_byte = line(sizes(r"um_dtoh_(\d+)KB"))
-    # What is left of a fault after its two copies, the faulted page and the rest.
-    faults = [(size / 4096, ns - 2 * in_start - size * in_byte) for size, ns in sizes(r"nvprof_fault_(\d+)KB")]
+    # What is left of a fault after its copies: the faulted page, and the rest behind it without a gap.
+    faults = [(size / 4096, ns - in_start - size * in_byte) for size, ns in sizes(r"nvprof_fault_(\d+)KB")]
     fault, page = line(faults)
     first = 1000 * (mine["nvprof_first_in_block"].value - mine["nvprof_fault_64KB"].value)
     return Fit(in_start, in_byte, out_start, out_byte, fault, page, first)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpusim.uvm.bits import add, clear, copy, fill, keep, none, runs, subtract, total
 from gpusim.uvm.chunks import take_free, unlink
 from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.copies import chunks_of, host_chunks
 from gpusim.uvm.events import COPY, GONE, KEEP, note
 from gpusim.uvm.mapping import grant, unmap
 from gpusim.uvm.tables import (
@@ -101,7 +102,9 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
         unmap(M, p, b, mask)
         if not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << p):
             grant(M, p, b, mask)
-    return float(ns + total(W, mask) * gpu.page)
+    gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
+    host_chunks(M, b, pages)
+    return float(total(W, mask) * gpu.page + chunks_of(M, b, going) * gpu.chunk)
 
 
 @outlined

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpusim.uvm.bits import PAGES, add, clear, copy, fill, keep, next_clear, none, subtract
 from gpusim.uvm.chunks import append
 from gpusim.uvm.compiled import entry, kernel
+from gpusim.uvm.copies import begin_copies, wait_for_copies
 from gpusim.uvm.mapping import grant, reaches, unmap
 from gpusim.uvm.residency import bring, leave
 from gpusim.uvm.service import serve
@@ -67,6 +68,7 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
             begin = s.now
             s.now += gpu.cpu_fault
             s.now += serve(M, CPU, b, writes)
+            wait_for_copies(M)
             n.service += s.now - begin
             if s.failed:
                 return int(s.failed)
@@ -81,7 +83,7 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
 def migrate(M: Memory, first: int, outer: int, to: int) -> int:
     """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
     s, W, n = M.state[0], M.bits, M.counts[to]
-    copying, working = 0.0, 0.0
+    begin = s.now
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         page, end = part(M, b, first, outer)
         mask = scratch(M, FAULTED)
@@ -89,29 +91,19 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
         fill(W, mask, page, end)
         if M.blocks[b].tracked:
             calm_down(M, b)
-        copied = -copy_time(M)
-        took = M.gpus[max(to, 1)].block + bring(M, to, b, mask, mask, EXPLICIT, M.blocks[b].read_mostly != 0)
-        copied += copy_time(M)
+        s.now += M.gpus[max(to, 1)].block + bring(M, to, b, mask, mask, EXPLICIT, M.blocks[b].read_mostly != 0)
         if s.failed:
             return int(s.failed)
-        copying += copied
-        working += took - copied
+        for g in range(1, s.processors):
+            begin_copies(M, g)
         if to != CPU:
             grant(M, to, b, mask)
         for q in range(s.processors):
             if q != to and not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
                 grant(M, q, b, mask)
-    n.service += max(copying, working)
-    s.now += max(copying, working)
+    wait_for_copies(M)
+    n.service += s.now - begin
     return DONE
-
-
-@kernel
-def copy_time(M: Memory) -> float:
-    ns = 0.0
-    for p in range(M.state[0].processors):
-        ns += M.counts[p].copy_in + M.counts[p].copy_out
-    return float(ns)
 
 
 @entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -129,9 +129,8 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["roots"], x["first_root"] = each, (g - 1) * each
         x["oldest"], x["newest"], x["length"] = [NONE] * LISTS, [NONE] * LISTS, [0] * LISTS
         x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
-        for name in ("batch", "fault", "block", "first_touch", "page", "run", "replay", "first_fault", "cpu_fault", "cpu_page"):
-            x[name] = getattr(work, name)
-        x["pass_ns"] = work.interrupt
+        for cost in fields(work):
+            x["pass_ns" if cost.name == "interrupt" else cost.name] = getattr(work, cost.name)
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
         x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
         x["zero_byte"] = 1e9 / platform.hbm

@@ -79,7 +79,7 @@ PARAMETERS = {
     "uvm_perf_migrate_cpu_preunmap_enable": _idle(1, 0, 1, "unmap from the CPU in groups before a prefetch"),
     "uvm_perf_migrate_cpu_preunmap_block_order": _idle(2, 0, 10, "blocks of such a group, as a power of two"),
     # Host memory
-    "uvm_cpu_chunk_allocation_sizes": _idle(2_162_688, 4096, LARGEST, "sizes of host memory that are tried, as a mask"),
+    "uvm_cpu_chunk_allocation_sizes": Parameter(2_162_688, 4096, LARGEST, "host_chunks", "sizes of host memory, as a mask"),
     "uvm_disable_hmm": _idle(0, 0, 1, "no malloc'ed memory on the GPU by HMM"),
     "uvm_ats_mode": _idle(1, 0, 1, "use the CPU's page tables where the machine can"),
     "uvm_enable_va_space_mm": _idle(1, 0, 1, "tie an address space to its process; without it neither ATS nor HMM"),

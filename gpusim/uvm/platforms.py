@@ -26,8 +26,10 @@ class Work:
     batch: float = 0.0       # a fault batch
     fault: float = 0.0       # a fault in it
     block: float = 0.0       # a block served
-    first_touch: float = 0.0 # a GPU's first page of a block
-    page: float = 0.0        # a page moved: unmapping, DMA mapping, page tables
+    first_touch: float = 0.0 # a GPU's first page of a block ...
+    setup: float = 0.0       # ... and until the GPU has page tables for it, while the driver goes on
+    page: float = 0.0        # a page moved: unmapping, page tables
+    chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping
     run: float = 0.0         # each run of adjacent pages beyond the first
     replay: float = 2000.0
     first_fault: float = 0.0 # once in a process
@@ -86,7 +88,9 @@ RESIDENT = {
 # servers and desktops that were sold with it.
 CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2}
 # The CPU's work: a faster one does it faster.
-ON_CPU = {"service_pass", "batch", "fault", "block", "first_touch", "page", "run", "first_fault", "cpu_fault", "cpu_page"}
+ON_CPU = {
+    "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
+}  # fmt: skip
 # Rates that are a share of the link's.
 OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
@@ -141,8 +145,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         hbm=profile.memory.copy.value,
         link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
         work=Work(
-            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["page"], v["run"], v["replay"],
-            v["first_fault"], v["cpu_fault"], v["cpu_page"],
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"], v["run"],
+            v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

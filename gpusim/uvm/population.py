@@ -48,6 +48,7 @@ def populate(M: Memory, g: int, b: int, mask: int) -> float:
         block.seen |= 1 << g
         M.counts[g].first_touches += 1
         ns += gpu.first_touch
+        gpu.setting_up = max(gpu.setting_up, gpu.setup)
     if block.partial != NONE:
         ns += populate_partial(M, g, b, mask)
         zeroed = mask
@@ -70,4 +71,5 @@ def populate(M: Memory, g: int, b: int, mask: int) -> float:
     n = total(W, nowhere)
     M.counts[g].zeroed += n
     M.ranges[block.range].zeroed += n
-    return float(ns + n * s.page_bytes * gpu.zero_byte)
+    gpu.queued += n * s.page_bytes * gpu.zero_byte
+    return float(ns)

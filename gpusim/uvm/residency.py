@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpusim.uvm.bits import add, clear, copy, keep, none, runs, subtract, total
 from gpusim.uvm.chunks import append
 from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.copies import chunks_of, host_chunks
 from gpusim.uvm.events import COPY, FILL, GONE, note
 from gpusim.uvm.eviction import forget
 from gpusim.uvm.mapping import unmap
@@ -93,7 +94,6 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         ns += populate(M, p, b, moving)
         if s.failed:
             return float(ns)
-    moved = 0
     for q in range(s.processors):
         if q == p:
             continue
@@ -131,16 +131,25 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         took = (records + more) * start + pages * s.page_bytes * byte
         if p == CPU:
             M.counts[q].copy_out += took
+            M.gpus[q].queued += start + pages * s.page_bytes * byte
             seen.copy_out += took
         else:
             n.copy_in += took
+            gpu.queued += start + pages * s.page_bytes * byte
             seen.copy_in += took
-        ns += took + max(records + more - 1, 0) * gpu.run
-        moved += pages
+        add(W, source, ahead)
+        if p == CPU:
+            host_chunks(M, b, pages)
+        if p == CPU or q == CPU:
+            ns += chunks_of(M, b, source) * gpu.chunk
+        ns += (runs(W, source) - 1) * gpu.run + pages * gpu.page
     copy(W, source, moving)
     subtract(W, source, copied)
     if not none(W, source):
         note(M, FILL, cause, p, NONE, b, source)
+        if p == CPU:
+            host_chunks(M, b, total(W, source))
+            ns += total(W, source) * gpu.cpu_page * (s.page_bytes / 4096)
     if p != CPU:
         again = returned(M, EVICTED, b, moving)
         n.refetched += again
@@ -158,4 +167,4 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
     add(W, here, mask)
     if p != CPU and M.blocks[b].partial == NONE:
         append(M, p, M.chunk[p, b], USED)
-    return float(ns + moved * gpu.page)
+    return float(ns)

@@ -169,5 +169,5 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
                     page = next_set(W, faulted, page + 1, PAGES)
                 if not none(W, asked):
                     took += place(M, p, b, to, asked, faulted, DEMAND, write)
-    M.ranges[M.blocks[b].range].service += took + M.gpus[p].block
+    M.ranges[M.blocks[b].range].service += took + M.gpus[p].block + M.gpus[p].queued
     return took

@@ -48,6 +48,7 @@ BLOCK = record(
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
      ("served", i8),                         # the replay that its last fault service came before
+     ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
      ("uses", i8), ("last_use", i8)]  # what alternatives to the driver's eviction know
@@ -57,11 +58,12 @@ GPU = record(
     [("roots", i8), ("first_root", i8),
      ("oldest", (i8, LISTS)), ("newest", (i8, LISTS)), ("length", (i8, LISTS)),
      # ns, and ns per byte
-     ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("page", f8), ("run", f8),
-     ("replay", f8), ("first_fault", f8),
+     ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
+     ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8),
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
+     ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
      ("fast_peer", i8)]  # are the others' memories directly and fast accessible (NVLink, C2C)?
 )  # fmt: skip
 COUNT = record(
@@ -82,6 +84,7 @@ STATE = record(
      ("page_bytes", i8), ("page_shift", i8), ("per_block", i8), ("block_shift", i8), ("big", i8),
      ("prefetch_enable", i8), ("threshold", i8), ("min_faults", i8),
      ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
+     ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),

@@ -1,0 +1,72 @@
+"""When copies run, and what a piece of host memory costs, to the nanosecond by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from test_uvm_driver import BLOCK, TINY, WORK, one_thread
+
+from gpusim.uvm.program import Access, Array, HostTouch, Kernel, Prefetch
+from gpusim.uvm.simulate import UvmResult, simulate_uvm
+
+COPY = 300 + 65536  # 64 KiB, a byte per ns
+
+
+def ran(program: list, **work: float) -> UvmResult:
+    machine = replace(TINY, work=replace(WORK, **work))
+    return simulate_uvm([Array("a", 8 * BLOCK)], program, machine)
+
+
+def at_once(*numbers: int) -> Kernel:
+    """A thread for each of these blocks reads its first page."""
+    index = np.array(numbers) * (BLOCK // 4)
+    return Kernel("touch", [Access("a", tx=1, index=index)], (1, 1), (len(numbers), 1), ns=0.0)
+
+
+def test_copies_run_while_the_driver_serves_the_next_block() -> None:
+    step = ran([HostTouch("a"), at_once(0, 1)]).steps[-1]
+    # A pass, a batch of two faults, the work on the first block; then its copy, and the second's behind it.
+    assert step.counts[1]["batches"] == 1
+    assert round(step.ns, 3) == 10_000 + 1000 + 2 * 10 + (100 + 5000 + 16) + 2 * COPY + 50
+
+
+def test_work_that_is_longer_than_the_copies_hides_them() -> None:
+    step = ran([HostTouch("a"), at_once(0, 1, 2)], first_touch=200_000.0).steps[-1]
+    assert round(step.ns, 3) == 10_000 + 1000 + 3 * 10 + 3 * (100 + 200_000 + 16) + COPY + 50
+
+
+def test_page_tables_of_several_blocks_are_set_up_at_once() -> None:
+    step = ran([HostTouch("a"), at_once(0, 1)], first_touch=1000.0, setup=500_000.0).steps[-1]
+    # The second block's copy may begin 1116 ns after the first's: it waits for that one alone.
+    assert round(step.ns, 3) == 10_000 + 1000 + 2 * 10 + (100 + 1000 + 16) + 500_000 + 2 * COPY + 50
+
+
+def test_pieces_of_host_memory_are_found_one_by_one() -> None:
+    for sizes, threshold, pieces in ((4096, 51, 16), (2_162_688, 51, 1), (4096, 0, 512), (2_162_688, 0, 1), (69_632, 0, 32)):
+        settings = {"uvm_cpu_chunk_allocation_sizes": sizes, "uvm_perf_prefetch_threshold": threshold}
+        cost = [
+            simulate_uvm([Array("a", 8 * BLOCK)], [HostTouch("a"), one_thread(0)],
+                         replace(TINY, work=replace(WORK, chunk=chunk)), settings).steps[-1].ns
+            for chunk in (0.0, 1000.0)
+        ]  # fmt: skip
+        assert round(cost[1] - cost[0], 3) == 1000 * pieces, (sizes, threshold)
+
+
+def test_the_cpu_zeroes_what_nobody_has_touched() -> None:
+    slow, fast = (ran([HostTouch("a"), HostTouch("a")], cpu_page=cost).steps for cost in (100.0, 0.0))
+    assert round(slow[0].ns - fast[0].ns) == 8 * 512 * 100
+    assert round(slow[1].ns - fast[1].ns, 3) == 0
+
+
+def test_each_run_of_pages_beyond_the_first_is_unmapped_and_mapped_on_its_own() -> None:
+    def last(run: float) -> float:
+        # Units 1 and 3 are there; unit 0 brings unit 2 with it, which does not lie beside it.
+        return ran([HostTouch("a"), one_thread(16), one_thread(48), one_thread(0)], run=run).steps[-1].ns
+
+    assert round(last(7000.0) - last(0.0), 3) == 7000
+
+
+def test_an_explicit_copy_waits_for_the_last_block() -> None:
+    step = ran([HostTouch("a"), Prefetch("a", count=2 * BLOCK)]).steps[-1]
+    assert round(step.ns, 3) == (100 + 5000 + 512) + 2 * (300 + BLOCK)
