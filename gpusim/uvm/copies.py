@@ -25,7 +25,9 @@ def wait_for_copies(M: Memory) -> None:
     s = M.state[0]
     for g in range(1, s.processors):
         begin_copies(M, g)
-        s.now = max(s.now, M.gpus[g].copied)
+        if M.gpus[g].copied > s.now:
+            M.counts[g].copy_wait += M.gpus[g].copied - s.now
+            s.now = M.gpus[g].copied
 
 
 @kernel

@@ -145,8 +145,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         hbm=profile.memory.copy.value,
         link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
         work=Work(
-            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"], v["run"],
-            v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
+            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
         ),
         warps=int(v["warps"]),
         blocks=int(v["thread_blocks"]),

@@ -182,15 +182,17 @@ def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -
 
 
 def _times(result: UvmResult) -> dict[str, float]:
-    """Where the makespan went.  The driver's host work is what is left: batches, faults, page tables, replays."""
+    """Where the makespan went; of copies, what no work hides.  What is left is the driver's: batches, faults, page tables."""
     gpus, cpu = result.counts[1:], result.counts[0]
+    waited = float(result.counts["copy_wait"].sum())
+    copies = float((result.counts["copy_in"] + result.counts["copy_out"]).sum())
     times = {
         "gpu": float(gpus["busy"].sum()),
         "remote": float(gpus["lagged"].sum()),
         "cpu": float(cpu["busy"]),
         "driver": 0.0,
-        "copy_in": float(result.counts["copy_in"].sum()),
-        "copy_out": float(result.counts["copy_out"].sum()),
+        "copy_in": waited * float(result.counts["copy_in"].sum()) / max(copies, 1.0),
+        "copy_out": waited * float(result.counts["copy_out"].sum()) / max(copies, 1.0),
         "waited": float(result.counts["waited"].sum()),
     }
     times["driver"] = max(result.ns - sum(times.values()), 0.0)

@@ -77,6 +77,7 @@ COUNT = record(
      ("wasted", i8),     # prefetched, and left untouched
      ("refetched", i8),  # came again after an eviction
      # ns; lagged: by which accesses from afar outlast the work that goes on meanwhile; waited: throttled
+     ("copy_wait", f8),  # of the time of copies, what no work hides
      ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8), ("lagged", f8), ("waited", f8)]
 )  # fmt: skip
 STATE = record(
