@@ -7,7 +7,8 @@ A block of a whole window takes a root chunk with its first page.  Other blocks 
 from __future__ import annotations
 
 from gpusim.uvm.compiled import kernel, outlined
-from gpusim.uvm.tables import DISCARDED, FREE, NONE, SPLIT, UNUSED, USED, Memory
+from gpusim.uvm.ranking import rank, strike
+from gpusim.uvm.tables import FREE, NONE, SPLIT, USED, Memory
 
 
 @outlined
@@ -15,6 +16,8 @@ def unlink(M: Memory, g: int, r: int) -> None:
     gpu, x = M.gpus[g], M.roots[r]
     if x.list == NONE:
         return
+    if x.place != NONE:
+        strike(M, g, r)
     if x.older != NONE:
         M.roots[x.older].newer = x.newer
     else:
@@ -39,6 +42,8 @@ def append(M: Memory, g: int, r: int, which: int) -> None:
         gpu.oldest[which] = r
     gpu.newest[which] = r
     gpu.length[which] += 1
+    if which == USED and M.state[0].ranked:
+        rank(M, g, r)
 
 
 @kernel
@@ -55,17 +60,6 @@ def oldest(M: Memory, g: int, which: int) -> int:
     r = M.gpus[g].oldest[which]
     while r != NONE and M.roots[r].locked:
         r = M.roots[r].newer
-    return int(r)
-
-
-@kernel
-def driver_victim(M: Memory, g: int) -> int:
-    """The head of unused, then of discarded, then of used; NONE if all are locked."""
-    r = oldest(M, g, UNUSED)
-    if r == NONE:
-        r = oldest(M, g, DISCARDED)
-    if r == NONE:
-        r = oldest(M, g, USED)
     return int(r)
 
 

@@ -18,7 +18,7 @@ __all__ = ["entry", "kernel", "outlined", "popcount", "trailing_zeros"]
 
 
 def _content() -> str:
-    files = [*sorted(Path(__file__).parent.glob("*.py")), Path(jit.__file__)]
+    files = [*sorted(Path(__file__).parent.rglob("*.py")), Path(jit.__file__)]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
 
 

@@ -27,7 +27,7 @@ from gpusim.uvm.tables import (
     scratch,
     shared,
 )  # fmt: skip
-from gpusim.uvm.victims import CLEAN_DROP, victim
+from gpusim.uvm.victims import victim
 
 
 @kernel
@@ -77,7 +77,7 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     clean = scratch(M, REST)
     copy(W, clean, going)
     subtract(W, clean, shared(M, DIRTY, b))
-    if s.evict == CLEAN_DROP and not none(W, clean):
+    if s.drops_clean and not none(W, clean):
         n.dropped_clean += total(W, clean)
         subtract(W, going, clean)
         note(M, KEEP, EVICTION, CPU, g, b, clean)
@@ -141,10 +141,12 @@ def root_chunk(M: Memory, g: int) -> tuple[int, float]:
     """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if nobody may leave."""
     r = take_free(M, g)
     if r != NONE:
+        M.roots[r].key = 0
         return r, 0.0
     s = M.state[0]
     r = victim(M, g) if s.oversubscription else NONE
     if r == NONE:
         s.failed = NO_MEMORY
         return NONE, 0.0
+    M.roots[r].key = 0
     return r, evict(M, g, r)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gpusim.uvm.bits import bit
 from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.follow import follow
 from gpusim.uvm.pattern import LANES, SECTOR, segment
 from gpusim.uvm.tables import DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
 
@@ -84,15 +85,13 @@ def used(M: Memory, F: Front, b: int, page: int, write: bool, n_bytes: int) -> N
         W[shared(M, PREFETCHED, b), w] &= ~m
         if write:
             W[shared(M, DIRTY, b), w] |= m
-        if s.evict:
-            s.clock += 1
-            M.blocks[b].last_use = s.clock
-            M.blocks[b].uses += 1
     else:
         n.remote_bytes += n_bytes
         M.ranges[M.blocks[b].range].remote_bytes += n_bytes
         gpu = M.gpus[p]
         F.state[0].remote_ns += n_bytes * gpu.remote_byte + ((n_bytes + 127) >> 7) * gpu.remote_request
+    if s.watches:
+        follow(M, p, b, page)
 
 
 @kernel

@@ -11,10 +11,12 @@ import numpy as np
 from gpusim.core.tables import table
 from gpusim.uvm.bits import PAGES, WORDS
 from gpusim.uvm.events import LOG
+from gpusim.uvm.foresight import RUN
 from gpusim.uvm.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.uvm.parameters import PARAMETERS, UvmError
 from gpusim.uvm.pattern import LANES
 from gpusim.uvm.picture import LAYERS
+from gpusim.uvm.pieces import EACH
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
 from gpusim.uvm.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
@@ -27,6 +29,7 @@ from gpusim.uvm.tables import (
     LISTS,
     NONE,
     PAGE,
+    PIECE,
     RANGE,
     ROOT,
     SCRATCH,
@@ -75,7 +78,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     s["block_shift"] = per_block.bit_length() - 1
     s["big"] = max(65536 // platform.page, 1)
     s["fast_peers"] = platform.coherent
-    s["seed"] = 1
+    s["seed"] = s["window"] = 1
     s["column_ns"], s["slice_shift"] = COLUMN_NS, slice_shift(n, per_block)
     blocks = table(n, BLOCK)
     partials = 0
@@ -90,7 +93,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
             if x["pages"] < per_block:
                 x["partial"] = partials
                 partials += 1
-    blocks["preferred"] = blocks["last_destination"] = blocks["last_processor"] = NONE
+    blocks["preferred"] = blocks["last_destination"] = blocks["last_processor"] = blocks["run"] = NONE
     roots_each = platform.memory // BLOCK_BYTES
     if not roots_each:
         raise UvmError(f"{platform.memory:,} bytes of GPU memory are less than a chunk of 2 MiB")
@@ -99,6 +102,9 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         blocks=blocks,
         chunk=np.full((processors, n), NONE, np.int64),
         roots=_roots(gpus, roots_each),
+        heap=np.zeros((processors, roots_each), np.int64),
+        pieces=table(n * gpus * EACH, PIECE),
+        future=table(1, RUN),
         gpus=_gpus(platform, gpus, roots_each),
         frames=np.full((partials, PAGES), NONE, np.int64),
         counts=table(processors, COUNT),
@@ -114,7 +120,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
 def _roots(gpus: int, each: int) -> Any:
     """All free, in the order of their addresses."""
     roots = table(gpus * each, ROOT)
-    roots["owner"], roots["list"] = NONE, FREE
+    roots["owner"], roots["list"], roots["place"] = NONE, FREE, NONE
     k = np.arange(gpus * each)
     roots["older"] = np.where(k % each == 0, NONE, k - 1)
     roots["newer"] = np.where(k % each == each - 1, NONE, k + 1)
@@ -131,6 +137,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["oldest"][FREE], x["newest"][FREE], x["length"][FREE] = (g - 1) * each, g * each - 1, each
         for cost in fields(work):
             x["pass_ns" if cost.name == "interrupt" else cost.name] = getattr(work, cost.name)
+        x["oldest_piece"] = x["newest_piece"] = NONE
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
         x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
         x["zero_byte"] = 1e9 / platform.hbm

@@ -6,6 +6,8 @@ from gpusim.uvm.bits import PAGES, clear, copy, fill, next_set, subtract, total
 from gpusim.uvm.chunks import append, frame_of
 from gpusim.uvm.compiled import outlined
 from gpusim.uvm.eviction import root_chunk
+from gpusim.uvm.foresight import next_use
+from gpusim.uvm.pieces import hold_for
 from gpusim.uvm.tables import GOING, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
 
 
@@ -33,8 +35,13 @@ def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
                 M.roots[r].owner = SPLIT
                 f = r * s.per_block
             append(M, g, f // s.per_block, USED)
+            M.roots[f // s.per_block].locked = 1
             for i in range(n):
                 M.frames[block.partial, first + i] = f + i
+        page = next_set(W, mask, page + 1, PAGES)
+    page = next_set(W, mask, 0, PAGES)
+    while page < PAGES:
+        M.roots[M.frames[block.partial, page] // s.per_block].locked = 0
         page = next_set(W, mask, page + 1, PAGES)
     return ns
 
@@ -49,7 +56,10 @@ def populate(M: Memory, g: int, b: int, mask: int) -> float:
         M.counts[g].first_touches += 1
         ns += gpu.first_touch
         gpu.setting_up = max(gpu.setting_up, gpu.setup)
-    if block.partial != NONE:
+    if s.pieces:
+        zeroed = scratch(M, REST)
+        ns += hold_for(M, g, b, mask, zeroed)
+    elif block.partial != NONE:
         ns += populate_partial(M, g, b, mask)
         zeroed = mask
     else:
@@ -61,6 +71,8 @@ def populate(M: Memory, g: int, b: int, mask: int) -> float:
             return float(ns)
         M.roots[r].owner = b
         M.chunk[g, b] = r
+        if s.foresees:
+            M.roots[r].key = -next_use(M, b)
         zeroed = scratch(M, REST)
         clear(W, zeroed)
         fill(W, zeroed, 0, block.pages)

@@ -7,8 +7,8 @@ from gpusim.uvm.bits import PAGES, clear, fill, next_set, none, subtract
 from gpusim.uvm.compiled import outlined
 from gpusim.uvm.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared
 
-TREE, SEQUENTIAL, BLOCK = range(3)
-PREFETCHERS = ("tree", "sequential", "block")
+TREE, NONE_AT_ALL, SEQUENTIAL, BLOCK = range(4)
+PREFETCHERS = ("tree", "none", "sequential", "block")
 
 
 @outlined
@@ -16,7 +16,7 @@ def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
     """Row GUESS: the pages that come to processor p as well; False when there are none, or the block has faulted too seldom."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     out = scratch(M, GUESS)
-    if not s.prefetch_enable:
+    if not s.prefetch_enable or s.prefetcher == NONE_AT_ALL:
         return False
     if block.last_destination != p:
         block.last_destination, block.fault_migrations = p, 0

@@ -9,6 +9,7 @@ from gpusim.uvm.copies import chunks_of, host_chunks
 from gpusim.uvm.events import COPY, FILL, GONE, note
 from gpusim.uvm.eviction import forget
 from gpusim.uvm.mapping import unmap
+from gpusim.uvm.pieces import refresh, settle
 from gpusim.uvm.population import populate
 from gpusim.uvm.tables import (
     COPIED,
@@ -56,6 +57,8 @@ def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
     subtract(W, theirs, gone)
     if q != CPU:
         forget(M, q, b, gone)
+        if M.state[0].pieces:
+            settle(M, q, b)
         if none(W, theirs) and M.blocks[b].partial == NONE and M.chunk[q, b] != NONE:
             append(M, q, M.chunk[q, b], UNUSED)
 
@@ -165,6 +168,8 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         if p == CPU:
             add(W, shared(M, TAKEN, b), copied)
     add(W, here, mask)
-    if p != CPU and M.blocks[b].partial == NONE:
+    if p != CPU and s.pieces:
+        refresh(M, p, b, mask)
+    elif p != CPU and M.blocks[b].partial == NONE:
         append(M, p, M.chunk[p, b], USED)
     return float(ns)

@@ -10,8 +10,9 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.errors import suggest
-from gpusim.uvm import host, raster
+from gpusim.uvm import host, raster, victims
 from gpusim.uvm.batches import run_kernel
+from gpusim.uvm.foresight import foresee, make_room, sorted_runs
 from gpusim.uvm.frontend import Front
 from gpusim.uvm.hints import advise
 from gpusim.uvm.memory import Span, build, front, lay_out
@@ -21,7 +22,7 @@ from gpusim.uvm.picture import Picture
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
-from gpusim.uvm.tables import COUNT, Memory
+from gpusim.uvm.tables import BLOCK_BYTES, COUNT, Memory
 from gpusim.uvm.victims import EVICT
 
 
@@ -83,8 +84,11 @@ def simulate_uvm(
         if asked not in known:
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
     M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
-    M.state["evict"], M.state["prefetcher"] = EVICT.index(evict), PREFETCHERS.index(prefetcher)
+    victims.choose(M, evict)
+    M.state["prefetcher"] = PREFETCHERS.index(prefetcher)
     M.state["seed"] = seed
+    if evict in victims.ORACLES:
+        M = foresee(M, first_run(arrays, program, platform, gpus))
     F = front(platform)
     steps: list[StepResult] = []
     earlier = np.zeros(M.raster.shape[:2], np.int64)
@@ -117,6 +121,21 @@ def begin(M: Memory) -> Any:
         counters[:] = np.zeros((), counters.dtype)
     M.sizes[:] = 0
     return raster.restart(M)
+
+
+def first_run(arrays: Sequence[Array], program: Program, platform: Platform, gpus: int) -> Any:
+    """What an oracle knows: the program with memory for everything, which brings whole blocks."""
+    values, _ = resolve({**platform.parameters, "uvm_perf_thrashing_enable": 0})
+    spans = lay_out(arrays)
+    everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
+    M, F = build(replace(platform, memory=everything), arrays, gpus, values, 0), front(platform)
+    M.state["observes"] = M.state["watches"] = 1
+    M.state["prefetcher"] = PREFETCHERS.index("block")
+    for step in program:
+        if not isinstance(step, Start):
+            M = make_room(M)
+            run(M, F, step, spans, platform, [])
+    return sorted_runs(M)
 
 
 def run(M: Memory, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
@@ -180,6 +199,7 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
         M.state["now"] += kernel.ns or 0.0
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
+    M.state["launch"] += 1
     A, tables = compile_accesses(kernel, spans)
     threads = kernel.block[0] * kernel.block[1]
     warps = -(-threads // LANES)

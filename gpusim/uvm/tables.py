@@ -51,9 +51,13 @@ BLOCK = record(
      ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
-     ("uses", i8), ("last_use", i8)]  # what alternatives to the driver's eviction know
+     ("uses", i8), ("run", i8)]  # by kernels so far; the run of `foresight` that this is in
 )  # fmt: skip
-ROOT = record([("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8)])
+ROOT = record(
+    [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),
+     ("key", i8), ("since", i8), ("place", i8)]  # in the heap of a GPU; place: NONE when it is not there
+)  # fmt: skip
+PIECE = record([("held", i8), ("older", i8), ("newer", i8)])
 GPU = record(
     [("roots", i8), ("first_root", i8),
      ("oldest", (i8, LISTS)), ("newest", (i8, LISTS)), ("length", (i8, LISTS)),
@@ -64,6 +68,8 @@ GPU = record(
      ("remote_byte", f8), ("remote_request", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("ranked", i8),                                             # chunks in its heap
+     ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
      ("fast_peer", i8)]  # are the others' memories directly and fast accessible (NVLink, C2C)?
 )  # fmt: skip
 COUNT = record(
@@ -90,6 +96,9 @@ STATE = record(
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
      ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
+     ("ranked", i8), ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
+     ("watches", i8),  # does anybody want to know of every use?
+     ("observes", i8), ("foresees", i8), ("position", i8), ("runs", i8), ("window", i8), ("launch", i8),  # foresight
      ("batches", i8), ("logged", i8), ("failed", i8),
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
@@ -117,6 +126,9 @@ class Memory(NamedTuple):
     blocks: Any   # BLOCK[B]
     chunk: Any    # int64[P, B] root chunk of a whole block, NONE
     roots: Any    # ROOT[...] of all GPUs
+    heap: Any     # int64[P, roots of a GPU] for eviction policies that rank chunks
+    pieces: Any   # PIECE[32 B GPUs] for those that throw out big pages
+    future: Any   # foresight.RUN[...] for oracles
     gpus: Any     # GPU[P]
     frames: Any   # int64[partial blocks, 512] page frame (512 to a root chunk) of each page on the GPU, NONE
     counts: Any   # COUNT[P]
