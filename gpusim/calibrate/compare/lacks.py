@@ -15,7 +15,6 @@ _LACKS = (
      "one GPU is simulated: what comes from its peer is not"),
     (("p2p_staged",), "a copy to a peer by way of the host takes two links in turn"),
     (("p2p_pcie", "p2p_mixed"), "peers over PCIe share switches that the profile does not have"),
-    (("um_", "managed_"), "managed memory is not in this comparison"),
     (("cumem", "vmm_"), "calls for virtual memory are not among the host's costs"),
     (("cudahostalloc", "cudafreehost"), "host memory is not allocated in a run"),
     (("hbm_copy_2stream",), "kernels of several streams do not share the device's memory"),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare import below, calls, kernels, transfers
+from gpusim.calibrate.compare import below, calls, kernels, paged, transfers
 from gpusim.calibrate.compare.lacks import lacking
+from gpusim.calibrate.compare.paged import Managed
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.rows import Row
 from gpusim.hardware.profile import Profile
 
 
-def program(row: Row, profile: Profile) -> Program | Cannot:
+def program(row: Row, profile: Profile) -> Program | Managed | Cannot:
     """The row's program."""
     metric, size = row.metric, row.size_bytes
     why = lacking(row)
@@ -30,6 +31,8 @@ def program(row: Row, profile: Profile) -> Program | Cannot:
         return transfers.several_streams(row) if meaning.streams(row) > 1 else transfers.copies(row, profile)
     if metric in ("h2d_pinned_bidir_bw", "d2h_pinned_bidir_bw"):
         return transfers.both_ways(row)
+    if size and metric.startswith(("managed_", "um_")):
+        return paged.managed(row, profile)
     if metric in ("h2d_pageable_bw", "d2h_pageable_bw") and size:
         return below.pageable(row)
     if size and ("_sm_" in metric or metric.startswith("zero_copy")):

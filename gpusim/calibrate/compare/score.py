@@ -10,6 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.calibrate.compare import paged
+from gpusim.calibrate.compare.paged import Managed
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.compare.programs import program
 from gpusim.calibrate.fit.fitting import SOME
@@ -30,7 +32,8 @@ _ROOM = 1 << 44  # bytes of device memory: what is tested is time
 _HELD, _CATALOGUE, _ELSEWHERE = "held out", "held out, catalogue's number", "held out, another host"
 FITTED = "fitted"
 TWICE = "the very same point is in a series that the fit saw"
-_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n")  # what makes rows of one size different programs
+_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus")
+"""What makes rows of one size different programs."""
 CURVES = (
     ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("link", "size_curve"),
     ("link", "size_curve_d2h"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"), ("collective", "size_curve"),
@@ -178,8 +181,10 @@ def _curves(profile: Profile) -> Iterator[str]:
             yield f"{part}.{curve}"
 
 
-def _time(made: Program, profile: Profile) -> float:
+def _time(made: Program | Managed, profile: Profile) -> float:
     """ns of one repeat."""
+    if isinstance(made, Managed):
+        return paged.ns(made, profile)
     whole = _span(made.trace, made, profile)
     around = _span(made.without, made, profile) if made.without is not None else 0
     return (whole - around) / made.repeats
@@ -199,7 +204,7 @@ def _on_stream(result: Result, stream: int) -> int:
     return int(ends.max() - starts.min())
 
 
-def _value(row: Row, made: Program, ns: float) -> float:
+def _value(row: Row, made: Program | Managed, ns: float) -> float:
     """The time in the row's own unit."""
     if made.flops:
         return made.flops / max(ns, 1e-9)  # GFLOP/s are flops per ns

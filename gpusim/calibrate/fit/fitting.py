@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from gpusim.calibrate.fit import calls, kernels, links, yaml_text
+from gpusim.calibrate.fit import calls, kernels, links, paging, yaml_text
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left, said_by
 from gpusim.calibrate.fit.unused import unused
 from gpusim.calibrate.rows import Row, held_out
 from gpusim.config import document, validate
 from gpusim.errors import MeasurementError
+from gpusim.hardware.paging import Paging
 from gpusim.hardware.profile import Collective, Profile
 from gpusim.hardware.quantity import Quantity
 
@@ -24,6 +25,8 @@ _ANOTHER_HOST = 0.05
 _OPTIONAL = (
     ("launch.empty", "launch.gap"), ("link.kernel_read", "link.h2d"), ("link.kernel_write", "link.d2h"),
     ("host.all_h2d", "link.h2d"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+    *((f"paging.{name}", "launch.gap") for names in paging.TIMES for name in names),
+    *((f"paging.{name}", "link.h2d") for name in paging.RATES),
 )  # fmt: skip
 """Numbers that a profile may lack -> one of the same kind."""
 _RATES = ("read", "write", "copy", "copy_engine", "h2d", "d2h", "rate", "kernel_read", "kernel_write")
@@ -55,7 +58,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
         raise MeasurementError("all rows are held out for the comparison: nothing is left to fit")
     found: list[Found] = list(kernels.fit(seen, base))
     gap = next((f.value for f in found if isinstance(f, Estimate) and f.path == "launch.gap"), base.launch.gap.value)
-    found += [*links.fit(seen, base, gap), *calls.fit(seen), *calls.others(seen)]
+    found += [*links.fit(seen, base, gap), *calls.fit(seen), *calls.others(seen), *paging.fit(seen, base)]
     found = list(_possible(found, base))
     profile = _with_room(replace(base, name=name or base.name, sources=dict(base.sources)), {f.path for f in _said(found)})
     notes = {}
@@ -82,6 +85,8 @@ def _said(found: Sequence[Found]) -> Iterator[Estimate | Curve]:
 def _with_room(profile: Profile, paths: Collection[str]) -> Profile:
     """With places for numbers that the base does not have; they are overwritten."""
     link, peer = profile.link, profile.peer
+    if profile.paging is None and any(path.startswith("paging.") for path in paths):
+        profile = _set(profile, ["paging"], partial(_instead, new=Paging()))
     for path, alike in _OPTIONAL:
         if path in paths and _get(profile, path) is None:
             profile = _set(profile, path.split("."), partial(_instead, new=_get(profile, alike)))

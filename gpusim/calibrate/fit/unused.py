@@ -11,7 +11,8 @@ from gpusim.calibrate.rows import Row
 
 # Beginnings of metrics -> what a profile has no place for; what is not here says the comparison (`lacking`).
 _NO_PLACE = (
-    (("managed_", "um_"), "a profile has no numbers of managed memory"),
+    (("managed_alloc", "managed_free"), "a profile has no time for allocating and freeing managed memory"),
+    (("um_",), "it is what kernels reach in memory, or faults that other tests take apart"),
     (("zero_copy",), "narrow accesses are a share of the rate of full ones"),
     (("gemm", "fp32_fma", "elementwise"), "how much of the peak kernels reach is in the roofline's own data"),
     (("stream_sync", "graph_", "kernel_", "memcpyasync_submit"), "a profile has one time for submitting, and none for this"),

@@ -31,6 +31,7 @@ def text(profile: Profile, head: str, beside: Mapping[str, str]) -> str:
 
 def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> list[str]:
     items = part if isinstance(part, dict) else {f.name: getattr(part, f.name) for f in fields(part)}
+    unsaid = set() if isinstance(part, dict) else {f.name for f in fields(part) if f.default is False}
     lines = []
     for key, value in items.items():
         left = f"{' ' * indent}{key}:"
@@ -42,7 +43,7 @@ def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> li
             if value:
                 lines += [f"{' ' * indent}# {beside[f'{path}.{key}']}"] if f"{path}.{key}" in beside else []
                 lines.append(f"{left} {curve(value)}")
-        elif value is not False and value is not None:
+        elif value is not None and (value is not False or key not in unsaid):
             lines.append(f"{left} {word(value)}")
     return lines
 
