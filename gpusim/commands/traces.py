@@ -61,16 +61,20 @@ def _listed(words: list[str]) -> str:
 
 
 def describe(name: str, *, json: bool) -> None:
-    """What is in a trace; without a name, the shipped traces in a line each."""
-    from gpusim.config.find import find, names
+    """What is in a trace or managed program; without a name, the shipped ones in a line each."""
+    from gpusim.config.find import find, find_run, is_managed, names
     from gpusim.offsets.plan import static_bounds
     from gpusim.trace import stats
     from gpusim.trace.files import load_trace
 
     if not name:
-        emit([_line(stats.describe(load_trace(find("trace", each)))) for each in names("trace")], json)
+        recorded = [_line(stats.describe(load_trace(find("trace", each)))) for each in names("trace")]
+        emit(recorded + [_of_program(find("managed program", each)) for each in names("managed program")], json)
         return
-    trace = load_trace(find("trace", name))
+    if is_managed(file := find_run(name)):
+        emit([_of_program(file)], json)
+        return
+    trace = load_trace(file)
     found = stats.describe(trace)
     if planned := static_bounds(trace):
         found["bounds"] |= dict(zip(("greedy_plan", "static_plan", "static_plan_proven"), planned[1:], strict=True))
@@ -91,6 +95,23 @@ def _line(d: dict[str, Any]) -> dict[str, Any]:
         "live peak": show_bytes(d["live"]["peak_rounded"]),
         "format": d["meta"].get("format", ""),
         "lacks": ", ".join(d["lacks"]),
+    }
+
+
+def _of_program(file: Path) -> dict[str, Any]:
+    """The same of a managed program."""
+    from gpusim.units import show_bytes
+    from gpusim.uvm.program import Kernel
+    from gpusim.uvm.text import load
+
+    program = load(file)
+    return {
+        "trace": program.name,
+        "tensors": len(program.arrays),
+        "operators": sum(isinstance(step, Kernel) for step in program.steps),
+        "live peak": show_bytes(program.footprint),
+        "format": "managed program",
+        "lacks": "",
     }
 
 

@@ -123,7 +123,9 @@ def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
 def program_of(task: Task) -> Program:
     """The run's program on its machine, kept for the runs that need it next."""
     spec = task.spec
-    return _program(task.trace, spec.transform, task.profile, spec.profile, _stamp(task.trace), _stamp(task.profile))
+    return _program(
+        task.trace, spec.transform, task.profile, spec.profile, spec.unified != NONE, _stamp(task.trace), _stamp(task.profile)
+    )
 
 
 def load_user_files(task: Task) -> None:
@@ -188,8 +190,15 @@ def _stamp(file: Path) -> int:
 
 
 @lru_cache(maxsize=2)
-def _program(trace: Path, transform: str, profile: Path, machine: str, trace_stamp: int, profile_stamp: int) -> Program:
-    return Program(read(trace, transform), variant.load(profile, machine))
+def _program(
+    trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int
+) -> Program:
+    found = variant.load(profile, machine)
+    if unified:
+        from gpusim.uvm.platforms import completed
+
+        found = completed(found)
+    return Program(read(trace, transform), found)
 
 
 @lru_cache(maxsize=64)

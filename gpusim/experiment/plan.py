@@ -78,7 +78,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
     specs = expand(e, allow_large)
-    files = {path: file_hash(path) for path in (*loaded.traces.values(), *loaded.profiles.values())}
+    files = {path: file_hash(path) for path in loaded.profiles.values()}
+    files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
     def task(spec: RunSpec, unlimited: bool = False) -> Task:
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]

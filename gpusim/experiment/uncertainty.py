@@ -83,7 +83,9 @@ def sample(
 
 def sample_group(group: Group) -> None:
     """Simulate the runs of one program on its drawn and pushed machines, and keep what they came to."""
-    first, settings = group.runs[0], group.settings
+    # What unified memory costs is uncertain too where one of the runs has it; the others do not know these numbers.
+    first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
+    settings = group.settings
     load_user_files(first)
     program = program_of(first)
     uncertain = intervals(program.profile, settings.estimated)

@@ -8,7 +8,7 @@ from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.copies import begin_copies, wait_for_copies
 from gpusim.uvm.events import note_batch
-from gpusim.uvm.frontend import Front, advance, launch, mapped
+from gpusim.uvm.frontend import Front, advance, mapped, next_block
 from gpusim.uvm.replay import replay, send
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import DONE, FAULTED, WRITES, Memory, scratch
@@ -105,7 +105,7 @@ def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
     p = F.state[0].processor
     M.counts[p].replays += 1
     M.state[0].now += M.gpus[p].replay
-    replay(M, F)
+    replay(M, F, A)
     advance(M, F, A, shape, tables)
     spend(M, F, shape)
 
@@ -119,9 +119,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     unpin(M)
     slots = f.slots // f.warps
     for k in range(slots * f.utlbs):
-        if f.next_cta < f.ctas:
-            launch(F, k % f.utlbs, (k // f.utlbs) * f.warps, f.next_cta)
-            f.next_cta += 1
+        next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
     advance(M, F, A, shape, tables)
     spend(M, F, shape)
     in_pass, with_throttled = 0, 0

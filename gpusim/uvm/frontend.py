@@ -16,6 +16,7 @@ from gpusim.uvm.bits import bit
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.follow import follow
 from gpusim.uvm.pattern import LANES, SECTOR, segment
+from gpusim.uvm.sweep import sweep
 from gpusim.uvm.tables import DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
 
 SLOT = record(
@@ -29,6 +30,7 @@ FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
+     ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
      ("issued", i8), ("remote_ns", f8), ("outstanding", i8), ("turn", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
@@ -171,7 +173,7 @@ def issue(M: Memory, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: in
 
 
 @kernel
-def next_access(F: Front, A: Any, u: int, slot: int) -> None:
+def next_access(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
     """The access of this slot has been issued: the next one queues, or the warp sleeps until what it waits for is there."""
     s, x = F.state[0], F.slots[u, slot]
     x.lane, x.page = 0, NONE
@@ -184,17 +186,26 @@ def next_access(F: Front, A: Any, u: int, slot: int) -> None:
     elif x.step < s.steps:
         push(F, u, slot)
     else:
-        retire(F, u, slot)
+        retire(M, F, A, u, slot)
 
 
 @kernel
-def retire(F: Front, u: int, slot: int) -> None:
+def retire(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
     """The warp has ended; with the last of its thread block the next one begins."""
-    s = F.state[0]
     first = slot - F.slots[u, slot].warp
     F.left[u, first] -= 1
-    if F.left[u, first] == 0 and s.next_cta < s.ctas:
-        launch(F, u, first, s.next_cta)
+    if F.left[u, first] == 0:
+        next_block(M, F, A, u, first)
+
+
+@kernel
+def next_block(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+    """The next thread block that has something to wait for begins in these slots."""
+    s = F.state[0]
+    if s.sweeps:
+        sweep(M, F, A)
+    if s.next_cta < s.ctas:
+        launch(F, u, slot, s.next_cta)
         s.next_cta += 1
 
 
@@ -215,5 +226,5 @@ def advance(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
                         t.head = 0
                     t.queued -= 1
                     s.issued += 1
-                    next_access(F, A, u, slot)
+                    next_access(M, F, A, u, slot)
                     moved = True

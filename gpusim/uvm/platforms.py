@@ -8,14 +8,17 @@ What the section does not say follows from the link, and from the nearest machin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from typing import Any
 
 from gpusim.config import values
 from gpusim.config.find import find
 from gpusim.hardware import catalogue, variant
 from gpusim.hardware.paging import Paging
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.quantity import Time
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2}
 ON_CPU = {
     "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
 }  # fmt: skip
+ON_GPU = {"replay", "start_h2d", "start_d2h"}
 # Rates that are a share of the link's.
 OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
@@ -128,6 +132,24 @@ def numbers(profile: Profile) -> dict[str, Number]:
             value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
         found.setdefault(name, Number(value, "estimated", rule))
     return found
+
+
+def completed(profile: Profile) -> Profile:
+    """The profile with the driver's costs that it does not name, as estimates like its own; rates follow its link as before."""
+    said = profile.paging or Paging()
+    made: dict[str, Any] = {
+        name: _estimate(number)
+        for name, number in numbers(profile).items()
+        if name in ON_CPU | ON_GPU and getattr(said, name) is None
+    }
+    new = copy(profile)
+    object.__setattr__(new, "paging", replace(said, **made))  # its sources are rules: the table of sources need not have them
+    return new
+
+
+def _estimate(number: Number) -> Time:
+    text: Any = f"{number.value!r} ns"  # as the file of a profile would have it
+    return Time(value=text, basis="estimated", source=number.source)
 
 
 def of(profile: Profile, memory: int | None = None) -> Platform:

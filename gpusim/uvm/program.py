@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -131,6 +133,24 @@ class ManagedProgram:
     def footprint(self) -> int:
         """Bytes of GPU memory that hold everything at once: root chunks of 2 MiB, which are what is given out."""
         return sum(-(-(a.at + a.bytes) // BLOCK_BYTES) for a in self.arrays) * BLOCK_BYTES
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over arrays and steps, files of indices that they were made from included: the program's identity."""
+        return hashlib.sha256(_content(self)).hexdigest()
+
+
+def _content(value: Any) -> bytes:
+    """Everything that a program does, but not where that was written."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype).encode() + value.tobytes()
+    if is_dataclass(value):
+        return type(value).__name__.encode() + b"".join(
+            f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";" for f in fields(value) if f.name != "where"
+        )
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_content, value)) + b"]"
+    return repr(value).encode()
 
 
 def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.frontend import Front, mapped, push, retire, used
 from gpusim.uvm.tables import NONE, Memory
@@ -34,7 +36,7 @@ def send(F: Front, room: int) -> None:
 
 
 @outlined
-def go(M: Memory, F: Front, u: int, k: int) -> bool:
+def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
     """Accesses that wait for the k-th outstanding page of a uTLB go through where it is mapped now; True if none is left.
 
     A warp whose last one did goes on.
@@ -69,14 +71,14 @@ def go(M: Memory, F: Front, u: int, k: int) -> bool:
                 if y.step < s.steps:
                     push(F, u, slot)
                 else:
-                    retire(F, u, slot)
+                    retire(M, F, A, u, slot)
         i = following
     x.last = last
     return bool(x.first == NONE)
 
 
 @kernel
-def replay(M: Memory, F: Front) -> None:
+def replay(M: Memory, F: Front, A: Any) -> None:
     """All outstanding accesses are tried again: those that go through end, the others stay, and will fault again.
 
     Only what has been served since the last replay can have been mapped.
@@ -89,7 +91,7 @@ def replay(M: Memory, F: Front) -> None:
         kept = 0
         for k in range(t.out):
             page = F.out[u, k]
-            if M.blocks[page >> shift].served != now or not go(M, F, u, k):
+            if M.blocks[page >> shift].served != now or not go(M, F, A, u, k):
                 if kept < k:
                     F.out[u, kept] = page
                     x, y = F.misses[u, kept], F.misses[u, k]

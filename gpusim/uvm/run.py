@@ -17,6 +17,7 @@ from gpusim.uvm.simulate import UvmResult, simulate_uvm
 from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.uvm.tensors import managed
 from gpusim.uvm.timeline import Timeline
+from gpusim.uvm.victims import ORACLES
 
 GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
@@ -63,9 +64,9 @@ def simulate_unified(
     return Result(
         spec={
             "trace": program.name,
-            "trace_hash": source.trace.content_hash if isinstance(source, Workload) else "",
+            "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
             "profile": profile.name,
-            "oracles": ["unified"] if {settings.evict, settings.prefetch} & {"belady", "oracle"} else [],
+            "oracles": ["unified"] if settings.evict in ORACLES or settings.prefetch == "oracle" else [],
             "capacity": available,
             "host_capacity": host,
             "footprint": footprint(source),

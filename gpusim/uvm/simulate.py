@@ -22,8 +22,11 @@ from gpusim.uvm.picture import Picture
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
+from gpusim.uvm.sweep import sweeps
 from gpusim.uvm.tables import BLOCK_BYTES, COUNT, Memory
 from gpusim.uvm.victims import EVICT
+
+TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
 
 
 @dataclass(frozen=True)
@@ -220,22 +223,24 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
     f["threads"], f["steps"], f["accesses"] = threads, steps, len(A)
     resident = min(platform.warps // warps, platform.blocks) * platform.sms_per_utlb
     f["slots"] = resident * warps
+    f["sweeps"] = sweeps(kernel) and not M.state["watches"][0] and not (A["base"] % A["bytes"]).any()
     return int(run_kernel(M, F, A, shape, tables))
 
 
 def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, Any]:
-    A = table(len(kernel.accesses), ACCESS)
+    rows: list[tuple[int, ...]] = []
     tables, length = [np.zeros(1, np.int64)], 1
-    for x, a in zip(A, kernel.accesses, strict=True):
+    for a in kernel.accesses:
         span = find(a.array, spans, kernel.name)
         room = span.bytes // a.bytes
-        x["base"], x["bytes"], x["write"], x["wraps"] = span.first, a.bytes, a.write, a.wraps
-        x["elements"] = room if a.elements is None else a.elements
+        x = {
+            "base": span.first, "bytes": a.bytes, "write": a.write, "wraps": a.wraps, "form": AFFINE,
+            "elements": room if a.elements is None else a.elements, "waits": a.write if a.waits is None else a.waits,
+            "start": a.start, "tx": a.tx, "ty": a.ty, "bx": a.bx, "by": a.by, "in_": a.inner, "out": a.outer,
+        }  # fmt: skip
         if x["elements"] > room:
             address = span.first + room * a.bytes
             raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, behind the {span.bytes} bytes of {a.array!r}")
-        x["waits"] = a.write if a.waits is None else a.waits
-        x["form"] = AFFINE
         if a.index is not None:
             if a.index.size and not (int(a.index.min()) >= -1 and int(a.index.max()) < room):
                 wrong = int(a.index.max()) if int(a.index.min()) >= -1 else int(a.index.min())
@@ -246,14 +251,15 @@ def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, An
             length += len(a.index)
         elif a.random is not None:
             x["form"], x["seed"] = RANDOM, a.random
-        for name in ("start", "tx", "ty", "bx", "by"):
-            x[name] = getattr(a, name)
-        x["in_"], x["out"] = a.inner, a.outer
+        rows.append(tuple(x.get(name, 0) for name in ACCESS.names or ()))
+    A = table(len(rows), ACCESS)
+    A[:] = np.array(rows, ACCESS)
     return A, np.concatenate(tables)
 
 
 def minus(after: Any, before: Any) -> Any:
-    out = table(len(after), COUNT)
-    for name in COUNT.names or ():
-        out[name] = after[name] - before[name]
-    return out
+    """The difference of two tables of counters, every column of which is 64 bits wide."""
+    a, b = (x.view(np.int64).reshape(len(x), -1) for x in (after, before))
+    out = a - b
+    out.view(np.float64)[:, TIMES] = a.view(np.float64)[:, TIMES] - b.view(np.float64)[:, TIMES]
+    return out.view(COUNT)[:, 0]
