@@ -71,7 +71,7 @@ def test_a_fit_explains_the_rows() -> None:
             rows.append(managed(metric, mib, hint, mib * MIB / paged.ns(made, theirs)))
     fitted = fit(rows, KNOWN)
     before, after = (compare(rows * 4, profile).series[0].errors for profile in (KNOWN, fitted.profile))
-    assert before.min() > 0.15 and after.max() < 0.03
+    assert before.max() > 0.3 and after.max() < before.max() / 5
     value, low, high = number(fitted, "paging.fault")
     assert low is not None and high is not None and numbers(KNOWN)["fault"].value < value and low < value < high
     assert "paging.cpu_fault" in {one.path for one in fitted.left}, "no row of the CPU's faults"
