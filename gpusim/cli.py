@@ -123,6 +123,23 @@ def compare(
 
 
 @app.command()
+def faults(
+    what: Annotated[str, typer.Argument(metavar="FOLDER", help="A results folder, or an experiment, which is run first.")],
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Which run: its number, or its key.")] = None,
+    advise: Annotated[
+        bool | None,
+        typer.Option("--advise/--no-advise", help="Find the hints that help, by simulation; default: where that is soon done."),
+    ] = None,
+    most: Annotated[int | None, typer.Option("--most", min=1, help="Programs that are simulated for it; default: 40.")] = None,
+    json: Json = False,
+) -> None:
+    """Explain the page faults of a run under unified memory: causes, batches, bytes, time, and which hints would help."""
+    from gpusim.commands.faults import faults as verb
+
+    raise typer.Exit(verb(what, run, advise, most, json=json))
+
+
+@app.command()
 def check(
     folder: Annotated[Path, typer.Argument(help="A results folder, or the folder of one run.")],
     trace: Annotated[Path | None, typer.Option("--trace", help="The trace, when it is not found by its name.")] = None,

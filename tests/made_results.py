@@ -88,7 +88,7 @@ def faulting(evict="lru", makespan=10 * MS, **spec):
         came=none | {"demand": 324 * 4096, "prefetch": 12 * mib - 324 * 4096}, again=4 * mib, evicted_clean=4 * mib,
         service_ns=5e6, swept=1,
     )  # fmt: skip
-    counts = {"duplicates": 10, "satisfied": 0, "dropped": 0, "replays": 9, "passes": 1, "evictions": 2, "touched_bytes": 0}
+    counts = {"duplicates": 10, "satisfied": 0, "dropped": 0, "replays": 9, "passes": 1, "evictions": 2}
     times = {"gpu": 1e6, "remote": 0.0, "cpu": 0.0, "driver": 4e6, "copy_in": 3e6, "copy_out": makespan - 8e6, "waited": 0.0}
     found = report.FaultReport(
         makespan, 6 * mib, 16 * mib, times, [(1, 6), (12, 2), (310, 1)], counts, [a, b],

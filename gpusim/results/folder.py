@@ -10,6 +10,7 @@
             timeline.npz     memory over time
             log.npz          the event log, when it was kept
             faults.json  what page faults cost, of a run under unified memory, and faults.npz, its picture by time and address
+            advice.json  hints that were found to help it, once `gpusim faults` has looked for them
             program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
         report.md            question, answer, table and figures, and what was not checked
         figures/
@@ -57,7 +58,7 @@ EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
     "experiment.yaml", "manifest.json", "machine.json", "summary.csv", "runs", "figures",
 )  # fmt: skip
 RESULT, TIMELINE, EVENT_LOG, PROGRAM = "result.json", "timeline.npz", "log.npz", "program.npz"
-FAULTS, PICTURE = "faults.json", "faults.npz"
+FAULTS, PICTURE, ADVICE = "faults.json", "faults.npz", "advice.json"
 
 # What a run is, with the header of its column; every summary has these, in this order.
 AXES = {
@@ -136,8 +137,8 @@ def save_result(out: Path, key: str, result: Result) -> Path:
 def _save_faults(folder: Path, faults: FaultReport | None) -> dict[str, str]:
     """The fault report and its picture; the hashes of their files."""
     files = {}
-    remove(folder / FAULTS)
-    remove(folder / PICTURE)
+    for name in (FAULTS, PICTURE, ADVICE):
+        remove(folder / name)
     if faults is not None:
         write_json(folder / FAULTS, faults.plain())
         files[FAULTS] = digest(folder / FAULTS)

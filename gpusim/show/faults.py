@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gpusim.commands.output import table
 from gpusim.show.view import human, join
 from gpusim.units import show_bytes, show_fraction, show_time
 from gpusim.uvm.report import FAULTS, TIMES, Allocation, FaultReport, percentile
+
+if TYPE_CHECKING:
+    from gpusim.uvm.advisor import Advised, Finding  # compiled code comes with it, which no figure needs
 
 MOST = 8         # allocations of a table
 LITTLE = 0.02    # share of the makespan below which nothing is said of a part
@@ -128,6 +133,34 @@ def markdown(report: FaultReport, name: str, free_ns: float | None = None) -> st
     lines += ["| " + " | ".join(str(v) for v in row.values()) + " |" for row in rows]
     facts = [f"Faults: {_faults(report)}.", f"Batches: {_batches(report)}.", f"Bytes: {_bytes(report)}."]
     return "\n\n".join([f"### {name}", verdict(report, free_ns), "\n".join(f"- {fact}" for fact in facts), "\n".join(lines)])
+
+
+def advice(found: Advised, free_ns: float | None = None) -> str:
+    """What helps, and by how much."""
+    tried = f"{found.tried} programs were simulated"
+    if not found.steps:
+        return f"No hint helps: {tried}." if found.tried else "No hint was tried: no allocation costs much."
+    lines = [f"What would help ({tried})"]
+    lines += [f"  {'and ' if k else ''}{_finding(step, free_ns)}" for k, step in enumerate(found.steps)]
+    others = [f for f in found.alone if f.said != found.steps[0].said]
+    if others:
+        lines.append("Alone, on one allocation, at best")
+        lines += [f"  {_finding(f, free_ns)}" for f in others]
+    return "\n".join([*lines, f"As a run: unified: driver(advice={found.said})"])
+
+
+def _finding(found: Finding, free_ns: float | None) -> str:
+    """ "preferred location GPU for `edges`: 12.3x -> 3.1x, 8.2 s saved"."""
+    before, after = (_over(ns, free_ns) for ns in (found.before_ns, found.after_ns))
+    saved = found.before_ns - found.after_ns
+    if not math.isfinite(found.after_ns):
+        return f"`{found.allocation}`: every hint fails"
+    worth = f"{show_time(saved)} saved" if saved > 0 else f"{show_time(-saved)} lost" if saved < 0 else "nothing changes"
+    return f"{found.about} for `{found.allocation}`: {before} → {after}, {worth}"
+
+
+def _over(ns: float, free_ns: float | None) -> str:
+    return human("slowdown", ns / free_ns) if free_ns else show_time(ns)
 
 
 def _times(report: FaultReport) -> list[dict[str, object]]:

@@ -136,7 +136,7 @@ def of(result: UvmResult) -> FaultReport:
         batches=[(int(size), int(fetched[size])) for size in np.flatnonzero(fetched)],
         counts={
             name: int(gpus[name].sum())
-            for name in ("duplicates", "satisfied", "dropped", "replays", "passes", "evictions", "touched_bytes")
+            for name in ("touches", "duplicates", "satisfied", "dropped", "replays", "passes", "evictions", "touched_bytes")
         },
         allocations=ranked(allocations),
         steps=_steps(result),
