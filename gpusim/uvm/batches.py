@@ -7,6 +7,7 @@ from typing import Any
 from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.copies import begin_copies, wait_for_copies
+from gpusim.uvm.counters import attend
 from gpusim.uvm.events import note_batch
 from gpusim.uvm.frontend import Front, advance, mapped, next_block
 from gpusim.uvm.replay import replay, send
@@ -88,15 +89,27 @@ def collect(M: Memory, F: Front, k: int, n: int) -> int:
 
 
 @kernel
-def spend(M: Memory, F: Front, shape: Any) -> None:
+def spend(M: Memory, F: Front) -> None:
     """Time for what the warps have issued and read from afar; both go on at once."""
     f, n = F.state[0], M.counts[F.state[0].processor]
-    work = f.issued * shape.ns
+    work = f.issued * f.ns
     n.busy += work
     n.remote += f.remote_ns
     n.lagged += max(f.remote_ns - work, 0.0)
     M.state[0].now += max(work, f.remote_ns)
     f.issued, f.remote_ns = 0, 0.0
+
+
+@outlined
+def proceed(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+    """All that the warps can issue; access counters are attended to on the way."""
+    s, going = M.state[0], True
+    while going:
+        advance(M, F, A, shape, tables)
+        spend(M, F)
+        going = s.notices > 0 and s.now >= s.notice_due
+        if going:
+            attend(M, F.state[0].processor)
 
 
 @kernel
@@ -106,8 +119,7 @@ def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
     M.counts[p].replays += 1
     M.state[0].now += M.gpus[p].replay
     replay(M, F, A)
-    advance(M, F, A, shape, tables)
-    spend(M, F, shape)
+    proceed(M, F, A, shape, tables)
 
 
 @entry
@@ -120,8 +132,8 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     slots = f.slots // f.warps
     for k in range(slots * f.utlbs):
         next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
-    advance(M, F, A, shape, tables)
-    spend(M, F, shape)
+    f.ns = shape.ns
+    proceed(M, F, A, shape, tables)
     in_pass, with_throttled = 0, 0
     while f.outstanding > 0 or f.buffered > 0:
         if in_pass == 0:
@@ -162,4 +174,8 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
             n.waited += max(s.wake - s.now, 0.0)
             s.now = max(s.now, s.wake)
             in_pass, with_throttled = 0, 0
+    ended = s.now
+    while s.notices > 0:
+        attend(M, p)
+    s.now = ended  # the driver is late; the kernel is not
     return DONE

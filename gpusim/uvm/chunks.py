@@ -65,24 +65,57 @@ def oldest(M: Memory, g: int, which: int) -> int:
 
 @outlined
 def frame_of(M: Memory, g: int, pages: int) -> int:
-    """The first free, aligned run of `pages` frames in a shared root chunk; NONE if none has one.
-
-    A frame is free if no page of a partial block lies there.
-    """
-    per_root = M.state[0].per_block
-    gpu = M.gpus[g]
-    for r in range(gpu.first_root, gpu.first_root + gpu.roots):
-        if M.roots[r].owner == SPLIT:
+    """The first free, aligned run of `pages` frames in a shared root chunk; NONE if none has one."""
+    per_root, gpu, which = M.state[0].per_block, M.gpus[g], int(pages > 1)
+    for r in range(gpu.room[which], gpu.first_root + gpu.roots):
+        if M.roots[r].owner == SPLIT and M.roots[r].held + pages <= per_root:
             for f in range(r * per_root, (r + 1) * per_root, pages):
-                if not held(M, f, pages):
+                free = True
+                for k in range(f, f + pages):
+                    free = free and M.holder[k] == 0
+                if free:
+                    gpu.room[which] = r
                     return f
+    gpu.room[which] = gpu.first_root + gpu.roots
     return NONE
 
 
+@kernel
+def has_room(M: Memory, g: int, r: int) -> None:
+    """Root chunk r is shared, and some of its frames are free."""
+    for which in range(2):
+        M.gpus[g].room[which] = min(M.gpus[g].room[which], r)
+
+
+@kernel
+def hold(M: Memory, g: int, b: int, page: int, frame: int) -> None:
+    """A page of a block has a frame."""
+    M.frames[g - 1, M.blocks[b].partial, page] = frame
+    M.holder[frame] = b + 1
+    M.roots[frame // M.state[0].per_block].held += 1
+
+
 @outlined
-def held(M: Memory, frame: int, pages: int) -> bool:
-    for p in range(len(M.frames)):
-        for i in range(M.state[0].per_block):
-            if frame <= M.frames[p, i] < frame + pages:
-                return True
-    return False
+def let_go(M: Memory, g: int, b: int, page: int) -> int:
+    """A page of a block has no frame any more; the root chunk where it had one, NONE."""
+    frame = M.frames[g - 1, M.blocks[b].partial, page]
+    if frame == NONE:
+        return NONE
+    r = frame // M.state[0].per_block
+    M.frames[g - 1, M.blocks[b].partial, page] = NONE
+    M.holder[frame] = 0
+    M.roots[r].held -= 1
+    return int(r)
+
+
+@outlined
+def free_frame(M: Memory, g: int, b: int, page: int) -> None:
+    """The same, and a root chunk that nobody holds a part of is free."""
+    r = let_go(M, g, b, page)
+    if r == NONE:
+        return
+    if M.roots[r].held == 0:
+        M.roots[r].owner = NONE
+        append(M, g, r, FREE)
+    else:
+        has_room(M, g, r)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gpusim.uvm.bits import PAGES, next_set, total
 from gpusim.uvm.compiled import kernel
-from gpusim.uvm.tables import Memory
+from gpusim.uvm.tables import MANAGED, Memory
 
 
 @kernel
@@ -46,11 +46,16 @@ def chunks_of(M: Memory, b: int, mask: int) -> int:
 
 @kernel
 def host_chunks(M: Memory, b: int, pages: int) -> None:
-    """Host memory is taken for `pages` pages of a block at once: in the largest pieces that they fill, which stay."""
+    """Host memory is taken for `pages` pages of a block at once: in the largest pieces that they fill, which stay.
+
+    System memory comes page by page.
+    """
     s, block = M.state[0], M.blocks[b]
     if block.host_chunk:
         return
     block.host_chunk = 1
+    if block.kind != MANAGED:
+        return
     for size in (s.big, s.per_block):
         if size > 1 and pages >= size and s.host_chunks & (size * s.page_bytes):
             block.host_chunk = size

@@ -16,7 +16,7 @@ from gpusim.uvm.picture import CAME, EVICTED, FAULTED, TAKEN
 from gpusim.uvm.raster import paint
 from gpusim.uvm.tables import CPU, EVICTION, NONE, Memory, f8, i4, i8, record
 
-KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin")
+KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin", "notice")
 (
     BATCH,     # the driver has fetched `pages` faults of `processor`
     READ,      # `processor` has faulted on pages, to read them
@@ -28,6 +28,7 @@ KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "
     THROTTLE,  # `processor` has to wait for pages
     PIN,       # pages stay at `source`, whoever asks
     UNPIN,
+    NOTICE,    # an access counter tells that `processor` often reads from afar what lies in regions of these pages
 ) = range(len(KINDS))  # fmt: skip
 
 LOG = record(

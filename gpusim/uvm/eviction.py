@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import add, clear, copy, fill, keep, none, runs, subtract, total
-from gpusim.uvm.chunks import take_free, unlink
+from gpusim.uvm.bits import add, clear, copy, fill, keep, none, put, runs, subtract, total
+from gpusim.uvm.chunks import let_go, take_free, unlink
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.copies import chunks_of, host_chunks
 from gpusim.uvm.events import COPY, GONE, KEEP, note
-from gpusim.uvm.mapping import grant, unmap
+from gpusim.uvm.mapping import grant, sees, unmap
 from gpusim.uvm.tables import (
     CPU,
     DIRTY,
@@ -16,6 +16,7 @@ from gpusim.uvm.tables import (
     FROM,
     GOING,
     HERE,
+    HMM,
     LOST,
     NO_MEMORY,
     NONE,
@@ -100,7 +101,7 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     note(M, GONE, EVICTION, g, NONE, b, mask)
     for p in range(1, s.processors):  # who reads the GPU's memory from afar loses sight of it as well
         unmap(M, p, b, mask)
-        if not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << p):
+        if sees(M, p, b, CPU) or (p == g and s.map_evicted and s.counters and M.blocks[b].kind != HMM):
             grant(M, p, b, mask)
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     host_chunks(M, b, pages)
@@ -121,16 +122,15 @@ def evict(M: Memory, g: int, r: int) -> float:
         M.chunk[g, owner] = NONE
     else:
         per_root = M.state[0].per_block
-        for b in range(M.state[0].blocks):
-            p = M.blocks[b].partial
-            if p != NONE:
+        for frame in range(r * per_root, (r + 1) * per_root):
+            b = M.holder[frame] - 1
+            if b >= 0:
                 clear(W, mask)
                 for i in range(M.blocks[b].pages):
-                    if M.frames[p, i] // per_root == r and M.frames[p, i] >= 0:
-                        fill(W, mask, i, i + 1)
-                        M.frames[p, i] = NONE
-                if not none(W, mask):
-                    ns += throw_out(M, g, b, mask)
+                    if M.frames[g - 1, M.blocks[b].partial, i] // per_root == r:
+                        put(W, mask, i)
+                        let_go(M, g, b, i)
+                ns += throw_out(M, g, b, mask)
     M.counts[g].evictions += 1
     M.roots[r].owner = NONE
     return ns

@@ -19,6 +19,6 @@ def follow(M: Memory, g: int, b: int, page: int) -> None:
     if s.follows:
         r = M.chunk[g, b]
         if M.blocks[b].partial != NONE:
-            r = M.frames[M.blocks[b].partial, page] // s.per_block
+            r = M.frames[g - 1, M.blocks[b].partial, page] // s.per_block
         if r != NONE:
             touched(M, g, b, r)

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from gpusim.uvm.bits import bit
 from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.counters import count
 from gpusim.uvm.follow import follow
-from gpusim.uvm.pattern import LANES, SECTOR, segment
+from gpusim.uvm.pattern import LANES, LINE, SECTOR, segment
 from gpusim.uvm.sweep import sweep
 from gpusim.uvm.tables import DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
 
@@ -31,7 +32,7 @@ FRONT = record(
      ("slots", i8),  # of a uTLB, that this kernel uses
      ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
      ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
-     ("issued", i8), ("remote_ns", f8), ("outstanding", i8), ("turn", i8),
+     ("issued", i8), ("ns", f8), ("remote_ns", f8), ("outstanding", i8), ("turn", i8),
      ("buffered", i8), ("get", i8)]
 )  # fmt: skip
 
@@ -75,6 +76,18 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
     F.left[u, slot] = s.warps
 
 
+@outlined
+def from_afar(M: Memory, F: Front, b: int, page: int, n_bytes: int) -> None:
+    """An access went over the link."""
+    f, p = F.state[0], F.state[0].processor
+    gpu, requests = M.gpus[p], (n_bytes + LINE - 1) // LINE
+    M.counts[p].remote_bytes += n_bytes
+    M.ranges[M.blocks[b].range].remote_bytes += n_bytes
+    f.remote_ns += n_bytes * gpu.remote_byte + requests * gpu.remote_request
+    if M.state[0].counters:
+        count(M, p, b, page, requests, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
+
+
 @kernel
 def used(M: Memory, F: Front, b: int, page: int, write: bool, n_bytes: int) -> None:
     """An access went through."""
@@ -83,15 +96,12 @@ def used(M: Memory, F: Front, b: int, page: int, write: bool, n_bytes: int) -> N
     n.touches += 1
     n.touched_bytes += n_bytes
     w, m = page >> 6, bit(page)
-    if W[row(M, p, RESIDENT, b), w] & m:
+    if W[row(M, p, RESIDENT, b), w] & m or s.unified:
         W[shared(M, PREFETCHED, b), w] &= ~m
         if write:
             W[shared(M, DIRTY, b), w] |= m
     else:
-        n.remote_bytes += n_bytes
-        M.ranges[M.blocks[b].range].remote_bytes += n_bytes
-        gpu = M.gpus[p]
-        F.state[0].remote_ns += n_bytes * gpu.remote_byte + ((n_bytes + 127) >> 7) * gpu.remote_request
+        from_afar(M, F, b, page, n_bytes)
     if s.watches:
         follow(M, p, b, page)
 
@@ -211,10 +221,10 @@ def next_block(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
 
 @kernel
 def advance(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
-    """All uTLBs in turn, one access each, until none can issue."""
-    s = F.state[0]
+    """All uTLBs in turn, one access each, until none can issue, or the driver has heard of an access counter."""
+    s, m = F.state[0], M.state[0]
     moved = True
-    while moved:
+    while moved and (m.notices == 0 or m.now + max(s.issued * s.ns, s.remote_ns) < m.notice_due):
         moved = False
         for u in range(s.utlbs):
             t = F.utlbs[u]

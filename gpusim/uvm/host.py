@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import PAGES, add, clear, copy, fill, keep, next_clear, none, subtract
-from gpusim.uvm.chunks import append
-from gpusim.uvm.compiled import entry, kernel
+from gpusim.uvm.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
+from gpusim.uvm.chunks import append, free_frame
+from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.copies import begin_copies, wait_for_copies
-from gpusim.uvm.mapping import grant, reaches, unmap
+from gpusim.uvm.mapping import grant, reaches, sees, unmap
 from gpusim.uvm.residency import bring, leave
 from gpusim.uvm.service import serve
+from gpusim.uvm.system import fits
 from gpusim.uvm.tables import (
+    ATS,
     CPU,
+    DEMAND,
     DISCARDED,
     DONE,
     EVICTED,
@@ -19,10 +22,10 @@ from gpusim.uvm.tables import (
     FREE,
     GUESS,
     LOST,
+    MANAGED,
     MAPPED,
     NONE,
     RESIDENT,
-    SPLIT,
     TAKEN,
     USED,
     WRITABLE,
@@ -43,6 +46,29 @@ def part(M: Memory, b: int, first: int, outer: int) -> tuple[int, int]:
     return min(max(first - begin, 0), block.pages), max(min(outer - begin, block.pages), 0)
 
 
+@outlined
+def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
+    """The CPU touches pages [page, end) of system memory: the host's kernel gives what is nowhere, not the driver; ns."""
+    W, new, seen = M.bits, scratch(M, FAULTED), M.ranges[M.blocks[b].range]
+    clear(W, new)
+    fill(W, new, page, end)
+    for p in range(M.state[0].processors):
+        subtract(W, new, row(M, p, RESIDENT, b))
+    n = total(W, new)
+    if n == 0:
+        return 0.0
+    M.counts[CPU].faults += n
+    if write:
+        seen.cpu_writes += n
+    else:
+        seen.cpu_reads += n
+    took = bring(M, CPU, b, new, new, DEMAND, False)
+    for p in range(M.state[0].processors):
+        if p == CPU or sees(M, p, b, CPU):
+            grant(M, p, b, new)
+    return float(took)
+
+
 @entry
 def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
     """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
@@ -56,6 +82,8 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
         work = (end - page) * s.page_bytes * gpu.cpu_byte
         n.busy += work
         s.now += work
+        if M.blocks[b].kind != MANAGED:
+            s.now += touch_system(M, b, page, end, write)
         plane = row(M, CPU, WRITABLE if write else MAPPED, b)
         page = next_clear(W, plane, page, end)
         while page < end:
@@ -82,8 +110,10 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
 @entry
 def migrate(M: Memory, first: int, outer: int, to: int) -> int:
     """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
-    s, W, n = M.state[0], M.bits, M.counts[to]
-    begin = s.now
+    s, W = M.state[0], M.bits
+    if s.unified:
+        to = CPU
+    n, begin = M.counts[to], s.now
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         page, end = part(M, b, first, outer)
         mask = scratch(M, FAULTED)
@@ -91,6 +121,8 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
         fill(W, mask, page, end)
         if M.blocks[b].tracked:
             calm_down(M, b)
+        if to != CPU and M.blocks[b].kind == ATS and not fits(M, to, b, mask):
+            continue
         s.now += M.gpus[max(to, 1)].block + bring(M, to, b, mask, mask, EXPLICIT, M.blocks[b].read_mostly != 0)
         if s.failed:
             return int(s.failed)
@@ -99,7 +131,7 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
         if to != CPU:
             grant(M, to, b, mask)
         for q in range(s.processors):
-            if q != to and not M.blocks[b].read_mostly and M.blocks[b].accessed_by & (1 << q) and reaches(M, q, to):
+            if q != to and sees(M, q, b, to):
                 grant(M, q, b, mask)
     wait_for_copies(M)
     n.service += s.now - begin
@@ -194,26 +226,6 @@ def release(M: Memory, first: int, outer: int) -> None:
                 M.roots[M.chunk[p, b]].owner = NONE
                 append(M, p, M.chunk[p, b], FREE)
                 M.chunk[p, b] = NONE
-        if M.blocks[b].partial != NONE:
-            free_frames(M, b)
-
-
-@kernel
-def free_frames(M: Memory, b: int) -> None:
-    """A shared root chunk is free again when no frame of it is held."""
-    s = M.state[0]
-    mine = M.blocks[b].partial
-    for i in range(PAGES):
-        frame = M.frames[mine, i]
-        M.frames[mine, i] = NONE
-        if frame != NONE:
-            r = frame // s.per_block
-            shared_root = False
-            for p in range(len(M.frames)):
-                for k in range(PAGES):
-                    shared_root = shared_root or M.frames[p, k] // s.per_block == r
-            if not shared_root and M.roots[r].owner == SPLIT:
-                M.roots[r].owner = NONE
-                for g in range(1, s.processors):
-                    if M.gpus[g].first_root <= r < M.gpus[g].first_root + M.gpus[g].roots:
-                        append(M, g, r, FREE)
+            if p != CPU and M.blocks[b].partial != NONE:
+                for page in range(M.blocks[b].pages):
+                    free_frame(M, p, b, page)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.uvm.bits import WORDS, subtract
 from gpusim.uvm.compiled import kernel
-from gpusim.uvm.tables import CPU, MAPPED, RESIDENT, WRITABLE, Memory, row
+from gpusim.uvm.tables import ATS, CPU, MAPPED, RESIDENT, WRITABLE, Memory, row
 
 
 @kernel
@@ -21,6 +21,15 @@ def reaches(M: Memory, p: int, q: int) -> bool:
     if p == q or q == CPU:
         return True
     return bool(M.gpus[max(p, q)].fast_peer)
+
+
+@kernel
+def sees(M: Memory, p: int, b: int, at: int) -> bool:
+    """Does processor p map pages of block b that are at processor `at` without having asked for them?"""
+    block = M.blocks[b]
+    if M.state[0].unified or block.kind == ATS:
+        return True
+    return bool(block.accessed_by & (1 << p)) and not block.read_mostly and reaches(M, p, at)
 
 
 @kernel

@@ -21,12 +21,17 @@ from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Array
 from gpusim.uvm.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.uvm.tables import (
+    ATS,
+    BIG_PAGE,
     BLOCK,
     BLOCK_BYTES,
     COUNT,
+    COUNTER_REGISTER,
     FREE,
     GPU,
+    HMM,
     LISTS,
+    MANAGED,
     NONE,
     PAGE,
     PIECE,
@@ -76,10 +81,13 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     s["scratch"] = s["shared"] + SHARED * n
     s["page_bytes"], s["page_shift"], s["per_block"] = platform.page, platform.page.bit_length() - 1, per_block
     s["block_shift"] = per_block.bit_length() - 1
-    s["big"] = max(65536 // platform.page, 1)
+    s["big"] = max(BIG_PAGE // platform.page, 1)
     s["fast_peers"] = platform.coherent
     s["seed"] = s["window"] = 1
     s["column_ns"], s["slice_shift"] = COLUMN_NS, slice_shift(n, per_block)
+    s["unified"] = platform.unified
+    # Since 575 notices carry virtual addresses, and the driver does nothing with them on hosts of 4 KiB pages.
+    s["counters"] = platform.page == BIG_PAGE and (s["counters"] > 0 or (s["counters"] < 0 and platform.ats))
     blocks = table(n, BLOCK)
     partials = 0
     for k, span in enumerate(spans.values()):
@@ -90,7 +98,8 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
             x["offset"], x["range"] = begin // platform.page, k
             x["pages"] = -(-end // platform.page) - x["offset"]
             x["partial"] = NONE
-            if x["pages"] < per_block:
+            x["kind"] = kind(arrays[k], platform, s)
+            if x["kind"] == HMM or (x["kind"] == MANAGED and x["pages"] < per_block):
                 x["partial"] = partials
                 partials += 1
     blocks["preferred"] = blocks["last_destination"] = blocks["last_processor"] = blocks["run"] = NONE
@@ -106,15 +115,24 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
         pieces=table(n * gpus * EACH, PIECE),
         future=table(1, RUN),
         gpus=_gpus(platform, gpus, roots_each),
-        frames=np.full((partials, PAGES), NONE, np.int64),
+        frames=np.full((gpus, partials, PAGES), NONE, np.int64),
+        holder=np.zeros(gpus * roots_each * per_block, np.int32),
         counts=table(processors, COUNT),
         state=state,
         watched=table(n * PAGES, PAGE),
+        counters=table(processors * n, COUNTER_REGISTER).reshape(processors, n),
+        notices=np.zeros(n, np.int64),
         ranges=table(len(arrays), RANGE),
         sizes=np.zeros((processors, parameters["uvm_perf_fault_batch_count"] + 1), np.int64),
         log=table(log, LOG),
         raster=np.zeros((LAYERS, SLICES, COLUMNS), np.int64),
     )
+
+
+def kind(array: Array, platform: Platform, state: Any) -> int:
+    if array.kind == "managed" or platform.unified:
+        return MANAGED
+    return ATS if platform.ats and state["ats_mode"] else HMM
 
 
 def _roots(gpus: int, each: int) -> Any:
@@ -138,6 +156,7 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         for cost in fields(work):
             x["pass_ns" if cost.name == "interrupt" else cost.name] = getattr(work, cost.name)
         x["oldest_piece"] = x["newest_piece"] = NONE
+        x["room"] = [g * each] * 2
         x["in_start"], x["in_byte"] = link.in_start, 1e9 / link.in_rate
         x["out_start"], x["out_byte"] = link.out_start, 1e9 / link.out_rate
         x["zero_byte"] = 1e9 / platform.hbm

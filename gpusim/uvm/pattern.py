@@ -19,7 +19,8 @@ from gpusim.uvm.tables import f8, i8, record
 
 AFFINE, GATHER, RANDOM = range(3)
 LANES = 32
-SECTOR = 32  # bytes that the smallest request moves
+SECTOR = 32  # bytes that the smallest request moves, and the largest
+LINE = 128
 
 ACCESS = record(
     [("base", i8),                 # the address of element 0; allocations lie in windows of 2 MiB one after the other

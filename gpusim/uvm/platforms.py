@@ -69,6 +69,7 @@ class Platform:
     cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
     coherent: bool = False     # can the CPU reach GPU memory, fast (NVLink2 to POWER9, C2C)?
     ats: bool = False          # does the GPU walk the CPU's page tables?
+    host_memory: int = 0       # bytes; 0: as much as is needed
     unified: bool = False      # one memory for both: nothing migrates (Jetson)
     parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from gpusim.uvm import system
 from gpusim.uvm.bits import PAGES, clear, copy, fill, next_set, subtract, total
-from gpusim.uvm.chunks import append, frame_of
+from gpusim.uvm.chunks import append, frame_of, has_room, hold
 from gpusim.uvm.compiled import outlined
 from gpusim.uvm.eviction import root_chunk
 from gpusim.uvm.foresight import next_use
 from gpusim.uvm.pieces import hold_for
-from gpusim.uvm.tables import GOING, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
+from gpusim.uvm.tables import ATS, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
 
 
 @outlined
@@ -18,13 +19,13 @@ def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
     ns = 0.0
     page = next_set(W, mask, 0, PAGES)
     while page < PAGES:
-        if M.frames[block.partial, page] == NONE:
+        if M.frames[g - 1, block.partial, page] == NONE:
             first, n = page, 1
             begin = page - (page + block.offset) % s.big
-            if begin >= 0 and begin + s.big <= block.pages:
+            if block.kind == MANAGED and begin >= 0 and begin + s.big <= block.pages:
                 first, n = begin, s.big
                 for i in range(begin, begin + s.big):
-                    if M.frames[block.partial, i] != NONE:
+                    if M.frames[g - 1, block.partial, i] != NONE:
                         first, n = page, 1
             f = frame_of(M, g, n)
             if f == NONE:
@@ -33,15 +34,16 @@ def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
                 if r == NONE:
                     return float(ns)
                 M.roots[r].owner = SPLIT
+                has_room(M, g, r)
                 f = r * s.per_block
             append(M, g, f // s.per_block, USED)
             M.roots[f // s.per_block].locked = 1
             for i in range(n):
-                M.frames[block.partial, first + i] = f + i
+                hold(M, g, b, first + i, f + i)
         page = next_set(W, mask, page + 1, PAGES)
     page = next_set(W, mask, 0, PAGES)
     while page < PAGES:
-        M.roots[M.frames[block.partial, page] // s.per_block].locked = 0
+        M.roots[M.frames[g - 1, block.partial, page] // s.per_block].locked = 0
         page = next_set(W, mask, page + 1, PAGES)
     return ns
 
@@ -50,6 +52,9 @@ def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
 def populate(M: Memory, g: int, b: int, mask: int) -> float:
     """Physical memory of GPU g for the pages of row `mask` of block b; ns."""
     W, s, block, gpu = M.bits, M.state[0], M.blocks[b], M.gpus[g]
+    if block.kind == ATS:
+        system.populate(M, g, b, mask)
+        return 0.0
     ns = 0.0
     if not block.seen & (1 << g):
         block.seen |= 1 << g

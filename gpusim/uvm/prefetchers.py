@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.uvm import density
 from gpusim.uvm.bits import PAGES, clear, fill, next_set, none, subtract
 from gpusim.uvm.compiled import outlined
-from gpusim.uvm.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared
+from gpusim.uvm.tables import ATS, CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared
 
 TREE, NONE_AT_ALL, SEQUENTIAL, BLOCK = range(4)
 PREFETCHERS = ("tree", "none", "sequential", "block")
@@ -18,6 +18,11 @@ def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
     out = scratch(M, GUESS)
     if not s.prefetch_enable or s.prefetcher == NONE_AT_ALL:
         return False
+    if block.kind == ATS:
+        clear(W, out)
+        here, thrashing = row(M, p, RESIDENT, b), shared(M, THRASHING, b)
+        density.ats(W, faulted, here, thrashing, out, scratch(M, LEAVES), 0, block.pages, s.threshold)
+        return not none(W, out)
     if block.last_destination != p:
         block.last_destination, block.fault_migrations = p, 0
     preferred = density.ANYWHERE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpusim.uvm.bits import add, clear, copy, keep, none, runs, subtract, total
-from gpusim.uvm.chunks import append
+from gpusim.uvm.bits import PAGES, add, clear, copy, keep, next_set, none, runs, subtract, total
+from gpusim.uvm.chunks import append, free_frame
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.copies import chunks_of, host_chunks
 from gpusim.uvm.events import COPY, FILL, GONE, note
@@ -11,12 +11,15 @@ from gpusim.uvm.eviction import forget
 from gpusim.uvm.mapping import unmap
 from gpusim.uvm.pieces import refresh, settle
 from gpusim.uvm.population import populate
+from gpusim.uvm.system import give_back
 from gpusim.uvm.tables import (
+    ATS,
     COPIED,
     CPU,
     EVICTED,
     FROM,
     GOING,
+    HMM,
     LOST,
     MOVING,
     NONE,
@@ -59,7 +62,14 @@ def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
         forget(M, q, b, gone)
         if M.state[0].pieces:
             settle(M, q, b)
-        if none(W, theirs) and M.blocks[b].partial == NONE and M.chunk[q, b] != NONE:
+        if M.blocks[b].kind == ATS:
+            give_back(M, q, total(W, gone))
+        elif M.blocks[b].kind == HMM:
+            page = next_set(W, gone, 0, PAGES)
+            while page < PAGES:
+                free_frame(M, q, b, page)
+                page = next_set(W, gone, page + 1, PAGES)
+        elif none(W, theirs) and M.chunk[q, b] != NONE:
             append(M, q, M.chunk[q, b], UNUSED)
 
 
@@ -168,8 +178,8 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         if p == CPU:
             add(W, shared(M, TAKEN, b), copied)
     add(W, here, mask)
-    if p != CPU and s.pieces:
+    if p != CPU and s.pieces and M.blocks[b].kind != ATS:
         refresh(M, p, b, mask)
-    elif p != CPU and M.blocks[b].partial == NONE:
+    elif p != CPU and M.chunk[p, b] != NONE:
         append(M, p, M.chunk[p, b], USED)
     return float(ns)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from gpusim.uvm import system
 from gpusim.uvm.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.events import READ, WRITE, note
-from gpusim.uvm.mapping import grant, reaches
+from gpusim.uvm.mapping import grant, reaches, sees
 from gpusim.uvm.prefetchers import propose
 from gpusim.uvm.residency import bring
 from gpusim.uvm.tables import (
     ASKED,
+    ATS,
     COPIED,
     CPU,
     DEMAND,
@@ -17,6 +19,8 @@ from gpusim.uvm.tables import (
     FAULTED,
     FROM,
     GUESS,
+    HMM,
+    MANAGED,
     MAPPED,
     NONE,
     RESIDENT,
@@ -43,21 +47,24 @@ def holder(M: Memory, b: int, page: int, reader: int) -> int:
 
 
 @outlined
-def destination(M: Memory, p: int, b: int, page: int, write: bool) -> int:
-    """Where the page shall be after processor p has faulted on it: the driver's rules in their order."""
+def destination(M: Memory, p: int, b: int, page: int, write: bool, counted: bool) -> int:
+    """Where the page shall be after processor p has faulted on it: the driver's rules in their order.
+
+    counted: an access counter asks, not a fault.
+    """
     s, block = M.state[0], M.blocks[b]
-    if s.force_sysmem:
+    if s.force_sysmem or s.unified:
         return CPU
     if block.read_mostly and not write:
         return p
-    if block.preferred == p:
+    if block.preferred == p or (p == CPU and block.kind == HMM):
         return p
     if has(M.bits, shared(M, THRASHING, b), page) and M.watched[b * PAGES + page].home != NONE:
         return int(M.watched[b * PAGES + page].home)
     at = holder(M, b, page, p)
     if at == NONE:
         return int(block.preferred) if block.preferred != NONE and reaches(M, p, block.preferred) else p
-    if at != p and block.accessed_by & (1 << p) and reaches(M, p, at):
+    if at != p and not counted and block.accessed_by & (1 << p) and reaches(M, p, at):
         return int(at)
     if block.preferred != NONE and reaches(M, p, block.preferred):
         return int(block.preferred)
@@ -69,13 +76,15 @@ def plain(M: Memory, b: int) -> bool:
     """Is the processor that faults the destination of every page?"""
     block = M.blocks[b]
     hinted = block.preferred != NONE or block.accessed_by or block.read_mostly
-    return not (hinted or block.tracked or M.state[0].force_sysmem)
+    return not (hinted or block.tracked or block.kind != MANAGED or M.state[0].force_sysmem or M.state[0].unified)
 
 
 @outlined
 def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, write: bool) -> float:
     """The pages of row `mask` come to processor `to`, because p asked, and p maps them; ns."""
     W, block = M.bits, M.blocks[b]
+    if block.kind == ATS and to != CPU and not system.fits(M, to, b, mask):
+        to, mask = CPU, demanded
     duplicate = bool(block.read_mostly) and not write
     took = bring(M, to, b, mask, demanded, cause, duplicate)
     if M.state[0].failed:
@@ -85,11 +94,11 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
             subtract(W, row(M, q, WRITABLE, b), mask)
     else:
         moved = scratch(M, COPIED)
-        if not none(W, moved):
+        if block.kind != ATS and not none(W, moved):
             happened(M, p, b, moved)
     grant(M, p, b, mask)
     for q in range(M.state[0].processors):
-        if q != p and not block.read_mostly and block.accessed_by & (1 << q) and reaches(M, q, to):
+        if q != p and sees(M, q, b, to):
             grant(M, q, b, mask)
     return float(took)
 
@@ -147,11 +156,11 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
         took += place(M, p, b, p, asked, faulted, DEMAND, write)
     else:
         first = next_set(W, faulted, 0, PAGES)
-        to = destination(M, p, b, first, has(W, writes, first))
+        to = destination(M, p, b, first, has(W, writes, first), False)
         same = True
         page = next_set(W, faulted, first + 1, PAGES)
         while page < PAGES:
-            same = same and destination(M, p, b, page, has(W, writes, page)) == to
+            same = same and destination(M, p, b, page, has(W, writes, page), False) == to
             page = next_set(W, faulted, page + 1, PAGES)
         if same:
             copy(W, asked, faulted)
@@ -164,7 +173,7 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
                 clear(W, asked)
                 page = next_set(W, faulted, 0, PAGES)
                 while page < PAGES:
-                    if destination(M, p, b, page, has(W, writes, page)) == to:
+                    if destination(M, p, b, page, has(W, writes, page), False) == to:
                         put(W, asked, page)
                     page = next_set(W, faulted, page + 1, PAGES)
                 if not none(W, asked):

@@ -23,7 +23,7 @@ from gpusim.uvm.platforms import Platform
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
 from gpusim.uvm.sweep import sweeps
-from gpusim.uvm.tables import BLOCK_BYTES, COUNT, Memory
+from gpusim.uvm.tables import BLOCK_BYTES, COUNT, HMM, Memory
 from gpusim.uvm.victims import EVICT
 
 TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
@@ -86,9 +86,12 @@ def simulate_uvm(
     for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
         if asked not in known:
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
+    fits(arrays, platform)
     M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
     victims.choose(M, evict)
     M.state["prefetcher"] = PREFETCHERS.index(prefetcher)
+    if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
+        told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     M.state["seed"] = seed
     if evict in victims.ORACLES:
         M = foresee(M, first_run(arrays, program, platform, gpus))
@@ -171,6 +174,14 @@ def pages(span: Span, first: int, count: int | None, platform: Platform, where: 
     return (span.first + first) // platform.page, -(-(span.first + first + count) // platform.page)
 
 
+def fits(arrays: Sequence[Array], platform: Platform) -> None:
+    """What is managed has to fit host memory; memory of a chip that has only one, that."""
+    n = sum(a.bytes for a in arrays)
+    room, where = (platform.memory, "memory") if platform.unified else (platform.host_memory, "host memory")
+    if room and n > room:
+        raise UvmError(f"{n} bytes are allocated, and {platform.name} has {room} bytes of {where}")
+
+
 def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
     if name not in spans:
         raise UvmError(f"{where}: no allocation is called {name!r}", hint=suggest(name, spans))
@@ -203,6 +214,11 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0
         return 0
     M.state["launch"] += 1
+    for a in kernel.accesses:
+        span = find(a.array, spans, kernel.name)
+        if M.state["hmm_off"][0] and M.blocks[span.first // BLOCK_BYTES]["kind"] == HMM:
+            where = f"{kernel.name}: segmentation fault at {span.first:#x}"
+            raise UvmError(f"{where}, {a.array!r} is malloc'ed memory and HMM is off")
     A, tables = compile_accesses(kernel, spans)
     threads = kernel.block[0] * kernel.block[1]
     warps = -(-threads // LANES)

@@ -19,6 +19,7 @@ NONE = -1
 SPLIT = -2  # the owner of a root chunk that several partial blocks share
 CPU = 0
 BLOCK_BYTES = 2 << 20
+BIG_PAGE = 65536
 
 # Planes of masks.  Three for each processor ...
 RESIDENT, MAPPED, WRITABLE = range(3)
@@ -31,7 +32,10 @@ FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST =
 SCRATCH = 11
 
 # Lists of root chunks.
-FREE, UNUSED, DISCARDED, USED, LISTS = range(5)
+FREE, UNUSED, DISCARDED, USED, HELD, LISTS = range(6)
+
+# Who gives memory to a block: the driver; the host's kernel, in page tables that GPUs share (ATS) or the driver mirrors (HMM).
+MANAGED, ATS, HMM = range(3)
 
 # Why pages move.
 DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER, CAUSES = range(6)
@@ -43,7 +47,8 @@ def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
 
 BLOCK = record(
     [("pages", i8), ("offset", i8),          # how long; where it begins in its window of 2 MiB, in pages
-     ("range", i8), ("partial", i8),         # its allocation; its row of `frames`, NONE for a block of a whole window
+     ("kind", i8),
+     ("range", i8), ("partial", i8),         # its allocation; its row of `frames`, NONE if it takes whole root chunks
      ("preferred", i8), ("accessed_by", i8), # a processor or NONE; processors, as bits
      ("read_mostly", i8), ("lost", i8),       # has it pages whose contents are discarded?
      ("last_destination", i8), ("fault_migrations", i8),
@@ -55,12 +60,15 @@ BLOCK = record(
 )  # fmt: skip
 ROOT = record(
     [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),
+     ("held", i8),                               # frames of one that is shared
      ("key", i8), ("since", i8), ("place", i8)]  # in the heap of a GPU; place: NONE when it is not there
 )  # fmt: skip
 PIECE = record([("held", i8), ("older", i8), ("newer", i8)])
 GPU = record(
     [("roots", i8), ("first_root", i8),
      ("oldest", (i8, LISTS)), ("newest", (i8, LISTS)), ("length", (i8, LISTS)),
+     ("room", (i8, 2)),                # the first shared root chunk that may have a free page, a free big page
+     ("system_pages", i8),             # of system memory, in root chunks of the list HELD
      # ns, and ns per byte
      ("pass_ns", f8), ("batch", f8), ("fault", f8), ("block", f8), ("first_touch", f8), ("setup", f8), ("page", f8),
      ("chunk", f8), ("run", f8), ("replay", f8), ("first_fault", f8),
@@ -75,7 +83,7 @@ GPU = record(
 COUNT = record(
     [("touches", i8), ("touched_bytes", i8), ("remote_bytes", i8),
      ("passes", i8), ("batches", i8), ("fetched", i8), ("duplicates", i8), ("satisfied", i8), ("dropped", i8), ("replays", i8),
-     ("throttled", i8), ("pinned", i8), ("faults", i8), ("block_services", i8), ("full_batches", i8),
+     ("throttled", i8), ("pinned", i8), ("notices", i8), ("faults", i8), ("block_services", i8), ("full_batches", i8),
      ("evictions", i8), ("first_touches", i8), ("zeroed", i8),
      # pages that came to this processor, by cause, and the records of the copies that brought them; those that left by eviction
      ("came", (i8, CAUSES)), ("copies", (i8, CAUSES)), ("left", i8), ("left_copies", i8), ("left_clean", i8),
@@ -90,6 +98,8 @@ STATE = record(
     [("now", f8), ("blocks", i8), ("processors", i8), ("shared", i8), ("scratch", i8),
      ("page_bytes", i8), ("page_shift", i8), ("per_block", i8), ("block_shift", i8), ("big", i8),
      ("prefetch_enable", i8), ("threshold", i8), ("min_faults", i8),
+     ("unified", i8), ("ats_mode", i8), ("hmm_off", i8), ("counters", i8), ("counter_threshold", i8), ("counter_batch", i8),
+     ("map_evicted", i8), ("notices", i8), ("notice_due", f8), ("driver_free", f8),
      ("batch_count", i8), ("replay_policy", i8), ("max_batches", i8), ("max_throttled", i8), ("force_sysmem", i8),
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
@@ -102,6 +112,8 @@ STATE = record(
      ("batches", i8), ("logged", i8), ("failed", i8),
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
+# Accesses of one GPU to pages of a block that are elsewhere.
+COUNTER_REGISTER = record([("accesses", i8), ("regions", i8), ("noticed", i8)])  # regions: of 64 KiB, as bits
 # A page under the eye of the thrashing detector.
 PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
 # What one allocation saw, on all processors.  Counts are of pages where nothing else is said.
@@ -111,7 +123,7 @@ RANGE = record(
      ("came", (i8, CAUSES)), ("went", (i8, CAUSES)),  # to GPUs and to the CPU from elsewhere, by cause
      ("left_clean", i8), ("zeroed", i8), ("wasted", i8), ("refetched", i8),
      ("ping_pong", i8),      # came to a GPU again after the CPU had taken it
-     ("remote_bytes", i8), ("throttled", i8), ("pinned", i8),
+     ("remote_bytes", i8), ("throttled", i8), ("pinned", i8), ("notices", i8),
      ("service", f8), ("copy_in", f8), ("copy_out", f8)]  # ns
 )  # fmt: skip
 
@@ -130,10 +142,13 @@ class Memory(NamedTuple):
     pieces: Any   # PIECE[32 B GPUs] for those that throw out big pages
     future: Any   # foresight.RUN[...] for oracles
     gpus: Any     # GPU[P]
-    frames: Any   # int64[partial blocks, 512] page frame (512 to a root chunk) of each page on the GPU, NONE
+    frames: Any   # int64[GPUs, partial blocks, 512] page frame (512 to a root chunk) of each page, NONE
+    holder: Any   # int32[frames of all GPUs] 1 + the partial block that has a page there
     counts: Any   # COUNT[P]
     state: Any    # STATE[1]
     watched: Any  # PAGE[512 B]
+    counters: Any # COUNTER_REGISTER[P, B]
+    notices: Any  # int64[B] blocks whose counters have told the driver, the oldest first
     ranges: Any   # RANGE[arrays]
     sizes: Any    # int64[P, batch_count + 1] batches by the faults that were fetched
     log: Any      # events.LOG[...]
