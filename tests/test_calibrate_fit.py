@@ -46,6 +46,8 @@ def test_what_is_held_out_is_not_seen() -> None:
     assert fitted.seen == (rows[0],)
     with pytest.raises(MeasurementError, match="held out"):
         fit(rows[1:], BASE)
+    with pytest.raises(MeasurementError, match="there are no rows to fit"):
+        fit([], BASE)
     everything = fit(rows, BASE, everything=True)
     assert number(everything, "link.h2d")[0] == 15e9
     assert everything.profile.link.h2d.source == "all rows of link.h2d"

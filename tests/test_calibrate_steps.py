@@ -6,6 +6,8 @@ No GPU is asked for anything: the programs are recorded on fake tensors or writt
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from gpusim.engine.simulate import simulate
 from gpusim.errors import MeasurementError
 from gpusim.hardware.profile import Profile
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.files import save_trace
+from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
 
 SIZE = 4_000_000  # bytes: 400 us to the device, 500 us to the host
@@ -135,7 +137,98 @@ def test_a_recorded_model_is_offloaded(tmp_path: Path) -> None:
     assert int(made.read_bytes[made.activity == 2].sum()) == sum(int(trace.size[u]) for u, *_ in moved)
 
 
+def test_all_of_it_says_before_it_begins_that_there_is_no_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("there is a driver")
+    assert run("calibrate", "all", "-o", tmp_path / "here") == 2
+    said = capsys.readouterr().err
+    assert said == "gpusim: there is no NVIDIA driver on this machine, so no GPU can be measured\n"
+    assert not (tmp_path / "here").exists()
+
+
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder(tmp_path, some())
     assert run("calibrate", "replay", tmp_path, "--profile", "a100-sxm4-80gb") == 0
     assert "steps with offloaded activations are within 10%" in capsys.readouterr().out
+
+
+class Stream:
+    """A stream of a device that has none: everything happens at once."""
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def record(self) -> None: ...
+
+    def wait_stream(self, other: object) -> None: ...
+
+    def wait_event(self, event: object) -> None: ...
+
+
+@pytest.mark.parametrize("way", [OFFLOAD, PREFETCH])
+def test_the_hooks_give_back_what_they_were_given(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU: gradients are those without hooks, bit by bit, though what was saved has left and its place is another's."""
+    torch = pytest.importorskip("torch")
+    from gpusim.calibrate.steps.hooks import kept
+
+    for name in ("Stream", "Event", "current_stream", "default_stream"):
+        monkeypatch.setattr(torch.cuda, name, Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    torch.manual_seed(1)
+    layers = [torch.nn.Linear(512, 512) for _ in range(12)]
+    model = torch.nn.Sequential(*(part for layer in layers for part in (layer, torch.nn.GELU())))
+    data = torch.randn(1024, 512)  # 2 MiB, as every activation
+
+    def gradients(chosen: str) -> tuple[list[torch.Tensor], int, int]:
+        model.zero_grad()
+        with kept(chosen, model, "cpu") as moving:
+            loss = model(data).square().mean()
+        loss.backward()
+        left = 0 if moving is None else sum(there is not None for there in moving._host) + len(moving._back)
+        return [p.grad.clone() for p in model.parameters()], moving.moved if moving else 0, left
+
+    plain, nothing, _ = gradients(RESIDENT)
+    found, moved, left = gradients(way)
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    # The data, what each layer hands to its GELU and that to the next layer, and the last GELU's to the square.
+    assert nothing == 0 and moved == 25 * (2 << 20)
+    assert left == 0, "nothing stays behind"
+
+
+def test_steps_run_and_are_recorded_without_the_packages_of_the_simulator(tmp_path: Path) -> None:
+    """Where numba, pydantic and so on raise: a model is built and trained, a snapshot is read, a trace is written."""
+    pytest.importorskip("torch")
+    from gpusim.calibrate.measure.bundle import bundle
+
+    absent = tmp_path / "absent"
+    absent.mkdir()
+    for name in ("simpy", "pydantic", "yaml", "numba", "typer", "matplotlib", "rich"):
+        (absent / f"{name}.py").write_text(f"raise ImportError('{name}')")
+    app = tmp_path / "gpusim-measure.pyz"
+    assert bundle(app) < 1 << 20
+    snapshot = Path(__file__).parent / "data" / "traces" / "medium_512_inference.snapshot.pickle.gz"
+    program = f"""
+import sys
+sys.path.insert(0, {str(app)!r})
+from gpusim.calibrate.steps import plain
+plain.install()
+from pathlib import Path
+from gpusim import zoo
+from gpusim.calibrate.steps.hooks import kept
+from gpusim.record.on_gpu import GpuRecording, assemble
+from gpusim.trace.files import load_trace, save_trace
+from gpusim.trace.importers import import_trace
+zoo.build("gpt2-small(batch=1, seq=8)").step()
+save_trace(import_trace(Path({str(snapshot)!r}), "pytorch", name="x", device=0, frames=False), Path("x.npz"))
+"""
+    run_it = [sys.executable, "-c", program]
+    done = subprocess.run(run_it, cwd=tmp_path, env={"PYTHONPATH": str(absent)}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert load_trace(tmp_path / "x.npz").tensors > 100
+    asked = [sys.executable, str(app), "-o", "m.csv", "--quick", "--only", "host", "--steps", "steps"]
+    done = subprocess.run(asked, cwd=tmp_path, env={"PYTHONPATH": str(absent)}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2 and "PyTorch sees no GPU here" in done.stderr and not (tmp_path / "m.csv").exists()

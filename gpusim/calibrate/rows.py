@@ -101,7 +101,7 @@ def of_gpu(rows: Iterable[Row], gpu: str | None = None, file: str = "") -> list[
     found = gpus(rows)
     if gpu is None and len(found) > 1:
         names = ", ".join(found[:4]) + (", ..." if len(found) > 4 else "")
-        raise MeasurementError(f"holds rows of {len(found)} devices: {names}", file, "name the one that is meant")
+        raise MeasurementError(f"holds rows of {len(found)} devices: {names}", file, "name the one that is meant with --gpu")
     if gpu is not None and gpu not in found:
         raise MeasurementError(f"has no rows of '{gpu}'", file, suggest(gpu, found))
     return [r for r in rows if r.gpu.startswith("(none") or r.gpu == (gpu or r.gpu)]

@@ -95,16 +95,17 @@ def replay(folder: Path, profile: str, *, json: bool) -> None:
 
 def everything(out: Path, *, quick: bool, force: bool) -> None:
     """All steps of a calibration, each with its files in the folder."""
-    from gpusim.calibrate.measure.session import measure
-    from gpusim.calibrate.rows import gpus, read
+    from gpusim.calibrate.measure import cuda
+    from gpusim.calibrate.measure.session import GROUPS, measure
     from gpusim.calibrate.steps.measure import measure as measure_steps
+    from gpusim.calibrate.steps.measure import ready
     from gpusim.results.files import make_folder
 
+    cuda.load()  # what is missing is said before anything is measured
+    ready()
     make_folder(out)
     rows, profile = out / "measured.csv", out / "profile.yaml"
-    measure(rows, [], quick=quick, force=force, folder=out, say=lambda text: typer.echo(text, err=True))
-    if not gpus(read(rows)):
-        raise MeasurementError("there is no GPU to calibrate: only host and disk were measured", str(rows))
+    measure(rows, list(GROUPS), quick=quick, force=force, folder=out, say=lambda text: typer.echo(text, err=True))
     fit([rows], "", profile, "", everything=False, json=False)
     compare([rows], str(profile), out / "compare", "", figures=True, formats="png,svg", json=False)
     measure_steps(out / "steps", say=lambda text: typer.echo(text, err=True))

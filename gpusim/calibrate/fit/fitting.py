@@ -53,6 +53,8 @@ class Fitted:
 
 def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything: bool = False) -> Fitted:
     """A profile from the rows that are not held out, or from all.  Raises MeasurementError when there are none."""
+    if not rows:
+        raise MeasurementError("there are no rows to fit")
     seen = [r for r in rows if everything or not held_out(r.series_id)]
     if not seen:
         raise MeasurementError("all rows are held out for the comparison: nothing is left to fit")

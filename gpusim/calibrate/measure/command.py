@@ -16,9 +16,15 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         from gpusim.calibrate.measure.session import GROUPS, measure
+        from gpusim.calibrate.steps import measure as steps
+        from gpusim.calibrate.steps import plain
     except ImportError as error:
         print(f"gpusim-measure: {error.name} is not installed (pip install {error.name})", file=sys.stderr)
         return 2
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
     groups = "\n".join(f"  {name:11} {what}" for name, (_, what) in GROUPS.items())
     parser = argparse.ArgumentParser(
         prog="gpusim-measure",
@@ -32,8 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="which GPU, as CUDA counts them")
     parser.add_argument("--folder", type=Path, default=Path("."), help="whose disk is measured; default: here")
     parser.add_argument("--force", action="store_true", help="measure a card that is busy or a MIG slice all the same")
+    parser.add_argument("--steps", type=Path, metavar="FOLDER", help="also PyTorch's training steps, into this folder")
     given = parser.parse_args(arguments)
     try:
+        if given.steps:
+            plain.install()
+            steps.ready()
         measure(
             given.output,
             given.only,
@@ -41,8 +51,10 @@ def main(arguments: list[str] | None = None) -> int:
             ordinal=given.device,
             force=given.force,
             folder=given.folder,
-            say=lambda text: print(text, file=sys.stderr, flush=True),
+            say=say,
         )
+        if given.steps:
+            steps.measure(given.steps, say=say)
     except GpusimError as error:
         print(f"gpusim-measure: {error}", file=sys.stderr)
         return 2

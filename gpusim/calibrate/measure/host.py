@@ -16,7 +16,7 @@ from gpusim.errors import MeasurementError
 
 def run(bench: Bench) -> None:
     out, found = bench.out, nodes()
-    largest = min(256 * MiB if out.quick else 512 * MiB, 1 << (max(free_host() // 8, MiB).bit_length() - 1))
+    largest = min(64 * MiB if out.quick else 512 * MiB, 1 << (max(free_host() // 8, MiB).bit_length() - 1))
     first = next(iter(found))
     for node in found:
         placement = f"local{node}" if node == first else f"cpu{first}mem{node}"

@@ -20,12 +20,7 @@ WARM, REPEATS = 3, 10
 
 def measure(folder: Path, programs: Sequence[str] = PROGRAMS, say: Callable[[str], None] = print) -> list[Step]:
     """Run every program in every way; a folder of traces, snapshots and `steps.json`.  What does not fit is left out."""
-    try:
-        import torch
-    except ModuleNotFoundError:
-        raise MeasurementError("steps are measured with PyTorch", hint="pip install 'gpusim[torch]'") from None
-    if not torch.cuda.is_available():
-        raise MeasurementError("PyTorch sees no GPU here: steps are measured on one", hint="compare works anywhere")
+    torch = ready()
     folder.mkdir(parents=True, exist_ok=True)
     steps: list[Step] = []
     left: dict[str, str] = {}
@@ -39,6 +34,17 @@ def measure(folder: Path, programs: Sequence[str] = PROGRAMS, say: Callable[[str
             torch.cuda.empty_cache()
         write(folder, _conditions(torch, left), steps)
     return steps
+
+
+def ready() -> Any:
+    """PyTorch.  Raises MeasurementError where it is not installed or sees no GPU."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        raise MeasurementError("steps are measured with PyTorch, which is not installed", hint="pip install torch") from None
+    if not torch.cuda.is_available():
+        raise MeasurementError("PyTorch sees no GPU here: steps are measured on one", hint="compare works anywhere")
+    return torch
 
 
 def _conditions(torch: Any, left: dict[str, str]) -> dict[str, Any]:
