@@ -8,14 +8,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, one_thread
 
+from gpusim.config.find import find
 from gpusim.show.faults import advice as in_words
+from gpusim.trace.files import load_trace
+from gpusim.trace.roles import ROLES
+from gpusim.trace.workload import build
 from gpusim.uvm import advisor, report
 from gpusim.uvm.advice import advised
+from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import Access, Array, HostTouch, Kernel, ManagedProgram
 from gpusim.uvm.simulate import simulate_uvm
+from gpusim.uvm.tensors import Heap
 
 
 def sweep(array: str, blocks: int, times: int, write: bool = False) -> Kernel:
@@ -72,6 +79,22 @@ def test_two_allocations_need_a_hint_each_and_get_them_one_after_the_other() -> 
     first, second = best.steps
     assert first.before_ns == best.base_ns and second.before_ns == first.after_ns > second.after_ns
     assert {f.said for f in best.alone} == {"ball:zero_copy", "table:read_mostly"}
+
+
+def test_a_star_means_all_allocations_that_begin_so() -> None:
+    program = ManagedProgram("roles", [Array("weights_0", BLOCK), Array("weights_1", BLOCK), Array("x", BLOCK)], [])
+    assert [s.array for s in advised(program, "weights_*:read_mostly").steps] == ["weights_0", "weights_1"]
+    with pytest.raises(UvmError, match=r"no allocation is called 'grad_\*'"):
+        advised(program, "grad_*:read_mostly")
+
+
+def test_segments_of_a_training_step_are_named_and_ordered_by_what_they_hold() -> None:
+    trace = load_trace(find("trace", "resnet50-sgd"))
+    heap = Heap(build(trace, np.ones(trace.ops, np.int64)), "pytorch")
+    held = [array.name.rpartition("_")[0] for array in heap.arrays]
+    assert held == sorted(held, key=ROLES.index) and {"parameter", "activation"} <= set(held)
+    sizes = {array.name: array.bytes for array in heap.arrays}
+    assert all(offset + size <= sizes[name] for tensor in heap.pieces for name, offset, size in tensor)
 
 
 def made_up(takes: dict[str, float]) -> advisor.Simulate:

@@ -114,3 +114,14 @@ def test_percentiles_of_batches_count_batches() -> None:
     sizes = [(1, 5), (10, 4), (256, 1)]
     assert [report.percentile(sizes, share) for share in (0.5, 0.9, 1.0)] == [1, 10, 256]
     assert report.percentile([], 0.5) == 0
+
+
+def test_allocations_that_differ_in_a_number_only_are_one_where_that_is_asked_for() -> None:
+    arrays = [Array("weights_0", BLOCK), Array("weights_1", 2 * BLOCK), Array("x", BLOCK)]
+    program = [one_thread(0, array="weights_0"), one_thread(0, 512, array="weights_1"), one_thread(0, array="x", write=True)]
+    result = run(program, arrays, parameters=WHOLE)
+    weights, x = sorted(report.of(result, together=True).allocations, key=lambda a: a.first)
+    assert (weights.name, weights.first, weights.bytes, weights.faults["gpu_reads"]) == ("weights_*", 0, 3 * BLOCK, 3)
+    assert (x.name, x.first, x.faults["gpu_writes"], x.faults["gpu_reads"]) == ("x", 3 * BLOCK, 1, 0)
+    apart = {a.name: a for a in report.of(result).allocations}
+    assert weights.service_ns == apart["weights_0"].service_ns + apart["weights_1"].service_ns

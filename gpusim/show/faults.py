@@ -24,8 +24,13 @@ def verdict(report: FaultReport, free_ns: float | None = None) -> str:
 
     free_ns  the makespan with memory for everything, when it is known: what is above is the price of too little
     """
-    said = [_headline(report, free_ns), _thrash(report), _ping_pong(report), _remote(report), _driver(report), _waste(report)]
-    return " ".join(filter(None, said))
+    said = [_ping_pong(report), _remote(report), _driver(report), _waste(report)]
+    return " ".join(filter(None, [brief(report, free_ns), *said]))
+
+
+def brief(report: FaultReport, free_ns: float | None = None) -> str:
+    """The first of these sentences: what the time went to, and whose pages come again."""
+    return " ".join(filter(None, [_headline(report, free_ns), _thrash(report)]))
 
 
 def _headline(report: FaultReport, free_ns: float | None) -> str:

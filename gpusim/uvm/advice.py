@@ -25,14 +25,16 @@ class Advice:
 def advised(program: ManagedProgram, said: str) -> ManagedProgram:
     """The program with what is said: a word for all allocations, or `name:word`, several with spaces between.
 
-    Raises UvmError for a word or an allocation that does not exist.
+    `name*` means all allocations whose names begin so.  Raises UvmError for a word or an allocation that does not exist.
     """
     for part in said.split():
         name, colon, word = part.rpartition(":")
         known = [array.name for array in program.arrays]
-        if colon and name not in known:
+        begins, star, _ = name.partition("*")
+        meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
+        if not meant:
             raise UvmError(f"advice '{part}': no allocation is called '{name}'", hint=suggest(name, known))
-        program = _advised(program, [name] if colon else known, find(word))
+        program = _advised(program, meant, find(word))
     return program
 
 

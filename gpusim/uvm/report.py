@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -121,13 +121,18 @@ def from_plain(values: Mapping[str, Any]) -> FaultReport:
     return FaultReport(**given)
 
 
-def of(result: UvmResult) -> FaultReport:
-    """The report of a run."""
+def of(result: UvmResult, together: bool = False) -> FaultReport:
+    """The report of a run.
+
+    together  allocations "parameter_0", "parameter_1", ... are one, "parameter_*", as advice may name them
+    """
     page = result.platform.page
     gpus = result.counts[1:]
     fetched = result.batch_sizes[1:].sum(0)
     each = zip(result.spans.items(), result.ranges, strict=True)
     allocations = [_allocation(name, span, seen, page, result.picture) for (name, span), seen in each]
+    if together:
+        allocations = merged(allocations, result.picture)
     return FaultReport(
         makespan_ns=result.ns,
         memory_bytes=result.platform.memory,
@@ -149,6 +154,28 @@ def of(result: UvmResult) -> FaultReport:
 def ranked(allocations: Sequence[Allocation]) -> list[Allocation]:
     """Those that thrash first, by bytes; then by the time that serving them took."""
     return sorted(allocations, key=lambda a: (-a.thrashed, -a.service_ns, a.name))
+
+
+def merged(allocations: Sequence[Allocation], picture: Picture) -> list[Allocation]:
+    """Allocations that lie one after the other and differ only in the number behind their name as one."""
+    groups: dict[str, list[Allocation]] = {}
+    for a in allocations:
+        name, _, number = a.name.rpartition("_")
+        groups.setdefault(f"{name}_*" if number.isdigit() else a.name, []).append(a)
+    return [_merged(name, found, picture) for name, found in groups.items()]
+
+
+def _merged(name: str, parts: Sequence[Allocation], picture: Picture) -> Allocation:
+    def added(field: str) -> Any:
+        values = [getattr(part, field) for part in parts]
+        if isinstance(values[0], dict):
+            return {key: sum(value[key] for value in values) for key in values[0]}
+        return sum(values)
+
+    counted = [f.name for f in fields(Allocation) if f.name not in ("name", "first", "swept")]
+    first, end = min(p.first for p in parts), max(p.first + p.bytes for p in parts)
+    total = {field: added(field) for field in counted}
+    return Allocation(name=name, first=first, swept=picture.swept(first, end - first), **total)
 
 
 def percentile(batches: Sequence[tuple[int, int]], share: float) -> int:

@@ -79,7 +79,7 @@ def simulate_unified(
         metrics=metrics(program, ran) | {
             "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
         },
-        faults=report.of(ran),
+        faults=report.of(ran, together=isinstance(source, Workload)),
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
 

@@ -22,6 +22,7 @@ from gpusim.fragment.replay import replay
 from gpusim.fragment.requests import of_trace
 from gpusim.hardware.profile import Profile
 from gpusim.policies import registry
+from gpusim.trace.roles import ROLES, lives, roles
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 from gpusim.uvm.parameters import UvmError
@@ -30,6 +31,7 @@ from gpusim.uvm.tables import BLOCK_BYTES
 
 TOUCH = 4096  # bytes that one thread touches
 Piece = tuple[str, int, int]  # allocation, offset, bytes
+Part = tuple[int, int, int]   # the same, with the number of a segment
 
 
 def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = False) -> ManagedProgram:
@@ -60,7 +62,7 @@ def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = Fa
 class Heap:
     """What the allocator alone makes of the program's requests.
 
-    arrays      its segments, as far as tensors ever lay in them
+    arrays      its segments, as far as tensors ever lay in them; by what they mostly hold: "parameter_0", "gradient_3", ...
     pieces      of each tensor, where it lies: in one segment, or in several that adjoin
     given_back  segments that it returned: (event of the trace, name), in order
     """
@@ -68,8 +70,8 @@ class Heap:
     def __init__(self, work: Workload, place: Any) -> None:
         requests = of_trace(work.trace)
         log = replay(requests, registry.get("place", place), log=True).log
-        self.pieces: list[list[Piece]] = [[] for _ in range(max(requests.units, work.trace.tensors))]
-        self.given_back: list[tuple[int, str]] = []
+        pieces: list[list[Part]] = [[] for _ in range(max(requests.units, work.trace.tensors))]
+        given_back: list[tuple[int, int]] = []
         used: list[int] = []   # bytes of each segment, up to the end of the last tensor
         starts: list[int] = []  # of the live segments, rising
         live: list[tuple[int, int]] = []  # (number, bytes), in the same order
@@ -81,27 +83,40 @@ class Heap:
                 live.insert(at, (len(used), size))
                 used.append(0)
             elif kind == RELEASE:
-                self._give_back(int(requests.event[when]), starts, live, addr, addr + size)
+                given_back += [(int(requests.event[when]), number) for number in _given_back(starts, live, addr, addr + size)]
             else:
                 for number, offset, part in _within(starts, live, at - 1, addr, int(requests.size[unit])):
-                    self.pieces[unit].append((_name(number), offset, part))
+                    pieces[unit].append((number, offset, part))
                     used[number] = max(used[number], offset + part)
-        self.arrays = [
-            Array(_name(number), -(-size // BLOCK_BYTES) * BLOCK_BYTES) for number, size in enumerate(used) if size
-        ]
-        taken = {array.name for array in self.arrays}
-        self.given_back = [(when, name) for when, name in self.given_back if name in taken]
-
-    def _give_back(self, when: int, starts: list[int], live: list[tuple[int, int]], first: int, end: int) -> None:
-        """Segments that lie in [first, end) as a whole; a part of one stays with the rest of it."""
-        for i in reversed(range(len(starts))):
-            if first <= starts[i] and starts[i] + live[i][1] <= end:
-                self.given_back.append((when, _name(live[i][0])))
-                del starts[i], live[i]
+        names = _names(work, pieces)
+        self.arrays = [Array(name, -(-used[number] // BLOCK_BYTES) * BLOCK_BYTES) for number, name in names.items()]
+        self.pieces = [[(names[number], offset, part) for number, offset, part in tensor] for tensor in pieces]
+        self.given_back = [(when, names[number]) for when, number in given_back if number in names]
 
 
-def _name(number: int) -> str:
-    return f"segment {number}"
+def _given_back(starts: list[int], live: list[tuple[int, int]], first: int, end: int) -> Iterator[int]:
+    """Segments that lie in [first, end) as a whole are live no more; a part of one stays with the rest of it."""
+    for i in reversed(range(len(starts))):
+        if first <= starts[i] and starts[i] + live[i][1] <= end:
+            yield live[i][0]
+            del starts[i], live[i]
+
+
+def _names(work: Workload, pieces: list[list[Part]]) -> dict[int, str]:
+    """Segments that were used, ordered and named by the role of the tensors in them, which weigh as many bytes as they live."""
+    of_tensor = roles(work.trace)
+    born, died = lives(work.trace)
+    weights: dict[int, list[float]] = {}
+    for tensor in range(work.trace.tensors):
+        for number, _, size in pieces[tensor]:
+            held = weights.setdefault(number, [0.0] * len(ROLES))
+            held[of_tensor[tensor]] += float(size) * (died[tensor] - born[tensor])
+    mostly = {number: max(range(len(ROLES)), key=held.__getitem__) for number, held in weights.items()}
+    found: dict[int, str] = {}
+    for role, name in enumerate(ROLES):
+        mine = sorted(number for number in mostly if mostly[number] == role)
+        found |= {number: f"{name}_{k}" for k, number in enumerate(mine)}
+    return found
 
 
 def _within(starts: list[int], live: list[tuple[int, int]], i: int, addr: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.faults import verdict
+from gpusim.show.faults import brief
 from gpusim.show.groups import starred
 from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.style import (
@@ -65,7 +65,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     handles.append(Patch(facecolor=HELD, label="in GPU memory"))
     first = shown[0].faults
     assert first is not None
-    said = verdict(first, shown[0].bounds.get("bound_no_limit_ns")) if len(shown) == 1 else ""
+    said = brief(first, shown[0].bounds.get("bound_no_limit_ns")) if len(shown) == 1 else ""
     about = "A cell has the colour of what most of its pages did."
     headline(figure, question or "Where do pages come and go?", said, f"{note} {about}".strip(), handles)
     return figure
