@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python benchmarks/uvm_validation.py
 
-writes docs/unified_memory_measurements.md and docs/figures/unified_memory.svg.
+writes docs/unified_memory_measurements.md and docs/figures/unified_memory.{svg,png}; the text around the tables is
+benchmarks/uvm_validation.md.
 """
 
 from __future__ import annotations
@@ -11,27 +12,25 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
 
-from uvm_programs import Comparison, compare
+from uvm_rows import Comparison, compare
 
-from gpusim.uvm.calibration import fit, read
+from gpusim.uvm.calibration import read
 
 ROOT = Path(__file__).parent.parent
+TEXT = Path(__file__).with_suffix(".md")
 TABLE = ROOT / "docs" / "unified_memory_measurements.md"
-FIGURE = ROOT / "docs" / "figures" / "unified_memory.svg"
-HEAD = """# Unified memory: measured and simulated
-
-Written by `benchmarks/uvm_validation.py` from `tests/data/uvm_measurements.csv`: published measurements, each with its source
-there. Constants were fitted on the rows marked `calibrate` (GTX 1080 Ti, T4, GH200); all other machines are derived from
-their links, or estimated (`gpusim/uvm/platforms.py`). Rows marked `validate` are below, every one. Error: simulated /
-measured - 1.
-
-One choice was made with results in sight: that each SM has a uTLB of its own. With one for two SMs the sparse kernel of one
-page a block (`bench_sparse`, K=1, oversubscribed) faults 1.2 times for each block instead of twice, as measured.
-"""
+FIGURE = ROOT / "docs" / "figures" / "unified_memory"
 
 
 def short(name: str) -> str:
-    return name.split("(")[0].replace("GeForce ", "").strip()[:34] or "not stated"
+    """The machine, by one name for what different sources call it."""
+    name = name.split("(")[0].replace("GeForce ", "").replace("Tesla ", "").replace("NVIDIA GPU with", "GPU with")
+    for known in ("GTX 1080 Ti", "GTX 1080", "RTX 5070 Ti", "Titan V", "P100", "T4", "Quadro P4000", "RTX 2080 Super", "GH200"):
+        if name.startswith((known, f"Quad {known}")):
+            return known
+    if "AC922" in name:
+        return "V100, POWER9"
+    return "V100, x86" if "V100" in name else name.strip()[:24] or "not stated"
 
 
 def number(x: float | None) -> str:
@@ -42,14 +41,20 @@ def percent(x: float | None) -> str:
     return "" if x is None else f"{100 * x:+.0f} %"
 
 
-def summary(done: list[Comparison]) -> list[str]:
-    groups = defaultdict(list)
-    for c in done:
+def summary(rows: list[Comparison]) -> list[str]:
+    errors, there = defaultdict(list), Counter(short(c.row.hardware) for c in rows)
+    for c in rows:
         if c.error is not None:
-            groups[short(c.row.hardware)].append(abs(c.error))
-    lines = ["| machine | rows run | median error | worst error |", "| --- | ---: | ---: | ---: |"]
-    for name, errors in sorted(groups.items()):
-        lines.append(f"| {name} | {len(errors)} | {100 * median(errors):.0f} % | {100 * max(errors):.0f} % |")
+            errors[short(c.row.hardware)].append((abs(c.error), c.row.id))
+    lines = ["| machine | rows | run | median error | worst error | of row |", "| --- | ---: | ---: | ---: | ---: | --- |"]
+    for name in sorted(there, key=str.casefold):
+        run = sum(c.simulated is not None for c in rows if short(c.row.hardware) == name)
+        known = errors[name]
+        mid, worst = (f"{100 * median(e for e, _ in known):.0f} %", max(known)) if known else ("", None)
+        lines.append(f"| {name} | {there[name]} | {run} | {mid} | {'' if worst is None else f'{100 * worst[0]:.0f} %'} | "
+                     f"{'' if worst is None else worst[1]} |")  # fmt: skip
+    known = [e for found in errors.values() for e, _ in found]
+    lines.append(f"| all | {len(rows)} | {sum(c.simulated is not None for c in rows)} | {100 * median(known):.0f} % | | |")
     return lines
 
 
@@ -65,59 +70,62 @@ def table(rows: list[Comparison]) -> list[str]:
     return lines
 
 
-def missing(c: Comparison) -> str:
-    what = c.row.what[:70].replace("|", "/")
-    return f"| {c.row.id} | {short(c.row.hardware)} | {what} | {number(c.row.value)} {c.row.unit} | {c.reason} |"
+def missing(rows: list[Comparison]) -> list[str]:
+    reasons = Counter(c.reason for c in rows)
+    lines = [f"* {n} rows: {why}" for why, n in reasons.most_common()]
+    lines += ["", "| row | machine | what | measured | why not |", "| --- | --- | --- | ---: | --- |"]
+    for c in rows:
+        what = c.row.what[:70].replace("|", "/")
+        lines.append(f"| {c.row.id} | {short(c.row.hardware)} | {what} | {number(c.row.value)} {c.row.unit} | {c.reason} |")
+    return lines
 
 
 def draw(done: list[Comparison]) -> None:
     import matplotlib
 
-    matplotlib.use("svg")
+    matplotlib.use("agg")
     matplotlib.rcParams["svg.hashsalt"] = "gpusim"
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6, 6))
+    figure, axes = plt.subplots(figsize=(7, 6.5))
     groups = defaultdict(list)
     for c in done:
         if c.simulated and c.row.value:
             groups[short(c.row.hardware)].append((c.row.value, c.simulated))
-    for name, points in sorted(groups.items()):
-        axes.scatter(*zip(*points, strict=True), s=12, label=name, alpha=0.7)
-    ends = [1e-3, 1e7]
-    axes.plot(ends, ends, color="black", linewidth=0.8)
+    everything = [x for points in groups.values() for pair in points for x in pair]
+    ends = [min(everything) / 2, max(everything) * 2]
+    axes.plot(ends, ends, color="black", linewidth=0.8, zorder=1)
     for factor in (2, 0.5):
-        axes.plot(ends, [factor * e for e in ends], color="grey", linewidth=0.5, linestyle=":")
-    axes.set(xscale="log", yscale="log", xlabel="measured", ylabel="simulated (dotted: a factor of 2)", xlim=ends, ylim=ends)
-    axes.legend(fontsize=7)
+        axes.plot(ends, [factor * e for e in ends], color="grey", linewidth=0.6, linestyle=":", zorder=1)
+    colours = plt.get_cmap("tab20").colors
+    for k, (name, points) in enumerate(sorted(groups.items(), key=lambda g: -len(g[1]))):
+        axes.scatter(*zip(*points, strict=True), s=16, label=f"{name} ({len(points)})", alpha=0.8, linewidths=0, zorder=2,
+                     color=colours[(2 * k) % 20 + k // 10])  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="measured, in each row's unit", ylabel="simulated", xlim=ends, ylim=ends,
+             title="Published unified-memory measurements (dotted: a factor of 2)")  # fmt: skip
+    axes.set_aspect("equal")
+    axes.legend(fontsize=7, loc="upper left", frameon=False)
     figure.tight_layout()
-    figure.savefig(FIGURE, metadata={"Date": None})
+    figure.savefig(FIGURE.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(FIGURE.with_suffix(".png"), dpi=130, metadata={"Software": None})
 
 
 def main() -> None:
     rows = read(ROOT / "tests" / "data" / "uvm_measurements.csv")
-    compared = compare(rows)
+    fitted, compared = compare(rows, "calibrate"), compare(rows, "validate")
     done = [c for c in compared if c.simulated is not None]
     left = [c for c in compared if c.simulated is None]
-    f = fit(rows)
-    reasons = Counter(c.reason for c in left)
-    text = [
-        HEAD,
-        f"Fit on the GTX 1080 Ti: a copy in takes {f.in_start / 1e3:.2f} us and {1 / f.in_byte:.2f} GB/s, out "
-        f"{f.out_start / 1e3:.2f} us and {1 / f.out_byte:.2f} GB/s; a fault {f.fault / 1e3:.2f} us, "
-        f"{f.page / 1e3:.3f} us for each page moved, {f.first_touch / 1e3:.2f} us more for the first of a block.\n",
-        "![measured against simulated](figures/unified_memory.svg)\n",
-        "## Summary\n", *summary(done), "",
-        f"## Rows run: {len(done)} of {len(compared)}\n",
-        *table(done),
-        "",
-        f"## Rows not run: {len(left)}\n", *(f"* {n} rows: {why}" for why, n in reasons.most_common()), "",
-        "| row | machine | what | measured | why not |", "| --- | --- | --- | ---: | --- |",
-        *(missing(c) for c in left),
-    ]  # fmt: skip
-    TABLE.write_text("\n".join(text) + "\n")
+    text = TEXT.read_text()
+    parts = {
+        "SUMMARY": summary(compared), "FITTED": table([c for c in fitted if c.simulated is not None]),
+        "FITTED NOT RUN": missing([c for c in fitted if c.simulated is None]), "ROWS": table(done), "NOT RUN": missing(left),
+        "COUNTS": [f"Rows run: {len(done)} of {len(compared)}."],
+    }  # fmt: skip
+    for name, lines in parts.items():
+        text = text.replace(f"<!-- {name} -->\n", "\n".join(lines) + "\n")
+    TABLE.write_text(text)
     draw(done)
-    print("\n".join(summary(done)))
+    print("\n".join(summary(compared)))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,10 @@ def drop_lost(M: Memory, g: int, b: int, mask: int) -> None:
 
 @outlined
 def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
-    """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not."""
+    """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not.
+
+    It is a service of that block as any other.
+    """
     W, s, gpu, n = M.bits, M.state[0], M.gpus[g], M.counts[g]
     seen = M.ranges[M.blocks[b].range]
     going = scratch(M, GOING)
@@ -105,7 +108,7 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
             grant(M, p, b, mask)
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte
     host_chunks(M, b, pages)
-    return float(total(W, mask) * gpu.page + chunks_of(M, b, going) * gpu.chunk)
+    return float(gpu.block + total(W, mask) * gpu.page + chunks_of(M, b, going) * gpu.chunk)
 
 
 @outlined

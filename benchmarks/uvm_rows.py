@@ -1,0 +1,249 @@
+"""Which program answers which published row, and how: a table.  What a program cannot know is not invented."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvm_programs as p
+from uvm_programs import GIB, MIB
+
+from gpusim.uvm.calibration import Row
+from gpusim.uvm.platforms import Work, load
+from gpusim.uvm.simulate import StepResult, UvmResult
+
+UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "KB": 1024, "MB": 1e6, "MiB": MIB, "GiB": GIB, "GB/s": 1, "GiB/s": GIB / 1e9}
+PROCESS_START = 0.2e9  # a CUDA context and its modules, ns; estimated, no source at hand
+
+
+@dataclass(frozen=True)
+class Comparison:
+    row: Row
+    simulated: float | None
+    reason: str  # why it was not run
+
+    @property
+    def error(self) -> float | None:
+        """Relative; None where one of both is zero or missing."""
+        if self.simulated is None or self.row.value == 0:
+            return None
+        return self.simulated / self.row.value - 1
+
+
+# Questions: of a result, in ns, bytes, bytes/ns or counts.
+
+
+def kernels(r: UvmResult) -> list[StepResult]:
+    return [s for s in r.steps if not s.name.startswith(("host", "prefetch", "advise"))]
+
+
+def total(steps: Iterable[StepResult], processor: int, name: str) -> Any:
+    return sum(s.counts[processor][name] for s in steps)
+
+
+def came(steps: Iterable[StepResult], page: int, processor: int = 1) -> float:
+    return float(sum(s.counts[processor]["came"].sum() for s in steps) * page)
+
+
+def groups(steps: list[StepResult], work: Work) -> float:
+    """What all batches took, from their interrupt to their replay."""
+    around = work.interrupt * total(steps, 1, "passes") + work.replay * total(steps, 1, "replays")
+    return float(total(steps, 1, "service") + around)
+
+
+def profiled(row: Row, r: UvmResult, steps: list[StepResult] | None = None) -> float | None:
+    """What nvprof or nsys prints of the steps."""
+    steps = r.steps if steps is None else steps
+    page = r.platform.page
+    in_, out = (sum(s.counts[q]["copies"].sum() for s in steps) for q in (1, 0))
+    answers: list[tuple[str, Callable[[], float]]] = [
+        ("sum of kernel times|^time$", lambda: sum(s.ns for s in kernels(r))),
+        ("sgemm time", lambda: kernels(r)[-1].ns),
+        ("HtoD average", lambda: came(steps, page) / in_),
+        ("DtoH average", lambda: came(steps, page, 0) / out),
+        ("HtoD.*total|HtoD 64 KB", lambda: total(steps, 1, "copy_in")),
+        ("DtoH.*total|DtoH 64 KB", lambda: total(steps, 1, "copy_out")),
+        ("HtoD.*copies", lambda: in_),
+        ("DtoH.*copies", lambda: out),
+        ("HtoD.*bytes", lambda: came(steps, page)),
+        ("DtoH.*bytes", lambda: came(steps, page, 0) + page * total(steps, 1, "left")),
+        ("fault groups? total time|single GPU page fault group", lambda: groups(steps, r.platform.work)),
+        ("GPU page fault groups", lambda: total(steps, 1, "batches")),
+        ("CPU page faults", lambda: total(steps, 0, "faults")),
+        ("GPU page faults", lambda: total(steps, 1, "faults")),
+    ]  # fmt: skip
+    return next((float(answer()) for part, answer in answers if re.search(part, row.what)), None)
+
+
+def of_sparse(row: Row, m: re.Match[str]) -> float | None:
+    r = p.sparse(row.key)
+    passes = r.steps[1:]
+    n = re.search(r"pass (\d)", row.what)
+    these = [passes[int(n[1]) - 1]] if n else passes
+    if "wall time" in row.what:
+        return r.ns + PROCESS_START
+    if "kernel time" in row.what:
+        return sum(s.ns for s in these)
+    for part, cause in (("caused by demand", 0), ("caused by prefetch", 1)):
+        if part in row.what:
+            return float(sum(s.counts[1]["came"][cause] for s in these) * 4096)
+    if "faults fetched" in row.what:
+        return float(total(these, 1, "fetched"))
+    if "service time per demand fault" in row.what:
+        return float((total(these, 1, "service") - total(these, 1, "copy_wait")) / total(these, 1, "fetched"))
+    return profiled(row, r, r.steps[:1] if "CPU" in row.what else these)
+
+
+def of_batches(row: Row, machine: str, name: str) -> float:
+    gpu = p.grid_pass(machine, name).counts[1]
+    return float(gpu["batches"] if row.unit == "count" else gpu["service"] / gpu["batches"])
+
+
+def of_composition(row: Row, m: re.Match[str]) -> float | None:
+    gpu = p.mix(m[0]).counts[1]
+    if row.what.startswith("faults per SM"):
+        return float(gpu["faults"] / gpu["batches"] / 80)
+    many, of = ("block_services", "batches") if row.what.startswith("VABlocks") else ("faults", "block_services")
+    return float(gpu[many] / gpu[of])
+
+
+def of_share(row: Row, m: re.Match[str]) -> float | None:
+    if "D4/D5" not in row.what:
+        return None
+    work, shares = load(p.T4).work, []
+    for name in ("Stencil-8K", "Stencil-24K", "Sweep-4K", "Sweep-16K", "Sweep-24K"):
+        gpu = p.grid_pass(p.T4, name).counts[1]
+        shares.append(100 * (1 - (gpu["batches"] * work.batch + gpu["fetched"] * work.fault) / gpu["service"]))
+    return float(min(shares) if "low end" in row.what else max(shares))
+
+
+def of_threshold(row: Row, m: re.Match[str]) -> float | None:
+    threshold = re.search(r"threshold=(\d+)", row.conditions)
+    r = p.grid_pass("rtx-5070-ti", f"Stencil-24K@{threshold[1] if threshold else 51}")
+    return r.ns + PROCESS_START if "wall" in row.what else profiled(row, r)
+
+
+def of_streaming(row: Row, r: UvmResult, size: int) -> float | None:
+    if row.unit == "GB/s":
+        return size / r.steps[3 if "explicit" in row.what else 1].ns
+    return r.steps[1].ns if row.what == "time" else profiled(row, r, r.steps[:2])
+
+
+def of_reads(row: Row, m: re.Match[str]) -> float:
+    machine, size, hints = READS[m[0]]
+    n = re.search(r"run (\d)", row.what)
+    return size / kernels(p.read_again(machine, size, hints))[min(int(n[1]) if n else 1, 2) - 1].ns
+
+
+def of_link(row: Row, m: re.Match[str]) -> float:
+    """A migration copy alone."""
+    link, size = load("gtx-1080-ti").link, 1024 * int(m[2])
+    return link.in_start + size / link.in_rate * 1e9 if m[1] == "htod" else link.out_start + size / link.out_rate * 1e9
+
+
+ZERO_COPY = ("preferred_location", "accessed_by")
+READS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "p9_managed_1g": ("v100-sxm2-power9", GIB, ()),
+    "p9_managed_32g": ("v100-sxm2-power9", 32 * GIB, ()),
+    "p9_prefcpu_32g": ("v100-sxm2-power9", 32 * GIB, ("preferred_location",)),
+    "p9_zero": ("v100-sxm2-power9", GIB, ZERO_COPY),
+    "x86_managed_32g": ("v100-pcie-16gb", 32 * GIB, ()),
+    "x86_accby_32g": ("v100-pcie-16gb", 32 * GIB, ("accessed_by",)),
+    "gh200_k_sys_lo": ("gh200-96gb", GIB, ZERO_COPY),
+}
+TOUCHES = {"64": (0, 1), "128": (0, 1, 2), "256": (0, 1, 2, 4), "512": (0, 1, 2, 4, 8), "1024": (0, 1, 2, 4, 8, 16)}
+GTX, P100, GH200, RTX = "gtx-1080-ti", "p100-sxm2-16gb", "gh200-96gb", "rtx-5070-ti"
+GEMMS = {"bede_p4000": (p.P4000, 5.3), "bede_ac922": ("v100-sxm2-power9", 15.7)}
+
+Answer = Callable[[Row, re.Match[str]], float | None]
+# The key of a row (or its workload, where the key is one for several), and what answers it.
+TABLE: list[tuple[str, Answer]] = [
+    (r"nvprof_fault_(\d+)KB", lambda row, m: p.faults(GTX, *TOUCHES[m[1]]).steps[-1].ns),
+    (r"nvprof_fault_128KB_split", lambda row, m: p.faults(GTX, 1, 3, 0).steps[-1].ns),
+    (r"nvprof_first_in_block", lambda row, m: p.faults(GTX, 0, 32).steps[-1].ns),
+    (r"um_(htod|dtoh)_(\d+)KB", of_link),
+    (r"uvmsmart_real_(\S+)", lambda row, m: profiled(row, p.UVMSMART[m[1]]())),
+    (r"gtx1080ti_d2h", lambda row, m: profiled(row, p.read_back(GTX, 10_988_000))),
+    (r"(?:sparse|faultcount)_.*", of_sparse),
+    (r"hostfill_t51", lambda row, m: p.sparse("sparse_ov_K1_t51").steps[0].counts[0]["faults"] / 12288),
+    (r"hostfill24_t51", lambda row, m: p.sparse("sparse_ov_K1_t51").steps[0].ns),
+    (r"hostfill8_t0", lambda row, m: p.sparse("sparse_in_K1_t0").steps[0].ns),
+    (r"t4_((?:Stencil|Sweep)-\d+K)", lambda row, m: of_batches(row, p.T4, m[1])),
+    (r"5070ti_((?:Stencil|Sweep)-\d+K)", lambda row, m: of_batches(row, RTX, m[1])),
+    (r"t4_S24K_sum", lambda row, m: p.grid_pass(p.T4, "Stencil-24K").counts[1]["service"]),
+    (r"t4_W24K_sum5", lambda row, m: 5 * p.grid_pass(p.T4, "Sweep-24K").counts[1]["service"]),
+    (r"t4_replay", lambda row, m: load("t4").work.replay),
+    (r"t4_shares", of_share),
+    (r"5070ti_S24K_kernel", lambda row, m: kernels(p.grid_pass(RTX, "Stencil-24K"))[0].ns),
+    (r"base_STREAM ([\d.]+).*", lambda row, m: kernels(p.stream(int(float(m[1]) * 1e9) // 4096 * 4096))[0].ns),
+    (r"faults_STREAM_([\d.]+)", lambda row, m: p.stream(int(float(m[1]) * 1e9) // 4096 * 4096).counts[1]["faults"]),
+    (r"base_Stencil (\d+)", lambda row, m: kernels(p.grid_pass(RTX, f"Stencil-{int(m[1]) // 1000}K"))[0].ns),
+    (r"bede_p4000|bede_ac922", lambda row, m: profiled(row, p.sgemm(GEMMS[m[0]][0], 20_000, GEMMS[m[0]][1],
+                                                                   row.what.endswith("prefetched")))),
+    (r"Regular|Random|stream", of_composition),
+    (r"nv2017_.*", lambda row, m: of_streaming(row, p.read_once(P100, 64 * MIB), 64 * MIB)),
+    (r"pascal_um_naive UM", lambda row, m: of_streaming(row, p.read_once(p.GTX_1080, 2 * GIB), 2 * GIB)),
+    (r"v100_tiny", lambda row, m: profiled(row, tiny := p.read_once("v100-pcie-16gb", 65536), tiny.steps[:3])),
+    (r"rtx2080s_tiny", lambda row, m: 2 * p.read_once(p.RTX_2080_SUPER, 65536).steps[1].counts[1]["copy_in"]),
+    ("|".join(READS), of_reads),
+    (r"gpuext_(seq|rand)_stream_((?!1\.25)[\d.]+)", lambda row, m: p.page_stride(float(m[2]), f"{m[1]}_stream").steps[-1].ns),
+    (r"gpuext_adv_(.*)", lambda row, m: p.page_stride(0.25, "seq_stream", m[1].replace("baseline", "")).steps[-1].ns),
+    (r"ariadne_svc", lambda row, m: p.faults(p.A5000, 0, 1).steps[-1].counts[1]["service"]),
+    (r"Stencil-24K", of_threshold),
+    (r"gh200_h2d", lambda row, m: GIB / p.read_once(GH200, GIB).steps[3].ns),
+    (r"gh200_d2h|schieffer_d2h", lambda row, m: GIB / p.read_once(GH200, GIB).steps[2].ns),
+    (r"gh200_lpddr|schieffer_stream", lambda row, m: load(GH200).cpu_rate / 1e9),
+    (r"gh200_hbm|schieffer_hbm", lambda row, m: 3 * GIB / p.resident(GH200, "triad").steps[-1].ns),
+]  # fmt: skip
+LEFT_OUT: list[tuple[str, str]] = [  # key or workload -> why
+    (r"gpuext_rand_stream_1\.25", "thirty million evictions: left out for its run time"),
+    (r"gpuext_mt.*|shadow.*|nixie.*|msched.*", "several processes or GPUs at once"),
+    (r"memcpy_htod.*", "an explicit copy from pageable memory, nothing that migrates"),
+    (r"utlb56|batch256", "a limit that is an input of the model"),
+    (r"gh200_.*|fusco.*", "another socket's memory, a latency, or a kernel of unknown shape: nothing that migrates"),
+    (r"t4_shares", "the model does not part fetching from sorting"),
+    (r"t4_W24K_wall", "five trials, with the host's own work, which the source does not describe"),
+    (r"STREAM-.*|Stencil-48000.*", "wall time of a process of which the source does not say what the host fills"),
+    (r"base_cuFFT.*|cufft|hpgmg", "a library's or a large program's access pattern, which is not published"),
+    (r"base_SGEMM.*", "a matrix product of the authors' own, of whose speed without faults nothing is said"),
+    (r"uvmbench.*|asplos20.*|ariadne.*|sc21.*", "a range, or a mean, over programs that the source does not give in full"),
+]
+UNSAID = "the source does not say enough of the program to write it down"
+
+
+def names(row: Row) -> Iterator[str]:
+    yield row.key
+    yield row.workload
+
+
+def simulated(row: Row) -> float | None:
+    """The model's number for a row, in its unit; None when no program answers it."""
+    for pattern, answer in TABLE:
+        for name in names(row):
+            if m := re.fullmatch(pattern, name):
+                value = answer(row, m)
+                return None if value is None else float(value) / UNITS.get(row.unit, 1)
+    return None
+
+
+def reason(row: Row) -> str:
+    """Why a row has no number."""
+    for pattern, why in LEFT_OUT:
+        if any(re.fullmatch(pattern, name) for name in names(row)):
+            return why
+    return UNSAID
+
+
+def compare(rows: Iterable[Row], use: str) -> list[Comparison]:
+    out = []
+    for row in (r for r in rows if r.use == use):
+        begin = time.perf_counter()
+        value = simulated(row)
+        print(f"{row.id:28} {row.key:32} {row.value:12.5g} {value if value is None else f'{value:12.5g}'} {row.unit} "
+              f"{'' if value is None or not row.value else f'{100 * (value / row.value - 1):+.0f} %'} "
+              f"{time.perf_counter() - begin:.1f} s", flush=True)  # fmt: skip
+        out.append(Comparison(row, value, "" if value is not None else reason(row)))
+    return out
