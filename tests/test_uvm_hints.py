@@ -71,7 +71,7 @@ def test_discarded_pages_leave_first_and_without_a_copy() -> None:
     fault, again = result.steps[3], result.steps[4]
     assert (fault.counts[1]["evictions"], fault.counts[1]["left"], fault.counts[1]["dropped_lost"]) == (1, 0, 512)
     # Copies in, of the faulted page and of the 511 behind it, without a gap; nothing out.
-    assert fault.ns == 10_000 + 1000 + 10 + 100 + 5000 + (300 + BLOCK) + 512 + 50
+    assert fault.ns == 10_000 + 1000 + 10 + 2 * 100 + 5000 + (300 + BLOCK) + 512 + 50
     assert again.counts[1]["faults"] == 0
     assert result.steps[2].ns == 100  # the driver's work for one block
 
