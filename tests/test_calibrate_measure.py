@@ -19,6 +19,7 @@ from gpusim.calibrate.measure.bundle import bundle
 from gpusim.calibrate.measure.cuda import Cuda
 from gpusim.calibrate.measure.nvml import Nvml
 from gpusim.calibrate.measure.recorder import Recorder, sizes
+from gpusim.calibrate.measure.rehearsal import Driver, rehearse
 from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, measure
 from gpusim.calibrate.measure.stats import summary
 from gpusim.calibrate.rows import Row
@@ -334,6 +335,23 @@ def test_names_are_those_of_other_rows(name: str, wanted: str) -> None:
 def test_the_groups_together_keep_the_promise() -> None:
     total = sum(seconds for seconds, _ in GROUPS.values())
     assert total < 480 and total / QUICK < 60
+
+
+def test_a_rehearsal_of_the_quick_set_stays_within_a_minute() -> None:
+    """A driver that only lets time pass: all groups come to an end, after the device's time and the host's work."""
+    found = {row["group"]: row for row in rehearse(quick=True)}
+    assert set(found) == {*GROUPS, "beginning"}
+    assert all(found[name]["seconds"] > 0 for name in (*ON_GPU, "beginning") if name != "peers")
+    assert found["peers"]["seconds"] == 0 and found["disk"]["seconds"] == found["disk"]["limit"] == 5.0
+    assert sum(row["seconds"] for row in found.values()) < 60
+    # 1,000 pinned copies of 55 MB at 55 bytes/ns would take a second: what waits moves the clock ahead by so much.
+    driver = Driver()
+    api, before = Cuda(driver, driver), driver.clock()
+    stream = api.cuStreamCreate(1)
+    for _ in range(1000):
+        api.cuMemcpyHtoDAsync(0, 0, 55_000_000, stream)
+    api.cuStreamSynchronize(stream)
+    assert 1e9 < driver.clock() - before < 1.5e9
 
 
 def test_the_bundle_runs_without_gpusim(tmp_path: Path) -> None:

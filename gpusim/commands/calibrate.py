@@ -14,7 +14,7 @@ app = typer.Typer(help="Measure a machine, fit a profile to it, compare the simu
 
 @app.command()
 def measure(
-    out: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="A .csv or .json to write.")],
+    out: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="A .csv or .json to write.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats: under a minute.")] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="GROUP", help="Only this group, as host or copies. Repeatable.")
@@ -22,10 +22,19 @@ def measure(
     device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
     folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy or a MIG slice all the same.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure nothing: compute how long it takes on an H200.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
 ) -> None:
     """Measure this machine: its GPU, host memory and disk; without a GPU the host and the disk alone."""
     from gpusim.calibrate.measure.session import measure as verb
+    from gpusim.errors import MeasurementError
+
+    if dry_run:
+        from gpusim.commands.calibration import dry_run as rehearse
+
+        return rehearse(quick=quick, json=json)
+    if out is None:
+        raise MeasurementError("there is no file to write to", hint="write -o FILE, or --dry-run")
 
     def say(text: str) -> None:
         typer.echo(text, err=True)

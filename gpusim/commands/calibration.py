@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from gpusim.hardware.profile import Profile
 
 
+def dry_run(*, quick: bool, json: bool) -> None:
+    """Print how long measuring takes by an H200's published rates."""
+    from gpusim.calibrate.measure.rehearsal import rehearse
+
+    found = rehearse(quick)
+    total = sum(row["seconds"] for row in found)
+    if json:
+        return emit_json({"groups": found, "seconds": round(total, 1)})
+    emit(found)
+    typer.echo(f"\n{total:.0f} s in all: computed, not measured, by an H200's published rates and this host's own work.")
+
+
 def fit(files: Sequence[Path], base: str, out: Path | None, gpu: str, *, everything: bool, json: bool) -> None:
     """Fit a profile to the rows that are not held out, or to all, write it, and print what it changes."""
     from gpusim.calibrate.fit.fitting import difference

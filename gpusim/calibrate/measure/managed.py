@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gpusim.calibrate.measure.bench import Bench, GiB, MiB
+from gpusim.calibrate.measure.bench import Bench, MiB
 from gpusim.calibrate.measure.gpu import U32, U64, Gpu, pattern, view
 from gpusim.calibrate.measure.recorder import sizes
 from gpusim.errors import MeasurementError
@@ -22,7 +22,7 @@ def run(bench: Bench) -> None:
     if not gpu.cuda.attribute(gpu.device, "CONCURRENT_MANAGED_ACCESS"):
         bench.out.left_out["managed"] = "this system moves managed memory as a whole, not by page (no concurrent access)"
         return
-    largest = bench.most(64 * MiB if bench.out.quick else GiB, 2, "managed memory")
+    largest = bench.most((64 if bench.out.quick else 256) * MiB, 2, "managed memory")
     for size in sizes(min(2 * MiB, largest), largest, 8):
         for metric, (once, method) in _tests(bench, size).items():
             metric, _, hint = metric.partition(" ")
@@ -73,7 +73,7 @@ def _tests(bench: Bench, size: int) -> dict[str, tuple[Callable[[], float], str]
             begin = clock()
             found = int(np.bitwise_xor.reduce(words))
             ns = clock() - begin
-            if found != checksum:
+            if bench.out.compared and found != checksum:
                 raise MeasurementError("managed memory read by the CPU holds wrong bytes; nothing of it is trusted")
             return ns
 

@@ -23,6 +23,7 @@ class Recorder:
 
     quick   fewer sizes and repeats
     clock   replaced in tests
+    compared  False where nothing really moves (`rehearsal`), so that nothing can arrive wrong
     """
 
     gpu: str
@@ -30,6 +31,7 @@ class Recorder:
     source: str
     quick: bool = False
     clock: Clock = time.perf_counter_ns
+    compared: bool = True
     rows: list[Row] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """Point or group -> why it was not measured."""

@@ -64,11 +64,13 @@ def measure(
     say: Callable[[str], None] = print,
     clock: Clock = time.perf_counter_ns,
     load: Callable[[], tuple[cuda.Cuda, nvml.Nvml | None]] = lambda: (cuda.load(), nvml.load()),
+    compared: bool = True,
 ) -> dict[str, Any]:
     """Measure and write the file; returns the conditions.  Raises MeasurementError when nothing could be measured.
 
     only    groups; all when empty, which without a GPU means those that need none
     load    how the driver is found; replaced in tests
+    compared  whether what arrives is compared with what was sent
     """
     names = _groups(only)
     if not out.absolute().parent.is_dir():
@@ -79,7 +81,7 @@ def measure(
     begin = clock()
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     source = f"gpusim calibrate measure on this machine, {now[:10]}"
-    recorder = Recorder(rows.HOST, machine.name(facts), source, quick, clock)
+    recorder = Recorder(rows.HOST, machine.name(facts), source, quick, clock, compared)
     bench = Bench(recorder, folder=folder)
     conditions: dict[str, Any] = {"date": now, "quick": quick, "machine": facts}
     with ExitStack() as stack:
