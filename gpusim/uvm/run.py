@@ -15,7 +15,7 @@ from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram, Prefetch, Star
 from gpusim.uvm.settings import DRIVER, Settings
 from gpusim.uvm.simulate import UvmResult, simulate_uvm
 from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
-from gpusim.uvm.tensors import managed
+from gpusim.uvm.tensors import known, managed
 from gpusim.uvm.timeline import Timeline
 from gpusim.uvm.victims import ORACLES
 
@@ -76,12 +76,20 @@ def simulate_unified(
         },
         outcome=OOM if ran.failed else FINISHED,
         failure={"memory": "device", "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
-        metrics=metrics(program, ran) | {
+        metrics=_with(metrics(program, ran), known(source, profile) if isinstance(source, Workload) else {}) | {
             "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
         },
         faults=report.of(ran, together=isinstance(source, Workload)),
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
+
+
+def _with(found: dict[str, int | float], known: dict[str, int | float]) -> dict[str, int | float]:
+    """The metrics of a recorded program: what is known of it stands for what the steps made of it."""
+    found |= known
+    found["stall_ns"] = sum(value for name, value in found.items() if name.startswith("stall_") and name != "stall_ns")
+    found["compute_idle_share"] = 1 - found["compute_busy_ns"] / found["makespan_ns"] if found["makespan_ns"] else 0.0
+    return found
 
 
 def footprint(source: Workload | ManagedProgram) -> int:

@@ -1,7 +1,7 @@
 """Thread blocks that touch a page each, side by side along their arrays: those that find all pages there run through at once.
 
-The kernels of recorded tensor traces are such.  What the front end does access by access is done 64 pages at a time here, and
-comes to the same counts; thread blocks that miss a page go through the front end.
+The kernels of recorded tensor traces are such.  What the front end does access by access is done 64 pages at a time here;
+thread blocks that miss a page go through the front end.  Only on which uTLB those begin is another than without this.
 """
 
 from __future__ import annotations

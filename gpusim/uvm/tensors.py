@@ -23,13 +23,14 @@ from gpusim.fragment.requests import of_trace
 from gpusim.hardware.profile import Profile
 from gpusim.policies import registry
 from gpusim.trace.roles import ROLES, lives, roles
-from gpusim.trace.trace import ALLOC, FREE, OP
-from gpusim.trace.workload import Workload
+from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, KERNEL, MOVES, OP
+from gpusim.trace.workload import F64, I64, Workload
 from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import Access, Array, Discard, Free, Kernel, ManagedProgram, Prefetch, Start, Step
 from gpusim.uvm.tables import BLOCK_BYTES
 
 TOUCH = 4096  # bytes that one thread touches
+FEW = 16      # tensors that one kernel uses together; with more it goes through lists
 Piece = tuple[str, int, int]  # allocation, offset, bytes
 Part = tuple[int, int, int]   # the same, with the number of a segment
 
@@ -50,7 +51,7 @@ def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = Fa
             if not started:
                 steps += [*_resident(work, event, heap.pieces), Start()]
                 started = True
-            steps.append(next(kernels))
+            steps += next(kernels)
         elif discards and started and trace.kind[event] == FREE:
             steps += [Discard(*piece) for piece in heap.pieces[trace.arg[event]]]
         while when == event:
@@ -147,19 +148,64 @@ def _resident(work: Workload, before: int, pieces: list[list[Piece]]) -> Iterato
         yield Prefetch(name, 1, first, end - first)
 
 
-def _kernels(work: Workload, profile: Profile, pieces: list[list[Piece]]) -> Iterator[Kernel]:
-    trace = work.trace
-    gap, submit = profile.launch.gap.value, profile.launch.submit.value
+def launched(work: Workload, profile: Profile) -> F64:
+    """(O,) ns of each operator with its launch: the gap before it, or what the host needs to submit it if that is longer."""
+    found: F64 = np.maximum(work.duration + profile.launch.gap.value, profile.launch.submit.value)
+    return found
+
+
+def known(work: Workload, profile: Profile) -> dict[str, int | float]:
+    """What is known of the program itself, under the names of results.metrics."""
+    t = work.trace
+    kernels = t.activity == KERNEL
+    return {
+        "kernels": int(kernels.sum()),
+        "events": t.events,
+        "compute_busy_ns": int(work.duration[kernels].sum()),
+        "stall_launch_ns": round(float((launched(work, profile) - work.duration).sum())),
+        "program_h2d_bytes": int(t.read_bytes[t.activity == COPY_IN].sum()),
+        "program_d2h_bytes": int(t.read_bytes[t.activity == COPY_OUT].sum()),
+        "program_transfer_ns": int(work.duration[np.isin(t.activity, MOVES)].sum()),
+    }
+
+
+def _kernels(work: Workload, profile: Profile, pieces: list[list[Piece]]) -> Iterator[list[Kernel]]:
+    """Each operator as a kernel; one over lists of tensors as several, which share its time by their pages."""
+    trace, took = work.trace, launched(work, profile)
     for op in range(trace.ops):
-        reads = trace.read_id[trace.read_start[op] : trace.read_start[op + 1]]
-        writes = trace.write_id[trace.write_start[op] : trace.write_start[op + 1]]
-        accesses = [_access(piece, False) for tensor in dict.fromkeys(reads.tolist()) for piece in pieces[tensor]]
-        accesses += [_access(piece, True) for tensor in dict.fromkeys(writes.tolist()) for piece in pieces[tensor]]
-        pages = max((a.elements - a.start for a in accesses if a.elements is not None), default=1)
-        ns = max(float(work.duration[op]) + gap, submit)
-        yield Kernel(trace.op_names[trace.op[op]], accesses, (pages, 1), (1, 1), ns=ns)
+        name, ns = trace.op_names[trace.op[op]], float(took[op])
+        reads = list(dict.fromkeys(trace.read_id[trace.read_start[op] : trace.read_start[op + 1]].tolist()))
+        writes = list(dict.fromkeys(trace.write_id[trace.write_start[op] : trace.write_start[op + 1]].tolist()))
+        made = []
+        for some, others in _rows(reads, writes, trace.size):
+            accesses = [_access(piece, False) for tensor in some for piece in pieces[tensor]]
+            accesses += [_access(piece, True) for tensor in others for piece in pieces[tensor]]
+            if accesses:
+                made.append((accesses, sum(map(_pages, accesses))))
+        total = sum(pages for _, pages in made)
+        yield [
+            Kernel(name, accesses, (max(map(_pages, accesses)), 1), (1, 1), ns=ns * pages / total) for accesses, pages in made
+        ] or [Kernel(name, [], (1, 1), (1, 1), ns=ns)]
+
+
+def _rows(reads: list[int], writes: list[int], size: I64) -> list[tuple[list[int], list[int]]]:
+    """What a kernel goes through together: all its tensors; of one over lists (foreach) the tensors of one place in the lists.
+
+    The lists follow one another with equal sizes: where sizes repeat, so many tensors are one list.
+    """
+    if len(reads) + len(writes) <= FEW:
+        return [(reads, writes)]
+    sizes = size[reads] if reads else size[writes]
+    for n in range(1, len(sizes) + 1):
+        if len(reads) % n == 0 and len(writes) % n == 0 and (sizes[n:] == sizes[:-n]).all():
+            return [(reads[i::n], writes[i::n]) for i in range(n)]
+    return [(reads[i : i + 1], writes[i : i + 1]) for i in range(max(len(reads), len(writes)))]
 
 
 def _access(piece: Piece, write: bool) -> Access:
     name, offset, size = piece
     return Access(name, write, TOUCH, offset // TOUCH, bx=1, elements=-(-(offset + size) // TOUCH))
+
+
+def _pages(access: Access) -> int:
+    return (access.elements or 0) - access.start
