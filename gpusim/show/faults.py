@@ -137,7 +137,7 @@ def markdown(report: FaultReport, name: str, free_ns: float | None = None) -> st
     lines = ["| " + " | ".join(rows[0]) + " |", "| --- |" + " ---: |" * (len(rows[0]) - 1)]
     lines += ["| " + " | ".join(str(v) for v in row.values()) + " |" for row in rows]
     facts = [f"Faults: {_faults(report)}.", f"Batches: {_batches(report)}.", f"Bytes: {_bytes(report)}."]
-    return "\n\n".join([f"### {name}", verdict(report, free_ns), "\n".join(f"- {fact}" for fact in facts), "\n".join(lines)])
+    return "\n\n".join([f"{name}", verdict(report, free_ns), "\n".join(f"- {fact}" for fact in facts), "\n".join(lines)])
 
 
 def advice(found: Advised, free_ns: float | None = None) -> str:

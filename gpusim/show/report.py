@@ -11,10 +11,11 @@ from gpusim.results.metrics import TIE
 from gpusim.results.result import Result
 from gpusim.show.answer import answer, sureness
 from gpusim.show.basis import basis
+from gpusim.show.faults import markdown as markdown_faults
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
 from gpusim.show.table import markdown
-from gpusim.show.view import join, main_metric, value, varying
+from gpusim.show.view import join, main_metric, run_name, value, varying
 
 NAME = "report.md"
 REFERENCES = {
@@ -36,6 +37,7 @@ def report(results: Sequence[Result], question: str = "", figures: Mapping[str, 
         parts.append(_legend(results))
     for name, files in (figures or {}).items():
         parts.append(_figure(name, [Path(f) for f in files]))
+    parts.append(_faults(results))
     if sampled := drawn(results):
         parts.append(f"## How sure\n\n{sampled}")
         parts.append("\n".join(f"- {line}" for line in sureness(results)) or SURE * (len(results) > 1))
@@ -81,6 +83,21 @@ def doubts(results: Sequence[Result]) -> list[str]:
     if not any("bound_no_limit_ns" in r.bounds or "bound_no_limit_ns" in r.metrics for r in results):
         lines.append("No run without a memory limit is there to compare with.")
     return lines
+
+
+def _faults(results: Sequence[Result]) -> str:
+    """Of runs under unified memory the one that loses most, explained."""
+    seen = [r for r in results if r.faults is not None and r.finished]
+    if not seen:
+        return ""
+    metric = main_metric(seen)
+    worst = max(seen, key=lambda r: value(r, metric) or 0.0)
+    assert worst.faults is not None
+    named = dict.fromkeys(("trace", "profile", "memory_share", *varying(results), "unified"))
+    keys = [key for key in named if worst.spec.get(key) is not None]
+    others = "" if len(seen) == 1 else "`gpusim faults` on this folder lists the others, and explains each."
+    said = markdown_faults(worst.faults, run_name(worst, keys, "unified"), worst.bounds.get("bound_no_limit_ns"))
+    return "\n\n".join(part for part in ("## Faults of the run that loses most", said, others) if part)
 
 
 def _count(part: int, total: int) -> str:
