@@ -79,4 +79,4 @@ def fetch(M: Memory, p: int, b: int, regions: int) -> float:
         add(W, asked, scratch(M, GUESS))
     if block.kind == ATS and not system.fits(M, p, b, asked):
         return 0.0
-    return float(place(M, p, b, p, asked, wanted, COUNTER, False))
+    return float(place(M, p, b, p, asked, wanted, COUNTER, NONE))

@@ -18,7 +18,7 @@ from gpusim.uvm.counters import count
 from gpusim.uvm.follow import follow
 from gpusim.uvm.pattern import LANES, LINE, SECTOR, segment
 from gpusim.uvm.sweep import sweep
-from gpusim.uvm.tables import DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
+from gpusim.uvm.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
 
 SLOT = record(
     [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
@@ -83,7 +83,10 @@ def from_afar(M: Memory, F: Front, b: int, page: int, n_bytes: int) -> None:
     gpu, requests = M.gpus[p], (n_bytes + LINE - 1) // LINE
     M.counts[p].remote_bytes += n_bytes
     M.ranges[M.blocks[b].range].remote_bytes += n_bytes
-    f.remote_ns += n_bytes * gpu.remote_byte + requests * gpu.remote_request
+    if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
+        f.remote_ns += n_bytes * gpu.peer_byte
+    else:
+        f.remote_ns += n_bytes * gpu.remote_byte + requests * gpu.remote_request
     if M.state[0].counters:
         count(M, p, b, page, requests, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
 

@@ -16,11 +16,16 @@ def unmap(M: Memory, p: int, b: int, mask: int) -> None:
 
 
 @kernel
+def fast(M: Memory, p: int, q: int) -> bool:
+    """Have two processors direct and fast access to each other's memory?"""
+    gpu = M.gpus[max(p, q)]
+    return bool(gpu.coherent or (min(p, q) != CPU and gpu.peer_byte > 0.0))
+
+
+@kernel
 def reaches(M: Memory, p: int, q: int) -> bool:
-    """Can processor p access memory of q over the link?  The CPU only where the link is coherent, GPUs host memory always."""
-    if p == q or q == CPU:
-        return True
-    return bool(M.gpus[max(p, q)].fast_peer)
+    """Can processor p access memory of q over a link?  GPUs host memory always."""
+    return p == q or q == CPU or fast(M, p, q)
 
 
 @kernel

@@ -82,7 +82,6 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     s["page_bytes"], s["page_shift"], s["per_block"] = platform.page, platform.page.bit_length() - 1, per_block
     s["block_shift"] = per_block.bit_length() - 1
     s["big"] = max(BIG_PAGE // platform.page, 1)
-    s["fast_peers"] = platform.coherent
     s["seed"] = s["window"] = 1
     s["column_ns"], s["slice_shift"] = COLUMN_NS, slice_shift(n, per_block)
     s["unified"] = platform.unified
@@ -162,7 +161,8 @@ def _gpus(platform: Platform, gpus: int, each: int) -> Any:
         x["zero_byte"] = 1e9 / platform.hbm
         x["remote_byte"], x["remote_request"] = 1e9 / link.remote_rate, link.remote_request
         x["cpu_byte"] = 1e9 / platform.cpu_rate
-        x["fast_peer"] = platform.coherent
+        x["coherent"] = platform.coherent
+        x["peer_byte"] = 1e9 / platform.peer_rate if platform.peer_rate else 0.0
     return rows
 
 

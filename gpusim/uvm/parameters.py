@@ -71,7 +71,7 @@ PARAMETERS = {
     "uvm_perf_thrashing_epoch": Parameter(2000, 1, LARGEST, "epoch", "a block so long quiet is forgotten", lapses=True),
     "uvm_perf_thrashing_pin": Parameter(300, 0, LARGEST, "pin", "how long a page stays pinned; 0: for ever", lapses=True),
     "uvm_perf_thrashing_max_resets": Parameter(4, 0, LARGEST, "max_resets", "how often a block is forgotten"),
-    "uvm_perf_lapse_vote_threshold": _idle(32, 1, LARGEST, "votes until the lapse adapts (590 and later)"),
+    "uvm_perf_lapse_vote_threshold": Parameter(32, 1, LARGEST, "lapse_votes", "long intervals until the lapse is lowered"),
     # Access counters, mappings from afar, explicit migration
     "uvm_perf_access_counter_migration_enable": Parameter(-1, -1, 1, "counters",
                                                           "move what is accessed from afar; -1: where there is ATS"),

@@ -68,6 +68,7 @@ class Platform:
     page: int = 4096           # of the host
     cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
     coherent: bool = False     # can the CPU reach GPU memory, fast (NVLink2 to POWER9, C2C)?
+    peer_rate: float = 0.0     # bytes/s from GPU to GPU (NVLink); 0: they do not reach each other's memory
     ats: bool = False          # does the GPU walk the CPU's page tables?
     host_memory: int = 0       # bytes; 0: as much as is needed
     unified: bool = False      # one memory for both: nothing migrates (Jetson)

@@ -137,10 +137,13 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         if pages > later:
             note(M, COPY, cause, p, q, b, source)
         n.copies[cause] += more
+        start, byte = gpu.in_start, gpu.in_byte
         if p == CPU:
             start, byte = M.gpus[q].out_start, M.gpus[q].out_byte
-        else:
-            start, byte = gpu.in_start, gpu.in_byte
+        elif q != CPU and gpu.peer_byte > 0.0:
+            byte = gpu.peer_byte
+        elif q != CPU:  # through host memory
+            start, byte = start + M.gpus[q].out_start, byte + M.gpus[q].out_byte
         took = (records + more) * start + pages * s.page_bytes * byte
         if p == CPU:
             M.counts[q].copy_out += took

@@ -20,6 +20,7 @@ from gpusim.uvm.tables import (
     FROM,
     GUESS,
     HMM,
+    LEAVES,
     MANAGED,
     MAPPED,
     NONE,
@@ -80,12 +81,31 @@ def plain(M: Memory, b: int) -> bool:
 
 
 @outlined
-def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, write: bool) -> float:
-    """The pages of row `mask` come to processor `to`, because p asked, and p maps them; ns."""
+def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, writes: int) -> float:
+    """The pages of row `mask` come to processor `to`, because p asked, and p maps them; ns.
+
+    Of a block that is mostly read only those of row `writes` (NONE: of none) leave where they were, the others are duplicated.
+    """
     W, block = M.bits, M.blocks[b]
     if block.kind == ATS and to != CPU and not system.fits(M, to, b, mask):
         to, mask = CPU, demanded
-    duplicate = bool(block.read_mostly) and not write
+    if not block.read_mostly:
+        return float(move(M, p, b, to, mask, demanded, cause, False))
+    took, stores = 0.0, scratch(M, LEAVES)
+    if writes != NONE:
+        copy(W, stores, mask)
+        keep(W, stores, writes)
+        if not none(W, stores):
+            subtract(W, mask, stores)
+            took += move(M, p, b, to, stores, demanded, cause, False)
+    if not M.state[0].failed and not none(W, mask):
+        took += move(M, p, b, to, mask, demanded, cause, True)
+    return took
+
+
+@outlined
+def move(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
+    W, block = M.bits, M.blocks[b]
     took = bring(M, to, b, mask, demanded, cause, duplicate)
     if M.state[0].failed:
         return float(took)
@@ -143,7 +163,6 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
         mitigate(M, p, b, faulted)
         if none(W, faulted):
             return 0.0
-    write = not none(W, writes)
     n_faulted = total(W, faulted)
     n.faults += n_faulted
     n.block_services += 1
@@ -153,7 +172,7 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
         copy(W, asked, faulted)
         if propose(M, p, b, faulted, n_faulted):
             add(W, asked, guess)
-        took += place(M, p, b, p, asked, faulted, DEMAND, write)
+        took += place(M, p, b, p, asked, faulted, DEMAND, writes)
     else:
         first = next_set(W, faulted, 0, PAGES)
         to = destination(M, p, b, first, has(W, writes, first), False)
@@ -167,7 +186,7 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
             # A page that stays where it is brings nobody along.
             if propose(M, to, b, faulted, n_faulted):
                 add(W, asked, guess)
-            took += place(M, p, b, to, asked, faulted, DEMAND, write)
+            took += place(M, p, b, to, asked, faulted, DEMAND, writes)
         else:
             for to in range(s.processors):
                 clear(W, asked)
@@ -177,6 +196,6 @@ def serve(M: Memory, p: int, b: int, writes: int) -> float:
                         put(W, asked, page)
                     page = next_set(W, faulted, page + 1, PAGES)
                 if not none(W, asked):
-                    took += place(M, p, b, to, asked, faulted, DEMAND, write)
+                    took += place(M, p, b, to, asked, faulted, DEMAND, writes)
     M.ranges[M.blocks[b].range].service += took + M.gpus[p].block + M.gpus[p].queued
     return took

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.errors import suggest
-from gpusim.uvm import host, raster, victims
+from gpusim.uvm import host, page_tables, raster, victims
 from gpusim.uvm.batches import run_kernel
 from gpusim.uvm.foresight import foresee, make_room, sorted_runs
 from gpusim.uvm.frontend import Front
@@ -55,6 +55,7 @@ class UvmResult:
     log: Any             # events.LOG[...], when asked for
     events: int          # how many there were; the log holds the first of them
     told: list[str]      # what the driver would have done other than asked
+    page_tables: Any     # int64[P, sizes] entries of page tables in the end, of 4 KiB, 64 KiB and 2 MiB
     failed: str = ""     # why the program ended early
     began: float = 0.0   # since when the run is timed; steps and counts are of what came then
     logged_before: int = 0  # events of the log that came before that
@@ -117,8 +118,9 @@ def simulate_uvm(
     events = int(M.state["logged"][0])
     picture = raster.of(M, earlier)
     return UvmResult(
-        platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, reason, began, logged_before
-    )
+        platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, page_tables.entries(M),
+        reason, began, logged_before,
+    )  # fmt: skip
 
 
 def begin(M: Memory) -> Any:

@@ -55,7 +55,7 @@ BLOCK = record(
      ("served", i8),                         # the replay that its last fault service came before
      ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
-     ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8),  # thrashing
+     ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
      ("uses", i8), ("run", i8)]  # by kernels so far; the run of `foresight` that this is in
 )  # fmt: skip
 ROOT = record(
@@ -78,7 +78,8 @@ GPU = record(
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
      ("ranked", i8),                                             # chunks in its heap
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
-     ("fast_peer", i8)]  # are the others' memories directly and fast accessible (NVLink, C2C)?
+     ("peer_byte", f8),  # to and from other GPUs; 0: their memories are not accessible
+     ("coherent", i8)]   # is its memory directly and fast accessible to the CPU (NVLink2 to POWER9, C2C)?
 )  # fmt: skip
 COUNT = record(
     [("touches", i8), ("touched_bytes", i8), ("remote_bytes", i8),
@@ -104,7 +105,8 @@ STATE = record(
      ("host_chunks", i8),  # sizes of host memory that are tried, as a mask
      ("oversubscription", i8),
      ("thrash_enable", i8), ("thrash_threshold", i8), ("pin_threshold", i8), ("lapse", f8), ("nap", f8), ("epoch", f8),
-     ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8), ("fast_peers", i8),
+     ("pin", f8), ("max_resets", i8), ("tracked", i8), ("wake", f8),
+     ("lapse_votes", i8), ("votes", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
      ("ranked", i8), ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("watches", i8),  # does anybody want to know of every use?

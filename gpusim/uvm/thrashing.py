@@ -9,10 +9,11 @@ from __future__ import annotations
 from gpusim.uvm.bits import PAGES, clear, drop, has, next_set, put, subtract, total
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.events import PIN, THROTTLE, UNPIN, note
-from gpusim.uvm.mapping import reaches, unmap
+from gpusim.uvm.mapping import fast, reaches, unmap
 from gpusim.uvm.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
 
 CALM, THROTTLED, PINNED = range(3)
+SHORTEST_LAPSE, LONGEST_LAPSE = 5e3, 5e8  # ns
 
 
 @outlined
@@ -51,11 +52,13 @@ def happened(M: Memory, p: int, b: int, mask: int) -> None:
         if block.last_processor == NONE or block.last_processor == p or s.now - block.last_event > s.lapse:
             block.last_processor, block.last_event = p, s.now
             return
-        block.tracked = 1
+        block.tracked, block.rivals = 1, 1 << block.last_processor
         s.tracked += 1
         for page in range(block.pages):
             release(M, b, page)
             M.watched[b * PAGES + page].last = -1e30
+    vote(M, s.now - block.last_event)
+    block.rivals |= 1 << p
     block.last_processor, block.last_event = p, s.now
     page = next_set(M.bits, mask, 0, PAGES)
     while page < PAGES:
@@ -74,15 +77,41 @@ def happened(M: Memory, p: int, b: int, mask: int) -> None:
 
 @kernel
 def home(M: Memory, p: int, b: int) -> int:
-    """Where a page is pinned: the preferred location if all can access it, else who asked, else the CPU."""
+    """Where a page is pinned: the preferred location if all rivals can access it, else who asked, else the CPU."""
     s, block = M.state[0], M.blocks[b]
     for place in (block.preferred, p):
         good = place != NONE
         for q in range(s.processors):
-            good = good and reaches(M, q, place)
+            good = good and (not block.rivals >> q & 1 or reaches(M, q, place))
         if good:
             return int(place)
     return CPU
+
+
+@kernel
+def close(M: Memory, b: int) -> bool:
+    """Have all rivals for a block fast access to each other?  Nobody needs to wait then."""
+    s, rivals, good = M.state[0], M.blocks[b].rivals, True
+    for p in range(s.processors):
+        for q in range(p):
+            good = good and (not (rivals >> p & 1 and rivals >> q & 1) or fast(M, p, q))
+    return good
+
+
+@kernel
+def vote(M: Memory, interval: float) -> None:
+    """The lapse adapts to the intervals between events (since release 590).
+
+    A short one raises it by an eighth at once, since a negative count is compared as an unsigned number; to lower it takes as
+    many long ones as uvm_perf_lapse_vote_threshold.  What nap, epoch and pin are was decided before.
+    """
+    s = M.state[0]
+    if interval <= s.lapse:
+        s.lapse, s.votes = min(s.lapse * 1.125, LONGEST_LAPSE), 0
+    else:
+        s.votes += 1
+        if s.votes >= s.lapse_votes:
+            s.lapse, s.votes = max(s.lapse / 1.125, SHORTEST_LAPSE), 0
 
 
 @outlined
@@ -93,7 +122,8 @@ def mitigate(M: Memory, p: int, b: int, faulted: int) -> None:
         block.resets += 1
         calm_down(M, b)
         return
-    throttled, pinned, place = scratch(M, GOING), scratch(M, HERE), home(M, p, b)
+    block.rivals |= 1 << p
+    throttled, pinned, place, no_need = scratch(M, GOING), scratch(M, HERE), home(M, p, b), close(M, b)
     clear(W, throttled)
     clear(W, pinned)
     page = next_set(W, faulted, 0, PAGES)
@@ -104,7 +134,7 @@ def mitigate(M: Memory, p: int, b: int, faulted: int) -> None:
                 put(W, throttled, page)
                 s.wake = max(s.wake, x.until)
             elif x.state != PINNED:
-                if s.fast_peers or x.throttles >= s.pin_threshold:
+                if no_need or x.throttles >= s.pin_threshold:
                     x.state, x.home, x.until = PINNED, place, s.now + s.pin
                     put(W, pinned, page)
                 else:
