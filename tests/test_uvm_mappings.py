@@ -93,9 +93,10 @@ def test_the_lapse_grows_with_short_intervals_and_shrinks_after_many_long_ones()
     # The CPU works for 8 ms in between: three long intervals lower it by one step.
     lapses.clear()
     rest = HostTouch("b", write=False)
-    turns = [rest, one_thread(0, write=True), rest, HostTouch("a", count=4096), rest, one_thread(0, write=True)]
-    run([HostTouch("b"), HostTouch("a", count=4096), *pong, *turns], [*ONE, Array("b", 4 * BLOCK)], replace(TINY, cpu_rate=1e9),
-        parameters={"uvm_perf_lapse_vote_threshold": 3}, watch=lambda M, step: lapses.append(float(M.state["lapse"][0])))  # fmt: skip
+    turns = [rest, HostTouch("a", count=4096), rest, one_thread(0, write=True), rest, HostTouch("a", count=4096)]
+    program = [HostTouch("b"), HostTouch("a", count=4096), *pong, *turns]
+    run(program, [*ONE, Array("b", 4 * BLOCK)], replace(TINY, cpu_rate=1e9), parameters={"uvm_perf_lapse_vote_threshold": 3},
+        watch=lambda M, step: lapses.append(float(M.state["lapse"][0])))  # fmt: skip
     assert lapses[-1] == pytest.approx(max(lapses) / 1.125)
     assert lapses[-2] == max(lapses) > 500_000
 

@@ -43,7 +43,8 @@ def sizes(alike: Any, blocks: Any, big: int, per_block: int, single: int) -> Any
     alike = np.where(window >= 0, np.take_along_axis(alike, np.maximum(window, 0), axis=1), 0)[:, :per_block]
     afar = (alike == 1) | (alike == 2)
     contiguous = np.where(blocks["kind"] == HMM, 0, np.where(afar.any(axis=1), blocks["host_chunk"], per_block))
-    whole = (blocks["pages"] == per_block) & (alike[:, 0] != 0) & (alike == alike[:, :1]).all(axis=1) & (contiguous >= per_block)
+    whole = (alike[:, 0] != 0) & (alike == alike[:, :1]).all(axis=1)
+    whole &= (blocks["pages"] == per_block) & (contiguous >= per_block)
     rows = alike.reshape(len(alike), per_block // big, big)
     large = (rows[:, :, 0] != 0) & (rows == rows[:, :, :1]).all(axis=2)
     near = ~afar.reshape(rows.shape).any(axis=2) & (blocks["kind"] != HMM)[:, None]
