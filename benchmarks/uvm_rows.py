@@ -193,8 +193,8 @@ TABLE: list[tuple[str, Answer]] = [
     (r"gpuext_adv_(.*)", lambda row, m: p.page_stride(0.25, "seq_stream", m[1].replace("baseline", "")).steps[-1].ns),
     (r"ariadne_svc", lambda row, m: p.faults(p.A5000, 0, 1).steps[-1].counts[1]["service"]),
     (r"Stencil-24K", of_threshold),
-    (r"gh200_h2d", lambda row, m: GIB / p.read_once(GH200, GIB).steps[3].ns),
-    (r"gh200_d2h|schieffer_d2h", lambda row, m: GIB / p.read_once(GH200, GIB).steps[2].ns),
+    (r"gh200_h2d", lambda row, m: load(GH200).link.in_rate / 1e9),
+    (r"gh200_d2h|schieffer_d2h", lambda row, m: load(GH200).link.out_rate / 1e9),
     (r"gh200_lpddr|schieffer_stream", lambda row, m: load(GH200).cpu_rate / 1e9),
     (r"gh200_hbm|schieffer_hbm", lambda row, m: 3 * GIB / p.resident(GH200, "triad").steps[-1].ns),
 ]  # fmt: skip

@@ -89,9 +89,9 @@ class Number:
 RESIDENT = {
     "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
 }  # fmt: skip
-# What a thread of a CPU does, against one of a host with PCIe 3.0, by the generation of the link: single-thread scores of the
-# servers and desktops that were sold with it.
-CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2}
+# What a thread of a CPU does, against one of a host with PCIe 3.0, by the link: single-thread scores of the servers and desktops
+# that were sold with it, as they are remembered; nobody has measured the driver on all.
+CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
 # The CPU's work: a faster one does it faster.
 ON_CPU = {
     "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
@@ -164,8 +164,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
     byte = (line - sector) / 96
     return Platform(
         name=profile.name,
-        sms=profile.gpu.sm_count.value,
-        memory=profile.memory.capacity.value - profile.context.value if memory is None else memory,
+        sms=int(profile.gpu.sm_count.value),
+        memory=int(profile.memory.capacity.value - profile.context.value) if memory is None else memory,
         hbm=profile.memory.copy.value,
         link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
         work=Work(
