@@ -89,8 +89,8 @@ class Number:
 RESIDENT = {
     "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
 }  # fmt: skip
-# What a thread of a CPU does, against one of a host with PCIe 3.0, by the link: single-thread scores, from memory, of servers and
-# desktops that were sold with it.
+# What a thread of a CPU does, against one of a host with PCIe 3.0, by the link: single-thread scores, from memory, of servers
+# and desktops that were sold with it.
 CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
 # The CPU's work: a faster one does it faster.
 ON_CPU = {
