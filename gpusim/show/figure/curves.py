@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
@@ -200,7 +201,7 @@ def _limits(panels: Sequence[Axes], metric: str, logarithmic: bool) -> None:
     for panel in panels:
         if logarithmic:
             panel.set_yscale("log")
-            panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+            panel.yaxis.set_major_locator(LogLocator(subs=_subs(panel)))
             panel.yaxis.set_minor_locator(NullLocator())
         else:
             panel.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
@@ -212,6 +213,13 @@ def _limits(panels: Sequence[Axes], metric: str, logarithmic: bool) -> None:
         low = 0.0
     for panel in panels:
         panel.set_ylim(low, high)
+
+
+def _subs(panel: Axes) -> tuple[float, ...]:
+    """Ticks of a decade: the more decades there are, the fewer, or their labels would lie on each other."""
+    low, high = panel.get_ylim()
+    decades = math.log10(high / low)
+    return (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.6 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
 
 
 def _one_axis(panels: dict[str, list[Result]], plan: Layout) -> bool:
