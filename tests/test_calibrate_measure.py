@@ -326,6 +326,9 @@ def test_a_chain_visits_every_line_once() -> None:
         ("NVIDIA GeForce RTX 4090", "RTX-4090"),
         ("NVIDIA GeForce RTX 4050 Laptop GPU", "RTX-4050-Laptop"),
         ("NVIDIA H200", "H200-SXM"),
+        ("Tesla V100-SXM2-32GB", "V100-SXM2-32GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIE-80GB"),
+        ("NVIDIA GH200 480GB", "GH200-96GB"),
     ],
 )
 def test_names_are_those_of_other_rows(name: str, wanted: str) -> None:

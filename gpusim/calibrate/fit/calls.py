@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,32 @@ _BLOCK = 2 * 2**20
 
 
 def fit(rows: Sequence[Row]) -> Iterator[Found]:
-    """cudaMalloc, cudaFree, host memory, virtual memory, the stream-ordered pool; and what the CPU and the disk reach."""
+    """cudaMalloc, cudaFree, host memory, virtual memory, the stream-ordered pool; with the spread of single calls as bars."""
+    return map(_spread, _calls(rows))
+
+
+def _spread(found: Found) -> Found:
+    """The bar reaches from the tenth to the 99th of a hundred calls, where rows say these: a call has a long tail."""
+    if not isinstance(found, Estimate):
+        return found
+    said = ((row.value, *_percentiles(row)) for row in found.rows)
+    known = [(p10 / median, p99 / median) for median, p10, p99 in said if p99 and median]
+    if not known:
+        return found
+    low, high = (float(q) for q in np.median(known, axis=0) * found.value)
+    return replace(found, low=min(low, found.value if found.low is None else found.low), high=max(high, found.high or 0.0))
+
+
+def _percentiles(row: Row) -> tuple[float, float]:
+    """p10 and p99 as they stand in a row's note; zeros where they do not."""
+    note = dict(part.partition("=")[::2] for part in row.note.split(";"))
+    try:
+        return float(note["p10"]), float(note["p99"])
+    except (KeyError, ValueError):
+        return 0.0, 0.0
+
+
+def _calls(rows: Sequence[Row]) -> Iterator[Found]:
     rows = best_known([r for r in rows if r.metric in _CALLS])
     for name, metric in (("malloc", "cudamalloc_us"), ("free", "cudafree_us")):
         yield from _line(name, [r for r in rows if r.metric == metric])

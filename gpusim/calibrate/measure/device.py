@@ -11,7 +11,10 @@ from gpusim.errors import MeasurementError
 
 LEAST = 256 << 20
 """Bytes of free device memory without which nothing is measured."""
-NAMES = {"H100 80GB HBM3": "H100-SXM-80GB", "H100 PCIe": "H100-PCIE-80GB", "H200": "H200-SXM", "B200": "B200-SXM"}
+NAMES = {
+    "H100 80GB HBM3": "H100-SXM-80GB", "H100 PCIe": "H100-PCIE-80GB", "H200": "H200-SXM", "B200": "B200-SXM",
+    "A100 80GB PCIe": "A100-PCIE-80GB", "GH200 480GB": "GH200-96GB",
+}  # fmt: skip
 """The driver's name -> as rows of other sources say it; other names only lose their spaces."""
 
 
@@ -33,7 +36,7 @@ class Card:
 
 def row_name(name: str) -> str:
     """How rows call a GPU of this driver's name."""
-    plain = name.removeprefix("NVIDIA ").removeprefix("GeForce ").removesuffix(" GPU").strip()
+    plain = name.removeprefix("NVIDIA ").removeprefix("GeForce ").removeprefix("Tesla ").removesuffix(" GPU").strip()
     return NAMES.get(plain, "-".join(plain.split()))
 
 
