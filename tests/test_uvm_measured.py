@@ -56,6 +56,15 @@ def test_a_number_that_a_profile_does_not_say_follows_from_the_nearest_machine()
     assert {load(name).name for name in catalogue.names()} == set(catalogue.names())
 
 
+def test_machines_that_others_follow_from_are_the_catalogues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = find("profile", "gtx-1080-ti").read_text()
+    (tmp_path / "gtx-1080-ti.yaml").write_text(text[: text.index("\npaging:")])
+    monkeypatch.chdir(tmp_path)
+    platforms._profile.cache_clear()
+    assert load("titan-v").work.setup == 24_740
+    assert [path.stem for path in platforms.origins() if path.is_file()] == ["gh200-96gb", "t4", "gtx-1080-ti"]
+
+
 def test_a_profile_sets_numbers_and_module_parameters(tmp_path: Path) -> None:
     added = """  first_touch: {value: 1 ms, basis: estimated, source: recalled}
   ats: true

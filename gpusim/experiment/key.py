@@ -40,9 +40,11 @@ def _hash(parts: tuple[str, ...]) -> str:
     return digest.hexdigest()
 
 
-def unified_hash() -> str:
-    """Of the driver's model and of what asks allocators alone: of runs under unified memory."""
-    return _hash(("uvm", "fragment"))
+def unified_hash() -> list[str]:
+    """Of the driver's model, of what asks allocators alone, and of the machines that others' costs follow from."""
+    from gpusim.uvm.platforms import origins
+
+    return [_hash(("uvm", "fragment")), *(file_hash(path) for path in origins())]
 
 
 def transform_hash(files: Sequence[str]) -> list[str]:

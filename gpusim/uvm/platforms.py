@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from gpusim.config import values
-from gpusim.config.find import find
-from gpusim.hardware import catalogue, variant
+from gpusim.config.find import find, folders
+from gpusim.hardware import variant
 from gpusim.hardware.paging import Paging
-from gpusim.hardware.profile import Profile
+from gpusim.hardware.profile import Profile, load_file
 from gpusim.hardware.quantity import Time
 
 
@@ -102,11 +103,19 @@ OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
 NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
 
 
+COHERENT, LATER, FIRST = "gh200-96gb", "t4", "gtx-1080-ti"  # the catalogue's machines from which others follow; FIRST says all
+
+
 def nearest(profile: Profile) -> str:
-    """The profile from which follows what this one does not say of unified memory; itself for the one that says all."""
-    if "C2C" in profile.link.kind and profile.name != "gh200-96gb":
-        return "gh200-96gb"
-    return "gtx-1080-ti" if profile.gpu.architecture in ("Pascal", "Volta") or profile.name == "t4" else "t4"
+    """The catalogue's profile from which follows what this one does not say of unified memory."""
+    if "C2C" in profile.link.kind and profile.name != COHERENT:
+        return COHERENT
+    return FIRST if profile.gpu.architecture in ("Pascal", "Volta") or profile.name == LATER else LATER
+
+
+def origins() -> list[Path]:
+    """The files of those machines: what a run under unified memory depends on beside its own profile."""
+    return [folders("profile")[0] / f"{name}.yaml" for name in (COHERENT, LATER, FIRST)]
 
 
 def numbers(profile: Profile) -> dict[str, Number]:
@@ -193,7 +202,8 @@ def load(machine: str) -> Platform:
 
 @cache
 def _profile(name: str) -> Profile:
-    return catalogue.load(name)
+    """The catalogue's own, whatever lies in the working directory."""
+    return load_file(next(path for path in origins() if path.stem == name))
 
 
 def _order(capability: str) -> tuple[int, ...]:
