@@ -126,7 +126,7 @@ def lacks(machines: Sequence[Comparison]) -> str:
         for one in found.series:
             rows.update(one.cannot)
             series.update(list(one.cannot))
-            held.update(list(one.cannot) if one.part != PARTS[2] else [])
+            held.update(list(one.cannot) if one.part != FITTED else [])
     lines = [[why, f"{n:,}", str(series[why]), str(held[why])] for why, n in rows.most_common()]
     return _table(["why not", "rows", "series", "of them held out"], lines, 1)
 

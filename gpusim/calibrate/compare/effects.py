@@ -43,7 +43,7 @@ def effect(series: Series, profile: Profile) -> str:
         if meaning.synchronised(row):
             return "what the host's wait for a copy costs differs with the size"
         return "the directions of this host differ, and only one was fitted"
-    if row.metric.endswith("pinned_bidir_bw"):
+    if row.metric.endswith(("pinned_bidir_bw", "to_all_bidir_bw", "to_host_bidir_bw")):
         return "the directions lose unequally when both are busy; link.both has their sum"
     if row.metric == "p2p_latency_us":
         return "the way from one peer to another differs, and two machines of this kind do; the profile has one latency"
