@@ -17,12 +17,10 @@ from gpusim.uvm.simulate import UvmResult, simulate_uvm
 MIB, GIB = 1 << 20, 1 << 30
 T4 = "t4(link.h2d=6.3 GB/s, link.d2h=6.6 GB/s)"  # eight lanes, as in a cloud machine
 GTX_1080 = "gtx-1080-ti(gpu.sm_count=20, memory.capacity=8 GiB, memory.copy=280 GB/s)"
-P4000 = "gtx-1080-ti(gpu.sm_count=14, memory.capacity=8 GiB, memory.copy=215 GB/s)"
 RTX_2080_SUPER = "rtx-2080-ti(gpu.sm_count=48, memory.capacity=8 GiB)"
 A5000 = "rtx-a6000(gpu.sm_count=64, memory.capacity=24 GiB)"
 RTX_5090 = "rtx-5090(context=0.6 GiB)"  # 31.4 GiB usable
 BEFORE_2023 = {"uvm_cpu_chunk_allocation_sizes": 4096}  # drivers that took host memory page by page
-SGEMM_SHARE = 0.9  # of the vendor's peak that a library's large matrix product reaches
 
 
 def ran(machine: str, arrays: dict[str, int], *steps: Any, **parameters: int) -> UvmResult:
@@ -197,15 +195,6 @@ def stream(n_bytes: int, threshold: int = 51) -> UvmResult:
                  threads=n_bytes // 16)  # fmt: skip
     return ran("rtx-5070-ti", dict.fromkeys("abc", n_bytes), *(HostTouch(x) for x in "abc"), kernel,
                uvm_perf_prefetch_threshold=threshold)  # fmt: skip
-
-
-@cache
-def sgemm(machine: str, n: int, tflops: float, ahead: bool = False) -> UvmResult:
-    """A matrix product at a share of the vendor's peak, in 32 steps of its tiles."""
-    ns = 2.0 * n**3 / (SGEMM_SHARE * tflops * 1e12) * 1e9
-    kernel = p.sgemm("a", "b", "c", n, depth=-(-n // 32), ns=ns)
-    fill = [HostTouch(x) for x in "abc"] + [Prefetch(x) for x in "abc" if ahead]
-    return ran(machine, dict.fromkeys("abc", n * n * 4), *fill, kernel)
 
 
 # Others.
