@@ -138,6 +138,17 @@ def test_oversubscription_is_one_over_the_share_on_a_logarithmic_axis_with_a_pan
     assert [axis.get_major_formatter()(x) for x in axis.get_majorticklocs()] == ["0.5×", "1×", "2×", "4×"]
 
 
+def test_values_that_lie_close_have_points_but_no_labels_on_each_other():
+    shares = (2.0, 1.0, 0.8, 0.667, 0.5, 0.333)
+    runs = [
+        run("lru", round(GIB * s), unified=word, memory_share=s, profile=p)
+        for s in shares for p in "ABCDE" for word in ("driver", "driver(evict=lru)")
+    ]  # fmt: skip
+    line = found(figures.draw("oversubscription", runs, metric="slowdown"), "line:driver")[0]
+    assert len(line.get_xdata()) == 6
+    assert line.axes.xaxis.get_majorticklocs() == pytest.approx([0.5, 1.0, 1 / 0.667, 2.0, 1 / 0.333])
+
+
 def test_a_fault_map_has_the_colour_of_what_most_pages_of_a_cell_did():
     figure = figures.draw("fault_map", [faulting()])
     (image,) = found(figure, "pages")

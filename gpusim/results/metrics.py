@@ -16,6 +16,7 @@ TIE = 0.01  # two numbers within 1 % are a tie
 
 # A unit at the end of a name is not repeated in front of the unit of a header.
 _SUFFIXES = ("_ns", "_bytes", "_per_s")
+_LABELS = {"touched_per_s": "throughput"}  # where the name without its unit says too little
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Metric:
     @property
     def label(self) -> str:
         """The name for people, without its unit: "stall swap in"."""
-        name = self.name
+        name = _LABELS.get(self.name, self.name)
         for suffix in _SUFFIXES:
             name = name.removesuffix(suffix)
         return name.replace("_", " ")

@@ -75,7 +75,7 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithm
             alike = set(plan.lines) <= set(POLICIES)  # over other tiers an oracle has another time
             if alike and not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
                 handles[ORACLE] = oracle
-        _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())})
+        _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())}, shape(len(panels))[1])
     for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
         _limits(group, metric, logarithmic)
         if any(there):
@@ -167,7 +167,17 @@ def _positions(values: set[float]) -> dict[float, float]:
     return {v: v for v in rising}
 
 
-def _across(panel: Axes, key: str, values: dict[float, float]) -> None:
+def _apart(positions: list[float], columns: int) -> list[float]:
+    """Those that leave room for their labels on panels of which so many stand side by side; the first and the last do."""
+    least = CROWDED * (1 + columns) / 2 * (positions[-1] - positions[0])
+    kept = positions[:1]
+    for x in positions[1:-1]:
+        if x - kept[-1] >= least and positions[-1] - x >= least:
+            kept.append(x)
+    return [*kept, *positions[-1:]] if len(positions) > 1 else kept
+
+
+def _across(panel: Axes, key: str, values: dict[float, float], columns: int) -> None:
     """The horizontal axis: position -> value; with a tick at each value while they are few."""
     positions = sorted(values)
     divisor: float = 1
@@ -185,7 +195,7 @@ def _across(panel: Axes, key: str, values: dict[float, float]) -> None:
     panel.set_xlabel(label)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: form.format(values.get(float(x or 0), float(x or 0)) / divisor)))
     if len(positions) <= MOST_TICKS:
-        panel.xaxis.set_major_locator(FixedLocator(positions))
+        panel.xaxis.set_major_locator(FixedLocator(_apart(positions, columns)))
     low, high = positions[0], positions[-1]
     pad = 0.09 * (high - low) or 0.5 * abs(high) or 1.0
     panel.set_xlim(low - pad, high + pad)
