@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from plain_python import interpreted
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
-from test_uvm_system import GRACE, SYSTEM, pages64
+from test_uvm_system import GRACE, SYSTEM, often, pages64
 
-from gpusim.uvm.program import Advise, Array, HostTouch, Prefetch
+from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Prefetch
 
 ONE = [Array("a", BLOCK)]
 
@@ -103,3 +104,22 @@ def test_the_lapse_grows_with_short_intervals_and_shrinks_after_many_long_ones()
 
 def test_one_use_of_all_blocks_is_mapped_in_large_entries() -> None:
     assert sizes(HostTouch("a"), blocks(*range(4)), arrays=[Array("a", 4 * BLOCK)], parameters=WHOLE) == [0, 0, 4]
+
+
+def mixture(machine: int) -> list[Any]:
+    """A little of everything on one machine: what the run counted, mapped and logged."""
+    platform = (NVLINK, GRACE, replace(TINY, unified=True, memory=32 * BLOCK))[machine]
+    arrays = [Array("a", 6 * BLOCK, kind="system"), Array("b", 5 * BLOCK), Array("s", 65536 + 4096, at=65536)]
+    program = [HostTouch("a", count=3 * BLOCK), HostTouch("b"), blocks(*range(6)), blocks(*range(5), array="b", gpu=2),
+               often(2, 400), often(3, 400, array="b"), Advise("b", "accessed_by", 1), often(40, 600, array="b"),
+               Discard("b", count=BLOCK), one_thread(0, array="s", write=True), Advise("s", "read_mostly"),
+               HostTouch("s", write=False), Prefetch("a", count=2 * BLOCK), *[one_thread(0, array="s", write=True, gpu=1 + k % 2) for k in range(6)],
+               HostTouch("b", count=BLOCK), Free("a"), blocks(*range(5), array="b", write=True)]  # fmt: skip
+    r = run(program, arrays, platform, gpus=2, log=10_000)
+    return [r.ns, r.counts.tolist(), r.ranges.tolist(), r.page_tables.tolist(), r.log.tolist()]
+
+
+@pytest.mark.parametrize("machine", range(3))
+def test_interpreted_is_compiled(machine: int) -> None:
+    said = interpreted("test_uvm_mappings", f"repr(t.mixture({machine}))")
+    assert said == repr(mixture(machine))
