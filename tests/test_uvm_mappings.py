@@ -113,8 +113,9 @@ def mixture(machine: int) -> list[Any]:
     program = [HostTouch("a", count=3 * BLOCK), HostTouch("b"), blocks(*range(6)), blocks(*range(5), array="b", gpu=2),
                often(2, 400), often(3, 400, array="b"), Advise("b", "accessed_by", 1), often(40, 600, array="b"),
                Discard("b", count=BLOCK), one_thread(0, array="s", write=True), Advise("s", "read_mostly"),
-               HostTouch("s", write=False), Prefetch("a", count=2 * BLOCK), *[one_thread(0, array="s", write=True, gpu=1 + k % 2) for k in range(6)],
-               HostTouch("b", count=BLOCK), Free("a"), blocks(*range(5), array="b", write=True)]  # fmt: skip
+               HostTouch("s", write=False), Prefetch("a", count=2 * BLOCK),
+               *[one_thread(0, array="s", write=True, gpu=1 + k % 2) for k in range(6)], HostTouch("b", count=BLOCK),
+               Free("a"), blocks(*range(5), array="b", write=True)]  # fmt: skip
     r = run(program, arrays, platform, gpus=2, log=10_000)
     return [r.ns, r.counts.tolist(), r.ranges.tolist(), r.page_tables.tolist(), r.log.tolist()]
 
