@@ -25,6 +25,7 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     from gpusim.policies import registry
     from gpusim.results import referee
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
+    from gpusim.results.referee import pages
 
     for file in use:
         registry.load_user_file(file)
@@ -32,7 +33,7 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     for run in run_folders(folder):
         result = load_result(run)
         if "unified" in result.spec:
-            report = referee.Report(ok=None)
+            report = pages.check(result)
         else:
             report = referee.check(result, load_trace_of(result, folder, trace))
         if report.ok is not None:

@@ -25,7 +25,7 @@ from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
 from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash, unified_hash
 from gpusim.policies import registry
-from gpusim.results.folder import EVENT_LOG, RUNS, has_result
+from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, has_result
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
@@ -176,7 +176,8 @@ def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]
 
 def _done(task: Task) -> bool:
     folder = task.out / RUNS / task.key
-    return has_result(task.out, task.key) and (not task.log or (folder / EVENT_LOG).is_file())
+    kept = EVENT_LOG if task.spec.unified == NONE else PAGE_LOG
+    return has_result(task.out, task.key) and (not task.log or (folder / kept).is_file())
 
 
 def _user_code(spec: RunSpec) -> dict[str, str]:

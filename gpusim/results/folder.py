@@ -8,7 +8,7 @@
         runs/KEY/            one run; KEY is a hash of all that its result depends on
             result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
             timeline.npz     memory over time
-            log.npz          the event log, when it was kept
+            log.npz          the event log, when it was kept; pages.npz of a run under unified memory
             faults.json  what page faults cost, of a run under unified memory, and faults.npz, its picture by time and address
             advice.json  hints that were found to help it, once `gpusim faults` has looked for them
             program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
@@ -58,6 +58,7 @@ EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
     "experiment.yaml", "manifest.json", "machine.json", "summary.csv", "runs", "figures",
 )  # fmt: skip
 RESULT, TIMELINE, EVENT_LOG, PROGRAM = "result.json", "timeline.npz", "log.npz", "program.npz"
+PAGE_LOG = "pages.npz"
 FAULTS, PICTURE, ADVICE = "faults.json", "faults.npz", "advice.json"
 
 # What a run is, with the header of its column; every summary has these, in this order.
@@ -123,6 +124,11 @@ def save_result(out: Path, key: str, result: Result) -> Path:
         files[EVENT_LOG] = digest(folder / EVENT_LOG)
     else:
         remove(folder / EVENT_LOG)
+    if result.pages is not None:
+        write_arrays(folder / PAGE_LOG, {name: _narrow(column) for name, column in result.pages.items()})
+        files[PAGE_LOG] = digest(folder / PAGE_LOG)
+    else:
+        remove(folder / PAGE_LOG)
     if result.log is not None and result.program is not None:
         from gpusim.trace.files import save_trace
 
@@ -189,7 +195,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
         )  # fmt: skip
     files = text.get("files", {})
     # What is not read is not compared with its hash either: the log is large, and few need it.
-    unread = {*([] if log else [EVENT_LOG, PROGRAM]), *([] if timeline else [TIMELINE, PICTURE])}
+    unread = {*([] if log else [EVENT_LOG, PAGE_LOG, PROGRAM]), *([] if timeline else [TIMELINE, PICTURE])}
     for name in (n for n in files if n not in unread):
         if digest(folder / name) != files[name]:
             raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
@@ -204,6 +210,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
             key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},
             faults=_faults(folder, files, timeline),
+            pages=read_arrays(folder / PAGE_LOG) if log and PAGE_LOG in files else None,
             log=_unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
             program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
         )

@@ -16,7 +16,7 @@ from gpusim.trace.trace import Trace
 from gpusim.uvm.report import FaultReport
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
-FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told")  # keys of `spec` that nothing compares
+FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told", "paging")  # keys of `spec` that nothing compares
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,9 @@ class Result:
               What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
               the two directions together), slots {h2d, d2h} (copies that an engine runs at once),
               and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots).
-              Under unified memory, told: what the driver did other than asked, a sentence each
+              Under unified memory, told: what the driver did other than asked, a sentence each; and paging: page (bytes),
+              chunks (of GPU memory), whole (a chunk each block), processors, allocations (bytes, where in its window,
+              kind), events (of all of the log), began (those before the run was timed)
     outcome   "finished", "oom", "host_oom" or "failed"
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known
@@ -41,6 +43,7 @@ class Result:
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
+    pages     the event log of unified memory, column -> array as in gpusim/uvm/events.py; None when it was not recorded
     faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
     """
@@ -57,6 +60,7 @@ class Result:
     program: Trace | None = None
     schedule: Any = None
     faults: FaultReport | None = None
+    pages: dict[str, npt.NDArray[Any]] | None = None
     sampled: Sampled | None = None
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from gpusim.uvm.simulate import UvmResult, simulate_uvm
 from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.uvm.tensors import known, managed
 from gpusim.uvm.timeline import Timeline
-from gpusim.uvm.victims import ORACLES
+from gpusim.uvm.victims import ORACLES, POLICIES
 
 GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
@@ -73,6 +73,7 @@ def simulate_unified(
             "seed": seed,
             "rates": {**rates, "both": sum(rates.values())},
             "told": ran.told,
+            **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
         },
         outcome=OOM if ran.failed else FINISHED,
         failure={"memory": "device", "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
@@ -80,6 +81,7 @@ def simulate_unified(
             "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
         },
         faults=report.of(ran, together=isinstance(source, Workload)),
+        pages={name: ran.log[name].copy() for name in ran.log.dtype.names} if log else None,
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
 
@@ -90,6 +92,19 @@ def _with(found: dict[str, int | float], known: dict[str, int | float]) -> dict[
     found["stall_ns"] = sum(value for name, value in found.items() if name.startswith("stall_") and name != "stall_ns")
     found["compute_idle_share"] = 1 - found["compute_busy_ns"] / found["makespan_ns"] if found["makespan_ns"] else 0.0
     return found
+
+
+def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
+    """What the referee has to know of a run, beside its log."""
+    return {
+        "page": ran.platform.page,
+        "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
+        "whole": not hasattr(POLICIES[evict], "PIECES"),
+        "processors": len(ran.counts),
+        "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
+        "events": ran.events,
+        "began": ran.logged_before,
+    }
 
 
 def footprint(source: Workload | ManagedProgram) -> int:

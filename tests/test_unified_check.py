@@ -1,0 +1,95 @@
+"""Does the referee agree with runs under unified memory, from their logs alone, and does it see what is wrong?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from gpusim.cli import app
+from gpusim.hardware.catalogue import load
+from gpusim.results.referee import pages
+from gpusim.results.result import Result
+from gpusim.uvm.advice import ADVICE
+from gpusim.uvm.run import simulate_unified
+from gpusim.uvm.settings import Settings
+from gpusim.uvm.text import load as read
+from gpusim.uvm.victims import EVICT
+
+PROGRAM = """
+arrays: {a: 4 MiB, b: 3 MiB}
+steps:
+  - host_write: a
+  - start
+  - repeat: 2
+    steps:
+      - kernel: copy
+        accesses: [{read: a}, {write: b}]
+      - host_read: b
+"""
+GONE, COPY = 6, 3
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = tmp_path_factory.mktemp("programs") / "p.yaml"
+    path.write_text(PROGRAM)
+    return read(path)
+
+
+def run(program: Any, settings: Settings) -> Result:
+    return simulate_unified(program, load("l4"), settings=settings, capacity_bytes=4 << 20, log=True)
+
+
+EACH = [*(Settings(advice=a) for a in ADVICE), *(Settings(evict=e) for e in EVICT[1:])]
+
+
+@pytest.mark.parametrize("settings", EACH, ids=str)
+def test_every_advice_and_every_eviction_is_right(program: Any, settings: Settings) -> None:
+    report = pages.check(run(program, settings))
+    assert report.ok, str(report)
+    assert report.facts["records"] > 10 and report.facts["totals"] == 10
+
+
+def test_what_is_wrong_is_seen(program: Any) -> None:
+    good = run(program, Settings())
+    log = good.pages
+    assert log is not None
+
+    def without(record: int) -> Result:
+        return replace(good, pages={name: np.delete(column, record, 0) for name, column in log.items()}, spec=shorter)
+
+    shorter = {**good.spec, "paging": {**good.spec["paging"], "events": len(log["time"]) - 1}}
+    evicted = int(np.flatnonzero((log["kind"] == GONE) & (log["processor"] == 1))[0])
+    told = str(pages.check(without(evicted)))
+    assert "violations" in told, "who does not leave is there twice, or memory overflows"
+    copied = int(np.flatnonzero((log["kind"] == COPY) & (log["processor"] == 1))[0])
+    assert "leave where they are not" in " ".join(map(str, pages.check(without(copied)).violations))
+    time = log["time"].copy()
+    time[5] = time[4] - 1
+    assert "time goes back" in str(pages.check(replace(good, pages={**log, "time": time})))
+    false = replace(good, metrics={**good.metrics, "d2h_bytes": good.metrics["d2h_bytes"] + 4096})
+    assert "d2h_bytes" in str(pages.check(false))
+    small = {**good.spec, "paging": {**good.spec["paging"], "chunks": 1}}
+    assert "more than 1" in str(pages.check(replace(good, spec=small)))
+
+
+def test_what_kept_no_log_or_half_of_one_is_unchecked(program: Any) -> None:
+    good = run(program, Settings())
+    assert pages.check(replace(good, pages=None)).ok is None
+    more = {**good.spec, "paging": {**good.spec["paging"], "events": good.spec["paging"]["events"] + 1}}
+    assert pages.check(replace(good, spec=more)).ok is None
+
+
+def test_gpusim_check_reads_it_from_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(PROGRAM)
+    (tmp_path / "e.yaml").write_text("question: q?\ntrace: p.yaml\nprofile: l4\nmemory: 50 %\nunified: driver\nbounds: false\n")
+    out = str(tmp_path / "out")
+    ran = CliRunner().invoke(app, ["run", str(tmp_path / "e.yaml"), "-o", out, "--log", "--no-figures"])
+    assert ran.exit_code == 0, ran.output
+    checked = CliRunner().invoke(app, ["check", out])
+    assert checked.exit_code == 0 and "1 runs are right, 0 wrong" in checked.output
