@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpusim.uvm.background import work_ahead
 from gpusim.uvm.bits import clear, none, put
 from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.copies import begin_copies, wait_for_copies
 from gpusim.uvm.counters import attend
 from gpusim.uvm.events import note_batch
 from gpusim.uvm.frontend import Front, advance, mapped, next_block
+from gpusim.uvm.prefetchers import launched
 from gpusim.uvm.replay import replay, send
 from gpusim.uvm.service import serve
 from gpusim.uvm.tables import DONE, FAULTED, WRITES, Memory, scratch
@@ -97,6 +99,7 @@ def spend(M: Memory, F: Front) -> None:
     n.remote += f.remote_ns
     n.lagged += max(f.remote_ns - work, 0.0)
     M.state[0].now += max(work, f.remote_ns)
+    work_ahead(M, f.processor, work - f.remote_ns)
     f.issued, f.remote_ns = 0, 0.0
 
 
@@ -129,6 +132,8 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     p = f.processor
     n, gpu = M.counts[p], M.gpus[p]
     unpin(M)
+    if s.announces:
+        launched(M, p)
     slots = f.slots // f.warps
     for k in range(slots * f.utlbs):
         next_block(M, F, A, k % f.utlbs, (k // f.utlbs) * f.warps)
@@ -143,7 +148,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
         send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
         fetched = min(f.buffered, s.batch_count)
         unique = fetch(M, F)
-        begin = s.now
+        begin, engaged = s.now, gpu.engaged
         s.now += gpu.batch + gpu.fault * fetched
         throttled = n.throttled
         k = 0
@@ -164,6 +169,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
         s.now += gpu.first_fault
         gpu.first_fault = 0.0
         n.service += s.now - begin
+        work_ahead(M, p, s.now - begin - (gpu.engaged - engaged))
         if flush:
             n.dropped += f.outstanding - fetched
         if flush or s.replay_policy == PER_BATCH or (s.replay_policy == WHEN_EMPTY and f.buffered == 0):

@@ -17,6 +17,7 @@ def begin_copies(M: Memory, g: int) -> None:
     """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
     gpu = M.gpus[g]
     gpu.copied = max(gpu.copied, M.state[0].now + gpu.setting_up) + gpu.queued
+    gpu.engaged += gpu.queued
     gpu.setting_up, gpu.queued = 0.0, 0.0
 
 

@@ -28,6 +28,7 @@ from gpusim.uvm.tables import (
     RESIDENT,
     TAKEN,
     USED,
+    WANTED,
     WRITABLE,
     WRITES,
     Memory,
@@ -217,7 +218,7 @@ def release(M: Memory, first: int, outer: int) -> None:
             calm_down(M, b)
         clear(W, mask)
         fill(W, mask, 0, M.blocks[b].pages)
-        for plane in (EVICTED, TAKEN, LOST):
+        for plane in (EVICTED, TAKEN, LOST, WANTED):
             clear(W, shared(M, plane, b))
         M.blocks[b].lost = 0
         for p in range(s.processors):

@@ -1,14 +1,78 @@
-"""What moves beside the faulted pages of a block: the driver's tree, and alternatives to compare it with."""
+"""The prefetchers by name, and the one of a run."""
 
 from __future__ import annotations
 
-from gpusim.uvm import density
-from gpusim.uvm.bits import PAGES, clear, fill, next_set, none, subtract
-from gpusim.uvm.compiled import outlined
-from gpusim.uvm.tables import ATS, CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared
+from types import ModuleType
 
-TREE, NONE_AT_ALL, SEQUENTIAL, BLOCK = range(4)
-PREFETCHERS = ("tree", "none", "sequential", "block")
+import numpy as np
+
+from gpusim.core.tables import table
+from gpusim.uvm import density
+from gpusim.uvm.bits import clear, none, subtract
+from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.dispatch import dispatch
+from gpusim.uvm.prefetch import block, correlation, oracle, sequential, stride, tree
+from gpusim.uvm.prefetch import none as nothing
+from gpusim.uvm.tables import (
+    ATS,
+    CONTEXT,
+    CPU,
+    GUESS,
+    LEAVES,
+    LINK,
+    NONE,
+    RESIDENT,
+    STREAM,
+    THRASHING,
+    Memory,
+    row,
+    scratch,
+    shared,
+)
+
+POLICIES: dict[str, ModuleType] = {
+    "tree": tree, "none": nothing, "sequential": sequential, "block": block, "stride": stride, "correlation": correlation,
+    "oracle": oracle,
+}  # fmt: skip
+PREFETCHERS = tuple(POLICIES)
+ORACLES = tuple(name for name, policy in POLICIES.items() if hasattr(policy, "FORESEES"))
+
+
+def choose(M: Memory, name: str) -> Memory:
+    """The policy of a run, with tables for what it learns."""
+    s, policy = M.state[0], POLICIES[name]
+    s["prefetcher"] = PREFETCHERS.index(name)
+    s["learns"], s["announces"] = hasattr(policy, "LEARNS"), hasattr(policy, "launched")
+    if not hasattr(policy, "LEARNS"):
+        return M
+    links, contexts = table(correlation.LINKS, LINK), table(correlation.CONTEXTS, CONTEXT)
+    links["kernel"] = contexts["key"] = NONE
+    return M._replace(
+        queue=np.zeros(len(M.blocks), np.int64), streams=table(len(M.ranges), STREAM), links=links, contexts=contexts
+    )
+
+
+@kernel
+def chosen(M: Memory) -> int:
+    return int(M.state[0].prefetcher)
+
+
+def _ignored(M: Memory, g: int) -> None:
+    """Most policies do not care for launches."""
+
+
+def _alone(M: Memory, p: int, b: int, faulted: int) -> None:
+    """One policy brings nothing beside."""
+
+
+def _no_more(M: Memory, g: int) -> bool:
+    """Most policies want only what they queue themselves."""
+    return False
+
+
+launched = dispatch(chosen, POLICIES.values(), "launched", _ignored)
+extend = dispatch(chosen, POLICIES.values(), "extend", _no_more)
+_own = dispatch(chosen, POLICIES.values(), "propose", _alone)
 
 
 @outlined
@@ -16,7 +80,7 @@ def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
     """Row GUESS: the pages that come to processor p as well; False when there are none, or the block has faulted too seldom."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     out = scratch(M, GUESS)
-    if not s.prefetch_enable or s.prefetcher == NONE_AT_ALL:
+    if not s.prefetch_enable:
         return False
     if block.kind == ATS:
         clear(W, out)
@@ -25,29 +89,12 @@ def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
         return not none(W, out)
     if block.last_destination != p:
         block.last_destination, block.fault_migrations = p, 0
-    preferred = density.ANYWHERE
-    if block.preferred != NONE:
-        preferred = density.HERE if block.preferred == p else density.ELSEWHERE
-    thrashing = shared(M, THRASHING, b)
-    if s.prefetcher == TREE:
-        first = True
-        for q in range(s.processors):
-            first = first and none(W, row(M, q, RESIDENT, b))
-        density.advise(
-            W, faulted, row(M, p, RESIDENT, b), thrashing, row(M, CPU, MAPPED, b), out, scratch(M, LEAVES), block.offset,
-            block.pages, s.big, s.threshold, preferred, first, p == CPU,
-        )  # fmt: skip
+    clear(W, out)
+    if p == CPU and s.learns:
+        tree.propose(M, p, b, faulted)
     else:
-        clear(W, out)
-        if s.prefetcher == BLOCK:
-            fill(W, out, 0, block.pages)
-        else:  # the 64 KiB of each fault, and the next
-            page = next_set(W, faulted, 0, PAGES)
-            while page < PAGES:
-                begin = page - (page + block.offset) % s.big
-                fill(W, out, max(begin, 0), min(begin + 2 * s.big, block.pages))
-                page = next_set(W, faulted, page + 1, PAGES)
-        subtract(W, out, faulted)
-        subtract(W, out, thrashing)
+        _own(M, p, b, faulted)
+    subtract(W, out, faulted)
+    subtract(W, out, shared(M, THRASHING, b))
     block.fault_migrations = min(block.fault_migrations + n_faulted, 65535)
     return block.fault_migrations >= s.min_faults and not none(W, out)

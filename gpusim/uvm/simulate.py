@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.errors import suggest
-from gpusim.uvm import host, page_tables, raster, victims
+from gpusim.uvm import host, page_tables, prefetchers, raster, victims
 from gpusim.uvm.batches import run_kernel
 from gpusim.uvm.foresight import foresee, make_room, sorted_runs
 from gpusim.uvm.frontend import Front
@@ -20,11 +21,9 @@ from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.picture import Picture
 from gpusim.uvm.platforms import Platform
-from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
 from gpusim.uvm.sweep import sweeps
 from gpusim.uvm.tables import BLOCK_BYTES, COUNT, HMM, Memory
-from gpusim.uvm.victims import EVICT
 
 TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
 
@@ -84,17 +83,17 @@ def simulate_uvm(
     watch  called before the first step and after each, with the tables and the number of steps done
     """
     values, told = resolve({**platform.parameters, **(parameters or {})})
-    for kind, known, asked in (("evict", EVICT, evict), ("prefetcher", PREFETCHERS, prefetcher)):
+    for kind, known, asked in (("evict", victims.EVICT, evict), ("prefetcher", prefetchers.PREFETCHERS, prefetcher)):
         if asked not in known:
             raise UvmError(f"unknown {kind} policy {asked!r} of unified memory", hint=suggest(asked, known))
     fits(arrays, platform)
     M, spans = build(platform, arrays, gpus, values, log), lay_out(arrays)
     victims.choose(M, evict)
-    M.state["prefetcher"] = PREFETCHERS.index(prefetcher)
+    M = prefetchers.choose(M, prefetcher)
     if values["uvm_perf_access_counter_migration_enable"] > 0 and not M.state["counters"][0]:
         told.append("uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575")
     M.state["seed"] = seed
-    if evict in victims.ORACLES:
+    if evict in victims.ORACLES or prefetcher in prefetchers.ORACLES:
         M = foresee(M, first_run(arrays, program, platform, gpus))
     F = front(platform)
     steps: list[StepResult] = []
@@ -138,7 +137,7 @@ def first_run(arrays: Sequence[Array], program: Program, platform: Platform, gpu
     everything = sum(s.bytes + 2 * BLOCK_BYTES for s in spans.values())
     M, F = build(replace(platform, memory=everything), arrays, gpus, values, 0), front(platform)
     M.state["observes"] = M.state["watches"] = 1
-    M.state["prefetcher"] = PREFETCHERS.index("block")
+    M = prefetchers.choose(M, "block")
     for step in program:
         if not isinstance(step, Start):
             M = make_room(M)
@@ -221,6 +220,7 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
         if M.state["hmm_off"][0] and M.blocks[span.first // BLOCK_BYTES]["kind"] == HMM:
             where = f"{kernel.name}: segmentation fault at {span.first:#x}"
             raise UvmError(f"{where}, {a.array!r} is malloc'ed memory and HMM is off")
+    M.state["kernel"] = crc32(f"{kernel.name} {[(a.array, a.start) for a in kernel.accesses]}".encode())
     A, tables = compile_accesses(kernel, spans)
     threads = kernel.block[0] * kernel.block[1]
     warps = -(-threads // LANES)

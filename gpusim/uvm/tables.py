@@ -25,8 +25,8 @@ BIG_PAGE = 65536
 RESIDENT, MAPPED, WRITABLE = range(3)
 # ... and behind those of all processors (`M.state[0].shared`): pages that came to a GPU by prefetch and have not been touched
 # since, that were written since they came, that a GPU once threw out, that thrash, that the CPU took from a GPU,
-# whose contents the program has discarded.
-PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, LOST, SHARED = range(7)
+# whose contents the program has discarded, that a prefetcher wants (`ahead`).
+PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, LOST, WANTED, SHARED = range(8)
 # Rows of scratch behind all planes.
 FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST = range(11)
 SCRATCH = 11
@@ -56,7 +56,8 @@ BLOCK = record(
      ("host_chunk", i8),                     # pages to a piece of host memory; 0 before there is any
      ("seen", i8),                           # GPUs, as bits, that have had a page of it
      ("last_event", f8), ("last_processor", i8), ("tracked", i8), ("resets", i8), ("rivals", i8),  # thrashing
-     ("uses", i8), ("run", i8)]  # by kernels so far; the run of `foresight` that this is in
+     ("uses", i8), ("run", i8),  # by kernels so far; the run of `foresight` that this is in
+     ("queued", i8), ("expected", i8)]  # in the queue of `ahead`; the prediction that has it
 )  # fmt: skip
 ROOT = record(
     [("owner", i8), ("list", i8), ("older", i8), ("newer", i8), ("locked", i8),
@@ -75,6 +76,7 @@ GPU = record(
      ("in_start", f8), ("in_byte", f8), ("out_start", f8), ("out_byte", f8), ("zero_byte", f8),
      ("remote_byte", f8), ("remote_request", f8),
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
+     ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
      ("ranked", i8),                                             # chunks in its heap
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
@@ -109,13 +111,21 @@ STATE = record(
      ("lapse_votes", i8), ("votes", i8),
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
      ("ranked", i8), ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
+     ("learns", i8), ("announces", i8),  # of the prefetcher
      ("watches", i8),  # does anybody want to know of every use?
+     ("queue_head", i8), ("queue_length", i8),
+     ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
+     ("serial", i8), ("expected", i8), ("ahead_kernels", (i8, 3)), ("ahead_block", i8), ("ahead_count", i8),  # a prediction
      ("observes", i8), ("foresees", i8), ("position", i8), ("runs", i8), ("window", i8), ("launch", i8),  # foresight
      ("batches", i8), ("logged", i8), ("failed", i8),
      ("column_ns", f8), ("raster_from", f8), ("slice_shift", i8)]  # of the picture in raster.py
 )  # fmt: skip
 # Accesses of one GPU to pages of a block that are elsewhere.
 COUNTER_REGISTER = record([("accesses", i8), ("regions", i8), ("noticed", i8)])  # regions: of 64 KiB, as bits
+STREAM = record([("last", i8), ("stride", i8), ("sure", i8)])  # of an allocation
+SUCCESSORS = 4
+LINK = record([("kernel", i8), ("block", i8), ("turn", i8), ("next", (i8, SUCCESSORS))])
+CONTEXT = record([("key", i8), ("next", i8)])
 # A page under the eye of the thrashing detector.
 PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
 # What one allocation saw, on all processors.  Counts are of pages where nothing else is said.
@@ -142,6 +152,10 @@ class Memory(NamedTuple):
     roots: Any    # ROOT[...] of all GPUs
     heap: Any     # int64[P, roots of a GPU] for eviction policies that rank chunks
     pieces: Any   # PIECE[32 B GPUs] for those that throw out big pages
+    queue: Any    # int64[B] ring of blocks that prefetchers want
+    streams: Any  # STREAM[arrays]
+    links: Any    # LINK[...] learned: what follows a block in a kernel
+    contexts: Any # CONTEXT[...] learned: what follows three kernels
     future: Any   # foresight.RUN[...] for oracles
     gpus: Any     # GPU[P]
     frames: Any   # int64[GPUs, partial blocks, 512] page frame (512 to a root chunk) of each page, NONE

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import ModuleType
-from typing import Any
 
 from gpusim.uvm import ranking
 from gpusim.uvm.chunks import oldest
-from gpusim.uvm.compiled import outlined
-from gpusim.uvm.evict import belady, big_page, clean_drop, driver, lfu, lru, random, tree
+from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.dispatch import dispatch
+from gpusim.uvm.evict import belady, big_page, clean_drop, driver, early, lfu, lru, random, tree
 from gpusim.uvm.tables import DISCARDED, NONE, UNUSED, USED, Memory
 
 POLICIES: dict[str, ModuleType] = {
-    "driver": driver, "lru": lru, "random": random, "lfu": lfu, "clean_drop": clean_drop,
+    "driver": driver, "lru": lru, "random": random, "lfu": lfu, "clean_drop": clean_drop, "early": early,
     "big_page": big_page, "tree": tree, "belady": belady,
 }  # fmt: skip
 EVICT = tuple(POLICIES)
@@ -30,50 +29,16 @@ def choose(M: Memory, name: str) -> None:
     s["reserve"] = min(getattr(policy, "RESERVE", 0), max(int(M.gpus[1]["roots"]) // 16, 1))
 
 
-def _any(M: Memory, g: int) -> int:
+@kernel
+def chosen(M: Memory) -> int:
+    return int(M.state[0].evict)
+
+
+def _oldest(M: Memory, g: int) -> int:
     return int(oldest(M, g, USED))
 
 
-def _dispatch(verb: str, last: Callable[..., Any], link: Callable[[int, Any, Any], Any]) -> Any:
-    """One kernel that calls the verb of the run's policy, `last` where it has none."""
-    rest = outlined(last)
-    for k, policy in enumerate(POLICIES.values()):
-        if hasattr(policy, verb):
-            rest = link(k, getattr(policy, verb), rest)
-    return rest
-
-
-def _victim(k: int, verb: Any, rest: Any) -> Any:
-    @outlined
-    def ask(M: Memory, g: int) -> int:
-        return int(verb(M, g) if M.state[0].evict == k else rest(M, g))
-
-    return ask
-
-
-def _touched(k: int, verb: Any, rest: Any) -> Any:
-    @outlined
-    def tell(M: Memory, g: int, b: int, r: int) -> None:
-        if M.state[0].evict == k:
-            verb(M, g, b, r)
-        else:
-            rest(M, g, b, r)
-
-    return tell
-
-
-def _leaving(k: int, verb: Any, rest: Any) -> Any:
-    @outlined
-    def tell(M: Memory, g: int, b: int) -> None:
-        if M.state[0].evict == k:
-            verb(M, g, b)
-        else:
-            rest(M, g, b)
-
-    return tell
-
-
-def _nothing(M: Memory, g: int, b: int, r: int) -> None:
+def _unseen(M: Memory, g: int, b: int, r: int) -> None:
     """Most policies do not see uses."""
 
 
@@ -81,9 +46,9 @@ def _alone(M: Memory, g: int, b: int) -> None:
     """Most policies send nothing with a big page."""
 
 
-touched = _dispatch("touched", _nothing, _touched)
-leaving = _dispatch("leaving", _alone, _leaving)
-_own = _dispatch("victim", _any, _victim)
+touched = dispatch(chosen, POLICIES.values(), "touched", _unseen)
+leaving = dispatch(chosen, POLICIES.values(), "leaving", _alone)
+_own = dispatch(chosen, POLICIES.values(), "victim", _oldest)
 
 
 @outlined
@@ -96,3 +61,25 @@ def victim(M: Memory, g: int) -> int:
     if M.state[0].ranked and M.gpus[g].ranked > 0:
         return int(ranking.foremost(M, g))
     return int(_own(M, g))
+
+
+SEARCH = 64
+
+
+@outlined
+def spare(M: Memory, g: int) -> int:
+    """A root chunk that may leave before anybody needs its room: the oldest that the prefetcher does not expect to be used."""
+    for which in (UNUSED, DISCARDED):
+        r = oldest(M, g, which)
+        if r != NONE:
+            return int(r)
+    s = M.state[0]
+    r = oldest(M, g, USED)
+    for _ in range(SEARCH):
+        if r == NONE:
+            break
+        owner = M.roots[r].owner
+        if not M.roots[r].locked and not (s.serial and owner >= 0 and M.blocks[owner].expected == s.serial):
+            return int(r)
+        r = M.roots[r].newer
+    return NONE

@@ -1,0 +1,56 @@
+"""Unified memory: all eviction policies with all prefetchers, on four programs that need 1.5 times the memory, as Markdown.
+
+    PYTHONPATH=. python benchmarks/uvm_policies.py [program ...]
+
+A number is the time of the program over that with memory for everything under the driver's own policies.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from gpusim.uvm.memory import lay_out
+from gpusim.uvm.platforms import Platform, load
+from gpusim.uvm.prefetchers import ORACLES as AHEAD_ORACLES
+from gpusim.uvm.prefetchers import PREFETCHERS
+from gpusim.uvm.program import ManagedProgram
+from gpusim.uvm.simulate import simulate_uvm
+from gpusim.uvm.tables import BLOCK_BYTES
+from gpusim.uvm.text import load as read
+from gpusim.uvm.victims import EVICT, ORACLES
+
+PROGRAMS = ("stream_sweep", "iterate", "hot_keys", "bfs")
+SHARE = 1 / 1.5
+MACHINE = "a100-pcie-80gb"
+
+
+def ns(program: ManagedProgram, machine: Platform, chunks: int, evict: str = "driver", prefetcher: str = "tree") -> float:
+    room = replace(machine, memory=chunks * BLOCK_BYTES)
+    result = simulate_uvm(program.arrays, program.steps, room, evict=evict, prefetcher=prefetcher)
+    assert not result.failed
+    return result.ns
+
+
+def table(program: ManagedProgram, machine: Platform) -> list[str]:
+    blocks = sum(-(-span.bytes // BLOCK_BYTES) for span in lay_out(program.arrays).values())
+    free = ns(program, machine, blocks + 1)
+    named = [f"{p} (oracle)" if p in AHEAD_ORACLES else p for p in PREFETCHERS]
+    lines = ["| evict | " + " | ".join(named) + " |", "| --- |" + " ---: |" * len(named)]
+    for evict in EVICT:
+        times = [ns(program, machine, int(SHARE * blocks), evict, p) / free for p in PREFETCHERS]
+        name = f"{evict} (oracle)" if evict in ORACLES else evict
+        lines.append(f"| {name} | " + " | ".join(f"{t:.2f}" for t in times) + " |")
+    return lines
+
+
+def main(names: list[str]) -> None:
+    machine = load(MACHINE)
+    for name in names or PROGRAMS:
+        program = read(Path(__file__).parent.parent / "traces" / "programs" / f"{name}.yaml")
+        print(f"`{name}`, {MACHINE}, 1.5 times its memory:\n", *table(program, machine), "", sep="\n", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,1 @@
+"""The faulted pages alone."""
