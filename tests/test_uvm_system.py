@@ -150,7 +150,14 @@ def test_a_chip_with_one_memory_moves_nothing() -> None:
     assert result.steps[1].counts[1]["faults"] == 4  # those that nobody had touched
     assert result.steps[4].counts[1]["faults"] == 0
     assert result.steps[3].counts[1]["copy_in"] == 0
-    with pytest.raises(UvmError, match="16777216 bytes are allocated, and tiny has 8388608 bytes of memory"):
+    with pytest.raises(UvmError, match="16 MiB are allocated, and tiny has 8 MiB of memory"):
         simulate_uvm([Array("a", 8 * BLOCK)], [], replace(TINY, unified=True))
-    with pytest.raises(UvmError, match="16777216 bytes are allocated, and tiny has 4194304 bytes of host memory"):
-        simulate_uvm([Array("a", 8 * BLOCK)], [], replace(TINY, host_memory=2 * BLOCK))
+
+
+def test_host_memory_that_is_full_ends_the_program() -> None:
+    small = replace(TINY, host_memory=6 * BLOCK)
+    fits = run([HostTouch("a", count=6 * BLOCK), blocks(0)], platform=small)
+    assert fits.steps[-1].ns > 0
+    result = simulate_uvm([Array("a", 8 * BLOCK)], [HostTouch("a", count=6 * BLOCK), HostTouch("a"), blocks(0)], small)
+    assert (result.full, len(result.steps)) == ("host", 2)
+    assert result.failed.endswith("of managed pages lie in host memory, which has 12 MiB")

@@ -38,6 +38,7 @@ from gpusim.uvm.tables import (
     PAGE,
     PIECE,
     RANGE,
+    RESIDENT,
     ROOT,
     SCRATCH,
     SHARED,
@@ -62,6 +63,13 @@ def lay_out(arrays: Sequence[Array]) -> dict[str, Span]:
         spans[a.name] = Span(window * BLOCK_BYTES + a.at, a.bytes)
         window += -(-(a.at + a.bytes) // BLOCK_BYTES)
     return spans
+
+
+def resident_bytes(M: Memory, processor: int) -> int:
+    """Bytes of the pages that are resident at a processor."""
+    blocks = len(M.blocks)
+    first = (3 * processor + RESIDENT) * blocks
+    return int(np.bitwise_count(M.bits[first : first + blocks]).sum() * M.state[0]["page_bytes"])
 
 
 def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> Memory:

@@ -176,6 +176,7 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         sms=int(profile.gpu.sm_count.value),
         memory=int(profile.memory.capacity.value - profile.context.value) if memory is None else memory,
         hbm=profile.memory.copy.value,
+        host_memory=profile.host.capacity.value,
         link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
         work=Work(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.hardware.profile import Profile
-from gpusim.results.result import FINISHED, OOM, Result
+from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
 from gpusim.uvm import platforms, report
@@ -46,15 +46,16 @@ def simulate_unified(
         program = source
     available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
     host = int(profile.host.capacity.value)
-    if program.footprint > available + host and not profile.memory.unified:
+    needed = footprint(source)
+    if needed > available + host and not profile.memory.unified:
         raise UvmError(
-            f"{program.name} needs {show_bytes(program.footprint)}, more than the {show_bytes(available)} of GPU memory and "
+            f"{program.name} needs {show_bytes(needed)}, more than the {show_bytes(available)} of GPU memory and "
             f"the {show_bytes(host)} of host memory together"
         )
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
     program = advised(program, settings.advice)
-    timeline = Timeline(platform, len(program.steps))
+    timeline = Timeline(len(program.steps))
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
         prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
@@ -75,8 +76,8 @@ def simulate_unified(
             "told": ran.told,
             **({"paging": _for_referee(program, ran, settings.evict)} if log else {}),
         },
-        outcome=OOM if ran.failed else FINISHED,
-        failure={"memory": "device", "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
+        outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
+        failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
         metrics=_with(metrics(program, ran), known(source, profile) if isinstance(source, Workload) else {}) | {
             "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
         },

@@ -11,19 +11,20 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.errors import suggest
+from gpusim.units import show_bytes
 from gpusim.uvm import host, page_tables, prefetchers, raster, victims
 from gpusim.uvm.batches import run_kernel
 from gpusim.uvm.foresight import foresee, make_room, sorted_runs
 from gpusim.uvm.frontend import Front
 from gpusim.uvm.hints import advise
-from gpusim.uvm.memory import Span, build, front, lay_out
+from gpusim.uvm.memory import Span, build, front, lay_out, resident_bytes
 from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
 from gpusim.uvm.picture import Picture
 from gpusim.uvm.platforms import Platform
 from gpusim.uvm.program import Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch, Program, Start, moved_bytes
 from gpusim.uvm.sweep import sweeps
-from gpusim.uvm.tables import BLOCK_BYTES, COUNT, HMM, Memory
+from gpusim.uvm.tables import BLOCK_BYTES, COUNT, CPU, HMM, Memory
 
 TIMES = [offset // 8 for kind, offset, *_ in (COUNT.fields or {}).values() if kind == np.float64]  # columns in ns
 
@@ -58,6 +59,7 @@ class UvmResult:
     failed: str = ""     # why the program ended early
     began: float = 0.0   # since when the run is timed; steps and counts are of what came then
     logged_before: int = 0  # events of the log that came before that
+    full: str = "device"    # which memory, when it failed
 
     @property
     def ns(self) -> float:
@@ -98,7 +100,7 @@ def simulate_uvm(
     F = front(platform)
     steps: list[StepResult] = []
     earlier = np.zeros(M.raster.shape[:2], np.int64)
-    alive, reason, began, logged_before = dict(spans), "", 0.0, 0
+    alive, reason, where, began, logged_before = dict(spans), "", "device", 0.0, 0
     watch(M, 0)
     for step in program:
         if isinstance(step, Start):
@@ -114,11 +116,14 @@ def simulate_uvm(
         if failed:
             reason = f"{title(step)}: GPU memory is full and may not be evicted"
             break
+        if full := host_is_full(M, platform):
+            reason, where = f"{title(step)}: {full}", "host"
+            break
     events = int(M.state["logged"][0])
     picture = raster.of(M, earlier)
     return UvmResult(
         platform, steps, M.counts, spans, M.ranges, M.sizes, picture, M.log[:events], events, told, page_tables.entries(M),
-        reason, began, logged_before,
+        reason, began, logged_before, where,
     )  # fmt: skip
 
 
@@ -176,11 +181,20 @@ def pages(span: Span, first: int, count: int | None, platform: Platform, where: 
 
 
 def fits(arrays: Sequence[Array], platform: Platform) -> None:
-    """What is managed has to fit host memory; memory of a chip that has only one, that."""
+    """A chip with one memory has nowhere else to put pages."""
     n = sum(a.bytes for a in arrays)
-    room, where = (platform.memory, "memory") if platform.unified else (platform.host_memory, "host memory")
-    if room and n > room:
-        raise UvmError(f"{n} bytes are allocated, and {platform.name} has {room} bytes of {where}")
+    if platform.unified and n > platform.memory:
+        raise UvmError(f"{show_bytes(n)} are allocated, and {platform.name} has {show_bytes(platform.memory)} of memory")
+
+
+def host_is_full(M: Memory, platform: Platform) -> str:
+    """What became of pages for which host memory has no room; nothing is said while it has."""
+    if not platform.host_memory or platform.unified or len(M.blocks) * BLOCK_BYTES <= platform.host_memory:
+        return ""
+    n = resident_bytes(M, CPU)
+    if n <= platform.host_memory:
+        return ""
+    return f"{show_bytes(n)} of managed pages lie in host memory, which has {show_bytes(platform.host_memory)}"
 
 
 def find(name: str, spans: Mapping[str, Span], where: str) -> Span:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.uvm.platforms import Platform
-from gpusim.uvm.tables import BLOCK_BYTES, CPU, FREE, RESIDENT, Memory
+from gpusim.uvm.memory import resident_bytes
+from gpusim.uvm.tables import BLOCK_BYTES, CPU, FREE, Memory
 
 ROWS = 400
 GPU = 1
@@ -18,8 +18,8 @@ NAMES = ("time_ns", "op", "allocated", "reserved", "requested", "host")
 class Timeline:
     """A row for every so many steps: bytes resident on the GPU, bytes of its chunks that are taken, bytes on the host."""
 
-    def __init__(self, platform: Platform, steps: int) -> None:
-        self.page, self.every = platform.page, -(-steps // ROWS)
+    def __init__(self, steps: int) -> None:
+        self.every = -(-steps // ROWS)
         self.rows: list[tuple[int, ...]] = []
         self.began = 0.0
 
@@ -30,14 +30,9 @@ class Timeline:
         if steps % self.every:
             return
         taken = int(M.gpus[GPU]["roots"] - M.gpus[GPU]["length"][FREE])
-        here = self._resident(M, GPU)
+        here = resident_bytes(M, GPU)
         now = round(float(M.state["now"][0]) - self.began)
-        self.rows.append((now, steps - 1, here, taken * BLOCK_BYTES, here, self._resident(M, CPU)))
-
-    def _resident(self, M: Memory, processor: int) -> int:
-        blocks = int(M.state["blocks"][0])
-        first = (3 * processor + RESIDENT) * blocks
-        return int(np.bitwise_count(M.bits[first : first + blocks]).sum()) * self.page
+        self.rows.append((now, steps - 1, here, taken * BLOCK_BYTES, here, resident_bytes(M, CPU)))
 
     @property
     def columns(self) -> dict[str, npt.NDArray[Any]]:
