@@ -33,6 +33,7 @@ def run(
     from gpusim.commands.draw import NEEDS, draw
     from gpusim.commands.look import chosen_formats, print_results
     from gpusim.config.experiment import KINDS
+    from gpusim.config.values import NONE
     from gpusim.experiment import grid, warm
     from gpusim.experiment.plan import inputs, plan
     from gpusim.experiment.pool import cores
@@ -63,6 +64,9 @@ def run(
             for kind in KINDS
             for policy in (getattr(task.spec, kind),)
         )
+    if any(task.spec.unified != NONE for task in (todo.tasks if force else todo.waiting())) and warm.is_cold("batches", "uvm"):
+        typer.echo("gpusim: compiling the model of unified memory, once; this takes a minute or two", err=True)
+        warm.compile_unified()
     try:
         with bar("runs") as progress:
             done = grid.run(

@@ -14,13 +14,11 @@ from pathlib import Path
 from gpusim.errors import GpusimError
 
 
-def is_cold(kernels: str = "island") -> bool:
-    """True when no compiled kernel of this file of gpusim/core is on disk."""
+def is_cold(kernels: str = "island", package: str = "core") -> bool:
+    """True when no compiled kernel of this file of gpusim/core, or of another package, is on disk."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return False
-    import gpusim.core
-
-    beside = Path(gpusim.core.__file__).parent / "__pycache__"
+    beside = Path(__file__).parents[1] / package / "__pycache__"
     own = os.environ.get("NUMBA_CACHE_DIR")
     places = [Path(own)] if own else [beside, Path.home() / ".cache" / "numba"]
     return not any(next(place.rglob(f"{kernels}.*.nbi"), None) for place in places if place.is_dir())
@@ -45,6 +43,16 @@ def compile_allocators(names: Iterable[str]) -> None:
 
         _compile(("place", name) for name in names[::2])
         other.wait()
+
+
+def compile_unified() -> None:
+    """The same for unified memory, before several processes do it at once: a program of all that the CPU and a GPU do."""
+    from gpusim.uvm import platforms
+    from gpusim.uvm.patterns import sweep
+    from gpusim.uvm.program import Array, HostTouch, Prefetch
+    from gpusim.uvm.simulate import simulate_uvm
+
+    simulate_uvm([Array("a", 4096)], [HostTouch("a"), sweep("a", 1024), Prefetch("a")], platforms.load("t4"))
 
 
 def _compile(policies: Iterable[tuple[str, str]]) -> None:
