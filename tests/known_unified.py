@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.results.result import Result
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 Results = tuple[Result, ...]
 Key = tuple[Any, ...]
 
@@ -35,6 +35,30 @@ def unified_oversubscription(rs: Results) -> None:
                 machines = ("v100-pcie-16gb", "a100-pcie-80gb", "h100-pcie-80gb", "gh200-96gb")
                 times = [found[trace, machine, share]["makespan_ns"] for machine in machines]
                 assert times == sorted(times, reverse=True)
+
+
+def unified_threshold(rs: Results) -> None:
+    """One page in each of 1,024 blocks, with room for all: the driver's own counts (RTX 5070 Ti, driver 595) were 64 KiB for
+    each block at 51 % and all of it at 0 %; above 100 % nothing can be, and the page alone comes."""
+    found = by(rs, "trace", "memory_share", "unified")
+    none, driver, alone = (f"driver{x}" for x in ("(uvm_perf_prefetch_threshold=0)", "", "(uvm_perf_prefetch_threshold=100)"))
+    moved = {unified: found["sparse", 2.0, unified]["h2d_bytes"] for unified in (none, driver, alone)}
+    assert moved == {none: 2 * GIB, driver: 1024 * 65536, alone: 1024 * 4096}
+    faults = {unified: found["stream_sweep", 2.0, unified]["gpu_faults"] for unified in (none, driver, alone)}
+    assert faults[none] < faults[driver] and faults[alone] == 512 * MIB // 4096
+
+
+def unified_advice(rs: Results) -> None:
+    """Nothing migrates under zero-copy, and what was prefetched does not fault while there is room; every byte that comes takes
+    its time on the link (PCIe 4: 32 GB/s)."""
+    found = by(rs, "trace", "memory_share", "unified")
+    for (trace, share, unified), m in found.items():
+        if unified == "driver(advice=zero_copy)":
+            assert m["h2d_bytes"] == 0 and (m["gpu_faults"] == 0 or trace != "random_access")  # what is there is mapped at once
+        if unified == "driver(advice=prefetch)" and share > 1:
+            assert m["gpu_faults"] == 0 or trace == "iterate"  # there the host takes a page back
+            assert m["makespan_ns"] < found[trace, share, "driver"]["makespan_ns"] or trace == "iterate"
+        assert m["makespan_ns"] > m["h2d_bytes"] / 32e9 * 1e9
 
 
 def unified_policies(rs: Results) -> None:
@@ -73,4 +97,6 @@ def unified_training(rs: Results) -> None:
         assert found["checkpointing", unified]["h2d_bytes"] < found["none", unified]["h2d_bytes"]
 
 
-KNOWN = (unified_oversubscription, unified_policies, unified_pingpong, unified_training)
+KNOWN = (
+    unified_oversubscription, unified_threshold, unified_advice, unified_policies, unified_pingpong, unified_training,
+)  # fmt: skip
