@@ -44,12 +44,14 @@ def simulate_unified(
         program = managed(source, profile, place, discards=settings.advice == "discard")
     else:
         program = source
-    available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
+    device = platforms.of(profile).memory
+    available = device if capacity_bytes is None else capacity_bytes
+    most = min(available, device)  # a share may be more memory than the GPU has
     host = int(profile.host.capacity.value)
     needed = footprint(source)
-    if needed > available + host and not profile.memory.unified:
+    if needed > most + host and not profile.memory.unified:
         raise UvmError(
-            f"{program.name} needs {show_bytes(needed)}, more than the {show_bytes(available)} of GPU memory and "
+            f"{program.name} needs {show_bytes(needed)}, more than the {show_bytes(most)} of GPU memory and "
             f"the {show_bytes(host)} of host memory together"
         )
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
