@@ -50,10 +50,14 @@ def faults() -> None:
     n = 2 * GIB // 4096
     kernel = p.sweep("a", n, stride=1024)
     settings = {"uvm_perf_prefetch_enable": 0}
-    seconds, r = best(lambda: simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], RTX_5070_TI, settings))
-    host = best(lambda: simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a")], RTX_5070_TI, settings))[0]
+    seconds = float("inf")
+    for _ in range(5):
+        at: list[float] = []
+        r = simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], RTX_5070_TI, settings,
+                         watch=lambda memory, steps, at=at: at.append(time.process_time()))  # fmt: skip
+        seconds = min(seconds, at[2] - at[1])  # of the kernel alone
     assert int(r.counts[1]["faults"]) == n
-    print(f"a fault a page, one page each: {n / (seconds - host) / 1e6:.2f} M faults/s")
+    print(f"a fault a page, one page each: {n / seconds / 1e6:.2f} M faults/s")
 
 
 def oversubscribed() -> None:

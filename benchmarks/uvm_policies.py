@@ -8,6 +8,7 @@ A number is the time of the program over that with memory for everything under t
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,23 +34,24 @@ def ns(program: ManagedProgram, machine: Platform, chunks: int, evict: str = "dr
     return result.ns
 
 
-def table(program: ManagedProgram, machine: Platform) -> list[str]:
+def table(program: ManagedProgram, machine: Platform) -> Iterator[str]:
     blocks = sum(-(-span.bytes // BLOCK_BYTES) for span in lay_out(program.arrays).values())
     free = ns(program, machine, blocks + 1)
     named = [f"{p} (oracle)" if p in AHEAD_ORACLES else p for p in PREFETCHERS]
-    lines = ["| evict | " + " | ".join(named) + " |", "| --- |" + " ---: |" * len(named)]
+    yield "| evict | " + " | ".join(named) + " |\n| --- |" + " ---: |" * len(named)
     for evict in EVICT:
         times = [ns(program, machine, int(SHARE * blocks), evict, p) / free for p in PREFETCHERS]
         name = f"{evict} (oracle)" if evict in ORACLES else evict
-        lines.append(f"| {name} | " + " | ".join(f"{t:.2f}" for t in times) + " |")
-    return lines
+        yield f"| {name} | " + " | ".join(f"{t:.2f}" for t in times) + " |"
 
 
 def main(names: list[str]) -> None:
     machine = load(MACHINE)
     for name in names or PROGRAMS:
         program = read(Path(__file__).parent.parent / "traces" / "programs" / f"{name}.yaml")
-        print(f"`{name}`, {MACHINE}, 1.5 times its memory:\n", *table(program, machine), "", sep="\n", flush=True)
+        print(f"\n`{name}`, {MACHINE}, 1.5 times its memory:\n")
+        for line in table(program, machine):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":
