@@ -11,8 +11,8 @@ from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.uvm.events import COPY, FILL, GONE, KEEP, pages
 from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel, Prefetch
-from gpusim.uvm.tables import EVICTION
+from gpusim.uvm.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
+from gpusim.uvm.tables import EVICTION, RESIDENT, Memory, row
 from gpusim.uvm.victims import EVICT, ORACLES, POLICIES
 
 PIECES = [name for name, policy in POLICIES.items() if hasattr(policy, "PIECES")]
@@ -148,3 +148,18 @@ def test_nobody_misses_less_than_belady(seed: int) -> None:
 
 def test_oracles_are_told_from_policies() -> None:
     assert ORACLES == ("belady",)
+
+
+@pytest.mark.parametrize("evict", PIECES)
+def test_stores_to_what_is_mostly_read_stay_within_memory(evict: str) -> None:
+    rng = np.random.default_rng(0)
+    most = []
+
+    def watch(M: Memory, steps: int) -> None:
+        first = row(M, 1, RESIDENT, 0)
+        most.append(int(np.bitwise_count(M.bits[first : first + 8]).sum()))
+
+    kernels = [one_thread(*rng.integers(0, 8 * 512, 64).tolist(), write=k % 2 > 0) for k in range(6)]
+    program = [HostTouch("a"), Advise("a", "read_mostly"), *kernels]
+    run(program, platform=replace(TINY, memory=BLOCK), evict=evict, watch=watch)
+    assert 256 < max(most) <= 512

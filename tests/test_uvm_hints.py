@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -101,3 +102,26 @@ def test_a_prefetch_takes_a_discard_back() -> None:
     result = run([HostTouch("a"), blocks(0), Discard("a"), Prefetch("a", count=BLOCK), blocks(0, 1, 2, 3, 4)], parameters=WHOLE)
     assert result.steps[3].counts[1]["came"].sum() == 0
     assert result.steps[4].counts[1]["left"] == 512
+
+
+def test_a_write_takes_copies_back_that_a_prefetch_made() -> None:
+    program = [HostTouch("a"), Advise("a", "read_mostly"), Prefetch("a", count=BLOCK), HostTouch("a", count=BLOCK), blocks(0)]
+    result = run(program, parameters=WHOLE)
+    assert result.steps[2].counts[1]["came"].sum() == 512
+    assert result.steps[3].counts[0]["faults"] > 0  # the CPU may read its copy, no more
+    assert result.steps[4].counts[1]["faults"] == 1  # the GPU's has gone
+
+
+def test_who_accesses_maps_again_when_read_duplication_ends() -> None:
+    hints = [Advise("a", "accessed_by", 1), Advise("a", "read_mostly"), Advise("a", "unset_read_mostly")]
+    c = run([HostTouch("a"), *hints, blocks(0, 1)]).steps[-1].counts[1]
+    assert (c["faults"], c["came"].sum(), c["remote_bytes"]) == (0, 0, 2 * 32)
+
+
+def test_an_eviction_leaves_other_gpus_their_copies() -> None:
+    # Both have room for two blocks.  GPU 1 throws block 0 out, which is nothing to GPU 2, that has a copy of its own.
+    reads = [blocks(0, 1, gpu=2), blocks(0, 1, 2, gpu=1), blocks(0, 1, gpu=2)]
+    machine = replace(TINY, memory=2 * BLOCK)
+    result = run([HostTouch("a"), Advise("a", "read_mostly"), *reads], platform=machine, parameters=WHOLE, gpus=2)
+    assert result.steps[3].counts[1]["evictions"] == 1
+    assert result.steps[4].counts[2]["faults"] == 0

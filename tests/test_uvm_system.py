@@ -161,3 +161,19 @@ def test_host_memory_that_is_full_ends_the_program() -> None:
     result = simulate_uvm([Array("a", 8 * BLOCK)], [HostTouch("a", count=6 * BLOCK), HostTouch("a"), blocks(0)], small)
     assert (result.full, len(result.steps)) == ("host", 2)
     assert result.failed.endswith("of managed pages lie in host memory, which has 12 MiB")
+
+
+    with pytest.raises(UvmError, match="16777216 bytes are allocated, and tiny has 4194304 bytes of host memory"):
+        simulate_uvm([Array("a", 8 * BLOCK)], [], replace(TINY, host_memory=2 * BLOCK))
+
+
+def test_faults_on_what_a_counter_brought_meanwhile_get_on() -> None:
+    # One thread block reads 16 pages from afar by turns, the other waits for page 20, which is nowhere.  With pages 16 and 18
+    # the GPU will have 18 of 32 pages when the counter brings the 16: the others of the block come along, page 20 too.
+    power = replace(GRACE, ats=False, sms=2)
+    on = {"uvm_perf_access_counter_migration_enable": 1, "uvm_perf_access_counter_threshold": 16}
+    index = np.concatenate([np.arange(1000) % 16, np.full(1000, 20)]) * (BIG // 4)
+    both = Kernel("both", [Access("a", index=index, bytes=4, inner=1, bx=1000)], (2, 1), (1, 1), (1000, 1), ns=0.0)
+    program = [HostTouch("a", count=16 * BIG), Advise("a", "accessed_by", 1), pages64(16), pages64(18), both]
+    c = run(program, platform=power, parameters=on).steps[-1].counts[1]
+    assert (c["notices"], c["batches"], c["satisfied"], c["faults"], c["touches"]) == (1, 1, 1, 0, 2000)

@@ -102,8 +102,11 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
     subtract(W, here, mask)
     add(W, cpu, mask)
     note(M, GONE, EVICTION, g, NONE, b, mask)
+    afar = scratch(M, REST)
     for p in range(1, s.processors):  # who reads the GPU's memory from afar loses sight of it as well
-        unmap(M, p, b, mask)
+        copy(W, afar, mask)
+        subtract(W, afar, row(M, p, RESIDENT, b))
+        unmap(M, p, b, afar)
         if sees(M, p, b, CPU) or (p == g and s.map_evicted and s.counters and M.blocks[b].kind != HMM):
             grant(M, p, b, mask)
     gpu.queued += min(records, 1) * gpu.out_start + pages * s.page_bytes * gpu.out_byte

@@ -25,6 +25,9 @@ def advise(M: Memory, step: Advise, first: int, outer: int) -> list[str]:
     elif step.advice == "unset_read_mostly":
         blocks["read_mostly"] = 0
         host.collapse(M, first, outer)
+        for p in range(int(M.state["processors"][0])):
+            if blocks["accessed_by"][0] >> p & 1:
+                host.map_accessed_by(M, first, outer, p)
     elif step.advice == "preferred_location":
         blocks["preferred"] = step.processor
         host.unmap_remote(M, first, outer, step.processor)

@@ -129,6 +129,9 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
             return int(s.failed)
         for g in range(1, s.processors):
             begin_copies(M, g)
+        if M.blocks[b].read_mostly:
+            for q in range(s.processors):  # a copy may be read only
+                subtract(W, row(M, q, WRITABLE, b), mask)
         if to != CPU:
             grant(M, to, b, mask)
         for q in range(s.processors):

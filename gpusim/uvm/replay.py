@@ -81,7 +81,7 @@ def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
 def replay(M: Memory, F: Front, A: Any) -> None:
     """All outstanding accesses are tried again: those that go through end, the others stay, and will fault again.
 
-    Only what has been served since the last replay can have been mapped.
+    Only what has been served since the last replay, or what the driver found mapped, can get on.
     """
     s, shift = F.state[0], M.state[0].block_shift
     now = M.counts[s.processor].replays

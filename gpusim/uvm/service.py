@@ -20,11 +20,11 @@ from gpusim.uvm.tables import (
     FROM,
     GUESS,
     HMM,
-    LEAVES,
     MANAGED,
     MAPPED,
     NONE,
     RESIDENT,
+    STORES,
     THRASHING,
     WRITABLE,
     Memory,
@@ -91,7 +91,7 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
         to, mask = CPU, demanded
     if not block.read_mostly:
         return float(move(M, p, b, to, mask, demanded, cause, False))
-    took, stores = 0.0, scratch(M, LEAVES)
+    took, stores = 0.0, scratch(M, STORES)
     if writes != NONE:
         copy(W, stores, mask)
         keep(W, stores, writes)
