@@ -163,10 +163,6 @@ def test_host_memory_that_is_full_ends_the_program() -> None:
     assert result.failed.endswith("of managed pages lie in host memory, which has 12 MiB")
 
 
-    with pytest.raises(UvmError, match="16777216 bytes are allocated, and tiny has 4194304 bytes of host memory"):
-        simulate_uvm([Array("a", 8 * BLOCK)], [], replace(TINY, host_memory=2 * BLOCK))
-
-
 def test_faults_on_what_a_counter_brought_meanwhile_get_on() -> None:
     # One thread block reads 16 pages from afar by turns, the other waits for page 20, which is nowhere.  With pages 16 and 18
     # the GPU will have 18 of 32 pages when the counter brings the 16: the others of the block come along, page 20 too.
