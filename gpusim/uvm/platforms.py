@@ -72,6 +72,8 @@ class Platform:
     peer_rate: float = 0.0     # bytes/s from GPU to GPU (NVLink); 0: they do not reach each other's memory
     ats: bool = False          # does the GPU walk the CPU's page tables?
     host_memory: int = 0       # bytes; 0: as much as is needed
+    gap: float = 0.0           # ns between two kernels of a stream
+    submit: float = 0.0        # ns of the host for a launch: kernels of a loop come no faster
     unified: bool = False      # one memory for both: nothing migrates (Jetson)
     parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
 
@@ -177,6 +179,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         memory=int(profile.memory.capacity.value - profile.context.value) if memory is None else memory,
         hbm=profile.memory.copy.value,
         host_memory=profile.host.capacity.value,
+        gap=profile.launch.gap.value,
+        submit=profile.launch.submit.value,
         link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
         work=Work(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],

@@ -247,7 +247,9 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
     s["block_x"], s["block_y"] = kernel.block
     s["inner"], s["outer"] = kernel.steps
     steps = kernel.steps[0] * kernel.steps[1]
-    ns = kernel.ns if kernel.ns is not None else moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9
+    ns = kernel.ns
+    if ns is None:
+        ns = max(moved_bytes(kernel.accesses, kernel) / platform.hbm * 1e9 + platform.gap, platform.submit)
     s["ns"] = ns / (ctas * warps * steps * len(A))
     f = F.state[0]
     f["processor"], f["warps"], f["ctas"], f["next_cta"] = kernel.gpu, warps, ctas, 0
