@@ -10,9 +10,10 @@ import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.uvm.events import COPY, FILL, GONE, KEEP, pages
+from gpusim.uvm.memory import resident_bytes
 from gpusim.uvm.prefetchers import PREFETCHERS
 from gpusim.uvm.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
-from gpusim.uvm.tables import EVICTION, RESIDENT, Memory, row
+from gpusim.uvm.tables import EVICTION, Memory
 from gpusim.uvm.victims import EVICT, ORACLES, POLICIES
 
 PIECES = [name for name, policy in POLICIES.items() if hasattr(policy, "PIECES")]
@@ -156,8 +157,7 @@ def test_stores_to_what_is_mostly_read_stay_within_memory(evict: str) -> None:
     most = []
 
     def watch(M: Memory, steps: int) -> None:
-        first = row(M, 1, RESIDENT, 0)
-        most.append(int(np.bitwise_count(M.bits[first : first + 8]).sum()))
+        most.append(resident_bytes(M, 1) // 4096)
 
     kernels = [one_thread(*rng.integers(0, 8 * 512, 64).tolist(), write=k % 2 > 0) for k in range(6)]
     program = [HostTouch("a"), Advise("a", "read_mostly"), *kernels]

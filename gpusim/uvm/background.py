@@ -12,9 +12,10 @@ from gpusim.uvm.chunks import append
 from gpusim.uvm.compiled import outlined
 from gpusim.uvm.eviction import evict
 from gpusim.uvm.prefetchers import extend
+from gpusim.uvm.ranking import in_flight
 from gpusim.uvm.service import place, plain
 from gpusim.uvm.tables import FAULTED, FREE, NONE, PREFETCH, RESIDENT, WANTED, WRITES, Memory, row, scratch, shared
-from gpusim.uvm.victims import spare
+from gpusim.uvm.victims import spare, victim
 
 
 @outlined
@@ -51,6 +52,10 @@ def fetch_ahead(M: Memory, g: int, b: int) -> float:
     full = gpu.length[FREE] == 0 and M.chunk[g, b] == NONE and not s.oversubscription
     if none(W, mask) or full or not plain(M, b):
         return 0.0
+    if gpu.length[FREE] == 0 and M.chunk[g, b] == NONE:
+        r = victim(M, g)
+        if r == NONE or in_flight(M, g, r):  # what was asked for goes before what may be
+            return 0.0
     clear(W, nobody)
     M.blocks[b].served = M.counts[g].replays + 1
     took = gpu.block + place(M, g, b, g, mask, nobody, PREFETCH, NONE)

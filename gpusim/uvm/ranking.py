@@ -61,10 +61,21 @@ def strike(M: Memory, g: int, r: int) -> None:
         renew(M, g, last)
 
 
+@kernel
+def in_flight(M: Memory, g: int, r: int) -> bool:
+    """May the chunk have been served since the last replay?  Warps have not used it yet, and would fault on it again.
+
+    Of one that small allocations share nobody knows.
+    """
+    owner = M.roots[r].owner
+    return bool(owner < 0 or M.blocks[owner].served > M.counts[g].replays)
+
+
 @outlined
 def foremost(M: Memory, g: int) -> int:
-    """The chunk that leaves first; of locked ones, which are few, the next in the heap's rows."""
+    """The chunk that leaves first, NONE if all are locked or in flight.  Behind the first that may leave none is looked at."""
     for i in range(M.gpus[g].ranked):
-        if not M.roots[M.heap[g, i]].locked:
-            return int(M.heap[g, i])
+        r = M.heap[g, i]
+        if not M.roots[r].locked and not in_flight(M, g, r):
+            return int(r)
     return NONE

@@ -132,6 +132,7 @@ def begin(M: Memory) -> Any:
     for counters in (M.counts, M.ranges):
         counters[:] = np.zeros((), counters.dtype)
     M.sizes[:] = 0
+    M.blocks["served"] = 0  # by the count of replays, which begins again
     return raster.restart(M)
 
 

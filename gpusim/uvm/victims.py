@@ -58,8 +58,10 @@ def victim(M: Memory, g: int) -> int:
         r = oldest(M, g, which)
         if r != NONE:
             return int(r)
-    if M.state[0].ranked and M.gpus[g].ranked > 0:
-        return int(ranking.foremost(M, g))
+    if M.state[0].ranked:
+        r = ranking.foremost(M, g)
+        if r != NONE:
+            return int(r)
     return int(_own(M, g))
 
 
