@@ -123,6 +123,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     near = ways.passed(m.tiers[0])
     over["h2d"] += int(n["remote_read"]) * ("h2d" in near[0])
     over["d2h"] += int(n["remote_written"]) * ("d2h" in near[1])
+    links = ways.links(m)  # what the wire carries: more than a copy engine where kernels are faster
     reserved_peak = int(n["reserved_peak"])
     streams = int(simulation.island.queues["computes"].sum())
     out: dict[str, int | float] = {
@@ -142,8 +143,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "nvme_written_bytes": int(n["nvme_written"]),
         "program_transfer_ns": int(n["transfer"]),
         "host_work_ns": int(n["host_work"]),
-        "h2d_busy_share": (over["h2d"] + int(n["copied_in"])) / (m.h2d * makespan) if makespan else 0.0,
-        "d2h_busy_share": (over["d2h"] + int(n["copied_out"])) / (m.d2h * makespan) if makespan else 0.0,
+        "h2d_busy_share": (over["h2d"] + int(n["copied_in"])) / (links["h2d"] * makespan) if makespan else 0.0,
+        "d2h_busy_share": (over["d2h"] + int(n["copied_out"])) / (links["d2h"] * makespan) if makespan else 0.0,
         "swaps_per_s": swaps / seconds if makespan else 0.0,
         "allocated_current_bytes": int(header[ROUNDED]),
         "allocated_peak_bytes": int(n["allocated_peak"]),
