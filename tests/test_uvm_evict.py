@@ -70,6 +70,13 @@ def test_big_pages_leave(evict: str, evictions: list[int]) -> None:
     assert set(gone["block"]) == {0}
 
 
+@pytest.mark.parametrize("evict", EVICT)
+def test_pages_that_are_nowhere_are_zeroed_once(evict: str) -> None:
+    """A kernel writes to six blocks twice, the GPU holds four: what left is in host memory and comes as it is."""
+    step = run([blocks(*range(6), *range(6), write=True)], [Array("a", 6 * BLOCK)], parameters=WHOLE, evict=evict).steps[0]
+    assert step.counts[1]["left"] > 0 and step.counts[1]["zeroed"] == 6 * 512
+
+
 def test_a_big_page_is_refreshed_by_a_service_and_a_freed_one_is_room() -> None:
     # Block 0 is prefetched once more, so that block 1 leaves; the CPU takes all of block 2, which is room for 32 big pages.
     program = [HostTouch("a"), Prefetch("a", count=4 * BLOCK), Prefetch("a", count=BLOCK), one_thread(2048)]

@@ -9,7 +9,7 @@ from gpusim.uvm.compiled import outlined
 from gpusim.uvm.eviction import root_chunk
 from gpusim.uvm.foresight import next_use
 from gpusim.uvm.pieces import hold_for
-from gpusim.uvm.tables import ATS, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
+from gpusim.uvm.tables import ATS, FRESH, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
 
 
 @outlined
@@ -62,7 +62,7 @@ def populate(M: Memory, g: int, b: int, mask: int) -> float:
         ns += gpu.first_touch
         gpu.setting_up = max(gpu.setting_up, gpu.setup)
     if s.pieces:
-        zeroed = scratch(M, REST)
+        zeroed = scratch(M, FRESH)
         ns += hold_for(M, g, b, mask, zeroed)
     elif block.partial != NONE:
         ns += populate_partial(M, g, b, mask)

@@ -8,7 +8,7 @@ from gpusim.hardware.profile import Profile
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
-from gpusim.uvm import platforms, report
+from gpusim.uvm import platforms, prefetchers, report, victims
 from gpusim.uvm.advice import advised
 from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram, Prefetch, Start
@@ -17,7 +17,6 @@ from gpusim.uvm.simulate import UvmResult, simulate_uvm
 from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.uvm.tensors import known, managed
 from gpusim.uvm.timeline import Timeline
-from gpusim.uvm.victims import ORACLES, POLICIES
 
 GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
@@ -69,7 +68,7 @@ def simulate_unified(
             "trace": program.name,
             "trace_hash": source.trace.content_hash if isinstance(source, Workload) else source.content_hash,
             "profile": profile.name,
-            "oracles": ["unified"] if settings.evict in ORACLES or settings.prefetch == "oracle" else [],
+            "oracles": ["unified"] if settings.evict in victims.ORACLES or settings.prefetch in prefetchers.ORACLES else [],
             "capacity": available,
             "host_capacity": host,
             "footprint": footprint(source),
@@ -102,7 +101,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
     return {
         "page": ran.platform.page,
         "chunks": 0 if ran.platform.unified else ran.platform.memory // BLOCK_BYTES,
-        "whole": not hasattr(POLICIES[evict], "PIECES"),
+        "whole": not hasattr(victims.POLICIES[evict], "PIECES"),
         "processors": len(ran.counts),
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,

@@ -28,8 +28,8 @@ RESIDENT, MAPPED, WRITABLE = range(3)
 # whose contents the program has discarded, that a prefetcher wants (`ahead`).
 PREFETCHED, DIRTY, EVICTED, THRASHING, TAKEN, LOST, WANTED, SHARED = range(8)
 # Rows of scratch behind all planes.
-FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST, STORES = range(12)
-SCRATCH = 12
+FAULTED, WRITES, ASKED, GUESS, LEAVES, MOVING, COPIED, FROM, HERE, GOING, REST, STORES, FRESH = range(13)
+SCRATCH = 13
 
 # Lists of root chunks.
 FREE, UNUSED, DISCARDED, USED, HELD, LISTS = range(6)
