@@ -16,7 +16,7 @@ from gpusim.calibrate.compare.score import FITTED, PARTS, Comparison, Series, co
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.rows import Row
 from gpusim.errors import MeasurementError
-from gpusim.hardware.profile import load_file
+from gpusim.hardware.profile import changed, load_file
 
 # 10 bytes/ns in, 8 out, 18 both ways; 1 us of latency; memory reads 1000, copies 800, writes 500 bytes/ns.
 ROUND = machine(
@@ -72,6 +72,16 @@ def test_kernels_in_a_row_cost_their_gap() -> None:
     size = 8 * MIB
     one = row("queued_kernel_scale_bw", 1.0, size, "mode=stream")
     assert simulated(one) == pytest.approx(size / (size / 800 + 500), rel=1e-3)
+
+
+def test_kernels_of_a_graph_do_not_wait_for_the_host() -> None:
+    """A host that needs 3 us for each of them: 1311 ns of work come every 3 us in a stream, and after 500 ns in a graph."""
+    slow = changed(ROUND, "launch.submit", 3000.0)
+    size = 1 * MIB
+    stream, graph = (row("queued_kernel_scale_bw", 1.0, size, f"mode={mode}") for mode in ("stream", "graph"))
+    of = {one: compare([one] * 20, slow).series[0].points[0].simulated for one in (stream, graph)}
+    assert of[stream] == pytest.approx(size / 3000, rel=1e-2)
+    assert of[graph] == pytest.approx(size / (size / 800 + 500), rel=1e-2)
 
 
 def test_a_kernel_that_computes_more_than_it_reads() -> None:
@@ -145,7 +155,7 @@ def test_calls_for_memory_cost_the_host() -> None:
     [
         (row("load_latency_ns", 1.0, 1024), "no single loads"),
         (row("hbm_read_bw", 1.0, 1024, "occupancy_pct=25"), "no occupancy"),
-        (row("queued_kernel_scale_bw", 1.0, 1024, "mode=graph"), "no CUDA graphs"),
+        (row("queued_kernel_scale_bw", 1.0, 1024, "mode=persistent_atomic"), "kernels that go on for ever"),
         (row("all_to_one_write_bw", 1.0, 1024), "one GPU is simulated"),
         (row("nvrtc_compile_ms", 1.0), "nothing of this kind"),
     ],

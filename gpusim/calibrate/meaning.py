@@ -49,6 +49,11 @@ def full(row: Row) -> bool:
     return float(row.params.get("occupancy_pct", 100)) >= 100
 
 
+def launch(row: Row) -> str:
+    """How the kernels were launched: into a "stream", by a "graph", or one that waits between its passes."""
+    return row.params.get("mode", "stream")
+
+
 def repeated(row: Row) -> bool:
     """One kernel went over the same bytes again and again."""
     return row.metric.startswith("l2_or_dram")

@@ -51,14 +51,20 @@ def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:
 
 
 def queued_kernels(row: Row) -> Program:
-    """Kernels that scale one array into another, back and forth, as fast as the host can launch them."""
+    """Kernels that scale one array into another, back and forth, as fast as they can be launched."""
     half = (row.size_bytes or 0) // 2
     builder = TraceBuilder(row.series_id)
     here, there = builder.alloc(half), builder.alloc(half)
     for _ in range(MANY // 2):
         builder.op(KERNEL, (here,), (there,), read_bytes=half, written_bytes=half)
         builder.op(KERNEL, (there,), (here,), read_bytes=half, written_bytes=half)
-    return Program(builder.finish(), MANY, ("launch.empty", "memory.copy", "memory.copy_curve"), 0, moved=2 * half)
+    rates = ("memory.copy", "memory.copy_curve")
+    return Program(builder.finish(), MANY, (_start(row), *rates), 0, moved=2 * half, graph=meaning.launch(row) == "graph")
+
+
+def _start(row: Row) -> str:
+    """The number that a short kernel costs."""
+    return "launch.gap" if meaning.launch(row) == "graph" else "launch.empty"
 
 
 def tiny(row: Row) -> Program:
@@ -68,7 +74,7 @@ def tiny(row: Row) -> Program:
     started(builder)
     for _ in range(MANY):
         builder.op(COPY if size else KERNEL, (), (), read_bytes=size, written_bytes=size, stream=1)
-    return Program(builder.finish(), MANY, ("launch.empty",), 1)
+    return Program(builder.finish(), MANY, (_start(row),), 1, graph=meaning.launch(row) == "graph")
 
 
 def computing(row: Row) -> Program:

@@ -24,7 +24,6 @@ _LACKS = (
     (("gpucopy:",), "the GPU is not named"),
 )  # fmt: skip
 _MODES = {
-    "graph": "kernels are launched one by one: no CUDA graphs",
     "coop_gridsync": "no kernels that wait for all of their threads",
     "persistent_atomic": "no kernels that go on for ever",
 }
@@ -32,8 +31,8 @@ _MODES = {
 
 def lacking(row: Row) -> str:
     """What the row would need, "" where nothing is known to be missing."""
-    if row.metric in ("queued_kernel_scale_bw", "null_kernel_us") and row.params.get("mode", "stream") != "stream":
-        return _MODES.get(row.params["mode"], "the engine has no such launches")
+    if row.metric in ("queued_kernel_scale_bw", "null_kernel_us") and meaning.launch(row) not in ("stream", "graph"):
+        return _MODES.get(meaning.launch(row), "the engine has no such launches")
     if not meaning.full(row):
         return "no occupancy: a kernel has the device to itself"
     if row.metric.endswith("_bw") and not row.size_bytes and "pinned" in row.metric:

@@ -34,6 +34,8 @@ class Program:
     moved: float = 0.0
     """Bytes of one repeat that the row counts; 0 where it gives a time."""
     flops: float = 0.0
+    graph: bool = False
+    """The kernels are nodes of a CUDA graph, which the host launches once."""
 
 
 @dataclass(frozen=True)

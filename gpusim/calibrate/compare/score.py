@@ -22,7 +22,7 @@ from gpusim.core import log
 from gpusim.engine.simulate import simulate
 from gpusim.errors import MeasurementError
 from gpusim.hardware.catalogue import quantities
-from gpusim.hardware.profile import Profile
+from gpusim.hardware.profile import Profile, changed
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
@@ -32,7 +32,7 @@ _ROOM = 1 << 44  # bytes of device memory: what is tested is time
 _HELD, _CATALOGUE, _ELSEWHERE = "held out", "held out, catalogue's number", "held out, another host"
 FITTED = "fitted"
 TWICE = "the very same point is in a series that the fit saw"
-_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus")
+_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus", "mode")
 """What makes rows of one size different programs."""
 CURVES = (
     ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("link", "size_curve"),
@@ -185,9 +185,19 @@ def _time(made: Program | Managed, profile: Profile) -> float:
     """ns of one repeat."""
     if isinstance(made, Managed):
         return paged.ns(made, profile)
+    if made.graph:
+        profile = _of_graph(profile)
     whole = _span(made.trace, made, profile)
     around = _span(made.without, made, profile) if made.without is not None else 0
     return (whole - around) / made.repeats
+
+
+def _of_graph(profile: Profile) -> Profile:
+    """Kernels of a graph follow each other by launch.gap alone: what the host and the stream do for each is done before."""
+    launch = profile.launch
+    for name in ("submit", "empty"):
+        profile = changed(profile, f"launch.{name}", 0.0) if getattr(launch, name) else profile
+    return profile
 
 
 def _span(trace: Trace, made: Program, profile: Profile) -> int:

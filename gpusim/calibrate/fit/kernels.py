@@ -145,7 +145,7 @@ def _launch(rows: Sequence[Row], gaps: dict[str, float], base: Profile) -> Itera
 
 
 def _of_mode(rows: Sequence[Row], metric: str, mode: str) -> list[Row]:
-    return [r for r in rows if r.metric == metric and r.params.get("mode", "stream") == mode]
+    return [r for r in rows if r.metric == metric and meaning.launch(r) == mode]
 
 
 def _period(path: str, rows: Sequence[Row], gaps: dict[str, float], mode: str) -> Estimate | None:
