@@ -15,6 +15,7 @@ import pytest
 from hand_worked import machine
 from test_calibrate_readers import run
 
+from gpusim.calibrate.measure import cuda, device
 from gpusim.calibrate.steps import measure
 from gpusim.calibrate.steps.compare import compare
 from gpusim.calibrate.steps.offloaded import offloaded, saved
@@ -143,6 +144,16 @@ def test_all_of_it_says_before_it_begins_that_there_is_no_gpu(tmp_path: Path, ca
     assert run("calibrate", "all", "-o", tmp_path / "here") == 2
     said = capsys.readouterr().err
     assert said == "gpusim: there is no NVIDIA driver on this machine, so no GPU can be measured\n"
+    assert not (tmp_path / "here").exists()
+
+
+def test_all_of_it_says_before_it_begins_that_there_is_no_such_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda, "load", lambda: None)
+    monkeypatch.setattr(device, "cards", lambda *_: [device.Card(0, "NVIDIA H300", 110, "", None, "")])
+    assert run("calibrate", "all", "-o", tmp_path / "here") == 2
+    assert capsys.readouterr().err == "gpusim: the catalogue has no 'H300' (say with --base which profile is nearest)\n"
     assert not (tmp_path / "here").exists()
 
 

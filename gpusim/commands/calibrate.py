@@ -118,13 +118,14 @@ def replay(
 @app.command("all")
 def everything(
     out: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="For all that it makes.")],
+    base: Annotated[str, typer.Option("--base", help="The profile that says what is not measured; default: by the GPU.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy all the same.")] = False,
 ) -> None:
     """On a GPU machine: measure, fit, compare, then whole training steps, measured and simulated."""
     from gpusim.commands.calibration import everything as verb
 
-    verb(out, quick=quick, force=force)
+    verb(out, base, quick=quick, force=force)
 
 
 @app.command()

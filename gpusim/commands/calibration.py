@@ -32,10 +32,11 @@ def fit(files: Sequence[Path], base: str, out: Path | None, gpu: str, *, everyth
     """Fit a profile to the rows that are not held out, or to all, write it, and print what it changes."""
     from gpusim.calibrate.fit.fitting import difference
     from gpusim.calibrate.fit.fitting import fit as fitting
+    from gpusim.calibrate.rows import gpus
     from gpusim.results.files import write_text
 
     mine = _rows(files, gpu)
-    fitted = fitting(mine, _base(mine, base), out.stem if out else None, everything)
+    fitted = fitting(mine, _base(gpus(mine), base), out.stem if out else None, everything)
     if out:
         write_text(out, fitted.text)
     left = [{"number": one.path, "why": one.why} for one in fitted.left]
@@ -105,20 +106,22 @@ def replay(folder: Path, profile: str, *, json: bool) -> None:
     typer.echo(f"\n{within} of {len(off)} steps with offloaded activations are within {TARGET:.0%}.")
 
 
-def everything(out: Path, *, quick: bool, force: bool) -> None:
+def everything(out: Path, base: str, *, quick: bool, force: bool) -> None:
     """All steps of a calibration, each with its files in the folder."""
-    from gpusim.calibrate.measure import cuda
+    from gpusim.calibrate.measure import cuda, device
     from gpusim.calibrate.measure.session import GROUPS, measure
     from gpusim.calibrate.steps.measure import measure as measure_steps
     from gpusim.calibrate.steps.measure import ready
     from gpusim.results.files import make_folder
 
-    cuda.load()  # what is missing is said before anything is measured
+    # What is missing is said before anything is measured.
+    card = device.cards(cuda.load(), None)[0]
+    _base([device.row_name(card.name)], base)
     ready()
     make_folder(out)
     rows, profile = out / "measured.csv", out / "profile.yaml"
     measure(rows, list(GROUPS), quick=quick, force=force, folder=out, say=lambda text: typer.echo(text, err=True))
-    fit([rows], "", profile, "", everything=False, json=False)
+    fit([rows], base, profile, "", everything=False, json=False)
     compare([rows], str(profile), out / "compare", "", figures=True, formats="png,svg", json=False)
     measure_steps(out / "steps", say=lambda text: typer.echo(text, err=True))
     replay(out / "steps", str(profile), json=False)
@@ -134,14 +137,12 @@ def _rows(files: Sequence[Path], gpu: str) -> list[Row]:
     return mine if len(gpus(found)) < 2 else [row for row in mine if row.gpu == gpu]
 
 
-def _base(rows: list[Row], name: str) -> Profile:
-    """The profile that is named, or that of the rows' GPU."""
-    from gpusim.calibrate.rows import gpus
+def _base(found: list[str], name: str) -> Profile:
+    """The profile that is named, or that of the only GPU that was found."""
     from gpusim.hardware.catalogue import load, names
 
     if name:
         return load(name)
-    found = gpus(rows)
     if not found:
         raise MeasurementError("the rows name no GPU", hint="say with --base which profile is to be fitted")
     if found[0].lower() not in names():
