@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpusim.config.load import Loaded
     from gpusim.config.values import PolicySpec
     from gpusim.errors import Problem
+    from gpusim.experiment.plan import Task
     from gpusim.hardware.profile import Profile
 
 
@@ -49,7 +50,7 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
         except (ProfileError, UnitError) as error:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
     problems += _of_tiers(loaded, machines)
-    problems += _of_unified(loaded)
+    problems += _of_unified(loaded, machines)
     if problems:
         raise ConfigError(problems)
     return loaded
@@ -76,11 +77,11 @@ def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     return list(dict.fromkeys(found))
 
 
-def _of_unified(loaded: Loaded) -> list[Problem]:
+def _of_unified(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     """What unified memory cannot be combined with: nobody else decides there what leaves and what comes."""
     from gpusim.config.experiment import AS_RECORDED, Experiment, Policies
     from gpusim.config.find import is_managed
-    from gpusim.config.values import NONE
+    from gpusim.config.values import NONE, Capacity
 
     e, found = loaded.experiment, []
 
@@ -104,7 +105,24 @@ def _of_unified(loaded: Loaded) -> list[Problem]:
                 hint = f"leave it out; the driver's is a parameter: driver({kind}=...)" if kind in ("evict", "prefetch") else ""
                 say(("policies", kind), f"under unified memory the driver decides: there is no {kind} policy",
                     hint or "leave it out")  # fmt: skip
+        if e.policies.place != Policies().place and len(managed) == len(loaded.traces):
+            say(("policies", "place"), "managed programs have no allocator: place changes nothing", "leave it out")
+        if e.bounds == "search" and NONE not in e.unified:
+            say(("bounds",), "under unified memory there is no plan that a search could look for", "write bounds: true")
+        one = [name for name, machine in zip(e.profile, machines, strict=False) if machine.memory.unified]
+        if e.host_memory != (Capacity(),) and one:
+            say(("host_memory",), f"{one[0]} has one memory for CPU and GPU: host_memory changes nothing", "leave it out")
     return found
+
+
+def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
+    """What only programs can tell of an experiment, before any of these tasks runs.  Raises TraceError, ConfigError."""
+    from gpusim.config.values import NONE
+
+    if loaded.plans or loaded.experiment.unified != (NONE,):
+        from gpusim.experiment.foresee import check
+
+        check(loaded, tasks)
 
 
 def told(loaded: Loaded) -> list[str]:

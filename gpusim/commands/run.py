@@ -48,10 +48,7 @@ def run(
     todo = plan(loaded, folder, allow_large=allow_large)
     for words in load.told(loaded):
         typer.echo(f"gpusim: note: {words}", err=True)
-    if loaded.plans:
-        from gpusim.experiment.foresee import check_plan_files
-
-        check_plan_files(todo.tasks if force else todo.waiting())
+    load.foresee(loaded, todo.tasks if force else todo.waiting())
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
         if force or todo.waiting():

@@ -42,18 +42,13 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     from gpusim.config.experiment import expand, size
-    from gpusim.experiment.plan import read
+    from gpusim.experiment.plan import plan
 
     loaded = load.experiment(str(path), sets)
     e = loaded.experiment
     expand(e)
-    if loaded.plans:
-        from gpusim.experiment.foresee import check_plan_files
-        from gpusim.experiment.plan import plan
-
-        check_plan_files(plan(loaded, load.default_folder(loaded)).grid)
-    for trace in loaded.traces.values():
-        read(trace)
+    todo = plan(loaded, load.default_folder(loaded))
+    load.foresee(loaded, todo.grid)
     for words in load.told(loaded):
         typer.echo(f"gpusim: note: {words}", err=True)
     return {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}

@@ -86,8 +86,7 @@ def _policies(spec: RunSpec) -> dict[str, str]:
 def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) -> Result:
     """The bare run: its program on this machine, which may be another one than its own."""
     spec = task.spec
-    if spec.host_memory != Capacity():
-        profile = changed(profile, "host.capacity", _host_memory(task, work))
+    profile = on_host(task, work, profile)
     if spec.unified != NONE:
         from gpusim.uvm.run import simulate_unified
         from gpusim.uvm.settings import settings
@@ -179,6 +178,11 @@ def capacity_of(task: Task, work: Source) -> int | None:
     if task.unlimited:
         return NO_LIMIT * max(footprint(work), 2**27)
     return None if task.spec.memory == Capacity() else task.spec.memory.resolve(footprint(work), 0)
+
+
+def on_host(task: Task, work: Source, profile: Profile) -> Profile:
+    """The machine with as much host memory as the run is given."""
+    return profile if task.spec.host_memory == Capacity() else changed(profile, "host.capacity", _host_memory(task, work))
 
 
 def _host_memory(task: Task, work: Source) -> int:

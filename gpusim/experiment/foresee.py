@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpusim.config.values import Capacity
+from gpusim.config.load import Loaded
+from gpusim.config.values import NONE
 from gpusim.engine.machine import machine
 from gpusim.engine.plans import view
-from gpusim.experiment.execute import capacity_of, program_of
+from gpusim.errors import ConfigError, Problem
+from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.plan import Task
-from gpusim.hardware.profile import changed
 from gpusim.policies.plan import file
 from gpusim.trace.workload import Workload
+
+
+def check(loaded: Loaded, tasks: Iterable[Task]) -> None:
+    """Look at what these tasks of the experiment will meet.  Raises TraceError, ConfigError."""
+    tasks = list(tasks)
+    check_plan_files(tasks)
+    check_unified(loaded, tasks)
 
 
 def check_plan_files(tasks: Iterable[Task]) -> None:
@@ -24,8 +32,44 @@ def check_plan_files(tasks: Iterable[Task]) -> None:
             continue
         done.add(case)
         program = program_of(task)
-        work, profile = program.work, program.profile
+        work = program.work
         assert isinstance(work, Workload), "plans are of recorded programs"
-        if spec.host_memory != Capacity():
-            profile = changed(profile, "host.capacity", spec.host_memory.resolve(work.live_peak, 0))
+        profile = on_host(task, work, program.profile)
         file.plan(view(work, machine(profile, capacity_of(task, work), spec.tiers)), str(task.plan))
+
+
+def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:
+    """Ask for each program under unified memory whether its machine can run it at all.  Raises ConfigError."""
+    found: dict[tuple[object, ...], Problem] = {}
+    done = set()
+    for task in tasks:
+        spec = task.spec
+        case = (spec.trace, spec.transform, spec.profile, spec.memory, spec.host_memory, spec.unified, spec.place)
+        if spec.unified == NONE or spec.unified not in loaded.experiment.unified or case in done:  # references are others'
+            continue
+        done.add(case)
+        if (told := _refused(loaded, task)) is not None:
+            found.setdefault((spec.trace, spec.profile, told.file, told.line, told.col), told)  # for one size of memory
+    if found:
+        raise ConfigError(sorted(dict.fromkeys(found.values()), key=lambda p: (p.file, p.line, p.col)))
+
+
+def _refused(loaded: Loaded, task: Task) -> Problem | None:
+    from gpusim.uvm.advice import AdviceError
+    from gpusim.uvm.before import refuse
+    from gpusim.uvm.parameters import UvmError
+    from gpusim.uvm.settings import settings
+
+    spec, e = task.spec, loaded.experiment
+    program = program_of(task)
+    work = program.work
+    profile = on_host(task, work, program.profile)
+    try:
+        refuse(work, profile, settings(spec.unified), capacity_of(task, work), spec.place)
+    except UvmError as error:
+        if error.where:  # in the program's own file
+            return Problem(f"on {spec.profile}, {error.message}", error.where, hint=error.hint)
+        advice = isinstance(error, AdviceError)
+        at = ("unified", e.unified.index(spec.unified)) if advice else ("trace", e.trace.index(spec.trace))
+        return loaded.document.problem(at, error.message, error.hint)
+    return None

@@ -22,10 +22,14 @@ class Advice:
     steps: Callable[[ManagedProgram, Container[str]], Iterator[Step]] | None = None  # or the steps in place of the program's
 
 
+class AdviceError(UvmError):
+    """What a program would tell the driver is about what it does not have."""
+
+
 def advised(program: ManagedProgram, said: str) -> ManagedProgram:
     """The program with what is said: a word for all allocations, or `name:word`, several with spaces between.
 
-    `name*` means all allocations whose names begin so.  Raises UvmError for a word or an allocation that does not exist.
+    `name*` means all allocations whose names begin so.  Raises UvmError for an unknown word, AdviceError for an allocation.
     """
     for part in said.split():
         name, colon, word = part.rpartition(":")
@@ -33,7 +37,7 @@ def advised(program: ManagedProgram, said: str) -> ManagedProgram:
         begins, star, _ = name.partition("*")
         meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
         if not meant:
-            raise UvmError(f"advice '{part}': no allocation is called '{name}'", hint=suggest(name, known))
+            raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=suggest(name, known))
         program = _advised(program, meant, find(word))
     return program
 

@@ -108,7 +108,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
             x["offset"], x["range"] = begin // platform.page, k
             x["pages"] = -(-end // platform.page) - x["offset"]
             x["partial"] = NONE
-            x["kind"] = kind(arrays[k], platform, s)
+            x["kind"] = kind(arrays[k], platform, s["ats_mode"])
             if x["kind"] == HMM or (x["kind"] == MANAGED and x["pages"] < per_block):
                 x["partial"] = partials
                 partials += 1
@@ -143,10 +143,11 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     )
 
 
-def kind(array: Array, platform: Platform, state: Any) -> int:
+def kind(array: Array, platform: Platform, ats_mode: int) -> int:
+    """Who manages an allocation's pages, MANAGED, ATS or HMM."""
     if array.kind == "managed" or platform.unified:
         return MANAGED
-    return ATS if platform.ats and state["ats_mode"] else HMM
+    return ATS if platform.ats and ats_mode else HMM
 
 
 def _roots(gpus: int, each: int) -> Any:

@@ -7,15 +7,13 @@ from typing import Any
 from gpusim.hardware.profile import Profile
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
-from gpusim.units import show_bytes
 from gpusim.uvm import platforms, prefetchers, report, victims
-from gpusim.uvm.advice import advised
-from gpusim.uvm.parameters import UvmError
+from gpusim.uvm.before import footprint, program_of, room
 from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram, Prefetch, Start
 from gpusim.uvm.settings import DRIVER, Settings
 from gpusim.uvm.simulate import UvmResult, simulate_uvm
 from gpusim.uvm.tables import BLOCK_BYTES, COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
-from gpusim.uvm.tensors import known, managed
+from gpusim.uvm.tensors import known
 from gpusim.uvm.timeline import Timeline
 
 GPU = 1
@@ -39,23 +37,11 @@ def simulate_unified(
 
     Memory that is full and may not be evicted is a result, not an error.  Raises UvmError, ProfileError, PolicyError.
     """
-    if isinstance(source, Workload):
-        program = managed(source, profile, place, discards=settings.advice == "discard")
-    else:
-        program = source
-    device = platforms.of(profile).memory
-    available = device if capacity_bytes is None else capacity_bytes
-    most = min(available, device)  # a share may be more memory than the GPU has
+    available = room(source, profile, capacity_bytes)
+    program = program_of(source, profile, settings, place)
     host = int(profile.host.capacity.value)
-    needed = footprint(source)
-    if needed > most + host and not profile.memory.unified:
-        raise UvmError(
-            f"{program.name} needs {show_bytes(needed)}, more than the {show_bytes(most)} of GPU memory and "
-            f"the {show_bytes(host)} of host memory together"
-        )
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
-    program = advised(program, settings.advice)
     timeline = Timeline(len(program.steps))
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
@@ -107,11 +93,6 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "events": ran.events,
         "began": ran.logged_before,
     }
-
-
-def footprint(source: Workload | ManagedProgram) -> int:
-    """Bytes of GPU memory of which shares are: what holds all that is alive at once."""
-    return source.live_peak if isinstance(source, Workload) else source.footprint
 
 
 def metrics(program: ManagedProgram, ran: UvmResult) -> dict[str, int | float]:

@@ -185,7 +185,8 @@ def fits(arrays: Sequence[Array], platform: Platform) -> None:
     """A chip with one memory has nowhere else to put pages."""
     n = sum(a.bytes for a in arrays)
     if platform.unified and n > platform.memory:
-        raise UvmError(f"{show_bytes(n)} are allocated, and {platform.name} has {show_bytes(platform.memory)} of memory")
+        room = f"{show_bytes(n)} are allocated, and {platform.name} has {show_bytes(platform.memory)} of memory"
+        raise UvmError(f"{room}, where nothing can be moved away")
 
 
 def host_is_full(M: Memory, platform: Platform) -> str:
@@ -233,14 +234,14 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
     for a in kernel.accesses:
         span = find(a.array, spans, kernel.name)
         if M.state["hmm_off"][0] and M.blocks[span.first // BLOCK_BYTES]["kind"] == HMM:
-            where = f"{kernel.name}: segmentation fault at {span.first:#x}"
-            raise UvmError(f"{where}, {a.array!r} is malloc'ed memory and HMM is off")
+            raise by_malloc(kernel, a.array, span)
     M.state["kernel"] = crc32(f"{kernel.name} {[(a.array, a.start) for a in kernel.accesses]}".encode())
     A, tables = compile_accesses(kernel, spans)
     threads = kernel.block[0] * kernel.block[1]
     warps = -(-threads // LANES)
     if warps > platform.warps:
-        raise UvmError(f"{kernel.name}: a thread block of {threads} threads does not fit an SM of {platform.name}")
+        said = f"{kernel.name}: a thread block of {threads} threads does not fit an SM of {platform.name}"
+        raise UvmError(said, kernel.where)
     ctas = kernel.grid[0] * kernel.grid[1]
     shape = table(1, SHAPE)
     s = shape[0]
@@ -262,6 +263,12 @@ def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platf
     return int(run_kernel(M, F, A, shape, tables))
 
 
+def by_malloc(kernel: Kernel, array: str, span: Span) -> UvmError:
+    """What becomes of a kernel that touches malloc'ed memory where the GPU does not reach it."""
+    said = f"{kernel.name}: segmentation fault at {span.first:#x}, '{array}' is malloc'ed memory and HMM is off"
+    return UvmError(said, kernel.where, "leave uvm_disable_hmm at 0, or let the array be managed")
+
+
 def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, Any]:
     rows: list[tuple[int, ...]] = []
     tables, length = [np.zeros(1, np.int64)], 1
@@ -275,12 +282,14 @@ def compile_accesses(kernel: Kernel, spans: Mapping[str, Span]) -> tuple[Any, An
         }  # fmt: skip
         if x["elements"] > room:
             address = span.first + room * a.bytes
-            raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, behind the {span.bytes} bytes of {a.array!r}")
+            behind = f"behind the {span.bytes:,} bytes of '{a.array}'"
+            raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, {behind}", kernel.where)
         if a.index is not None:
             if a.index.size and not (int(a.index.min()) >= -1 and int(a.index.max()) < room):
                 wrong = int(a.index.max()) if int(a.index.min()) >= -1 else int(a.index.min())
                 address = span.first + wrong * a.bytes
-                raise UvmError(f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of {a.array!r}")
+                said = f"{kernel.name}: segmentation fault at {address:#x}, index {wrong} of '{a.array}'"
+                raise UvmError(said, kernel.where)
             x["form"], x["table"], x["length"] = GATHER, length, len(a.index)
             tables.append(a.index)
             length += len(a.index)

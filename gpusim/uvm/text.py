@@ -20,6 +20,7 @@ from gpusim.uvm import text_model as words
 from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start, Step
 
 MOST_STEPS = 1_000_000
+MOST_THREADS = 1024  # of a block: CUDA C++ Programming Guide, technical specifications
 PROCESSOR = {"cpu": 0, "gpu": 1}
 
 
@@ -147,6 +148,8 @@ class _Reader:
         before = len(self.problems)
         if said.threads and said.grid:
             self._complain((*path, "grid"), "threads and grid both say how large the kernel is", "leave one of them out", True)
+        if said.block[0] * said.block[1] > MOST_THREADS:
+            self._complain((*path, "block"), f"a thread block has at most {MOST_THREADS:,} threads", at_key=True)
         for k, a in enumerate(said.accesses):
             at = (*path, "accesses", k)
             if sum(name is not None for name in (a.read, a.write, a.update)) != 1:
