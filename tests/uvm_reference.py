@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 PER_BLOCK = 512
 
@@ -36,10 +37,14 @@ def prefetch(faulted: set[int], resident: set[int], threshold: int) -> set[int]:
     return out - faulted
 
 
+def one_of_each(pages: Sequence[int]) -> list[int]:
+    return [page for page, _ in groupby(pages)]
+
+
 @dataclass
 class Warp:
     cta: int
-    lanes: list[int]         # the page of each lane
+    lanes: list[int]         # the pages of its lanes; neighbours that touch the same are one
     writes: list[bool]       # of each access
     access: int = 0
     lane: int = 0
@@ -159,7 +164,7 @@ class Reference:
     def run(self, pages: Sequence[int], block: int, writes: list[bool]) -> None:
         """A kernel in which thread t touches pages[t], once for each of `writes`."""
         self.ctas = deque(
-            (k // block, [Warp(k // block, list(pages[w : min(w + 32, k + block)]), writes)
+            (k // block, [Warp(k // block, one_of_each(pages[w : min(w + 32, k + block)]), writes)
                           for w in range(k, min(k + block, len(pages)), 32)])
             for k in range(0, len(pages), block)
         )  # fmt: skip

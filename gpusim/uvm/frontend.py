@@ -16,7 +16,7 @@ from gpusim.uvm.bits import bit
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.counters import count
 from gpusim.uvm.follow import follow
-from gpusim.uvm.pattern import LANES, LINE, SECTOR, segment
+from gpusim.uvm.pattern import LANES, SECTOR, requests, segment
 from gpusim.uvm.sweep import sweep
 from gpusim.uvm.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, f8, i8, record, row, shared
 
@@ -26,7 +26,7 @@ SLOT = record(
 )
 UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8), ("free", i8), ("fresh", i8)])
 MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, who waits
-WAIT = record([("slot", i8), ("bytes", i8), ("next", i8)])   # negative (~slot) for a store
+WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
      ("slots", i8),  # of a uTLB, that this kernel uses
@@ -77,34 +77,34 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
 
 
 @outlined
-def from_afar(M: Memory, F: Front, b: int, page: int, n_bytes: int) -> None:
-    """An access went over the link."""
+def from_afar(M: Memory, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
+    """An access went over the link, in a request for each line."""
     f, p = F.state[0], F.state[0].processor
-    gpu, requests = M.gpus[p], (n_bytes + LINE - 1) // LINE
+    gpu, n_bytes = M.gpus[p], sectors * SECTOR
     M.counts[p].remote_bytes += n_bytes
     M.ranges[M.blocks[b].range].remote_bytes += n_bytes
     if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
         f.remote_ns += n_bytes * gpu.peer_byte
     else:
-        f.remote_ns += n_bytes * gpu.remote_byte + requests * gpu.remote_request
+        f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
     if M.state[0].counters:
-        count(M, p, b, page, requests, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
+        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
 
 
 @kernel
-def used(M: Memory, F: Front, b: int, page: int, write: bool, n_bytes: int) -> None:
+def used(M: Memory, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
     """An access went through."""
     W, s, p = M.bits, M.state[0], F.state[0].processor
     n = M.counts[p]
     n.touches += 1
-    n.touched_bytes += n_bytes
+    n.touched_bytes += sectors * SECTOR
     w, m = page >> 6, bit(page)
     if W[row(M, p, RESIDENT, b), w] & m or s.unified:
         W[shared(M, PREFETCHED, b), w] &= ~m
         if write:
             W[shared(M, DIRTY, b), w] |= m
     else:
-        from_afar(M, F, b, page, n_bytes)
+        from_afar(M, F, b, page, sectors, lines)
     if s.watches:
         follow(M, p, b, page)
 
@@ -119,7 +119,7 @@ def mapped(M: Memory, F: Front, page: int, write: bool) -> bool:
 
 
 @outlined
-def miss(F: Front, u: int, slot: int, page: int, write: bool, n_bytes: int) -> bool:
+def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, lines: int) -> bool:
     """The access waits for the page; False if the uTLB can take no more."""
     s, t = F.state[0], F.utlbs[u]
     if t.waiting >= s.wait_limit:
@@ -144,7 +144,8 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, n_bytes: int) -> b
         t.free = F.waits[u, i].next
     if write:
         x.write = 1
-    F.waits[u, i].slot, F.waits[u, i].bytes, F.waits[u, i].next = ~slot if write else slot, n_bytes, NONE
+    w = F.waits[u, i]
+    w.slot, w.sectors, w.lines, w.next = ~slot if write else slot, sectors, lines, NONE
     if x.first == NONE:
         x.first = i
     else:
@@ -166,17 +167,17 @@ def issue(M: Memory, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: in
         if thread >= F.state[0].threads:
             break
         room = min(LANES - x.lane, F.state[0].threads - thread)
-        first, last, lanes = segment(a, shape, tables, x.bx, x.by, thread, x.step, room, s.page_bytes)
+        first, last, lanes, pitch = segment(a, shape, tables, x.bx, x.by, thread, x.step, room, s.page_bytes)
         page = max(first >> s.page_shift, x.page)
         while page <= last >> s.page_shift:
-            begin = max(first, page << s.page_shift)
-            n_bytes = max(min(last + 1, (page + 1) << s.page_shift) - begin, SECTOR)
+            begin = page << s.page_shift
+            sectors, lines = requests(first, pitch, a.bytes, max(first, begin), min(last, begin + s.page_bytes - 1))
             b = page >> s.block_shift
             i = (page & (s.per_block - 1)) - M.blocks[b].offset
             plane = WRITABLE if write else MAPPED
             if M.bits[row(M, F.state[0].processor, plane, b), i >> 6] & bit(i):
-                used(M, F, b, i, write, n_bytes)
-            elif not miss(F, u, slot, page, write, n_bytes):
+                used(M, F, b, i, write, sectors, lines)
+            elif not miss(F, u, slot, page, write, sectors, lines):
                 x.page = page
                 return False
             page += 1

@@ -7,7 +7,8 @@ An access of thread (tx, ty) of thread block (bx, by) in step i = outer * inner 
     random    a hash of that position
 
 of its array; those outside of the array are skipped, as behind `if (i < n)`, or wrap around it.  A warp is 32 threads in a row,
-x first.  What a row of threads touches not wider apart than a page is one segment.
+x first.  What a row of threads touches not wider apart than a page is one segment; what it moves are the sectors in it that the
+threads touch.
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ def element(a: Any, tables: Any, position: int) -> int:
 @kernel
 def segment(
     a: Any, shape: Any, tables: Any, bx: int, by: int, thread: int, step: int, room: int, page: int
-) -> tuple[int, int, int]:
-    """The first and the last byte that lanes from `thread` of a thread block on touch, and how many lanes those are.
+) -> tuple[int, int, int, int]:
+    """The first and the last byte that lanes from `thread` of a thread block on touch, how many lanes those are, their pitch.
 
     room: lanes that are left in the warp; page: bytes.  No bytes (last < first) where the lanes touch nothing.
+    pitch: bytes from one lane's element to the next one's; 0 if they leave no sector out.
     """
     tx, ty, j, outer = thread, 0, step, 0
     if thread >= shape.block_x:  # divisions cost as much as all the rest
@@ -76,16 +78,42 @@ def segment(
     if step >= shape.inner:
         j, outer = step % shape.inner, step // shape.inner
     position = a.start + tx * a.tx + ty * a.ty + bx * a.bx + by * a.by + j * a.in_ + outer * a.out
-    if a.form != AFFINE or a.wraps or abs(a.tx) * a.bytes > page:
-        e = element(a, tables, position)
-        if e < 0:
-            return 0, -1, 1
-        return a.base + e * a.bytes, a.base + (e + 1) * a.bytes - 1, 1
-    lanes = min(room, shape.block_x - tx)
+    lanes, d = min(room, shape.block_x - tx), abs(a.tx)
+    if a.form != AFFINE or a.wraps or d * a.bytes > page:
+        lo = element(a, tables, position)
+        if lo < 0:
+            return 0, -1, 1, 0
+        hi, n = lo, 1
+        while n < lanes and (a.form == GATHER or a.wraps):  # on to the next lane, if no whole sector lies between
+            e = element(a, tables, position + n * a.tx)
+            if e < hi or (e - hi - 1) * a.bytes >= SECTOR:
+                break
+            hi, n = e, n + 1
+        return a.base + lo * a.bytes, a.base + (hi + 1) * a.bytes - 1, n, 0
     lo, hi = position, position + (lanes - 1) * a.tx
     if hi < lo:
         lo, hi = hi, lo
-    lo, hi = max(lo, 0), min(hi, a.elements - 1)
-    if hi < lo:
-        return 0, -1, lanes
-    return a.base + lo * a.bytes, a.base + (hi + 1) * a.bytes - 1, lanes
+    if lo < 0:
+        lo += (max(d, 1) - 1 - lo) // max(d, 1) * d
+    if hi >= a.elements:
+        hi -= (hi - a.elements + max(d, 1)) // max(d, 1) * d
+    if hi < lo or lo < 0 or hi >= a.elements:
+        return 0, -1, lanes, 0
+    pitch = d * a.bytes
+    return a.base + lo * a.bytes, a.base + (hi + 1) * a.bytes - 1, lanes, pitch if pitch >= a.bytes + SECTOR else 0
+
+
+@kernel
+def requests(first: int, pitch: int, size: int, lo: int, hi: int) -> tuple[int, int]:
+    """How many sectors and how many lines of the bytes lo..hi a warp touches: `size` bytes every `pitch` from `first` on."""
+    if pitch == 0:
+        return hi // SECTOR - lo // SECTOR + 1, hi // LINE - lo // LINE + 1
+    at = first + max((lo - first - size) // pitch + 1, 0) * pitch
+    sectors, lines, line = 0, 0, -1
+    while at <= hi:
+        begin, end = max(at, lo), min(at + size - 1, hi)
+        sectors += end // SECTOR - begin // SECTOR + 1
+        lines += end // LINE - max(begin // LINE, line + 1) + 1
+        line = end // LINE
+        at += pitch
+    return sectors, lines

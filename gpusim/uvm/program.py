@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.uvm.pattern import SECTOR
+from gpusim.uvm.pattern import LANES, SECTOR
 from gpusim.uvm.tables import BLOCK_BYTES
 
 
@@ -154,12 +154,23 @@ def _content(value: Any) -> bytes:
 
 
 def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
-    """Bytes that the kernel's threads move: an element an access, a sector of 32 bytes where neighbours share none."""
+    """Bytes that the kernel's threads move: the sectors that a row of a warp's threads touches."""
     threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
-    return sum(_bytes_each(a) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+    lanes = min(LANES, kernel.block[0])
+    return sum(_bytes_each(a, lanes) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
 
 
-def _bytes_each(a: Access) -> float:
+def _bytes_each(a: Access, lanes: int) -> float:
+    """Bytes that move for one of `lanes` threads in a row."""
+    alone = -(-a.bytes // SECTOR) * SECTOR
     if a.index is not None:
-        return max(a.bytes, SECTOR) * float(np.mean(a.index >= 0))
-    return max(a.bytes, SECTOR) if a.random is not None or abs(a.tx) * a.bytes >= SECTOR else a.bytes
+        if not a.index.size:
+            return 0.0
+        sector = a.index * a.bytes // SECTOR
+        new = np.append(True, sector[1:] != sector[:-1])
+        new[::lanes] = True
+        return alone * float(np.mean(new & (a.index >= 0)))
+    pitch = abs(a.tx) * a.bytes
+    if a.random is not None or pitch >= a.bytes + SECTOR:
+        return alone
+    return -(-((lanes - 1) * pitch + a.bytes) // SECTOR) * SECTOR / lanes

@@ -61,7 +61,7 @@ def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
             w.next, last = NONE, i
         else:
             slot = ~w.slot if write else w.slot
-            used(M, F, b, at, write, w.bytes)
+            used(M, F, b, at, write, w.sectors, w.lines)
             w.next, t.free = t.free, i
             t.waiting -= 1
             y = F.slots[u, slot]

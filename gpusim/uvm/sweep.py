@@ -12,6 +12,7 @@ import numpy as np
 
 from gpusim.uvm.bits import window
 from gpusim.uvm.compiled import kernel, outlined, trailing_zeros
+from gpusim.uvm.pattern import SECTOR
 from gpusim.uvm.program import Kernel
 from gpusim.uvm.tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, Memory, row, shared
 
@@ -22,7 +23,7 @@ def sweeps(kernel: Kernel) -> bool:
     """Whether thread block k touches element start + k of each access, and nothing else."""
     still = all(
         (a.tx, a.ty, a.by, a.inner, a.outer, a.bx) == (0, 0, 0, 0, 0, 1) and a.start >= 0 and not a.wraps
-        and a.index is None and a.random is None for a in kernel.accesses
+        and a.index is None and a.random is None and a.bytes % SECTOR == 0 for a in kernel.accesses
     )  # fmt: skip
     return still and kernel.block == (1, 1) and kernel.steps == (1, 1) and kernel.grid[1] == 1
 
