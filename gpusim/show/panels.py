@@ -38,12 +38,15 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
-def entitle(panel: Axes, title: str, count: int) -> None:
-    """The panel's name above it, on as many lines as one of `count` panels needs."""
-    panel.set_title("\n".join(wrapped(title, LINE // shape(count)[1])))
+LINE = 96  # characters of a title as wide as the figure
+NUMBERS = 15  # characters of a row's labels, where these are numbers
 
 
-LINE = 84  # characters of a title as wide as the figure
+def entitle(panel: Axes, title: str, count: int, labels: int = NUMBERS) -> None:
+    """The panel's name above it, on as many lines as one of `count` panels needs beside `labels` characters in its row."""
+    panel.set_title("\n".join(wrapped(title, int(LINE - 0.8 * labels) // shape(count)[1])))
+
+
 LONG = 24  # characters of a label from which a legend beside several panels would take too much of their width
 
 

@@ -40,6 +40,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
     shared = declared(metric).unit == "1"
     sign = -1.0 if declared(metric).better == "higher" else 1.0
     once = _common(panels, plan, metric, sign) if columns > 1 and max(map(len, look)) > LONG else None
+    labels = max(map(len, look)) * (columns if once is None else 1)
     axes = grid(figure, len(panels), sharex=shared, sharey=once is not None)
     found = _reached(everything, metric)
     divisor, label = main_unit(metric, max(found, default=0.0))
@@ -59,7 +60,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
                 label = label if "  " in label else f"{label}  (tick: without memory limit)"
         if metric == "slowdown":
             panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
-        entitle(panel, title, len(panels))
+        entitle(panel, title, len(panels), labels)
         panel.set_yticks(range(len(order)), [starred(n, n in future) for n in order])
         panel.set_ylim(max(len(order), LEAST_ROWS) - 0.4, -0.6)
         panel.grid(axis="y", visible=False)
