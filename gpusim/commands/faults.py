@@ -106,7 +106,7 @@ def _search(folder: Path, result: Result, most: int) -> Advised:
         raise ResultError("advice needs the experiment of this run", str(folder), "name the results folder that it lies in")
     tasks = {task.key: task for task in plan(load.experiment(str(folder / EXPERIMENT)), folder, allow_large=True).grid}
     if result.key not in tasks:
-        raise ResultError("this run is not what its experiment comes to now", result.key, "run the experiment again")
+        raise ResultError("gpusim, or a file that this run read, has changed since", result.key, "run the experiment again")
     with bar("hints") as progress:
         done = 0
 
