@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,13 @@ from gpusim.errors import ConfigError, TraceError
 from gpusim.experiment import grid
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.hardware import catalogue
 from gpusim.results.compare import changes
 from gpusim.results.folder import load_folder, summary
+from gpusim.uvm import text
+from gpusim.uvm.before import holds_all
+from gpusim.uvm.run import simulate_unified
+from gpusim.uvm.settings import Settings
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: 4 MiB}
@@ -157,3 +163,54 @@ def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: P
     execute(experiment, tmp_path / "two", jobs=2)
     for file in (tmp_path / "one" / "runs").rglob("*.*"):
         assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes(), file.name
+
+
+def test_references_are_not_run_where_they_would_be_runs_of_the_grid(experiment: Path, tmp_path: Path) -> None:
+    todo = plan(load.experiment(str(experiment)), tmp_path / "out")
+    full, half, zero, other = todo.grid
+    # What has room for everything, and what leaves everything where it is, measures itself and others.
+    assert todo.no_limit[half.key] == todo.no_limit[full.key] == (full.key, zero.key) == todo.no_limit[other.key]
+    assert (todo.oracle[full.key], todo.oracle[zero.key], todo.oracle[other.key]) == ((full.key,), (zero.key,), (other.key,))
+    (best,) = [task for task in todo.tasks if task not in todo.grid]
+    assert todo.oracle[half.key] == (best.key,) and str(best.spec.unified) == "driver(evict=belady)"
+    assert todo.extent() == "1 more to measure them against: 1 with oracle eviction; bounds: false leaves them out"
+    assert plan(load.experiment(str(experiment), ["bounds=false"]), tmp_path / "out").extent() == ""
+    alone = plan(load.experiment(str(experiment), ["memory=50 %", "unified=driver"]), tmp_path / "out")
+    assert "1 without a memory limit, 1 with oracle eviction" in alone.extent()
+    said = CliRunner().invoke(app, ["validate", str(experiment)]).stdout
+    assert "runs: 4, and 1 more to measure them against" in said
+
+
+@pytest.mark.parametrize("evict", ["driver", "lru", "clean_drop"])
+@pytest.mark.parametrize("advice", ["none", "zero_copy", "prefetch"])
+def test_a_run_with_room_for_everything_is_what_its_references_would_be(experiment: Path, evict: str, advice: str) -> None:
+    program, profile = text.load(experiment.parent / "program.yaml"), catalogue.load("a100-pcie-80gb")
+    own = Settings(evict=evict, advice=advice)
+    half = program.footprint // 2
+    sizes = [size for size in (half, program.footprint) if holds_all(program, profile, own, size)]
+    assert (half in sizes) == (advice == "zero_copy")
+    ran = [simulate_unified(program, profile, settings=own, capacity_bytes=size) for size in (*sizes, 16 * program.footprint)]
+    ran.append(simulate_unified(program, profile, settings=replace(own, evict="belady"), capacity_bytes=sizes[0]))
+    for r in ran[1:]:
+        assert r.metrics == ran[0].metrics
+
+
+@pytest.mark.parametrize(
+    ("settings", "hints", "kind", "holds"),
+    [
+        (Settings(), "", "managed", False),
+        (Settings(advice="zero_copy"), "", "managed", True),
+        (Settings(advice="a:zero_copy b:zero_copy"), "", "managed", False),  # not worth a look
+        (Settings(advice="zero_copy"), "  - prefetch: a\n", "managed", False),
+        (Settings(advice="zero_copy"), "", "system", False),
+        (Settings(advice="zero_copy", evict="early"), "", "managed", False),
+    ],
+)
+def test_half_the_memory_holds_all_only_where_nothing_comes(
+    tmp_path: Path, settings: Settings, hints: str, kind: str, holds: bool
+) -> None:
+    said = PROGRAM.replace("b: 4 MiB", f"b: {{bytes: 4 MiB, kind: {kind}}}").replace("  - start\n", f"{hints}  - start\n")
+    (tmp_path / "p.yaml").write_text(said)
+    program = text.load(tmp_path / "p.yaml")
+    assert holds_all(program, catalogue.load("l4"), settings, program.footprint // 2) is holds
+    assert holds_all(program, catalogue.load("l4"), settings, program.footprint) is (settings.evict != "early")

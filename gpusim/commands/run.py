@@ -52,6 +52,8 @@ def run(
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
         if force or todo.waiting():
+            if extent := todo.extent():
+                typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
     if (force or todo.waiting()) and warm.is_cold():
         typer.echo("gpusim: compiling the kernels, once; this takes about 20 seconds", err=True)

@@ -17,10 +17,13 @@ def validate(name: str, sets: Sequence[str], *, json: bool) -> None:
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(name)
     found = _experiment(path, sets) if kind == "experiment" else _profile(path)
+    extent = found.pop("extent", "")
     if json:
         emit_json({"file": str(path), "kind": kind, **found})
     else:
         typer.echo(f"{path}: a valid {kind}: " + ", ".join(f"{value} {word}" for word, value in found.items()))
+        if extent:
+            typer.echo(f"runs: {found['runs']}, and {extent}")
 
 
 def _file(name: str) -> tuple[Path, str]:
@@ -51,7 +54,8 @@ def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     load.foresee(loaded, todo.grid)
     for words in load.told(loaded):
         typer.echo(f"gpusim: note: {words}", err=True)
-    return {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
+    counts = {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
+    return {**counts, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}
 
 
 def _profile(path: Path) -> dict[str, Any]:

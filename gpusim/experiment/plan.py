@@ -2,7 +2,8 @@
 
 Besides the runs of the grid there are references, which several runs share: the same program without a memory limit, under
 oracle eviction at the same grain and over the same tiers, and where that is asked for under the best plan that a search
-finds.  They are runs like any other, only not listed; a grid that contains one shares it.
+finds.  They are runs like any other, only not listed; a grid that contains one shares it, and a managed program with memory
+for everything is its own reference.
 
 Without a memory limit an allocator still costs time, more or less of it.  So that runs under different allocators are
 measured against one number, "no limit" is the fastest that any allocator of the grid allows on that machine.  In the same way
@@ -69,6 +70,24 @@ class Plan:
         """Every run once; a reference that the grid contains is the grid's."""
         return list({task.key: task for task in (*self.references, *self.grid)}.values())
 
+    def extent(self) -> str:
+        """How many runs there are beside those of the grid, and what for; "" when there are none."""
+        own = {task.key for task in self.grid}
+        counts: dict[str, int] = {}
+        for words, of in (
+            ("without a memory limit", self.no_limit),
+            ("with oracle eviction", self.oracle),
+            ("under the best plan found", self.searched),
+        ):
+            keys = {key for keys in of.values() for key in keys} - own
+            own |= keys
+            if keys:
+                counts[words] = len(keys)
+        if not counts:
+            return ""
+        parts = ", ".join(f"{count} {words}" for words, count in counts.items())
+        return f"{sum(counts.values())} more to measure them against: {parts}; bounds: false leaves them out"
+
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
         return [task for task in self.tasks if not _done(task)]
@@ -98,14 +117,20 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned)
 
     grid = tuple(task(spec) for spec in specs)
+    free_of_limits = {_without_evict(t.spec): t for t in reversed(grid) if _holds_all(t)}
+
+    def reference(spec: RunSpec) -> Task:
+        """The run of the grid that is the same one, or else one of its own."""
+        return free_of_limits.get(spec) or task(spec, unlimited=True)
+
     no_limit: dict[str, tuple[Task, ...]] = {}
     oracle: dict[str, tuple[Task, ...]] = {}
     searched: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
         for run in grid:
-            no_limit[run.key] = tuple(task(free, unlimited=True) for free in _without_limit(run.spec, e))
+            no_limit[run.key] = tuple(reference(free) for free in _without_limit(run.spec, e))
             if (best := _under_oracle(run.spec)) is not None:
-                oracle[run.key] = (task(best),)
+                oracle[run.key] = (run if _holds_all(run) else task(best),)
             if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
@@ -115,6 +140,27 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
         read(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
     return made
+
+
+@lru_cache(maxsize=1024)
+def _holds_all(task: Task) -> bool:
+    """Whether a managed program has so much memory that its references would be itself."""
+    spec = task.spec
+    if spec.unified == NONE or not is_managed(task.trace) or spec.host_memory != Capacity():
+        return False
+    from gpusim.hardware import variant
+    from gpusim.uvm.before import holds_all
+    from gpusim.uvm.settings import settings
+
+    program = _managed(task.trace, task.trace.stat().st_mtime_ns)
+    capacity = None if spec.memory == Capacity() else spec.memory.resolve(program.footprint, 0)
+    return holds_all(program, variant.load(task.profile, spec.profile), settings(spec.unified), capacity)
+
+
+def _without_evict(spec: RunSpec) -> RunSpec:
+    """The spec of the run as a reference that has memory for everything."""
+    params = tuple(p for p in spec.unified.params if p[0] != "evict")
+    return replace(spec, memory=Capacity(), log=False, unified=replace(spec.unified, params=params))
 
 
 def _without_limit(spec: RunSpec, e: Experiment) -> list[RunSpec]:

@@ -90,11 +90,11 @@ def sample_group(group: Group) -> None:
     program = program_of(first)
     uncertain = intervals(program.profile, settings.estimated)
     drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
-    references = {task.key: task for tasks in group.free.values() for task in tasks}
+    every = {task.key: task for tasks in (*group.free.values(), group.runs) for task in tasks}
     samples = []
     for numbers in drawn:
         machine = _elsewhere(program, numbers)
-        samples.append(_makespans((*references.values(), *group.runs), *machine))
+        samples.append(_makespans(every.values(), *machine))
     save(
         group.out,
         group.name,

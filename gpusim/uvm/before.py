@@ -1,4 +1,4 @@
-"""What is known of a run before it: its program, and what would be refused."""
+"""What is known of a run before it: its program, what would be refused, whether the size of memory can matter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from gpusim.hardware.profile import Profile
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
-from gpusim.uvm import platforms
+from gpusim.uvm import platforms, victims
 from gpusim.uvm.advice import advised
 from gpusim.uvm.memory import kind, lay_out
 from gpusim.uvm.parameters import UvmError, resolve
 from gpusim.uvm.platforms import Platform
-from gpusim.uvm.program import Kernel, ManagedProgram
+from gpusim.uvm.program import Advise, Kernel, ManagedProgram, Prefetch
 from gpusim.uvm.settings import Settings
 from gpusim.uvm.simulate import by_malloc, fits
 from gpusim.uvm.tables import HMM
@@ -78,3 +78,18 @@ def _reaches(program: ManagedProgram, platform: Platform, settings: Settings) ->
             for access in step.accesses:
                 if access.array in refused:
                     raise by_malloc(step, access.array, spans[access.array])
+
+
+def holds_all(program: ManagedProgram, profile: Profile, settings: Settings, capacity_bytes: int | None) -> bool:
+    """Whether the run would be the same with more memory, and whoever chose what leaves: nothing ever has to.
+
+    So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.
+    """
+    policy = victims.POLICIES[settings.evict]
+    if hasattr(policy, "RESERVE") or hasattr(policy, "PIECES"):
+        return False  # they keep chunks free, or move smaller ones, wherever there is room
+    available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
+    if profile.memory.unified or available >= program.footprint:
+        return True
+    hints = any(isinstance(step, Advise | Prefetch) for step in program.steps)
+    return settings.advice == "zero_copy" and not hints and all(array.kind == "managed" for array in program.arrays)
