@@ -321,6 +321,15 @@ def test_the_parts_of_a_bar_are_kernels_and_stalls_and_sum_to_the_makespan():
     assert "loses 40 ms waiting for swap-in" in header(figure, "answer")
 
 
+def test_what_is_too_thin_to_be_seen_stands_in_no_legend():
+    thin, first = run("lru", slowdown=1.8), run("fifo", slowdown=2.0)
+    for r in (thin, first):
+        r.metrics["stall_launch_ns"] = MS // 10
+    figure = figures.draw("time_breakdown", [thin, first])
+    assert not found(figure, "part:on launches") and "on launches" not in words(figure)
+    assert "waiting for swap-in" in words(figure)
+
+
 def test_kernel_time_of_several_streams_is_scaled_to_the_makespan():
     busy = run("lru", slowdown=1.0)
     busy.metrics["compute_busy_ns"] = 190 * MS

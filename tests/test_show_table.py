@@ -178,6 +178,23 @@ def test_what_varies_decides_the_roles():
     assert main_metric([run(place=p) for p in ("best_fit", "buddy")]) == "reserved_peak_bytes"
 
 
+def test_programs_are_not_compared_at_shares_of_their_own_needs():
+    machines = {"A100": 1.0, "H100": 0.5}
+    programs = {"sweep": 1.0, "random": 40.0}
+    runs = [
+        run(slowdown=slow * fast, trace=trace, profile=profile, memory_share=share, memory=round(GIB * share))
+        for trace, slow in programs.items()
+        for profile, fast in machines.items()
+        for share in (1.0, 0.5)
+    ]
+    assert (layout(runs).lines, layout(runs).panels) == (("profile",), ("trace",))
+    said = answer(runs)
+    assert said.startswith("At sweep · 50 % memory: H100 has the lowest makespan, 50 ms; A100 has 100 ms.")
+    assert "H100 is best or tied on random as well." in said
+    in_bytes = [run(trace=trace, profile=profile) for trace in programs for profile in machines]
+    assert layout(in_bytes).lines == ("trace",), "in the same memory they are: a program and its variants"
+
+
 def test_transforms_are_compared_by_makespan_and_what_they_keep_on_the_host_is_no_axis():
     runs = [
         run(transform=chain, memory=memory * GIB, host_capacity=host * GIB)

@@ -69,7 +69,9 @@ def layout(results: Sequence[Result]) -> Layout:
     across = numbers[0] if numbers else ""
     if not lines:  # nothing but programs or machines differ: programs are compared, on each machine, or else machines
         rest = [key for key in others if key != across]
-        lines = tuple(sorted(rest, key=lambda key: (key != "tiers", key != "transform", key != "trace"))[:1])
+        # Shares of what each program needs are no memory in which programs could be compared: machines are, for each.
+        first = "profile" if any(r.spec.get("memory_share") is not None for r in results) else "trace"
+        lines = tuple(sorted(rest, key=lambda key: (key != "tiers", key != "transform", key != first, key != "trace"))[:1])
     return Layout(across, lines, tuple(key for key in others if key != across and key not in lines))
 
 

@@ -62,7 +62,8 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         found |= _map(panel, run.faults, run.faults.picture)
         entitle(panel, starred(run_name(run, keys, "unified"), run.oracle) if len(shown) > 1 else "", len(shown))
     handles: list[Artist] = [Patch(facecolor=colour, label=name) for k, (name, colour) in enumerate(KINDS) if k in found]
-    handles.append(Patch(facecolor=HELD, label="in GPU memory"))
+    if any(run.faults.picture.resident.any() for run in shown if run.faults and run.faults.picture):
+        handles.append(Patch(facecolor=HELD, label="in GPU memory"))
     first = shown[0].faults
     assert first is not None
     said = brief(first, shown[0].bounds.get("bound_no_limit_ns")) if len(shown) == 1 else ""

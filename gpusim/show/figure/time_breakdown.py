@@ -28,6 +28,7 @@ from gpusim.show.style import (
 from gpusim.show.view import ending, human, join, pick, ratio, run_name, scale, value, varying
 
 MOST = 16
+UNSEEN = 1 / 500  # share of the axis below which a part is thinner than its edges
 # From the left: work, then what waits for it.  Hatches tell the parts apart in grey print.
 PARTS = (
     ("compute_busy_ns", "kernels run", BLUE, ""),
@@ -66,12 +67,12 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         parts, total = _parts(run)
         left = 0.0
         for (label, colour, hatch), width in parts:
-            if width <= 0:
+            left += width
+            if width <= longest * UNSEEN:
                 continue
-            panel.barh(y, width / divisor, 0.66, left=left / divisor, facecolor=colour, edgecolor="white", lw=0.6,
+            panel.barh(y, width / divisor, 0.66, left=(left - width) / divisor, facecolor=colour, edgecolor="white", lw=0.6,
                        hatch=hatch, hatchcolor="white", gid=f"part:{label}")  # fmt: skip
             used[label] = (colour, hatch)
-            left += width
         panel.annotate(human("makespan_ns", total), (total / divisor, y), (4, 0), textcoords="offset points",
                        va="center", fontsize=8.5)  # fmt: skip
     panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), r.oracle) for r in shown])
