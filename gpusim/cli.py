@@ -439,10 +439,10 @@ def metrics(json: Json = False) -> None:
 
 @app.command()
 def schema(
-    kind: Annotated[str, typer.Argument(help="experiment or profile")] = "experiment",
+    kind: Annotated[str, typer.Argument(help="experiment, profile or program")] = "experiment",
     out: Annotated[Path | None, typer.Option("--output", "-o", help="A file to write; default: it is printed.")] = None,
 ) -> None:
-    """Print the JSON Schema of experiments or profiles."""
+    """Print the JSON Schema of experiments, profiles or managed programs."""
     from gpusim.commands.catalogue import schema as verb
 
     verb(kind, out)

@@ -6,6 +6,8 @@ import re
 import pytest
 
 from gpusim.config import document, find, schema
+from gpusim.errors import ConfigError
+from gpusim.uvm.text import load
 
 TYPES = {
     "string": str, "object": dict, "array": list, "boolean": bool, "integer": int, "number": (int, float),
@@ -33,6 +35,8 @@ def faults(node, value, root, path=""):
         elif key in ("oneOf", "anyOf"):
             fits = sum(not faults(option, value, root, path) for option in want)
             found += [] if fits == 1 or (key == "anyOf" and fits) else [f"{path}: {value!r} fits {fits} of {key}"]
+        elif key == "const":
+            found += [] if value == want else [f"{path}: {value!r} is not {want!r}"]
         elif key == "enum":
             found += [] if value in want else [f"{path}: {value!r} is not in {want}"]
         elif key == "pattern":
@@ -43,8 +47,10 @@ def faults(node, value, root, path=""):
             found += [] if len(value) <= want else [f"{path}: too long"]
         elif key == "minimum":
             found += [] if not isinstance(value, (int, float)) or value >= want else [f"{path}: below {want}"]
+        elif key == "maximum":
+            found += [] if not isinstance(value, (int, float)) or value <= want else [f"{path}: above {want}"]
         elif key == "required":
-            found += [f"{path}: {name} is missing" for name in want if name not in value]
+            found += [f"{path}: {name} is missing" for name in want if isinstance(value, dict) and name not in value]
         elif key == "properties":
             for name in set(want) & set(value):
                 found += faults(want[name], value[name], root, f"{path}.{name}")
@@ -56,7 +62,7 @@ def faults(node, value, root, path=""):
             if isinstance(value, list):
                 found += [f for i, item in enumerate(value) for f in faults(want, item, root, f"{path}[{i}]")]
         elif key == "prefixItems":
-            found += [f for w, item in zip(want, value, strict=True) for f in faults(w, item, root, path)]
+            found += [f for w, item in zip(want, value, strict=False) for f in faults(w, item, root, path)]
         else:
             raise AssertionError(f"keyword {key} is not known to this test")
     return found
@@ -67,15 +73,17 @@ def schemas():
     return {which: json.loads(schema.text(which)) for which in schema.MODELS}
 
 
-@pytest.mark.parametrize("kind", ["profile", "experiment"])
+@pytest.mark.parametrize("kind", ["profile", "experiment", "program"])
 def test_does_every_shipped_file_fit_its_schema(schemas, kind):
-    names = find.names(kind)
+    asked = "managed program" if kind == "program" else kind
+    names = find.names(asked)
     assert names
     for name in names:
-        path = find.find(kind, name)
+        path = find.find(asked, name)
         assert faults(schemas[kind], document.read(path).data, schemas[kind]) == [], name
         head = path.read_text().splitlines()[:3]
-        assert f"# yaml-language-server: $schema=../gpusim/config/schema/{kind}.schema.json" in head
+        up = "../../" if kind == "program" else "../"
+        assert f"# yaml-language-server: $schema={up}gpusim/config/schema/{kind}.schema.json" in head
 
 
 @pytest.mark.parametrize(
@@ -98,6 +106,36 @@ def test_does_the_schema_refuse_what_gpusim_refuses(schemas, line, complaint):
     told = faults(schemas["experiment"], data, schemas["experiment"])
     assert len(told) == 1
     assert complaint in told[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("arrays: {a: 4}", "fits 0"),
+        ("arrays: {a: {bytes: 4 MiB, shape: [2, 2]}}", "fits 0"),
+        ("arrays: {a: {bytes: 4 MiB, kind: mapped}}", "fits 0"),
+        ("array: {a: 4 MiB}", "unknown"),
+        ("steps: []", "too short"),
+        ("steps: [begin]", "fits 0"),
+        ("steps: [{kernel: k}]", "fits 0"),
+        ("steps: [{kernel: k, accesses: [{read: a, write: a}]}]", "fits 0"),
+        ("steps: [{kernel: k, accesses: [{read: a, bytes: 4}]}]", "fits 0"),
+        ("steps: [{kernel: k, accesses: [{read: a}], block: [8, 8, 8]}]", "fits 0"),
+        ("steps: [{advise: a, hint: mostly_read}]", "fits 0"),
+        ("steps: [{host_red: a}]", "fits 0"),
+        ("steps: [{repeat: 2, steps: [{prefetch: a, to: disk}]}]", "fits 0"),
+    ],
+)
+def test_does_the_schema_refuse_what_is_no_managed_program(schemas, tmp_path, text, complaint):
+    data = {"steps": ["start", {"host_read": "a"}], "arrays": {"a": "4 MiB"}}
+    assert faults(schemas["program"], data, schemas["program"]) == []
+    data |= document.loads(text).data
+    (told,) = faults(schemas["program"], data, schemas["program"])
+    assert complaint in told
+    path = tmp_path / "p.yaml"
+    path.write_text(json.dumps(data))
+    with pytest.raises(ConfigError):
+        load(path)
 
 
 @pytest.mark.parametrize(

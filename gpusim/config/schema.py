@@ -18,18 +18,19 @@ from gpusim.errors import GpusimError, suggest
 MODELS = {
     "experiment": ("gpusim.config.experiment", "Experiment"),
     "profile": ("gpusim.hardware.profile", "Profile"),
+    "program": ("gpusim.uvm.text_model", "ProgramText"),
 }
 FOLDER = Path(__file__).with_name("schema")
 
 
 def schema(which: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of "experiment" or "profile"."""
+    """The JSON Schema (draft 2020-12) of "experiment", "profile" or (managed) "program"."""
     if which not in MODELS:
         raise GpusimError(f"there is no schema '{which}'", hint=suggest(which, MODELS))
     module, name = MODELS[which]
     made = TypeAdapter(getattr(import_module(module), name)).json_schema(mode="validation")
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"gpusim {which}"}
-    return head | {key: _bare(value) for key, value in made.items()}
+    return head | {key: _bare(value) for key, value in made.items() if key != "title"}
 
 
 def text(which: str) -> str:

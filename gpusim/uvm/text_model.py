@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SkipValidation,
+    StrictInt,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.dataclasses import dataclass
 
 from gpusim.config.fields import STRICT, Bytes, Nanoseconds, checked, refuse
@@ -24,6 +33,11 @@ def _known(name: str, info: ValidationInfo) -> str:
     if name not in arrays:
         raise refuse(f"no array is called '{name}'", suggest(name, arrays))
     return name
+
+
+def _one_of(*keys: str) -> ConfigDict:
+    """Of a mapping that has one of these keys, which editors are told."""
+    return ConfigDict(**STRICT, json_schema_extra={"oneOf": [{"required": [key]} for key in keys]})
 
 
 def _list(value: Any) -> Any:
@@ -48,13 +62,17 @@ def _pattern(spec: PolicySpec) -> PolicySpec:
 
 
 Name = Annotated[str, AfterValidator(_known)]
-Names = Annotated[list[Name], BeforeValidator(_list), Field(min_length=1)]
-Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair)]
-Pattern = Annotated[PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern)]
+Text = Annotated[str, Field(min_length=1)]
+Names = Annotated[list[Name], BeforeValidator(_list, json_schema_input_type=Text | list[Text]), Field(min_length=1)]
+Pair = Annotated[tuple[Count, Count], BeforeValidator(_pair, json_schema_input_type=Count | tuple[Count, Count])]
+Pattern = Annotated[
+    PolicySpec, BeforeValidator(_spec), AfterValidator(_pattern),
+    WithJsonSchema({"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}),
+]  # fmt: skip
 Processor = Literal["cpu", "gpu"]
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@dataclass(frozen=True, config=_one_of("bytes", "shape"), kw_only=True)
 class ArrayText:
     """An allocation: its size, or the shape of a matrix."""
 
@@ -76,7 +94,7 @@ def _array(value: Any) -> Any:
     return {"bytes": value} if isinstance(value, str | int | float) and not isinstance(value, bool) else value
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@dataclass(frozen=True, config=_one_of("read", "write", "update"), kw_only=True)
 class AccessText:
     """What each thread does once a step: one of read, write, update (reads, then writes), and where."""
 
@@ -108,7 +126,7 @@ class FrontierText:
 class KernelText:
     """A kernel; its threads are as many as take the first access over its array once, unless said."""
 
-    kernel: Annotated[str, Field(min_length=1)]
+    kernel: Text
     accesses: Annotated[list[AccessText], Field(min_length=1)]
     threads: Count | None = None
     """In all; with fewer than elements, each goes on by so many elements in each step."""
@@ -125,7 +143,7 @@ class KernelText:
     frontier: FrontierText | None = None
 
 
-@dataclass(frozen=True, config=STRICT, kw_only=True)
+@dataclass(frozen=True, config=_one_of("host_read", "host_write"), kw_only=True)
 class HostText:
     """The CPU reads or writes arrays from their beginning to their end, or a part of them."""
 
@@ -172,7 +190,7 @@ class FreeText:
 class RecordingText:
     """The kernels of a recording of accesses (`recorded.py`), in their order."""
 
-    recording: Annotated[str, Field(min_length=1)]
+    recording: Text
     """A CSV, relative to the program's file."""
 
 
@@ -181,10 +199,15 @@ class RepeatText:
     """Steps, several times over."""
 
     repeat: Annotated[StrictInt, Field(ge=1, le=100_000)]
-    steps: Annotated[list[Any], Field(min_length=1)]
+    steps: Annotated[list[SkipValidation[Step]], Field(min_length=1)]
 
 
 START = "start"  # a step of one word: from here on the run is timed and counted
+
+# As editors see one; each is read by itself, when the arrays are known.
+Step = (
+    KernelText | HostText | PrefetchText | AdviseText | DiscardText | FreeText | RecordingText | RepeatText | Literal["start"]
+)
 
 # The key that says what a step is -> the step.
 STEPS: dict[str, type] = {
@@ -195,5 +218,7 @@ STEPS: dict[str, type] = {
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class ProgramText:
-    arrays: dict[str, Annotated[ArrayText, BeforeValidator(_array)]] = field(default_factory=dict)
-    steps: Annotated[list[Any], Field(min_length=1)]
+    arrays: dict[str, Annotated[ArrayText, BeforeValidator(_array, json_schema_input_type=Bytes | ArrayText)]] = field(
+        default_factory=dict
+    )
+    steps: Annotated[list[SkipValidation[Step]], Field(min_length=1)]
