@@ -92,13 +92,19 @@ def test_the_model_touches_each_recorded_page_once(tmp_path: Path) -> None:
     ("rows", "told"),
     [
         ("kernel,array,offset,bytes,access\nk,a,4194300,8,r\n",
-         "accesses.csv:2: k: a segmentation fault at byte 4,194,304 of 'a', which has 4,194,304"),
+         "accesses.csv:2: k: segmentation fault at byte 4,194,304 of 'a', which has 4,194,304"),
         ("kernel,array,offset,bytes,access\nk,aa,0,8,r\n", "accesses.csv:2: no array is called 'aa'"),
-        ("kernel,address,bytes,access\nk,0x10,8,r\n", "accesses.csv:2: a segmentation fault at 0x10, which is in no array"),
+        ("kernel,address,bytes,access\nk,0x10,8,r\n", "accesses.csv:2: k: segmentation fault at 0x10, which is in no array"),
         ("kernel,address,bytes,access\nk,0x7f0000000000,8,rw\n", "accesses.csv:2: unknown entry 'rw'"),
         ("kernel,address,bytes\nk,0x7f0000000000,8\n", "accesses.csv:1: the column 'access' is missing"),
         ("kernel,address,bytes,access\nk,here,8,r\n", "accesses.csv:2: 'here' is not an address"),
         ("kernel,array,offset,bytes,access\nk,a,0,0,r\n", "accesses.csv:2: an access of 0 bytes"),
+        ("kernel,array,offset,bytes,access\nk,a,-1,4,r\n", "accesses.csv:2: k: segmentation fault at byte -1 of 'a'"),
+        ("kernel,array,offset,bytes,access\nk,a,0,nan,r\n", "accesses.csv:2: 'nan' in column 'bytes' is not a whole number"),
+        ("kernel,array,offset,bytes,access\n,a,0,4,r\n", "accesses.csv:2: the row names no kernel"),
+        ("kernel,array,offset,bytes,access\nk,a,0\n", "accesses.csv:2: the line has 3 values, but there are 5 columns"),
+        ("kernel,array,offset,bytes,access\n", "accesses.csv: has no accesses"),
+        ("\n", "accesses.csv: is empty"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_at_its_line(tmp_path: Path, rows: str, told: str) -> None:

@@ -192,11 +192,12 @@ MISTAKES: list[tuple[str, str, int, str, str]] = [
     ("{a: 1 MiB}", "- stat", 3, "a step begins with what it does", "did you mean 'start'?"),
     ("{a: 1 MiB}", "- free: a\n  - host_read: a", 4, "'a' was freed on line 3", ""),
     ("{a: 1 MiB}", "- repeat: 2\n    steps:\n      - free: a", 3, "freed only once", "behind the repeat"),
-    ("{a: 1 MiB}", "- {prefetch: a, first: 1 MiB}", 3, "bytes 1048576..1048576 lie outside of 'a'", ""),
-    ("{a: 1 MiB}", "- {host_read: a, count: 2 MiB}", 3, "bytes 0..2097152 lie outside of 'a'", ""),
+    ("{a: 1 MiB}", "- {prefetch: a, first: 1 MiB}", 3, "byte 1,048,576 lies outside of 'a', which has 1,048,576", ""),
+    ("{a: 1 MiB}", "- {host_read: a, count: 2 MiB}", 3, "bytes 0 to 2,097,152 lie outside of 'a'", ""),
     ("{a: 1 MiB}", "- kernel: k\n    accesses:\n      - {read: a, elements: 262145}", 5,
-     "k: a segmentation fault behind the 262,144 elements of 'a'", "need 1,048,580 bytes, and it has 1,048,576"),
-    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, start: 262144}]}", 3, "begins behind the 262,144 elements", ""),
+     "k: segmentation fault at 0x100000, behind the 262,144 elements of 'a'", "need 1,048,580 bytes, and it has 1,048,576"),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, start: 262144}]}", 3,
+     "k: segmentation fault at 0x100000, behind the 262,144 elements of 'a'", ""),
     ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: straming}]}", 3, "no pattern 'straming'", "'streaming'"),
     ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: strided}]}", 3, "needs its stride", "strided(stride=...)"),
     ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: random(sed=1)}]}", 3, "no parameter 'sed'", "'seed'"),
@@ -210,10 +211,35 @@ MISTAKES: list[tuple[str, str, int, str, str]] = [
     ("{a: 1 MiB}", "- {kernel: k, threads: 4, grid: 2, accesses: [{read: a}]}", 3, "threads and grid", "leave one"),
     ("{a: 1 MiB}", "- {kernel: k, frontier: {nodes: 300000}, accesses: [{read: a, pattern: node}]}", 3,
      "'a' has 262,144 elements for 300,000", "a larger array"),
-    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: gather(path=none.npy)}]}", 3, "is no array of NumPy", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: gather(path=none.npy)}]}", 3, "cannot be read", ""),
     ("{a: {shape: [4, 4], bytes: 1 MiB}}", "- host_read: a", 1, "needs its bytes or its shape", "one of both"),
     ("{a: 0 B}", "- host_read: a", 1, "'a' is empty", ""),
     ("{a: 1024}", "- host_read: a", 1, "1024 has no unit", ""),
+    ("{a: -1 MiB}", "- host_read: a", 1, "'-1 MiB' is negative", ""),
+    ("{a: {bytes: 1 MiB, element: 0 B}}", "- host_read: a", 1, "'a' has elements of 0 bytes", ""),
+    ("{a: {bytes: 4 KiB, at: 2 MiB}}", "- host_read: a", 1, "multiple of 4 KiB below 2 MiB, not at 2,097,152 B", ""),
+    ("{a: {bytes: 4 KiB, at: 100 B}}", "- host_read: a", 1, "multiple of 4 KiB below 2 MiB, not at 100 B", ""),
+    ("{a b: 4 KiB}", "- host_read: a b", 1, "'a b' is no name of an array", "letters"),
+    ("{}", "- start", 1, "a program needs arrays", "arrays: {a: 64 MiB}"),
+    ("{a: {shape: [4]}}", "- host_read: a", 1, "'arrays.a.shape' must have at least 2 entries", ""),
+    ("{a: {shape: [4, 4, 4]}}", "- host_read: a", 1, "'arrays.a.shape' must have at most 2 entries, not 3", ""),
+    ("{a: 1 MiB}", "- start", 2, "no step stands behind start", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: []}", 3, "'accesses' must have at least 1 entry, not 0", ""),
+    ("{a: 1 MiB}", "- {host_read: a, count: 0 B}", 3, "a range of 0 bytes", ""),
+    ("{a: 1 MiB}", "- {free: [a, a]}", 3, "'a' is freed twice", ""),
+    ("{a: 1 MiB}", "- {advise: a}", 3, "key 'hint' is missing", ""),
+    ("{a: 1 MiB}", "- {kernel: k, block: [64, 32], accesses: [{read: a}]}", 3, "at most 1,024 threads", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, bytes: 0 B}]}", 3, "an access of 0 bytes", ""),
+    ("{a: 4 KiB}", "- {kernel: k, accesses: [{read: a, bytes: 8 KiB}]}", 3,
+     "k: an access of 8,192 bytes does not fit 'a', which has 4,096", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: random(seed=x)}]}", 3, "must be a whole number, not 'x'", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: random(seed=-1)}]}", 3, "'random' is -1, which is below 0", ""),
+    ("{a: 1 MiB}", "- {kernel: k, accesses: [{read: a, pattern: sparse(pages=600)}]}", 3, "512 pages, not 600", ""),
+    ("{a: {shape: [64, 64]}}", "- {kernel: k, accesses: [{read: a, pattern: tiles(depth=0)}]}", 3, "which is below 1", ""),
+    ("{a: 1 MiB}", "- {kernel: k, frontier: {degree: 4}, accesses: [{read: a, pattern: node}]}", 3,
+     "key 'nodes' is missing in 'frontier'", ""),
+    ("{a: 1 MiB}", "- {kernel: k, frontier: {nodes: 10, start: 10}, accesses: [{read: a, pattern: node}]}", 3,
+     "begins at node 10, and the last of 10 nodes is 9", ""),
 ]  # fmt: skip
 
 
@@ -229,7 +255,7 @@ def test_a_mistake_is_told_at_its_line(tmp_path: Path, arrays: str, steps: str, 
 
 def test_an_index_that_leaves_its_array_is_a_segmentation_fault(tmp_path: Path) -> None:
     np.save(tmp_path / "index.npy", np.array([5, 1024]))
-    with pytest.raises(ConfigError, match="k: a segmentation fault at index 1,024 of 'a', which has 1,024 elements"):
+    with pytest.raises(ConfigError, match="k: segmentation fault at 0x1000, index 1,024 of 'a', which has 1,024 elements"):
         kernel(tmp_path, "{a: 4 KiB}", "accesses: [{read: a, pattern: gather(path=index.npy)}]")
 
 

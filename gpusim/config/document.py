@@ -83,6 +83,7 @@ class Document:
         for step in path:
             data = data[step]
         keys, values = ({p[n:]: m for p, m in marks.items() if p[:n] == path} for marks in (self.keys, self.values))
+        keys.setdefault((), values[()])  # what is missing is told where the part begins
         return Document(self.file, self.text, data, keys, values)
 
     def _at(self, mark: Mark, message: str, hint: str = "") -> Problem:

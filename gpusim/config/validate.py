@@ -37,6 +37,12 @@ def _problem(document: Document, model: type, error: Any) -> Problem:
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         hint = suggest(str(path[-1]), keys_of(type_at(model, path[:-1])))
         return document.problem(path, f"unknown key '{path[-1]}'{_inside(path)}", hint, at_key=True)
+    if kind in ("too_short", "too_long"):
+        count = context["min_length"] if kind == "too_short" else context["max_length"]
+        said = f"at {'least' if kind == 'too_short' else 'most'} {count} {'entry' if count == 1 else 'entries'}"
+        return document.problem(path, f"'{name}' must have {said}, not {context['actual_length']}")
+    if kind in ("missing", "missing_argument") and isinstance(path[-1], int):
+        return document.problem(path[:-1], f"'{_name(path[:-1])}' must have at least {path[-1] + 1} entries")
     if kind in ("missing", "missing_argument"):
         return document.problem(path[:-1], f"key '{path[-1]}' is missing{_inside(path)}", at_key=True)
     if kind == "gpusim":

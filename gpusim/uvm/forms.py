@@ -133,6 +133,8 @@ def zipf(t: Target, seed: int = 1, alpha: float = 1.0, accesses: int = 0) -> Lai
 
 def sparse(t: Target, pages: int = 1, seed: int = 1) -> Laid:
     """Blocks of 2 MiB in random order, in each the first element of some random pages of 4 KiB."""
+    if pages > BLOCK_BYTES // PAGE:
+        raise UvmError(f"a block of 2 MiB has {BLOCK_BYTES // PAGE} pages, not {pages:,}")
     rng = np.random.default_rng(seed)
     blocks = rng.permutation(-(-t.bytes // BLOCK_BYTES))
     chosen = np.stack([rng.permutation(BLOCK_BYTES // PAGE)[:pages] for _ in blocks])
@@ -145,7 +147,9 @@ def gather(t: Target, path: str) -> Laid:
     file = t.folder / path
     try:
         index = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UvmError(f"{file} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
         raise UvmError(f"{file} is no array of NumPy: {str(error).splitlines()[0]}") from None
     if not isinstance(index, np.ndarray) or index.ndim != 1 or index.dtype.kind not in "iu" or not len(index):
         raise UvmError(f"{file} is no row of whole numbers")
@@ -213,9 +217,22 @@ def check(spec: PolicySpec, more: tuple[str, ...] = ()) -> PolicySpec:
             hint = suggest(name, [p.name for p in known]) or "it has none"
             raise UvmError(f"the pattern '{spec.name}' has no parameter '{name}'", hint=hint)
     for p in known:
-        if p.default is p.empty and p.name not in dict(spec.params):
+        if p.name in dict(spec.params):
+            _check_value(spec.name, p, dict(spec.params)[p.name])
+        elif p.default is p.empty:
             raise UvmError(f"the pattern '{spec.name}' needs its {p.name}", hint=f"write {spec.name}({p.name}=...)")
     return spec
+
+
+def _check_value(pattern: str, p: inspect.Parameter, value: int | float | str) -> None:
+    """Is a parameter of the kind that its pattern declares?  Sizes are read with the array that they are of."""
+    least = 0 if p.name in ("seed", "alpha") or p.default == 0 else 1
+    wanted = {"int": "a whole number", "float": "a number", "str": "text"}.get(str(p.annotation))
+    fits = {"int": isinstance(value, int), "float": isinstance(value, int | float), "str": isinstance(value, str)}
+    if wanted and not fits[p.annotation]:
+        raise UvmError(f"{p.name} of the pattern '{pattern}' must be {wanted}, not {value!r}")
+    if isinstance(value, int | float) and value < least:
+        raise UvmError(f"{p.name} of the pattern '{pattern}' is {value}, which is below {least}")
 
 
 def lay(spec: PolicySpec, target: Target) -> Laid:

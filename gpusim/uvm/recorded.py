@@ -50,8 +50,14 @@ def kernels(path: Path, arrays: Mapping[str, Place]) -> Iterator[Kernel]:
         data = path.read_bytes()
     except OSError as error:
         raise TraceError(f"cannot be read: {error.strerror or error}", str(path)) from None
+    if not data.strip():
+        raise TraceError("is empty", str(path), "its first line names the columns")
+    empty = True
     for name, rows in groupby(_rows(data, path, arrays), lambda row: row.kernel):
+        empty = False
         yield _kernel(name, list(rows), f"{path}")
+    if empty:
+        raise TraceError("has no accesses", str(path))
 
 
 def _kernel(name: str, rows: list[Row], where: str) -> Kernel:
@@ -83,6 +89,8 @@ def _rows(data: bytes, path: Path, arrays: Mapping[str, Place]) -> Iterator[Row]
     by_warp = "warp" in table.columns
     for row in table:
         size = table.whole(row, "bytes")
+        if not row["kernel"]:
+            raise table.error("the row names no kernel")
         if size < 1:
             raise table.error(f"an access of {size} bytes")
         if named:
@@ -90,10 +98,13 @@ def _rows(data: bytes, path: Path, arrays: Mapping[str, Place]) -> Iterator[Row]
             if array not in arrays:
                 raise table.error(f"no array is called '{array}'", suggest(array, arrays))
         else:
-            array, offset = _array_at(table, _address(table, row["address"]), arrays)
+            array, offset = _array_at(table, row["kernel"], _address(table, row["address"]), arrays)
         if offset < 0 or offset + size > arrays[array].bytes:
-            what = f"{row['kernel']}: a segmentation fault at byte {max(offset, arrays[array].bytes):,} of '{array}'"
-            raise table.error(f"{what}, which has {arrays[array].bytes:,}")
+            at = offset if offset < 0 else max(offset, arrays[array].bytes)
+            begin = None if named else arrays[array].address
+            where = f"byte {at:,}" if begin is None else f"{begin + at:#x}, byte {at:,}"
+            has = f"which has {arrays[array].bytes:,}"
+            raise table.error(f"{row['kernel']}: segmentation fault at {where} of '{array}', {has}")
         write = table.known(row["access"].lower(), {"r": "", "w": "w"}) == "w"
         warp = table.whole(row, "warp") if by_warp else -1
         if by_warp and warp < 0:
@@ -121,10 +132,10 @@ def _address(table: Table, text: str) -> int:
         raise table.error(f"'{text[:40]}' is not an address", "write 0x7f0000000000, or a whole number") from None
 
 
-def _array_at(table: Table, address: int, arrays: Mapping[str, Place]) -> tuple[str, int]:
+def _array_at(table: Table, kernel: str, address: int, arrays: Mapping[str, Place]) -> tuple[str, int]:
     for name, place in arrays.items():
         if place.address is not None and place.address <= address < place.address + place.bytes:
             return name, address - place.address
     if all(place.address is None for place in arrays.values()):
         raise table.error("no array has an address", "give the arrays of the program theirs: {bytes: 1 MiB, address: 0x7f..}")
-    raise table.error(f"a segmentation fault at {address:#x}, which is in no array")
+    raise table.error(f"{kernel}: segmentation fault at {address:#x}, which is in no array")

@@ -5,6 +5,7 @@ The words are in `text_model.py`, the access patterns in `forms.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +18,12 @@ from gpusim.config.document import Document, Path_
 from gpusim.errors import ConfigError, GpusimError, Problem, suggest
 from gpusim.uvm import forms, graph, patterns, recorded
 from gpusim.uvm import text_model as words
+from gpusim.uvm.memory import lay_out
 from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start, Step
+from gpusim.uvm.tables import BLOCK_BYTES
 
+NAME = re.compile(r"\w[\w.-]*")  # of an array: what advice can name
+PAGE = 4096
 MOST_STEPS = 1_000_000
 MOST_THREADS = 1024  # of a block: CUDA C++ Programming Guide, technical specifications
 PROCESSOR = {"cpu": 0, "gpu": 1}
@@ -41,16 +46,30 @@ class _Reader:
         for array, a in said.arrays.items():
             if (a.bytes is None) == (a.shape is None):
                 self._complain(("arrays", array), f"'{array}' needs its bytes or its shape", "write one of both")
-            elif not a.element or not _bytes(a):
+            elif not a.element:
+                self._complain(("arrays", array), f"'{array}' has elements of 0 bytes")
+            elif not _bytes(a):
                 self._complain(("arrays", array), f"'{array}' is empty")
+            elif a.at >= BLOCK_BYTES or a.at % PAGE:
+                wanted = "at a multiple of 4 KiB below 2 MiB"
+                self._complain(("arrays", array, "at"), f"'{array}' must begin {wanted}, not at {a.at:,} B")
+            elif not NAME.fullmatch(array):
+                self._complain(("arrays", array), f"'{array}' is no name of an array", "letters, digits, _, - and .", True)
             self.arrays[array] = a
+        if not said.arrays:
+            self._complain(("arrays",), "a program needs arrays that it touches", "write arrays: {a: 64 MiB}", True)
         if self.problems:
             raise ConfigError(self.problems)
         steps: list[Step] = []
         self._steps(("steps",), said.steps, steps)
+        if not self.problems and (not steps or isinstance(steps[-1], Start)):
+            self._complain(("steps",), "no step stands behind start, so that there is nothing to time", at_key=True)
         if self.problems:
             raise ConfigError(sorted(dict.fromkeys(self.problems), key=lambda p: (p.line, p.col)))
-        return ManagedProgram(name, [Array(k, _bytes(a), a.at, a.kind) for k, a in self.arrays.items()], steps)
+        return ManagedProgram(name, self._allocations(), steps)
+
+    def _allocations(self) -> list[Array]:
+        return [Array(k, _bytes(a), a.at, a.kind) for k, a in self.arrays.items()]
 
     def _complain(self, path: Path_, message: str, hint: str = "", at_key: bool = False) -> None:
         self.problems.append(self.whole.problem(path, message, hint, at_key))
@@ -89,6 +108,8 @@ class _Reader:
         elif isinstance(step, words.AdviseText):
             out += [Advise(name, step.hint, PROCESSOR[step.processor], where) for name in step.advise]
         elif isinstance(step, words.FreeText):
+            for name in dict.fromkeys(name for name in step.free if step.free.count(name) > 1):
+                self._complain((*path, "free"), f"'{name}' is freed twice")
             out += [Free(name, where) for name in step.free]
             self.freed |= dict.fromkeys(step.free, self._line(path))
         else:
@@ -134,9 +155,13 @@ class _Reader:
         for name in self._names(said):
             size = _bytes(self.arrays[name])
             count = size - said.first if said.count is None else said.count
-            if count <= 0 or said.first + count > size:
-                key = "first" if said.count is None else "count"
-                self._complain((*path, key), f"bytes {said.first}..{said.first + count} lie outside of '{name}', of {size}")
+            if said.first >= size:
+                self._complain((*path, "first"), f"byte {said.first:,} lies outside of '{name}', which has {size:,}")
+            elif count <= 0:
+                self._complain((*path, "count"), "a range of 0 bytes")
+            elif said.first + count > size:
+                end = said.first + count
+                self._complain((*path, "count"), f"bytes {said.first:,} to {end:,} lie outside of '{name}', which has {size:,}")
             elif isinstance(said, words.HostText):
                 yield HostTouch(name, said.host_write is not None, said.first, said.count, where)
             elif isinstance(said, words.PrefetchText):
@@ -157,10 +182,16 @@ class _Reader:
             elif (a.pattern.name in words.IN_SEARCH) != (said.frontier is not None):
                 patterns_ = ", ".join(words.IN_SEARCH)
                 self._complain(at, f"{patterns_} are the patterns of a kernel with a frontier, and its only ones")
+            elif a.bytes == 0:
+                self._complain((*at, "bytes"), "an access of 0 bytes")
+            elif not self._room(a):
+                has = f"'{_name(a)}', which has {_bytes(self.arrays[_name(a)]):,}"
+                self._complain(at, f"{said.kernel}: an access of {self._size(a):,} bytes does not fit {has}")
             elif a.elements and a.elements > self._room(a):
+                fault = self._fault(said.kernel, a, self._room(a))
                 self._complain(
                     (*at, "elements"),
-                    f"{said.kernel}: a segmentation fault behind the {self._room(a):,} elements of '{_name(a)}'",
+                    f"{fault}, behind the {self._room(a):,} elements of '{_name(a)}'",
                     f"{a.elements:,} need {a.elements * self._size(a):,} bytes, and it has {_bytes(self.arrays[_name(a)]):,}",
                 )
         if len(self.problems) > before:
@@ -192,22 +223,32 @@ class _Reader:
         """Does an index stay within its array, and does the pattern begin in it?"""
         room = self._room(said)
         if said.start >= room:
-            self._complain((*path, "accesses", k, "start"), f"begins behind the {room:,} elements of '{_name(said)}'")
+            fault = self._fault(kernel, said, said.start)
+            self._complain((*path, "accesses", k, "start"), f"{fault}, behind the {room:,} elements of '{_name(said)}'")
             return False
         for x in accesses:
             if x.index is not None and x.index.size:
                 wrong = int(x.index.min()) if x.index.min() < 0 else int(x.index.max())
                 if not 0 <= wrong < room:
-                    fault = f"a segmentation fault at index {wrong:,} of '{_name(said)}', which has {room:,} elements"
-                    self._complain((*path, "accesses", k), f"{kernel}: {fault}")
+                    at = f"index {wrong:,} of '{_name(said)}', which has {room:,} elements"
+                    self._complain((*path, "accesses", k), f"{self._fault(kernel, said, wrong)}, {at}")
                     return False
         return True
 
+    def _fault(self, kernel: str, said: words.AccessText, element: int) -> str:
+        """The beginning of what is told of a kernel that leaves an array; addresses are those of the simulated machine."""
+        first = lay_out(self._allocations())[_name(said)].first
+        return f"{kernel}: segmentation fault at {first + element * self._size(said):#x}"
+
     def _search(self, path: Path_, said: words.KernelText, search: words.FrontierText, where: str) -> Iterator[Kernel]:
         """One kernel for each level."""
-        if search.nodes * search.degree > forms.MOST or search.start >= search.nodes:
-            self._complain((*path, "frontier"), f"{search.nodes:,} nodes of {search.degree} edges, from node {search.start}: "
-                           f"at most {forms.MOST:,} edges, and one of the nodes", at_key=True)  # fmt: skip
+        if search.nodes * search.degree > forms.MOST:
+            edges = f"{search.nodes:,} nodes of {search.degree} edges have {search.nodes * search.degree:,}"
+            self._complain((*path, "frontier"), f"{edges}, more than {forms.MOST:,}", at_key=True)
+            return
+        if search.start >= search.nodes:
+            nodes = f"the last of {search.nodes:,} nodes is {search.nodes - 1:,}"
+            self._complain((*path, "frontier", "start"), f"the search begins at node {search.start:,}, and {nodes}")
             return
         need = {"node": search.nodes, "edge": search.nodes * search.degree, "neighbour": search.nodes}
         for k, a in enumerate(said.accesses):
