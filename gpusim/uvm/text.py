@@ -243,8 +243,8 @@ class _Reader:
     def _search(self, path: Path_, said: words.KernelText, search: words.FrontierText, where: str) -> Iterator[Kernel]:
         """One kernel for each level."""
         if search.nodes * search.degree > forms.MOST:
-            edges = f"{search.nodes:,} nodes of {search.degree} edges have {search.nodes * search.degree:,}"
-            self._complain((*path, "frontier"), f"{edges}, more than {forms.MOST:,}", at_key=True)
+            graph_ = f"{search.nodes:,} nodes of {search.degree} edges have {search.nodes * search.degree:,}"
+            self._complain((*path, "frontier"), f"{graph_}, more than {forms.MOST:,}", at_key=True)
             return
         if search.start >= search.nodes:
             nodes = f"the last of {search.nodes:,} nodes is {search.nodes - 1:,}"
