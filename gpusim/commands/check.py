@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -29,7 +29,7 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
 
     for file in use:
         registry.load_user_file(file)
-    found: list[tuple[Result, Report]] = []
+    found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory
     for run in run_folders(folder):
         result = load_result(run)
         if "unified" in result.spec:
@@ -38,11 +38,11 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
             report = referee.check(result, load_trace_of(result, folder, trace))
         if report.ok is not None:
             mark_checked(run, report.ok)
-        found.append((result, report))
+        found.append((result.key, report))
     if (folder / RUNS).is_dir():
         write_summary(folder, load_folder(folder))
     if json:
-        emit_json([_row(result, report) for result, report in found])
+        emit_json([{"run": key, "ok": report.ok, "violations": [str(v) for v in report.violations]} for key, report in found])
     else:
         _print(found)
     if all(report.ok is None for _, report in found):
@@ -50,20 +50,16 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     return 1 if any(report.ok is False for _, report in found) else 0
 
 
-def _print(found: list[tuple[Result, Report]]) -> None:
-    for result, report in found:
+def _print(found: list[tuple[str, Report]]) -> None:
+    for key, report in found:
         if report.ok is False:
-            typer.echo(f"run {result.key}: wrong")
+            typer.echo(f"run {key}: wrong")
             for violation in report.violations[:SHOWN]:
                 typer.echo(f"    {violation}")
             if len(report.violations) > SHOWN:
                 typer.echo(f"    and {len(report.violations) - SHOWN} more")
     count = {verdict: sum(report.ok is verdict for _, report in found) for verdict in (True, False, None)}
     typer.echo(f"{count[True]} runs are right, {count[False]} wrong, {count[None]} without an event log")
-
-
-def _row(result: Result, report: Report) -> dict[str, Any]:
-    return {"run": result.key, "ok": report.ok, "violations": [str(v) for v in report.violations]}
 
 
 def load_trace_of(result: Result, base: Path, other: Path | None = None) -> Trace:
