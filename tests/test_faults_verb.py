@@ -74,6 +74,6 @@ def test_a_report_explains_the_run_that_loses_most() -> None:
     said = report([faulting(slowdown=1.2, profile="A100"), faulting(slowdown=2.0, profile="T4")])
     section = said.partition("## Faults of the run that loses most")[2]
     assert section.strip().startswith("driver · gpt2 · T4")
-    assert "- Faults: GPU reads 330; of the 330 of the GPU: evicted before 306." in section
+    assert "- Faults: GPU reads 330, of these evicted before 306." in section
     assert "lists the others" in section
     assert "## Faults" not in report([])

@@ -29,6 +29,11 @@ def test_the_verdict_says_what_the_time_went_to_and_why():
     assert verdict(made()).startswith(
         "Of 10 ms, 10 % is the program's own work; driver's host work 40 %, copies in 30 % and copies out 20 %."
     )
+    # What of the time the driver's work is has been said.
+    assert verdict(made()).endswith(
+        "The driver works 444 us on the host for each of 9 batches, half of which have one fault: a fault at a time costs most."
+    )
+    assert verdict(made()).count("40 %") == 1
 
 
 def test_a_run_that_fits_is_said_to_be_its_own_work():
@@ -50,8 +55,11 @@ def test_ping_pong_and_remote_memory_are_named_with_their_allocation():
 def test_the_printed_report_has_causes_batches_bytes_and_allocations():
     said = text(made(), "sweep on A100")
     assert said.startswith("sweep on A100\n\nOf 10 ms")
-    assert "Faults    GPU reads 330; of the 330 of the GPU: evicted before 306\n" in said
+    assert "Faults    GPU reads 330, of these evicted before 306\n" in said
     assert "9 of 37.8 faults (median 1, p90 310, largest 310); of 340 fetched 2.94 % duplicates" in said
+    even = text(replace(made(), batches=[(256, 3)], counts=made().counts | {"duplicates": 0, "satisfied": 0}), "")
+    assert "Batches   3 of 256 faults; " in even
+    assert "duplicates" not in even and "already served" not in even
     assert "prefetched 10.7 MiB, came again 4 MiB, evicted 4 MiB, of these clean 4 MiB" in said
     assert [line.split()[0] for line in said.splitlines()[-2:]] == ["a", "b"]
     assert "| a | 8 MiB | 330 | 0 | 12 MiB | 4 MiB | - | - | - | 5 ms |" in markdown(made(), "sweep")

@@ -127,6 +127,8 @@ def test_other_machines_are_told_apart_from_other_sizes():
     assert said.startswith("At A100 · 4 GiB memory: a has the lowest slowdown, 1.20×; b has 1.40×.")
     assert "a is best or tied at every size on A100." in said
     assert "a is best or tied on GH200 as well. b is ahead on H100." in said
+    runs += [run(n, 4 * GIB, s, profile="L4") for n, s in (("a", 1.3), ("b", 1.1))]
+    assert "b is ahead on H100 and L4." in answer(runs)
 
 
 def test_oracles_compete_among_themselves_when_there_is_nothing_else():

@@ -133,7 +133,10 @@ def _elsewhere(decided: Sequence[Standing], hardest: Standing) -> str:
             first.setdefault(p.panel, p)
     agree = [p.panel for p in first.values() if set(p.winners) & set(hardest.winners)]
     differ = [p for p in first.values() if p.panel not in agree]
-    sentences = [f"{_few(p.winners)} {_are(p.winners)} ahead on {p.panel}." for p in differ[:3]]
+    ahead: dict[tuple[str, ...], list[str]] = {}  # where the same are ahead is said once
+    for p in differ[:3]:
+        ahead.setdefault(p.winners, []).append(p.panel)
+    sentences = [f"{_few(names)} {_are(names)} ahead on {join(panels)}." for names, panels in ahead.items()]
     if len(differ) > 3:
         sentences.append(f"Others are ahead in {len(differ) - 3} more places.")
     if agree:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST = 8         # allocations of a table
 LITTLE = 0.02    # share of the makespan below which nothing is said of a part
+FEW_TWICE = 1e-4  # share of duplicates below which nothing is said of them
 FEW = 8          # faults of a batch that its fixed costs are hardly shared by
 
 
@@ -24,7 +25,7 @@ def verdict(report: FaultReport, free_ns: float | None = None) -> str:
 
     free_ns  the makespan with memory for everything, when it is known: what is above is the price of too little
     """
-    said = [_ping_pong(report), _remote(report), _driver(report), _waste(report)]
+    said = [_ping_pong(report), _remote(report), _driver(report, _lost(report, free_ns) > 0), _waste(report)]
     return " ".join(filter(None, [brief(report, free_ns), *said]))
 
 
@@ -38,8 +39,7 @@ def _headline(report: FaultReport, free_ns: float | None) -> str:
         return f"It ended early: {report.failed}."
     total = report.makespan_ns
     own = report.times["gpu"] + report.times["cpu"]
-    if free_ns is not None and total > free_ns * (1 + LITTLE):
-        lost = total - free_ns
+    if free_ns is not None and (lost := _lost(report, free_ns)):
         return (
             f"{_share(lost, total)} of the {show_time(total)} are lost because memory is too small: "
             f"with room for everything it takes {show_time(free_ns)}, so this is {human('slowdown', total / free_ns)}."
@@ -49,6 +49,12 @@ def _headline(report: FaultReport, free_ns: float | None) -> str:
     parts = sorted(((ns, TIMES[name]) for name, ns in report.times.items() if name not in ("gpu", "cpu")), reverse=True)
     largest = join([f"{words} {_share(ns, total)}" for ns, words in parts[:3] if ns > LITTLE * total])
     return f"Of {show_time(total)}, {_share(own, total)} is the program's own work; {largest}."
+
+
+def _lost(report: FaultReport, free_ns: float | None) -> float:
+    """ns that more memory would save; 0 where that is little or not known."""
+    lost = 0.0 if free_ns is None else report.makespan_ns - free_ns
+    return lost if free_ns is not None and lost > LITTLE * free_ns else 0.0
 
 
 def _share(part: float, total: float) -> str:
@@ -62,7 +68,8 @@ def _thrash(report: FaultReport) -> str:
     if not came or again < LITTLE * came:
         return ""
     worst = max(report.allocations, key=lambda a: a.again)
-    moved = f"{show_bytes(again)} of the {show_bytes(came)} that came to the GPU had been evicted from it before"
+    of, all_of = show_bytes(again), show_bytes(came)
+    moved = f"{'The' if of == all_of else f'{of} of the'} {all_of} that came to the GPU had been evicted from it before"
     times = worst.brought / worst.bytes
     whose = f"{worst.name} came {times:.1f} times over" if times > 1 else f"{show_bytes(worst.again)} of it are {worst.name}"
     room = f"{show_bytes(report.memory_bytes)} for {show_bytes(report.footprint_bytes)}"
@@ -98,17 +105,20 @@ def _remote(report: FaultReport) -> str:
     )
 
 
-def _driver(report: FaultReport) -> str:
-    """Batches that are small make faults expensive."""
+def _driver(report: FaultReport, with_share: bool) -> str:
+    """Batches that are small make faults expensive.  with_share: what of the time that is was not said before."""
     batches = sum(count for _, count in report.batches)
     if not batches or report.times["driver"] < 0.25 * report.makespan_ns:
         return ""
     half = percentile(report.batches, 0.5)
     cost = show_time(report.times["driver"] / batches)
     share = _share(report.times["driver"], report.makespan_ns)
+    work = f"The driver works {cost} on the host"
+    if with_share:
+        work = f"The driver's work on the host is {share} of the time, {cost}"
     few = ": a fault at a time costs most" if half <= FEW else ""
     return (
-        f"The driver's work on the host is {share} of the time, {cost} for each of {batches:,} batches, "
+        f"{work} for each of {batches:,} batches, "
         f"half of which have {f'{half} faults or fewer' if half > 1 else 'one fault'}{few}."
     )
 
@@ -179,7 +189,8 @@ def _faults(report: FaultReport) -> str:
     asked = [f"{FAULTS[k]} {n:,}" for k in list(FAULTS)[:4] if (n := report.total(k))]
     gpu = report.total("gpu_reads") + report.total("gpu_writes")
     why = [f"{FAULTS[k]} {n:,}" for k in list(FAULTS)[4:] if (n := report.total(k))]
-    return f"{', '.join(asked) or 'none'}" + (f"; of the {gpu:,} of the GPU: {', '.join(why)}" if why else "")
+    of = ", of these" if len(asked) == 1 else f"; of the {gpu:,} of the GPU:"
+    return f"{', '.join(asked) or 'none'}" + (f"{of} {', '.join(why)}" if why else "")
 
 
 def _batches(report: FaultReport) -> str:
@@ -190,11 +201,14 @@ def _batches(report: FaultReport) -> str:
     fetched = sum(size * n for size, n in sizes)
     middle, high, most = percentile(sizes, 0.5), percentile(sizes, 0.9), sizes[-1][0]
     c = report.counts
-    return (
-        f"{count:,} of {fetched / count:.1f} faults (median {middle}, p90 {high}, largest {most}); of {fetched:,} fetched "
-        f"{show_fraction(c['duplicates'] / fetched)} duplicates, {c['satisfied']:,} already served; {c['dropped']:,} dropped, "
-        f"{c['replays']:,} replays"
-    )
+    each = f"{most} faults" if middle == fetched / count == most else (
+        f"{fetched / count:.1f} faults (median {middle}, p90 {high}, largest {most})"
+    )  # fmt: skip
+    twice = c["duplicates"] / fetched
+    of = f"{show_fraction(twice)} duplicates" if twice > FEW_TWICE else ""
+    of += f"{', ' if of else ''}{c['satisfied']:,} already served" if c["satisfied"] else ""
+    dropped = f"{c['dropped']:,} dropped, " if c["dropped"] else ""
+    return f"{count:,} of {each}; " + (f"of {fetched:,} fetched {of}; " if of else "") + f"{dropped}{c['replays']:,} replays"
 
 
 def _bytes(report: FaultReport) -> str:
