@@ -11,7 +11,7 @@ from made_results import faulting
 from typer.testing import CliRunner
 
 from gpusim.cli import app
-from gpusim.results.folder import save_result
+from gpusim.results.folder import open_folder, save_result
 from gpusim.show.report import report
 
 PROGRAM = """
@@ -63,11 +63,29 @@ def test_several_runs_are_listed_and_one_is_explained_with_the_hint_that_helps(f
 
 
 def test_a_run_that_is_not_there_and_a_folder_without_faults_are_told(folder: Path, tmp_path: Path) -> None:
-    assert "there is no single run '9'" in gpusim("faults", folder, 9, code=2)
+    assert "there is no run '9'" in gpusim("faults", folder, 9, code=2)
     from made_results import run
 
     save_result(tmp_path, "0" * 16, run())
     assert "no run here was under unified memory" in gpusim("faults", tmp_path / "runs" / ("0" * 16), code=2)
+    assert "no results folder and no experiment 'unified_advise'" in (said := gpusim("faults", "unified_advise", code=2))
+    assert "did you mean 'unified_advice'" in said
+    plain = tmp_path / "plain.yaml"
+    plain.write_text("question: q?\ntrace: gpt-medium-infer\nprofile: l4\n")
+    assert "no run of this experiment is under unified memory" in gpusim("faults", plain, code=2)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_run_of_tensors_beside_runs_with_faults_has_none_to_explain(tmp_path: Path) -> None:
+    from made_results import faulting, run
+
+    text = "question: q?\ntrace: t\nprofile: p\n"
+    open_folder(tmp_path, text, {}, keys := ["0" * 16, "1" * 16], [])
+    for key, made in zip(keys, (run(), faulting()), strict=True):
+        save_result(tmp_path, key, made)
+    for words in ((1,), (1, "--advise"), ("0000",)):
+        said = gpusim("faults", tmp_path, *words, code=2)
+        assert f"run {words[0]} was not under unified memory, so that there is nothing to explain" in said
 
 
 def test_a_report_explains_the_run_that_loses_most() -> None:

@@ -11,7 +11,7 @@ import typer
 from gpusim.commands import load
 from gpusim.commands.output import emit, emit_json
 from gpusim.commands.progress import bar
-from gpusim.errors import ResultError
+from gpusim.errors import ResultError, suggest
 
 if TYPE_CHECKING:
     from gpusim.results.result import Result
@@ -25,8 +25,16 @@ def faults(what: str, run: str | None, advise: bool | None, most: int | None, *,
     folder = Path(what)
     if not folder.is_dir():
         from gpusim.commands.run import run as run_experiment
+        from gpusim.config.find import names
+        from gpusim.config.values import NONE
 
-        folder = load.default_folder(load.experiment(what))
+        if not folder.exists() and what not in names("experiment"):
+            hint = suggest(what, names("experiment"))
+            raise ResultError(f"there is no results folder and no experiment '{what}'", hint=hint)
+        loaded = load.experiment(what)
+        if loaded.experiment.unified == (NONE,):
+            raise ResultError("no run of this experiment is under unified memory", str(loaded.path), "add unified: driver")
+        folder = load.default_folder(loaded)
         ended = run_experiment(
             what, [], None, uncertainty=None, jobs=None, log=False, figures=False, formats="png", force=False,
             allow_large=False, json=False,
@@ -41,17 +49,21 @@ def faults(what: str, run: str | None, advise: bool | None, most: int | None, *,
     if run is None and len(seen) > 1:
         _overview(folder, seen, json)
         return 0
-    number, result = seen[0] if run is None else _chosen(seen, run, folder)
+    number, result = seen[0] if run is None else _chosen(results, run, folder)
     found = _advice(folder, result, advise, most)
     _explain(folder, number, result, [r for _, r in seen], found, json)
     return 0
 
 
-def _chosen(seen: Sequence[tuple[int, Result]], run: str, folder: Path) -> tuple[int, Result]:
+def _chosen(results: Sequence[Result], run: str, folder: Path) -> tuple[int, Result]:
     """The run of this number, or whose key begins so."""
-    found = [(n, r) for n, r in seen if str(n) == run or (len(run) > 3 and r.key.startswith(run))]
+    found = [(n, r) for n, r in enumerate(results, 1) if str(n) == run or (len(run) > 3 and r.key.startswith(run))]
     if len(found) != 1:
-        raise ResultError(f"there is no single run '{run}' under unified memory", str(folder), "`gpusim faults` lists them")
+        which = f"{len(found)} runs have keys that begin with" if found else "there is no run"
+        raise ResultError(f"{which} '{run}'", str(folder), f"`gpusim faults {folder}` lists them")
+    if found[0][1].faults is None:
+        hint = f"`gpusim faults {folder}` lists those that were"
+        raise ResultError(f"run {run} was not under unified memory, so that there is nothing to explain", str(folder), hint)
     return found[0]
 
 
