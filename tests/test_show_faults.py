@@ -19,7 +19,7 @@ def made() -> FaultReport:
 
 def test_the_verdict_says_what_the_time_went_to_and_why():
     assert verdict(made(), 2.5 * MS) == (
-        "75 % of the 10 ms are lost because memory is too small: with room for everything it takes 2.5 ms, so this is 4.00×. "
+        "75 % of the 10 ms are lost: with room for everything the fastest of these settings takes 2.5 ms, so this is 4.00×. "
         "4 MiB of the 12 MiB that came to the GPU had been evicted from it before (6 MiB for 16 MiB); "
         "a came 1.5 times over: it is asked for from its first byte to its last, again and again, and what was served first "
         "leaves first, just before its next turn. "
@@ -49,6 +49,11 @@ def test_ping_pong_and_remote_memory_are_named_with_their_allocation():
     said = verdict(replace(made(), allocations=[ball], times=made().times | {"remote": 3.0 * MS}, batches=[]))
     assert "a goes to and fro: the CPU took 8 MiB from the GPU, and 6 MiB came back" in said
     assert "the driver throttled 1,200 and pinned 3 pages" in said
+    assert "; the driver pinned 3 pages." in verdict(
+        replace(made(), allocations=[replace(ball, faults=ball.faults | {"throttled": 0})], batches=[])
+    )
+    # Nothing was evicted: it is not memory that is lacking, however much faster other settings are.
+    assert verdict(replace(made(), allocations=[ball]), 2.5 * MS).startswith("Of 10 ms")
     assert "Kernels wait 30 % of the time for memory that stays on the other side of the link, most of it a (1 MiB)." in said
 
 

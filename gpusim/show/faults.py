@@ -41,8 +41,8 @@ def _headline(report: FaultReport, free_ns: float | None) -> str:
     own = report.times["gpu"] + report.times["cpu"]
     if free_ns is not None and (lost := _lost(report, free_ns)):
         return (
-            f"{_share(lost, total)} of the {show_time(total)} are lost because memory is too small: "
-            f"with room for everything it takes {show_time(free_ns)}, so this is {human('slowdown', total / free_ns)}."
+            f"{_share(lost, total)} of the {show_time(total)} are lost: with room for everything the fastest of these settings "
+            f"takes {show_time(free_ns)}, so this is {human('slowdown', total / free_ns)}."
         )
     if own >= (1 - LITTLE) * total:
         return f"Nearly all of the {show_time(total)} is the program's own work."
@@ -52,9 +52,11 @@ def _headline(report: FaultReport, free_ns: float | None) -> str:
 
 
 def _lost(report: FaultReport, free_ns: float | None) -> float:
-    """ns that more memory would save; 0 where that is little or not known."""
-    lost = 0.0 if free_ns is None else report.makespan_ns - free_ns
-    return lost if free_ns is not None and lost > LITTLE * free_ns else 0.0
+    """ns above the reference; 0 where they are few or not known, and where nothing had to leave, so that memory suffices."""
+    if free_ns is None or not report.moved("went", "eviction"):
+        return 0.0
+    lost = report.makespan_ns - free_ns
+    return lost if lost > LITTLE * free_ns else 0.0
 
 
 def _share(part: float, total: float) -> str:
@@ -86,8 +88,8 @@ def _ping_pong(report: FaultReport) -> str:
     worst = max(report.allocations, key=lambda a: a.ping_pong, default=None)
     if worst is None or worst.ping_pong < LITTLE * max(report.moved("came"), 1) or not worst.ping_pong:
         return ""
-    throttled = worst.faults["throttled"]
-    held = f"; the driver throttled {throttled:,} and pinned {worst.pinned:,} pages" if throttled or worst.pinned else ""
+    did = [f"{word} {n:,}" for word, n in (("throttled", worst.faults["throttled"]), ("pinned", worst.pinned)) if n]
+    held = f"; the driver {' and '.join(did)} pages" if did else ""
     back = sum(worst.went.values()) - worst.went["eviction"]
     return (
         f"{worst.name} goes to and fro: the CPU took {show_bytes(back)} from the GPU, "
@@ -231,7 +233,7 @@ def _allocations(allocations: Sequence[Allocation]) -> list[dict[str, str]]:
             "GPU faults": f"{a.faults['gpu_reads'] + a.faults['gpu_writes']:,}",
             "CPU faults": f"{a.faults['cpu_reads'] + a.faults['cpu_writes']:,}", "came": _size(a.brought),
             "came again": _size(a.again), "ping-pong": _size(a.ping_pong), "wasted": _size(a.wasted), "remote": _size(a.remote),
-            "serving it": show_time(a.service_ns),
+            "serving it": show_time(a.service_ns) if a.service_ns else "-",
         }
         for a in allocations
     ]  # fmt: skip
