@@ -150,6 +150,10 @@ def test_compare_shows_one_folder_or_what_changed(experiment: Path, results: Pat
     rows = table("compare", results, tmp_path / "b")
     worse = [row for row in rows if row["metric"] == "h2d_bytes"]
     assert worse and all(row["change"].startswith("+") for row in worse)
+    # Runs are paired by what differs within either folder.
+    gpusim("run", experiment, "-o", tmp_path / "c", "--no-figures", "--set", "memory=60 %,50 %")
+    assert {row["B"] for row in table("compare", tmp_path / "b", tmp_path / "c")} == {"equal"}
+    assert {row["B"] for row in table("compare", results, tmp_path / "c")} == {"equal"}
 
 
 def test_check_asks_the_referee_and_keeps_its_verdict(results: Path) -> None:

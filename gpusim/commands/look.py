@@ -79,13 +79,13 @@ def compare(a: Path, b: Path | None, *, json: bool) -> None:
 def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
     """One row per run of both and metric that differs."""
     from gpusim.results.metrics import METRICS
-    from gpusim.show.view import human, name, varying
+    from gpusim.show.view import human, run_name, varying
 
-    keys = varying(a) or ["evict"]
-    there = {name(result, keys): result for result in b}
+    keys = list(dict.fromkeys([*varying(a), *varying(b)])) or ["evict"]  # in which runs of either folder differ
+    there = {run_name(result, keys): result for result in b}
     rows = []
     for result in a:
-        label = name(result, keys)
+        label = run_name(result, keys)
         other = there.get(label)
         if other is None:
             rows.append({"run": label, "metric": "", "A": result.outcome, "B": "not there", "change": "", "": ""})

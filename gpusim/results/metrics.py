@@ -148,7 +148,7 @@ METRICS: dict[str, Metric] = {
         ("gpu_faults", "", LOWER, "Pages that GPUs faulted on, each counted once per batch."),
         ("cpu_faults", "", LOWER, "Pages that the CPU faulted on."),
         ("fault_batches", "", LOWER, "Batches of GPU faults that the driver served."),
-        ("faults_per_batch", "1", NEITHER, "Faults that a batch fetched on average, duplicates among them."),
+        ("faults_per_batch", "", NEITHER, "Faults that a batch fetched on average, duplicates among them."),
         ("fault_duplicates", "", LOWER, "Fetched faults whose page another fault of the batch had named."),
         ("faults_dropped", "", LOWER, "Faults that a flush of the buffer threw away; they came again after the replay."),
         ("fault_replays", "", LOWER, "Times that the GPU was told to try again."),
