@@ -191,6 +191,16 @@ def test_pages_that_cpu_and_gpu_take_from_each_other_are_pinned_to_the_cpu() -> 
     assert [s.counts[1]["faults"] for s in free.steps[2::2]] == [1] * 16
 
 
+def test_throttled_batches_are_counted_in_one_service_pass() -> None:
+    pong = [HostTouch("a", count=4096), one_thread(0, write=True)] * 8
+    often = {"uvm_perf_fault_max_throttle_per_service": 2}
+    yields = run([HostTouch("a"), *pong], parameters=often)
+    assert yields.counts[1]["throttled"] >= 2 and yields.counts[1]["waited"] > 0
+    passes = run([HostTouch("a"), *pong], parameters={**often, "uvm_perf_fault_max_batches_per_service": 1})
+    c = passes.counts[1]  # a pass of one batch never has two: it goes on asking
+    assert c["throttled"] > 10 and (c["waited"], c["passes"]) == (0, c["batches"])
+
+
 def test_one_gpu_that_faults_on_evicted_pages_does_not_thrash() -> None:
     result = run([HostTouch("a"), blocks(*([0, 1, 2, 3, 4] * 20))], parameters=WHOLE)
     assert result.counts["throttled"].sum() == 0

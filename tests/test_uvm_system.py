@@ -10,7 +10,7 @@ import pytest
 from test_uvm_counts import seen
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm.events import COPY, FILL, NOTICE
+from gpusim.uvm.events import COPY, FILL, KINDS, NOTICE
 from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.uvm.simulate import simulate_uvm
@@ -173,3 +173,26 @@ def test_faults_on_what_a_counter_brought_meanwhile_get_on() -> None:
     program = [HostTouch("a", count=16 * BIG), Advise("a", "accessed_by", 1), pages64(16), pages64(18), both]
     c = run(program, platform=power, parameters=on).steps[-1].counts[1]
     assert (c["notices"], c["batches"], c["satisfied"], c["faults"], c["touches"]) == (1, 1, 1, 0, 2000)
+
+
+def test_faults_of_the_cpu_on_system_memory_are_in_the_log() -> None:
+    result = run([HostTouch("a", count=BLOCK), HostTouch("a", count=2 * BLOCK, write=False)], SYSTEM, GRACE, log=100)
+    assert [(KINDS[r["kind"]], int(r["pages"])) for r in result.log] == [
+        ("write", 32), ("fill", 32), ("read", 32), ("fill", 32)
+    ]  # fmt: skip
+    assert result.counts[0]["faults"] == 64
+
+
+def test_by_ats_there_is_one_copy_whoever_mostly_reads() -> None:
+    result = run([HostTouch("a"), Advise("a", "read_mostly"), pages64(0, 1)], SYSTEM, GRACE)
+    c = result.counts[1]
+    assert (c["faults"], c["came"].sum(), c["remote_bytes"]) == (0, 0, 64)
+    assert result.told == ["a: read_mostly is without effect, who reads it by the host's page tables gets no copy"]
+
+
+@pytest.mark.parametrize(("preferred", "zeroed", "faults"), [(1, 20, 1), (0, 0, 1)])
+def test_a_first_touch_where_the_memory_is_preferred_brings_all_of_it(preferred: int, zeroed: int, faults: int) -> None:
+    part = [Array("a", 20 * BIG, kind="system")]
+    result = run([Advise("a", "preferred_location", preferred), pages64(3), pages64(0, 19)], part, GRACE)
+    assert (result.counts[1]["zeroed"], result.steps[1].counts[1]["faults"]) == (zeroed, faults)
+    assert result.steps[2].counts[1]["faults"] == (0 if preferred else 2)

@@ -143,7 +143,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     in_pass, with_throttled = 0, 0
     while f.outstanding > 0 or f.buffered > 0:
         if in_pass == 0:
-            n.passes += 1
+            n.passes, with_throttled = n.passes + 1, 0
             s.now += gpu.pass_ns
         flush = s.replay_policy == PER_BATCH_FLUSH
         send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
@@ -180,7 +180,7 @@ def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
         if with_throttled == s.max_throttled:  # the bottom half gives up the CPU until the processor that waits may proceed
             n.waited += max(s.wake - s.now, 0.0)
             s.now = max(s.now, s.wake)
-            in_pass, with_throttled = 0, 0
+            in_pass = 0
     ended = s.now
     while s.notices > 0:
         attend(M, p)

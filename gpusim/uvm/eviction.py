@@ -33,7 +33,10 @@ from gpusim.uvm.victims import victim
 
 @kernel
 def forget(M: Memory, g: int, b: int, mask: int) -> None:
-    """The pages of row `mask` leave GPU g: what was prefetched and never touched was in vain."""
+    """The pages of row `mask` leave GPU g: what was prefetched and never touched was in vain.
+
+    What the host has not seen yet is remembered while another GPU has a copy.
+    """
     W = M.bits
     ahead, dirty = shared(M, PREFETCHED, b), shared(M, DIRTY, b)
     rest = scratch(M, REST)
@@ -43,7 +46,11 @@ def forget(M: Memory, g: int, b: int, mask: int) -> None:
     M.counts[g].wasted += wasted
     M.ranges[M.blocks[b].range].wasted += wasted
     subtract(W, ahead, mask)
-    subtract(W, dirty, mask)
+    copy(W, rest, mask)
+    for q in range(1, M.state[0].processors):
+        if q != g:
+            subtract(W, rest, row(M, q, RESIDENT, b))
+    subtract(W, dirty, rest)
 
 
 @outlined

@@ -105,6 +105,8 @@ def used(M: Memory, F: Front, b: int, page: int, write: bool, sectors: int, line
             W[shared(M, DIRTY, b), w] |= m
     else:
         from_afar(M, F, b, page, sectors, lines)
+        if write and not W[row(M, CPU, RESIDENT, b), w] & m:  # in another GPU's memory
+            W[shared(M, DIRTY, b), w] |= m
     if s.watches:
         follow(M, p, b, page)
 

@@ -8,7 +8,7 @@ from gpusim.errors import suggest
 from gpusim.uvm import host
 from gpusim.uvm.parameters import UvmError
 from gpusim.uvm.program import ADVICE, Advise
-from gpusim.uvm.tables import CPU, NONE, Memory
+from gpusim.uvm.tables import ATS, CPU, NONE, Memory
 
 
 def advise(M: Memory, step: Advise, first: int, outer: int) -> list[str]:
@@ -18,8 +18,10 @@ def advise(M: Memory, step: Advise, first: int, outer: int) -> list[str]:
     per_block = int(M.state["per_block"][0])
     blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
     told = contradictions(step, blocks[0])
+    if step.advice == "read_mostly" and blocks["kind"][0] == ATS:
+        told = [f"{step.array}: read_mostly is without effect, who reads it by the host's page tables gets no copy"]
     if step.advice == "read_mostly":
-        blocks["read_mostly"] = 1
+        blocks["read_mostly"] = blocks["kind"] != ATS
         for p in range(int(M.state["processors"][0])):
             host.unmap_remote(M, first, outer, p)
     elif step.advice == "unset_read_mostly":

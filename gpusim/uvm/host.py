@@ -6,6 +6,7 @@ from gpusim.uvm.bits import add, clear, copy, fill, keep, next_clear, none, subt
 from gpusim.uvm.chunks import append, free_frame
 from gpusim.uvm.compiled import entry, kernel, outlined
 from gpusim.uvm.copies import begin_copies, wait_for_copies
+from gpusim.uvm.events import READ, WRITE, note
 from gpusim.uvm.mapping import grant, reaches, sees, unmap
 from gpusim.uvm.residency import bring, leave
 from gpusim.uvm.service import serve
@@ -14,6 +15,7 @@ from gpusim.uvm.tables import (
     ATS,
     CPU,
     DEMAND,
+    DIRTY,
     DISCARDED,
     DONE,
     EVICTED,
@@ -63,6 +65,7 @@ def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
         seen.cpu_writes += n
     else:
         seen.cpu_reads += n
+    note(M, WRITE if write else READ, DEMAND, CPU, NONE, b, new)
     took = bring(M, CPU, b, new, new, DEMAND, False)
     for p in range(M.state[0].processors):
         if p == CPU or sees(M, p, b, CPU):
@@ -78,7 +81,8 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
     unpin(M)
     faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
-        page, end = part(M, b, first, outer)
+        begin_page, end = part(M, b, first, outer)
+        page = begin_page
         n.touches += end - page
         work = (end - page) * s.page_bytes * gpu.cpu_byte
         n.busy += work
@@ -105,6 +109,11 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
                 n.waited += max(s.wake - s.now, 0.0)
                 s.now = max(s.now, s.wake)
             page = next_clear(W, plane, page, end)
+        if write:  # what it reaches in a GPU's memory
+            clear(W, faulted)
+            fill(W, faulted, begin_page, end)
+            subtract(W, faulted, row(M, CPU, RESIDENT, b))
+            add(W, shared(M, DIRTY, b), faulted)
     return DONE
 
 
@@ -158,14 +167,18 @@ def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
 
 @entry
 def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
-    """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back."""
+    """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back.
+
+    Page tables that are the host's (ATS) stay.
+    """
     s, W = M.state[0], M.bits
     mask = scratch(M, FAULTED)
     for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
         clear(W, mask)
         fill(W, mask, 0, M.blocks[b].pages)
         subtract(W, mask, row(M, p, RESIDENT, b))
-        unmap(M, p, b, mask)
+        if M.blocks[b].kind != ATS:
+            unmap(M, p, b, mask)
 
 
 @entry

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.uvm.bits import WORDS, subtract
 from gpusim.uvm.compiled import kernel
-from gpusim.uvm.tables import ATS, CPU, MAPPED, RESIDENT, WRITABLE, Memory, row
+from gpusim.uvm.tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, Memory, row, shared
 
 
 @kernel
@@ -39,9 +39,12 @@ def sees(M: Memory, p: int, b: int, at: int) -> bool:
 
 @kernel
 def grant(M: Memory, p: int, b: int, mask: int) -> None:
-    """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow."""
+    """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow.
+
+    What has been discarded is not mapped before somebody asks for it.
+    """
     W, s = M.bits, M.state[0]
-    mapped, writable = row(M, p, MAPPED, b), row(M, p, WRITABLE, b)
+    mapped, writable, lost = row(M, p, MAPPED, b), row(M, p, WRITABLE, b), shared(M, LOST, b)
     for w in range(WORDS):
         somewhere = W[row(M, p, RESIDENT, b), w]
         elsewhere = somewhere & np.uint64(0)
@@ -49,5 +52,6 @@ def grant(M: Memory, p: int, b: int, mask: int) -> None:
             if q != p:
                 elsewhere |= W[row(M, q, RESIDENT, b), w]
         twice = somewhere & elsewhere
-        W[mapped, w] |= W[mask, w] & (somewhere | elsewhere)
-        W[writable, w] |= W[mask, w] & (somewhere | elsewhere) & ~twice
+        there = W[mask, w] & (somewhere | elsewhere) & ~W[lost, w]
+        W[mapped, w] |= there
+        W[writable, w] |= there & ~twice

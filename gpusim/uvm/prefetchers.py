@@ -8,7 +8,7 @@ import numpy as np
 
 from gpusim.core.tables import table
 from gpusim.uvm import density
-from gpusim.uvm.bits import clear, none, subtract
+from gpusim.uvm.bits import clear, fill, none, subtract
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.dispatch import dispatch
 from gpusim.uvm.prefetch import block, correlation, oracle, sequential, stride, tree
@@ -84,6 +84,12 @@ def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
         return False
     if block.kind == ATS:
         clear(W, out)
+        first_touch = True
+        for q in range(s.processors):
+            first_touch = first_touch and none(W, row(M, q, RESIDENT, b))
+        if first_touch and p != CPU and block.preferred == p:
+            fill(W, out, 0, block.pages)
+            return True
         here, thrashing = row(M, p, RESIDENT, b), shared(M, THRASHING, b)
         density.ats(W, faulted, here, thrashing, out, scratch(M, LEAVES), 0, block.pages, s.threshold)
         return not none(W, out)

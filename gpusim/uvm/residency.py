@@ -16,6 +16,7 @@ from gpusim.uvm.tables import (
     ATS,
     COPIED,
     CPU,
+    DIRTY,
     EVICTED,
     FROM,
     GOING,
@@ -171,15 +172,19 @@ def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, dupli
         n.refetched += again
         seen.refetched += again
         seen.ping_pong += returned(M, TAKEN, b, moving)
-        copy(W, source, moving)
-        subtract(W, source, demanded)
-        add(W, shared(M, PREFETCHED, b), source)
+    written = scratch(M, GOING)
+    copy(W, written, moving)
+    keep(W, written, shared(M, DIRTY, b))
     if not duplicate:
         for q in range(s.processors):
             if q != p:
                 leave(M, q, b, mask, cause)
         if p == CPU:
             add(W, shared(M, TAKEN, b), copied)
+    if p != CPU:  # of what leaves one GPU for another the host knows no more than before
+        add(W, shared(M, DIRTY, b), written)
+        subtract(W, moving, demanded)
+        add(W, shared(M, PREFETCHED, b), moving)
     add(W, here, mask)
     if p != CPU and s.pieces and M.blocks[b].kind != ATS:
         refresh(M, p, b, mask)
