@@ -196,3 +196,12 @@ def test_a_first_touch_where_the_memory_is_preferred_brings_all_of_it(preferred:
     result = run([Advise("a", "preferred_location", preferred), pages64(3), pages64(0, 19)], part, GRACE)
     assert (result.counts[1]["zeroed"], result.steps[1].counts[1]["faults"]) == (zeroed, faults)
     assert result.steps[2].counts[1]["faults"] == (0 if preferred else 2)
+
+
+def test_big_pages_that_leave_one_by_one_share_the_memory_with_what_the_host_gave_out() -> None:
+    """Two chunks: one goes to 32 pages of system memory, and managed memory has the 32 pieces of the other."""
+    small, arrays = replace(GRACE, memory=2 * BLOCK), [Array("a", BLOCK, kind="system"), Array("b", 2 * BLOCK)]
+    first = run([pages64(*range(32)), Prefetch("b")], arrays, small, evict="big_page").counts[1]
+    assert (first["zeroed"], first["evictions"], first["left"]) == (32 + 64, 32, 32)
+    last = run([Prefetch("b"), pages64(*range(32))], arrays, small, evict="big_page")
+    assert last.counts[1]["zeroed"] == 64 and last.steps[1].counts[1]["remote_bytes"] == 32 * 32

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.uvm.bits import clear, count, fill, keep, none
 from gpusim.uvm.compiled import kernel, outlined
 from gpusim.uvm.eviction import throw_out
-from gpusim.uvm.tables import HERE, NO_MEMORY, NONE, RESIDENT, Memory, row, scratch
+from gpusim.uvm.tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, Memory, row, scratch
 from gpusim.uvm.victims import leaving
 
 EACH = 32  # pieces of a window
@@ -98,11 +98,12 @@ def make_room(M: Memory, g: int, b: int) -> float:
 def hold_for(M: Memory, g: int, b: int, mask: int, zeroed: int) -> float:
     """Pieces for the pages of row `mask` of block b; ns.  Row `zeroed`: the pages of those that are new."""
     W, ns = M.bits, 0.0
+    room = (M.gpus[g].roots - M.gpus[g].length[HELD]) * EACH
     clear(W, zeroed)
     for k in range(EACH):
         i = piece(M, g, b, k)
         if not M.pieces[i].held and touches(M, mask, b, k):
-            while M.gpus[g].pieces >= M.gpus[g].roots * EACH and not M.state[0].failed:
+            while M.gpus[g].pieces >= room and not M.state[0].failed:
                 ns += make_room(M, g, b)
             if M.state[0].failed:
                 return ns

@@ -18,8 +18,10 @@ def fits(M: Memory, g: int, b: int, mask: int) -> bool:
     gpu, new = M.gpus[g], scratch(M, GOING)
     copy(M.bits, new, mask)
     subtract(M.bits, new, row(M, g, RESIDENT, b))
-    room = (gpu.length[HELD] + gpu.length[FREE]) * M.state[0].per_block - gpu.system_pages
-    return bool(total(M.bits, new) <= room)
+    s, chunks = M.state[0], gpu.length[HELD] + gpu.length[FREE]
+    if s.pieces:
+        chunks = gpu.roots - -(-gpu.pieces // (s.per_block // s.big))
+    return bool(total(M.bits, new) <= chunks * s.per_block - gpu.system_pages)
 
 
 @outlined
