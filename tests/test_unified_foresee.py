@@ -84,6 +84,12 @@ def test_a_recorded_program_is_asked_for_its_segments_only_where_advice_names_on
     assert CliRunner().invoke(app, ["validate", str(experiment), *words]).exit_code == 0
 
 
+def test_policies_of_what_moves_are_told_to_change_nothing_where_nothing_moves(experiment: Path) -> None:
+    loaded = load.experiment(str(experiment), ["profile=l4,jetson-thor", "unified=driver,driver(evict=lru)"])
+    assert load.told(loaded) == ["jetson-thor has one memory for CPU and GPU, where no page moves: evict=lru changes nothing"]
+    assert load.told(load.experiment(str(experiment), ["profile=jetson-thor"])) == []
+
+
 def test_snapshots_have_no_kernels_that_could_fault(experiment: Path) -> None:
     assert "has no kernels" in refused(experiment, "trace=gpt-medium-infer-snapshot")
 

@@ -132,9 +132,15 @@ def told(loaded: Loaded) -> list[str]:
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
     if not asked:
         return []
+    from gpusim.hardware import variant
     from gpusim.uvm.settings import told
 
-    return list(dict.fromkeys(words for spec in asked for words in told(spec)))
+    found = [words for spec in asked for words in told(spec)]
+    for name, file in loaded.profiles.items():
+        if variant.load(file, name).memory.unified:
+            idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]
+            found += [f"{name} has one memory for CPU and GPU, where no page moves: {said} changes nothing" for said in idle]
+    return list(dict.fromkeys(found))
 
 
 def default_folder(loaded: Loaded) -> Path:
