@@ -64,7 +64,7 @@ def run(
             for policy in (getattr(task.spec, kind),)
         )
     if any(task.spec.unified != NONE for task in (todo.tasks if force else todo.waiting())) and warm.is_cold("batches", "uvm"):
-        typer.echo("gpusim: compiling the model of unified memory, once; this takes a minute or two", err=True)
+        typer.echo("gpusim: compiling the model of unified memory, once; this takes about a minute", err=True)
         warm.compile_unified()
     try:
         with bar("runs") as progress:

@@ -15,6 +15,8 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from gpusim.core.linking import PartCompiler, WholeCompiler
+
 
 def _stamp() -> str:
     here = Path(__file__).parent
@@ -25,12 +27,14 @@ def _stamp() -> str:
     return digest.hexdigest()
 
 
-def callee(function: Callable[..., Any], **options: Any) -> Any:
+def callee(function: Callable[..., Any], *, forceinline: bool = False, **options: Any) -> Any:
     """What only compiled code calls: once for all arguments of the same types, and without doors to Python.
 
-    Numba would compile it again for every literal that stands in a call; constants reach it when it is inlined.
+    Numba would compile it again for every literal that stands in a call; constants reach it when it is inlined.  Inlining is
+    always said: else numba does with it as with the caller that happens to be compiled first.
     """
-    dispatcher = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, **options)(function)
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "forceinline": forceinline}
+    dispatcher = njit(pipeline_class=PartCompiler, **options)(function)
     if not config.DISABLE_JIT:
         template = dispatcher.get_call_template
         dispatcher.get_call_template = lambda args, kws: template(
@@ -60,7 +64,7 @@ def cached(function: Callable[..., Any], content: str, signature: Any = None, **
     """
     if config.DISABLE_JIT:
         return function
-    dispatcher = njit(**options)(function)
+    dispatcher = njit(pipeline_class=WholeCompiler, **options)(function)
     dispatcher.enable_caching()
     # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
     dispatcher._cache._cache_file._source_stamp = content

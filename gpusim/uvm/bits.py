@@ -43,7 +43,7 @@ def drop(W: Any, row: int, page: int) -> None:
     W[row, page >> 6] &= ~bit(page)
 
 
-@outlined
+@kernel
 def count(W: Any, row: int, first: int, outer: int) -> int:
     """How many pages of [first, outer) are set."""
     n = 0

@@ -120,7 +120,7 @@ def mapped(M: Memory, F: Front, page: int, write: bool) -> bool:
     return bool(M.bits[row(M, F.state[0].processor, plane, b), i >> 6] & bit(i))
 
 
-@outlined
+@kernel
 def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, lines: int) -> bool:
     """The access waits for the page; False if the uTLB can take no more."""
     s, t = F.state[0], F.utlbs[u]

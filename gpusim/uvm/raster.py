@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.uvm.bits import WORDS, total
-from gpusim.uvm.compiled import outlined, popcount
+from gpusim.uvm.compiled import kernel, outlined, popcount
 from gpusim.uvm.picture import LAYERS, Picture
 from gpusim.uvm.tables import BLOCK_BYTES, Memory
 
@@ -42,7 +42,7 @@ def fold(M: Memory) -> None:
     M.state[0].column_ns *= 2
 
 
-@outlined
+@kernel
 def paint(M: Memory, layer: int, b: int, mask: int) -> None:
     """The pages of row `mask` of block b, now."""
     s = M.state[0]

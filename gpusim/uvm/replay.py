@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.uvm.compiled import kernel, outlined
+from gpusim.uvm.compiled import kernel
 from gpusim.uvm.frontend import Front, mapped, push, retire, used
 from gpusim.uvm.tables import NONE, Memory
 
@@ -35,7 +35,7 @@ def send(F: Front, room: int) -> None:
             u = u + 1 if u + 1 < s.utlbs else 0
 
 
-@outlined
+@kernel
 def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
     """Accesses that wait for the k-th outstanding page of a uTLB go through where it is mapped now; True if none is left.
 
