@@ -51,6 +51,14 @@ def test_what_a_gpu_gets_ahead_from_another_is_in_vain_on_the_gpu_where_nobody_t
     assert result.counts["wasted"].tolist() == [0, 0, 15]
 
 
+def test_who_maps_from_afar_what_two_others_hold_may_only_read_it() -> None:
+    # GPU 1's first store takes its page to the CPU, and copies of the other 15: GPU 2 keeps those.
+    hints = [Advise("a", "read_mostly"), Advise("a", "preferred_location", 0)]
+    result = run([one_thread(*range(16), gpu=2), *hints, one_thread(0, write=True), one_thread(1, write=True)], gpus=2)
+    assert [step.counts[1]["faults"] for step in result.steps[-2:]] == [1, 1]
+    assert result.counts["came"][0].tolist() == [1, 15, 0, 0, 0]
+
+
 def test_what_is_discarded_is_mapped_by_nobody_before_it_is_asked_for() -> None:
     program = [one_thread(0, gpu=2), Discard("a", count=4096), Advise("a", "accessed_by", 1)]
     result = run([*program, one_thread(0), one_thread(0)], platform=PEERS, gpus=2, parameters=ALONE)

@@ -320,7 +320,7 @@ def result(ran: UvmResult, settings: dict[str, Any], program: list[Any]) -> Resu
     return Result(spec, FINISHED, {name: int(value) for name, value in metrics.items()}, pages=log)
 
 
-@pytest.mark.parametrize("seed", [*range(28), 200, 1012, 1170])
+@pytest.mark.parametrize("seed", [*range(28), 200, 1012, 1170, 5001])
 def test_what_is_true_after_every_step(seed: int) -> None:
     ran, settings, program = simulate(seed)
     assert not ran.failed

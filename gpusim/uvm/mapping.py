@@ -46,12 +46,11 @@ def grant(M: Memory, p: int, b: int, mask: int) -> None:
     W, s = M.bits, M.state[0]
     mapped, writable, lost = row(M, p, MAPPED, b), row(M, p, WRITABLE, b), shared(M, LOST, b)
     for w in range(WORDS):
-        somewhere = W[row(M, p, RESIDENT, b), w]
-        elsewhere = somewhere & np.uint64(0)
+        somewhere, twice = np.uint64(0), np.uint64(0)
         for q in range(s.processors):
-            if q != p:
-                elsewhere |= W[row(M, q, RESIDENT, b), w]
-        twice = somewhere & elsewhere
-        there = W[mask, w] & (somewhere | elsewhere) & ~W[lost, w]
+            here = W[row(M, q, RESIDENT, b), w]
+            twice |= somewhere & here
+            somewhere |= here
+        there = W[mask, w] & somewhere & ~W[lost, w]
         W[mapped, w] |= there
         W[writable, w] |= there & ~twice
