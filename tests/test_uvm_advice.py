@@ -84,7 +84,7 @@ def test_two_allocations_need_a_hint_each_and_get_them_one_after_the_other() -> 
 def test_a_star_means_all_allocations_that_begin_so() -> None:
     program = ManagedProgram("roles", [Array("weights_0", BLOCK), Array("weights_1", BLOCK), Array("x", BLOCK)], [])
     assert [s.array for s in advised(program, "weights_*:read_mostly").steps] == ["weights_0", "weights_1"]
-    with pytest.raises(UvmError, match=r"no allocation is called 'grad_\*'"):
+    with pytest.raises(UvmError, match=r"no allocation of roles is called 'grad_\*'"):
         advised(program, "grad_*:read_mostly")
 
 

@@ -33,7 +33,8 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
     def _take_in(self, module: Any) -> None:
         """Link what this function calls.  Callers first: what nobody in the module calls so far would be left out."""
         for library in reversed(self._called):
-            self._reload_init.update(library._reload_init)
+            if hasattr(library, "_reload_init"):  # numba since 0.62
+                self._reload_init.update(library._reload_init)
             module.link_in(library.alone() if isinstance(library, Part) else library._get_module_for_linking(), preserve=True)
 
 
