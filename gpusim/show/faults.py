@@ -88,8 +88,9 @@ def _ping_pong(report: FaultReport) -> str:
     worst = max(report.allocations, key=lambda a: a.ping_pong, default=None)
     if worst is None or worst.ping_pong < LITTLE * max(report.moved("came"), 1) or not worst.ping_pong:
         return ""
-    did = [f"{word} {n:,}" for word, n in (("throttled", worst.faults["throttled"]), ("pinned", worst.pinned)) if n]
-    held = f"; the driver {' and '.join(did)} pages" if did else ""
+    did = [(f"{word} {n:,}", n) for word, n in (("throttled", worst.faults["throttled"]), ("pinned", worst.pinned)) if n]
+    pages = "page" if did and did[-1][1] == 1 else "pages"
+    held = f"; the driver {' and '.join(text for text, _ in did)} {pages}" if did else ""
     back = sum(worst.went.values()) - worst.went["eviction"]
     return (
         f"{worst.name} goes to and fro: the CPU took {show_bytes(back)} from the GPU, "
