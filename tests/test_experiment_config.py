@@ -142,6 +142,7 @@ def test_is_everything_wrong_told_at_once_and_at_its_place(write):
     assert "did you mean 'trace'?" in hints[0]
     assert "did you mean 'a100-pcie-40gb'" in hints[3]
     assert "'450 GB'" in hints[4]
+    assert "a bracket is missing" in hints[7]
     assert "did you mean 'prefetch'?" in hints[9]
     assert "did you mean 'address_map'?" in hints[13]
 

@@ -98,7 +98,12 @@ def policy(value: Any) -> PolicySpec:
     elif isinstance(value, str) and (match := _CALL.fullmatch(value)):
         name, params = match[1], _arguments(match[2] or "", value)
     else:
-        raise refuse(f"{value!r} is not a policy", "write name, name(parameter=value) or {name: {parameter: value}}")
+        halved = isinstance(value, str) and ("(" in value) != (")" in value)
+        raise refuse(
+            f"{value!r} is not a policy",
+            'a bracket is missing; in a list of YAML a comma ends an entry unless it is in quotes: "name(a=1, b=2)"' if halved
+            else "write name, name(parameter=value) or {name: {parameter: value}}",
+        )  # fmt: skip
     for key, given in (params or {}).items():
         if isinstance(given, bool) or not isinstance(given, (int, float, str)):
             raise refuse(f"parameter '{key}' of '{name}' is {given!r}, neither a number nor text")
