@@ -214,3 +214,11 @@ def test_half_the_memory_holds_all_only_where_nothing_comes(
     program = text.load(tmp_path / "p.yaml")
     assert holds_all(program, catalogue.load("l4"), settings, program.footprint // 2) is holds
     assert holds_all(program, catalogue.load("l4"), settings, program.footprint) is (settings.evict != "early")
+
+
+def test_a_few_runs_of_pages_are_worth_workers(experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A managed program is some lines of text, however long its runs take."""
+    monkeypatch.setattr(grid, "cores", lambda: 7)
+    runs = plan(load.experiment(str(experiment)), tmp_path / "out").grid
+    assert len(runs) == 4 and grid._helpful(runs) == 7
+    assert grid._helpful(runs[:2]) == 1 and grid._helpful(runs[:2], times=2) == 7

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.config.experiment import Uncertainty
+from gpusim.config.values import NONE
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.results.files import read_json, write_json
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Starting workers pays from about this many bytes of trace files on (1 MB simulates in some tenths of a second).
 PARALLEL_FROM = 20 * 10**6
+OF_PAGES = 5 * 10**6
+"""What a run under unified memory counts as: it goes page by page, through a text of some lines or a whole recording."""
 NOT_SAMPLED = Uncertainty(samples=0)
 
 
@@ -98,8 +101,7 @@ def _sample(
     """Repeat the runs on sampled machines, and let the results have what that showed."""
     from gpusim.experiment.uncertainty import sample
 
-    cost = 2 * sum(task.trace.stat().st_size for task in plan.grid) * uncertainty.samples  # with references
-    helpful = cores() if cost > PARALLEL_FROM else 1
+    helpful = _helpful(plan.grid, 2 * uncertainty.samples)  # with references
     done.failures += sample(
         plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
     )
@@ -111,9 +113,9 @@ def _uninterruptible(tasks: Iterable[Task]) -> bool:
     return any(task.use for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
-def _helpful(tasks: Iterable[Task]) -> int:
+def _helpful(tasks: Iterable[Task], times: int = 1) -> int:
     """How many worker processes help: one (this) for work that is done before others have started."""
-    cost = sum(task.trace.stat().st_size for task in tasks)
+    cost = times * sum(task.trace.stat().st_size + OF_PAGES * (task.spec.unified != NONE) for task in tasks)
     return 1 if cost < PARALLEL_FROM else cores()
 
 
