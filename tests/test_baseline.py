@@ -28,14 +28,15 @@ SHARED = Path(__file__).parent.parent / "shared" / "data" / "traces" / "public" 
 BINARIES = [Path.home() / ".cache" / "torch_oracle" / release / "torch_oracle" for release in ("2.13.0", "2.15.0")]
 
 Event = tuple[str, int, int]  # action, address (of an oom: what the device has left), bytes
+Final = tuple[int, int, Sequence[tuple[int, int]]]  # a segment: address, bytes, its blocks in use as (address, bytes)
 
 
 def trace_of(tmp_path: Path, data: dict[str, Any], device: int | None = None) -> Trace:
     return import_trace(save(data, tmp_path / "snapshot.pickle"), device=device)
 
 
-def plain(segments: Sequence[tuple[int, int, Sequence[tuple[int, int]]]], events: Sequence[Event], conf: str = "") -> dict[str, Any]:
-    """A snapshot with these final segments (address, bytes, blocks in use as (address, bytes)), on the default stream."""
+def plain(segments: Sequence[Final], events: Sequence[Event], conf: str = "") -> dict[str, Any]:
+    """A snapshot on the default stream."""
     return {
         "segments": [
             {"address": addr, "total_size": size, "stream": 0, "blocks": [
@@ -109,7 +110,7 @@ def test_another_allocator_is_compared_from_what_was_in_use_alone(tmp_path: Path
 def emptied() -> list[Event]:
     """Two phases with segments of their own, the cache emptied between; the first three times."""
     events: list[Event] = []
-    for i in range(3):
+    for _ in range(3):
         events += [("segment_alloc", 0, 500 * MIB), *use(0, 500 * MIB, 2), ("segment_free", 0, 500 * MIB)]
         events += [("segment_alloc", 0, 600 * MIB), *use(0, 600 * MIB, 2), ("segment_free", 0, 600 * MIB)]
     return events

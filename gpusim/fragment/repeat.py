@@ -126,13 +126,17 @@ def _releases(recording: Recording) -> list[Repeated]:
 
 
 def begin(recording: Recording, known: Known, release: str, conf: str | None = None) -> list[start.Row]:
-    """Commands and requests that lead to the recorded start; then these settings hold (None: the recorded ones)."""
+    """Commands and requests that lead to the recorded start, in an allocator with these settings (None: the recorded ones).
+
+    Nothing of that depends on settings but the size of pages.
+    """
     own = rules.commands(recording.conf, release, at_start=True)
     rows = start.lay(known.segments, recording.fronts, own, known.sizes)
     later = own if conf is None else rules.commands(conf, release, at_start=True)
-    if not rows:
-        return []  # the allocator is made with its settings
-    return [*rows, (R_COMMAND, rules.SET_LARGE_SEGMENT, rules.LARGE_SEGMENT * start.MIB, 0), *((R_COMMAND, *c) for c in later)]
+    pages, then = ([c for c in commands if c[0] == rules.SET_LARGE_SEGMENT] for commands in (own, later))
+    if pages == then or not any(segment.mapped for segment in known.segments):
+        return rows
+    return [(R_COMMAND, *pages[0]), *rows, (R_COMMAND, *then[0])]
 
 
 def program(recording: Recording, first: Sequence[start.Row]) -> Requests:

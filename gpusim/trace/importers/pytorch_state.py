@@ -90,8 +90,8 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
     doubt = _Doubt()
     if not snapshot.segments and not any(seen[action] for action in TAKEN + GIVEN):
         doubt.that("it tells no segment, so what was held is not known")
-    held, unfinished = _rewind(snapshot, frees, doubt)
-    walk = _Walk(build, held, doubt)
+    held, unfinished, segments = _rewind(snapshot, frees, doubt)
+    walk = _Walk(build, held, doubt, segments)
     begun = len(held.segments)
     walk.begin(snapshot.blocks)
     at_start = sum(block.size for block in snapshot.blocks.values())
@@ -120,13 +120,14 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
 class _Walk:
     """Forwards from the start, event by event.
 
+    segments  number of an event -> what walking back told of its segment
     heap  what a trace has no column for: of each segment event whether it is a segment ("p") or pages for small ("s") or
           large ("l") requests, [number of the segment event, private pool], the start's segments in the order in which they
           were made, [tensor, bytes] of the start's blocks that are larger than their requests
     """
 
-    def __init__(self, build: TraceBuilder, held: Held, doubt: _Doubt) -> None:
-        self.build, self.held, self.doubt = build, held, doubt
+    def __init__(self, build: TraceBuilder, held: Held, doubt: _Doubt, segments: dict[int, Segment]) -> None:
+        self.build, self.held, self.doubt, self.segments = build, held, doubt, segments
         self.streams = Names("0")
         self.tensors: dict[int, int] = {}
         self.asked: dict[int, int] = {}  # address -> number of events before its free was requested
@@ -195,7 +196,7 @@ class _Walk:
 
     def segment(self, number: int, event: Event) -> None:
         """A segment, or pages, come or go."""
-        made = _segment_of(event)
+        made = self.segments.get(number) or _segment_of(event)
         if event.action == "segment_alloc":
             ok = self.held.put(event.addr, made)
         elif event.action == "segment_map":
@@ -232,7 +233,7 @@ def _segment_of(event: Event) -> Segment:
     """What a segment's event says of it; pages that come for a small request are one."""
     mapped = event.action in ("segment_map", "segment_unmap")
     small = event.size == SMALL_PAGE if event.action == "segment_map" else None
-    return Segment(event.size, event.stream, mapped, small, max(event.pool, 0))
+    return Segment(event.size, event.stream, mapped, small, event.pool)
 
 
 def _seems_small(addr: int, segment: Segment, blocks: dict[int, Block]) -> bool:
@@ -241,13 +242,13 @@ def _seems_small(addr: int, segment: Segment, blocks: dict[int, Block]) -> bool:
     return min(inside) <= SMALL_REQUEST if inside else segment.size % (10 * SMALL_PAGE) != 0
 
 
-def _rewind(snapshot: Snapshot, frees: str, doubt: _Doubt) -> tuple[Held, set[int]]:
+def _rewind(snapshot: Snapshot, frees: str, doubt: _Doubt) -> tuple[Held, set[int], dict[int, Segment]]:
     """What was held before the first event; the final blocks become those in use then.
 
-    Tells as well which requests to free were not completed.
+    Tells as well which requests to free were not completed, and of what kind the segments are that the events are of.
     """
     blocks, held = snapshot.blocks, Held(snapshot.segments)
-    waiting, unfinished = set(snapshot.waiting), set[int]()
+    waiting, unfinished, kinds = set(snapshot.waiting), set[int](), dict[int, Segment]()
     for number in range(len(snapshot.events) - 1, -1, -1):
         event = snapshot.events[number]
         if event.action == "alloc":
@@ -264,13 +265,18 @@ def _rewind(snapshot: Snapshot, frees: str, doubt: _Doubt) -> tuple[Held, set[in
         elif event.action in TAKEN:
             mapped = event.action == "segment_map"
             gone = held.unmap(event.addr, event.size) if mapped else held.take(event.addr, event.size)
-            if gone is None:
+            if gone is not None:
+                kinds[number] = _segment_of(event)._replace(pool=gone.pool)
+            else:
                 doubt.loses("segment", number, event, "takes memory that neither a later event nor the final state knows")
         elif event.action in GIVEN:
             back = _segment_of(event)
-            if not (held.map(event.addr, back) if back.mapped else held.put(event.addr, back)):
+            if held.map(event.addr, back) if back.mapped else held.put(event.addr, back):
+                run = held.around(event.addr)
+                kinds[number] = back._replace(pool=run[1].pool, small=run[1].small) if run else back
+            else:
                 doubt.loses("segment", number, event, "gives back memory that is held afterwards")
-    return held, unfinished
+    return held, unfinished, kinds
 
 
 def _warnings(snapshot: Snapshot, lost: Counter[str]) -> list[str]:
