@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from gpusim.core.requests import R_ALLOC
 from gpusim.errors import PolicyError, TraceError
 from gpusim.fragment.candidates import DRIVER, Candidate, default
@@ -29,6 +31,7 @@ from gpusim.policies import registry
 from gpusim.trace.trace import Trace
 from gpusim.units import show_bytes
 
+NO_REQUEST = "The snapshot records no allocation, so nothing can be replayed: switch the history on before the program runs."
 DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
 
 
@@ -125,8 +128,9 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     error = abs(best.replay.held_peak - _held_peak(recording.trace))
     told = "" if recording.told else "The snapshot tells no settings of the allocator: the default ones are taken for granted."
     bare = _from_use(recording, own, best.release, recording.capacity) if recording.segments else best.replay
-    reason = "" if best.exact else _reason(recording, best.misses)
-    return Baseline(trace, best.exact, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
+    empty = not np.any(recording.rows["kind"] == R_ALLOC)
+    reason = NO_REQUEST if empty else "" if best.exact else _reason(recording, best.misses)
+    return Baseline(trace, not reason, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
 
 
 def under(base: Baseline, candidate: Candidate) -> Outcome:
@@ -202,7 +206,9 @@ def _held_peak(trace: Trace) -> int:
 
 def _reason(recording: Recording, misses: list[Miss]) -> str:
     """What differs first."""
-    first = next(miss for miss in misses if miss.what != "alloc")
+    first = next((miss for miss in misses if miss.what != "alloc"), None)
+    if first is None:
+        return "The recorded start cannot be laid out: segments or blocks of it are none that the recorded setting makes."
     there = [miss for miss in misses if miss.event == first.event]
     failed = next((miss for miss in there if miss.what == "oom"), None)
     if failed is None:
