@@ -214,6 +214,23 @@ def test_another_setting_than_the_recorded_one_is_not_exact(tmp_path: Path) -> N
     assert baseline(trace_of(tmp_path, plain(final, events, "large_segment_size_mb:64"))).exact
 
 
+def test_pages_where_the_setting_takes_segments_are_a_difference(tmp_path: Path) -> None:
+    """20 MiB by either way."""
+    one = Expandable(0)
+    one.alloc(5 * MIB)
+    data = {"segments": [one.segment()], "device_traces": [one.events]}
+    found = baseline(trace_of(tmp_path, data | {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}))
+    assert not found.exact and found.reason.endswith(
+        "at event 1 the recorded allocator maps 20 MiB, the replay takes 20 MiB."
+    )
+
+
+def test_segments_that_no_device_gives_are_no_baseline(tmp_path: Path) -> None:
+    events = [("segment_alloc", 4096, 20 * MIB), ("alloc", 4096, 5 * MIB)]
+    found = baseline(trace_of(tmp_path, plain([(4096, 20 * MIB, [(4096, 5 * MIB)])], events)))
+    assert not found.exact and found.reason.startswith("The recorded segments are none that PyTorch takes")
+
+
 @pytest.mark.parametrize(
     ("conf", "said"), [("backend:cudaMallocAsync", "whose heap a snapshot does not tell"), ("no_such:1", "is not an option")]
 )

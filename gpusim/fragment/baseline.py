@@ -28,10 +28,11 @@ from gpusim.fragment.requests import Requests, of_trace
 from gpusim.fragment.snapshot import Recording, read
 from gpusim.fragment.start import Row
 from gpusim.policies import registry
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import SEGMENT_ALLOC, Trace
 from gpusim.units import show_bytes
 
 NO_REQUEST = "The snapshot records no allocation, so nothing can be replayed: switch the history on before the program runs."
+NO_SEGMENTS = "The recorded segments are none that PyTorch takes from a device: whole pages of 2 MiB, blocks inside of them."
 DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
 
 
@@ -178,6 +179,8 @@ def _assumed(trace: Trace, capacity: int | None) -> Baseline:
     own = default(trace)[0]
     limit = capacity or capacity_of(trace)
     done = _replayed(of_trace(trace), own, limit)
+    if np.any(trace.kind == SEGMENT_ALLOC):
+        return Baseline(trace, False, NO_SEGMENTS, "", own, done, done, abs(done.held_peak - _held_peak(trace)), limit)
     name = "the default setting" if own.place == "pytorch" and not own.params else own.how or own.place
     assumed = f"The recording tells no segments of its allocator: taken for granted is {name}, from an empty device."
     return Baseline(trace, True, "", assumed, own, done, done, 0, limit)
@@ -229,6 +232,6 @@ def _reason(recording: Recording, misses: list[Miss]) -> str:
 
 def _change(misses: list[Miss]) -> str:
     """What is taken from the device and given back."""
-    verbs = {"segment_alloc": "takes", "segment_free": "gives back"}
+    verbs = {"segment_alloc": "takes", "segment_free": "gives back", "segment_map": "maps", "segment_unmap": "unmaps"}
     sums = {verb: sum(miss.bytes for miss in misses if miss.what == what) for what, verb in verbs.items()}
     return " and ".join(f"{verb} {show_bytes(size)}" for verb, size in sums.items() if size) or "does nothing of the kind"
