@@ -5,19 +5,23 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from oom_snapshots import GIB, MIB, Expandable, map_and_unmap, three_gpus
-from oracle_snapshots import CONFS, held_under, recorded, save, training
+from oracle_snapshots import CONFS, held_under, recorded, save, snapshot, training
 from pytorch_oracle import Oracle
 
 from gpusim.errors import TraceError
 from gpusim.fragment.baseline import Baseline, baseline, under
 from gpusim.fragment.candidates import Candidate, default, pytorch
 from gpusim.fragment.recorded import held
+from gpusim.fragment.repeat import repeat
+from gpusim.fragment.snapshot import read
+from gpusim.policies.pytorch import counting
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import import_trace
@@ -348,6 +352,27 @@ def test_what_the_library_recorded_is_repeated_and_other_settings_hold_what_it_h
             checked += 1
     oracle.close()
     assert checked > 10
+
+
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.parent.name)
+def test_a_heap_that_is_laid_out_has_the_librarys_statistics(tmp_path: Path, binary: Path) -> None:
+    """What is current at the end of a program, of a heap that is laid out from its final state alone."""
+    if not binary.exists():
+        pytest.skip(f"the real allocator is not built at {binary}")
+    oracle = Oracle(str(binary))
+    for seed in range(30):
+        case = training(seed, random.Random(seed).choice(CONFS), 3, seed % 3)
+        case = replace(case, commands=(*case.commands[: len(case.commands) * 2 // 3], ("s",)))  # something is in use
+        lines = oracle.run(case)
+        assert lines is not None
+        words = [line.split() for line in lines if line.startswith("# ") and "." in line]
+        told = {name: int(now) for _, name, now, *_ in words if not name.startswith("oversize")}
+        recording = read(trace_of(tmp_path, snapshot(lines, case.conf, len(case.commands) - 1)))
+        assert recording is not None and recording.segments
+        found = repeat(recording)[0].replay
+        laid = counting.statistics(found.S)
+        assert {name: laid[f"{name}.current"] for name in told} == told, seed
+    oracle.close()
 
 
 def test_a_pickled_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
