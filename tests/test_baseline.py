@@ -299,6 +299,14 @@ def test_a_history_whose_front_is_lost_is_complete_all_the_same(tmp_path: Path) 
 # --- other recordings ---------------------------------------------------------------------------------------------------
 
 
+def test_a_smaller_device_is_smaller_for_the_own_setting_too() -> None:
+    trace = load_trace(TRACES / "gpt-medium-infer-snapshot.npz")
+    small = baseline(trace, int(1.8 * GIB))
+    assert small.exact and small.replay.held_peak == held(trace).max() > small.capacity
+    own, same = small.compared[0], under(small, pytorch(""))
+    assert not own.fits and same.low.counts["refused"] == own.counts["refused"] and same.saving == (0, 0)
+
+
 def test_a_recording_without_addresses_assumes_the_default_from_an_empty_device() -> None:
     found = baseline(load_trace(TRACES / "gpt2-small-train.npz"))
     assert found.exact and not found.late and found.own == pytorch("")

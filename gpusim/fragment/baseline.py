@@ -68,9 +68,18 @@ class Baseline:
         return self.bare is not self.replay
 
     @cached_property
+    def compared(self) -> tuple[Replay, Replay]:
+        """The own setting as (bare, replay), where allocators may hold `capacity`: what others are compared with."""
+        found = self.repeated
+        if found is None or self.capacity == found.recording.capacity:
+            return self.bare, self.replay
+        bare = _from_use(found.recording, self.own, found.release, self.capacity)
+        return bare, _replayed(self.replay.program, self.own, self.capacity, found.release) if self.late else bare
+
+    @property
     def ran(self) -> Outcome:
-        """The own setting on the device at hand, as an outcome."""
-        return under(self, self.own)
+        """The own setting where allocators may hold `capacity`, as an outcome."""
+        return Outcome(self.own, *self.compared, (0, 0))
 
 
 @dataclass(frozen=True)
@@ -139,8 +148,7 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
     found = base.repeated
     if found is None:
         low = _replayed(base.replay.program, candidate, base.capacity)
-        own = base.replay if base.capacity >= base.replay.capacity else _replayed(low.program, base.own, base.capacity)
-        saving = own.held_peak - low.held_peak
+        saving = base.replay.held_peak - low.held_peak
         return Outcome(candidate, low, low, (saving, saving))
     recording = found.recording
     low = _from_use(recording, candidate, found.release, base.capacity)
@@ -149,9 +157,10 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
         conf = str(dict(candidate.params).get("conf", ""))
         asked = program(recording, begin(recording, found.known, found.release, conf))
         high = _replayed(asked, candidate, base.capacity, found.release)
-    savings = [base.bare.held_peak - low.held_peak]
+    bare, own = base.compared
+    savings = [bare.held_peak - low.held_peak]
     if high is not low:
-        savings.append(base.replay.held_peak - high.held_peak)
+        savings.append(own.held_peak - high.held_peak)
     return Outcome(candidate, low, high, (min(savings), max(savings)))
 
 
@@ -167,7 +176,7 @@ def _from_use(recording: Recording, candidate: Candidate, release: str, capacity
 def _replayed(asked: Requests, candidate: Candidate, capacity: int, release: str = "") -> Replay:
     """An allocator that takes a share of the device at once is told one, where the recording knows none."""
     own = candidate.place == "pytorch"
-    params = dict(candidate.params) | ({"release": release} if own and release else {})
+    params = ({"release": release} if own and release else {}) | dict(candidate.params)
     policy = registry.get("place", {"name": candidate.place, "params": params})
     endless = capacity >= ENDLESS
     room = max(DEVICE, 2 * int(asked.asked().max(initial=0))) if endless and not own else capacity

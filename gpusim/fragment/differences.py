@@ -23,8 +23,8 @@ class Miss:
     event     index of the trace's event: the allocation, or the one that a segment was taken or given back for
     what      "alloc", "segment_alloc", "segment_free", "segment_map", "segment_unmap" or "oom": the one was served and the
               other was not
-    recorded  address, -1: the recording has no such segment event
-    model     address, -1: the model has none
+    recorded  address, -1: the recording has no such segment event, or did not serve the request
+    model     the same of the model
     """
 
     event: int
@@ -55,7 +55,8 @@ def differences(recording: Recording, log: Any, whole: Any, first: int) -> tuple
     refused = np.zeros(len(recording.rows), bool)
     refused[log["t"][log["kind"] == logs.OOM]] = True
     for number in np.flatnonzero(made & (refused != recording.failed)).tolist():
-        found.append((number, "oom", int(recording.rows["size"][number]), -1, int(addr[number])))
+        served = 0 if recording.failed[number] else -1  # in the model; the recording is the other way round
+        found.append((number, "oom", int(recording.rows["size"][number]), -1 - served, served))
     for change, n in ((real - model) + (model - real)).items():
         number, taken, place, size = change
         told, did = (max(place, 0), -1) if real[change] > model[change] else (-1, max(place, 0))
