@@ -23,7 +23,7 @@ from gpusim.fragment.repeat import repeat
 from gpusim.fragment.snapshot import read
 from gpusim.policies.pytorch import counting
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.files import load_trace
+from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import Trace
 
@@ -381,6 +381,29 @@ def test_a_heap_that_is_laid_out_has_the_librarys_statistics(tmp_path: Path, bin
         laid = counting.statistics(found.S)
         assert {name: laid[f"{name}.current"] for name in told} == told, seed
     oracle.close()
+
+
+def test_pages_that_lie_far_apart_are_laid_out(tmp_path: Path) -> None:
+    """A range as long as the device's memory demands, of which others hold most: 138 MiB are the allocator's at most."""
+    one = Expandable(0)
+    one.alloc(5 * MIB)
+    one.events = []
+    one.alloc(3 * MIB)
+    one.oom(1 * GIB, 98 * MIB)
+    at = one.base + 20 * GIB
+    used = {"address": at, "size": 18 * MIB, "requested_size": 18 * MIB, "state": "active_allocated"}
+    rest = {"address": at + 18 * MIB, "size": 2 * MIB, "requested_size": 0, "state": "inactive"}
+    far = one.segment() | {"address": at, "blocks": [used, rest]}
+    found = baseline(trace_of(tmp_path, {"segments": [one.segment(), far], "device_traces": [one.events]}))
+    assert found.exact and found.capacity == 138 * MIB
+    assert found.repeated is not None and found.repeated.misses == []
+
+
+def test_a_trace_that_was_saved_is_repeated_as_well(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, three_gpus(), 1)
+    save_trace(trace, tmp_path / "snapshot.npz")
+    found = baseline(load_trace(tmp_path / "snapshot.npz"))
+    assert found.exact and found.late and found.capacity == baseline(trace).capacity
 
 
 def test_a_pickled_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
