@@ -216,7 +216,7 @@ class Arc:
         if incoming in self.b1 or incoming in self.b2:
             self._adapt(incoming)
         returns = self.returns == incoming
-        t1, t2, b1, b2 = self._sizes()
+        t1, t2, _, _ = self._sizes()
         self.no_ghost = -1
         if not returns:
             self._trim(size)

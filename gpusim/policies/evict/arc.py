@@ -1,8 +1,8 @@
 """ARC: balances recency (units seen once lately) against frequency (seen twice), guided by the ghosts of what it evicted.
 
 Source: N. Megiddo, D. S. Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003, Figure 4.  A unit of s bytes
-counts as s of its pages: lists are measured in bytes, the target p (a real number) moves by s times the paper's step, and as many
-ghosts are forgotten as keep |L1| <= c and |L1| + |L2| <= 2c.  Units of one size miss as in libCacheSim.  Units of several sizes
+counts as s of its pages: lists are measured in bytes, the target p (a real number) moves by s times the paper's step, and
+so many ghosts are forgotten that |L1| <= c and |L1| + |L2| <= 2c.  Units of one size miss as in libCacheSim.  Those of several
 do not: libCacheSim moves p by single bytes, whatever the size, so that its misses depend on the unit that sizes are said in,
 and forgets one ghost per eviction.  Locked units are passed over; when all units of the list that should give way are
 locked, the other list does.
