@@ -36,6 +36,12 @@ def suggest(word: str, candidates: Iterable[str]) -> str:
     return ""
 
 
+def shown(value: object, most: int = 40) -> str:
+    """The value as text for a message, cut to `most` characters."""
+    text = str(value) if not isinstance(value, int) or -(10**most) < value < 10**most else "a number of many digits"
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def _plain(word: str) -> str:
     return word.lower().replace("_", "-").replace(" ", "-")
 

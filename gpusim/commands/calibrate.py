@@ -25,7 +25,7 @@ def measure(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure nothing: compute how long it takes on an H200.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
 ) -> None:
-    """Measure this machine: its GPU, host memory and disk; without a GPU the host and the disk alone."""
+    """Measure this machine: its GPU, host memory and disk; without a GPU only what --only host and --only disk ask for."""
     from gpusim.calibrate.measure.session import measure as verb
     from gpusim.errors import MeasurementError
 

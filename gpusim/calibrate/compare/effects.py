@@ -6,6 +6,7 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.score import Series
 from gpusim.calibrate.meaning import PEER, local
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.quantity import Quantity
 
 MEDIAN, P90 = 0.05, 0.15
 """Errors above these are misses."""
@@ -39,7 +40,11 @@ def effect(series: Series, profile: Profile) -> str:
         if "bidir" in row.metric or "all_" in row.metric:
             return "kernels on host memory share link and host otherwise than copies; the profile has one limit for both"
         return "kernels on host memory: machines of this kind differ"
-    if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
+    if "pageable" in row.metric:
+        number: Quantity = getattr(profile.host, f"pageable_{row.metric[:3]}")
+        known = "so do sizes and runs" if number.basis == "measured" else "the profile's rate is an estimate"
+        return f"the host's processor stages pageable copies: hosts differ, and {known}"
+    if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us", "d2h_pinned_time_us", "memcpy_sync_small_us"):
         if meaning.synchronised(row):
             return "what the host's wait for a copy costs differs with the size"
         return "the directions of this host differ, and only one was fitted"
@@ -59,4 +64,8 @@ def effect(series: Series, profile: Profile) -> str:
         return "two machines of this kind differ"
     if moved and moved.reads and moved.writes and moved.reads != moved.writes:
         return "more reads than writes: loads in flight per thread decide, which bytes do not tell"
-    return "kernels that move the same bytes differ by their loads in flight"
+    if row.metric.startswith(("managed_", "um_")):
+        return "the driver serves faults and prefetches, and its costs differ between drivers, hosts and patterns of access"
+    if moved or row.metric in ("elementwise_bw", "null_kernel_us"):
+        return "kernels that move the same bytes differ by their loads in flight"
+    return "the rows do not tell"
