@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import MeasurementError, suggest
+from gpusim.errors import MeasurementError, shown, suggest
 
 UNITS = {
     "_bw": "GB/s",
@@ -151,7 +151,7 @@ def _from_csv(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
         key, _, value = line[1:].strip().partition(": ")
         try:
             conditions[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             conditions[key] = value
     table = csv.reader(lines[head:])
     try:
@@ -173,7 +173,7 @@ def _from_csv(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
 def _from_json(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MeasurementError(f"is not JSON: {error}", file) from None
     if not isinstance(data.get("rows"), list):
         raise MeasurementError("lacks the list 'rows'", file)
@@ -204,16 +204,16 @@ def _row(cells: dict[str, str], where: str) -> Row:
     try:
         value = float(cells["value"])
     except ValueError:
-        raise MeasurementError(f"value '{cells['value']}' is not a number", where) from None
+        raise MeasurementError(f"value '{shown(cells['value'])}' is not a number", where) from None
     if not math.isfinite(value) or value < 0:
-        raise MeasurementError(f"value '{cells['value']}' of {metric} cannot be measured", where, "leave the row out")
+        raise MeasurementError(f"value '{shown(cells['value'])}' of {shown(metric)} cannot be measured", where, "leave the row out")
     known = unit_of(metric)
     if known and unit != known:
-        raise MeasurementError(f"{metric} is in {known}, but the unit here is '{unit}'", where, "convert value and unit")
+        raise MeasurementError(f"{shown(metric)} is in {known}, but the unit here is '{shown(unit)}'", where, "convert value and unit")
     if unit not in UNITS.values():
-        raise MeasurementError(f"'{unit}' is not a unit of measurements", where, suggest(unit, dict.fromkeys(UNITS.values())))
+        raise MeasurementError(f"'{shown(unit)}' is not a unit of measurements", where, suggest(unit, dict.fromkeys(UNITS.values())))
     size = cells.get("size_bytes", "").strip()
     if size and not re.fullmatch(r"\d{1,18}", size):
-        raise MeasurementError(f"size_bytes '{size}' is not a whole number of bytes", where)
+        raise MeasurementError(f"size_bytes '{shown(size)}' is not a whole number of bytes", where)
     text = {name: cells.get(name) or "" for name in COLUMNS if name not in ("size_bytes", "value")}
     return Row(**text, size_bytes=int(size) if size else None, value=value, where=where)
