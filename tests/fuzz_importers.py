@@ -2,19 +2,18 @@
 
     python tests/fuzz_importers.py --rounds 2000 [--format kineto] [--seed 1]
 
-A small valid file of each format is damaged (`damaged.py`) and imported.  Whatever happens other than a trace, or one TraceError
-that names the file in one line, is shown with the file's seed.
+A small valid file of each format is damaged (`damaged.py`) and imported.  Whatever happens other than a trace, or one
+TraceError that names the file in one line, is shown with the file's seed.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import pickle
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,8 +27,6 @@ from gpusim.errors import TraceError
 from gpusim.trace.importers import FORMATS, import_trace
 from gpusim.trace.importers.libcachesim import RECORD
 
-Maker = Callable[[Random, Path], None]  # writes a damaged file
-
 
 def _node(number: int, parent: int, inputs: list[Any], outputs: list[Any], name: str = "aten::relu") -> dict[str, Any]:
     schema = "relu(Tensor a) -> Tensor" if inputs else ""
@@ -38,7 +35,8 @@ def _node(number: int, parent: int, inputs: list[Any], outputs: list[Any], name:
 
 
 def _attrs(number: int, parent: int, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
-    attrs = [{"name": "rf_id", "type": "uint64", "value": number}, {"name": "op_schema", "type": "string", "value": "relu(Tensor a) -> Tensor"}]
+    schema = {"name": "op_schema", "type": "string", "value": "relu(Tensor a) -> Tensor"}
+    attrs = [{"name": "rf_id", "type": "uint64", "value": number}, schema]
     return {"id": number, "name": "aten::relu", "ctrl_deps": parent, "attrs": attrs,
             "inputs": {"values": inputs, "shapes": [[8]], "types": ["Tensor(float)"]},
             "outputs": {"values": outputs, "shapes": [[8]], "types": ["Tensor(float)"]}}  # fmt: skip
@@ -61,7 +59,8 @@ TREES: dict[str, list[Any]] = {
     "kineto": [{"schemaVersion": 1, "traceEvents": [
         _memory(1.5, 512, 9), _span("user_annotation", "ProfilerStep#1", 1, 90),
         _span("cpu_op", "aten::add_", 2, 3, **{"External id": 1, "Input Dims": [[128]], "Input type": ["float"]}),
-        _span("cuda_runtime", "cudaLaunchKernel", 2, 1, correlation=4), _span("kernel", "k", 3, 2, 7, 0, device=0, stream=7, correlation=4),
+        _span("cuda_runtime", "cudaLaunchKernel", 2, 1, correlation=4),
+        _span("kernel", "k", 3, 2, 7, 0, device=0, stream=7, correlation=4),
         _span("gpu_memcpy", "Memcpy HtoD", 6, 2, 7, 0, device=0, stream=7, correlation=5, bytes=64),
         _span("cuda_runtime", "cudaStreamSynchronize", 8, 1), _memory(9, -512, 9),
     ]}],
@@ -74,7 +73,9 @@ TREES: dict[str, list[Any]] = {
             _attrs(3, 2, [_tensor(1)], [_tensor(2)]), _attrs(2, 1, [_tensor(2)], [_tensor(3)]), _attrs(1, 1, [], []),
         ]},
     ],
-    "memory-timeline": [[[-1, 0, 8, 0], [0, 1, 8, 4], [5, 2, 8, 4], [6, 3, -8, 4]], [[-1, 1, 8, 7], [5, 2, 8, 4], [7, 3, -8, 5]]],
+    "memory-timeline": [
+        [[-1, 0, 8, 0], [0, 1, 8, 4], [5, 2, 8, 4], [6, 3, -8, 4]], [[-1, 1, 8, 7], [5, 2, 8, 4], [7, 3, -8, 5]],
+    ],
 }  # fmt: skip
 
 RECORDING = [
@@ -107,17 +108,19 @@ TABLES = {
     "rmm": "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x1,5,0\n1,00:00:01.000001,free,0x1,5,0x2\n",
     "minimalloc": "id,lower,upper,size,offset\na,0,1,2,0\nb,1,7,3,9\n",
     "azure-llm": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.0,17,3\n",
-    "csv": "event,tensor,size,reads,writes,flops,time_ns,duration_ns\nalloc,a,10,,,,5,\nop,,,a,a,1e9,6,3\nphase,,,,,,6,\nfree,a,,,,,7,\n",
+    "csv": "event,tensor,size,reads,writes,flops,time_ns,duration_ns\n"
+           "alloc,a,10,,,,5,\nop,,,a,a,1e9,6,3\nphase,,,,,,6,\nfree,a,,,,,7,\n",
 }  # fmt: skip
 
+FRAMES = [{"filename": "f.py", "name": "g", "line": 3}]
 SNAPSHOT = {
-    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small", "is_expandable": False,
-                  "blocks": [{"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated",
-                              "frames": [{"filename": "f.py", "name": "g", "line": 3}]},
-                             {"address": 4608, "size": 2096640, "state": "inactive"}]}],
+    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small",
+                  "is_expandable": False, "blocks": [
+                      {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": FRAMES},
+                      {"address": 4608, "size": 2096640, "state": "inactive"}]}],
     "device_traces": [[
         {"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "time_us": 1},
-        {"action": "alloc", "addr": 4096, "size": 500, "stream": 0, "time_us": 2, "frames": [{"filename": "f.py", "name": "g", "line": 3}]},
+        {"action": "alloc", "addr": 4096, "size": 500, "stream": 0, "time_us": 2, "frames": FRAMES},
         {"action": "alloc", "addr": 4608, "size": 100, "stream": 0, "time_us": 3, "frames": []},
         {"action": "free_requested", "addr": 4608, "size": 100, "stream": 0, "time_us": 4, "frames": []},
         {"action": "free_completed", "addr": 4608, "size": 100, "stream": 0, "time_us": 4, "frames": []},
@@ -138,8 +141,8 @@ def _nsys(random: Random, path: Path) -> None:
     export.alloc(11, 8192, 4096, 4)
     export.work("KERNEL", 12, 13, 20, shortName=5, demangledName=5)
     export.work("MEMCPY", 14, 21, 25, bytes=64, copyKind=1)
-    export.add("CUDA_UM_GPU_PAGE_FAULT_EVENTS", start=14, end=15, globalPid=7 << 24, deviceId=0, address=8200, numberOfPageFaults=1,
-               faultAccessType=2)  # fmt: skip
+    fault = {"start": 14, "end": 15, "globalPid": 7 << 24, "deviceId": 0, "address": 8200}
+    export.add("CUDA_UM_GPU_PAGE_FAULT_EVENTS", **fault, numberOfPageFaults=1, faultAccessType=2)
     export.free(30, 4096, 512)
     tables = [name for name in export.columns if not name.startswith(("META", "ENUM")) or random.random() < 0.1]
     for _ in range(random.randint(1, 3)):
@@ -150,10 +153,8 @@ def _nsys(random: Random, path: Path) -> None:
             export.database.execute(f"DROP TABLE IF EXISTS {table}")
         else:
             number = int(value) if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 18 else value
-            try:
+            with suppress(sqlite3.OperationalError):  # the table was dropped
                 export.database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid % 2 = {random.randint(0, 1)}", [number])
-            except sqlite3.OperationalError:
-                pass  # this table was dropped
     export.done()
     if random.random() < 0.2:
         path.write_bytes(damaged_bytes(path.read_bytes(), random))

@@ -206,12 +206,15 @@ def _row(cells: dict[str, str], where: str) -> Row:
     except ValueError:
         raise MeasurementError(f"value '{shown(cells['value'])}' is not a number", where) from None
     if not math.isfinite(value) or value < 0:
-        raise MeasurementError(f"value '{shown(cells['value'])}' of {shown(metric)} cannot be measured", where, "leave the row out")
+        fault = f"value '{shown(cells['value'])}' of {shown(metric)} cannot be measured"
+        raise MeasurementError(fault, where, "leave the row out")
     known = unit_of(metric)
     if known and unit != known:
-        raise MeasurementError(f"{shown(metric)} is in {known}, but the unit here is '{shown(unit)}'", where, "convert value and unit")
+        fault = f"{shown(metric)} is in {known}, but the unit here is '{shown(unit)}'"
+        raise MeasurementError(fault, where, "convert value and unit")
     if unit not in UNITS.values():
-        raise MeasurementError(f"'{shown(unit)}' is not a unit of measurements", where, suggest(unit, dict.fromkeys(UNITS.values())))
+        hint = suggest(unit, dict.fromkeys(UNITS.values()))
+        raise MeasurementError(f"'{shown(unit)}' is not a unit of measurements", where, hint)
     size = cells.get("size_bytes", "").strip()
     if size and not re.fullmatch(r"\d{1,18}", size):
         raise MeasurementError(f"size_bytes '{shown(size)}' is not a whole number of bytes", where)

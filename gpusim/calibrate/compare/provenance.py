@@ -60,10 +60,12 @@ def check_gpu(rows: Collection[Row], profile: Profile) -> str:
     """A caution where the profile does not say of which GPU it is.  Raises MeasurementError where that is not the rows'."""
     wanted, found = provenance(profile).gpu, gpus(rows)
     if found and not wanted:
-        return f"the profile '{profile.name}' does not say which GPU it is of: whether that is the rows' {found[0]} is not checked"
+        return f"the profile '{profile.name}' does not say which GPU it is of, so it may be another than the rows' {found[0]}"
     for gpu in found:
         if gpu.lower() != wanted.lower():
-            known = gpu.lower() in catalogue.names()
-            hint = f"compare with --profile {gpu.lower()}" if known else "fit a profile to them: gpusim calibrate fit --base NAME -o FILE"
-            raise MeasurementError(f"the rows are of '{gpu}', but the profile '{profile.name}' is of {wanted.upper()}", hint=hint)
+            hint = "fit a profile to them: gpusim calibrate fit --base NAME -o FILE"
+            if gpu.lower() in catalogue.names():
+                hint = f"compare with --profile {gpu.lower()}"
+            fault = f"the rows are of '{gpu}', but the profile '{profile.name}' is of {wanted.upper()}"
+            raise MeasurementError(fault, hint=hint)
     return ""

@@ -49,8 +49,10 @@ def reasons(found: Comparison) -> Iterator[tuple[str, Table]]:
 
 
 _MEANS = dict(zip(PARTS, (
-    "not seen by the fit, and decided by what it saw", "decided by a measured number of the catalogue, perhaps of this very series",
-    "not seen by the fit, of another host than the one whose link was fitted", "seen by the fit: how far one profile satisfies them",
+    "not seen by the fit, and decided by what it saw",
+    "decided by a measured number of the catalogue, perhaps of this very series",
+    "not seen by the fit, of another host than the one whose link was fitted",
+    "seen by the fit: how far one profile satisfies them",
     "the profile was never fitted to rows: its estimates decide",
 ), strict=True))  # fmt: skip
 

@@ -159,16 +159,14 @@ def compare(
             one.part = UNFITTED
         found.append(one)
         progress(len(found), len(groups))
-    cautions = (
-        *([f"{len(rows)} row{'s'[: len(rows) > 1]}: fewer than {ENOUGH} say little about a machine"] if len(rows) < ENOUGH else ()),
-        *([caution] if caution else ()),
-    )
-    return Comparison(machine or profile.name, profile, tuple(found), len(rows), cautions)
+    few = f"{len(rows)} row{'s'[: len(rows) > 1]}: fewer than {ENOUGH} say little about a machine" if len(rows) < ENOUGH else ""
+    return Comparison(machine or profile.name, profile, tuple(found), len(rows), tuple(filter(None, (few, caution))))
 
 
 def _simulate(
-    one: Series, group: Sequence[Row], profile: Profile, twice: Collection[tuple[object, ...]], times: dict[tuple[object, ...], float]
-) -> None:
+    one: Series, group: Sequence[Row], profile: Profile, twice: Collection[tuple[object, ...]],
+    times: dict[tuple[object, ...], float],
+) -> None:  # fmt: skip
     """Run the rows of a series.
 
     twice  points that a fitted series has as well

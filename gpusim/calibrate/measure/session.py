@@ -91,7 +91,8 @@ def measure(
                 others = _open(bench, stack, conditions, ordinal, force, say, load)
             except cuda.NoGpu as error:
                 alone = " ".join(f"--only {name}" for name in WITHOUT_GPU)
-                raise cuda.NoGpu(error.message, hint="; ".join(filter(None, (error.hint, f"{alone} measure the host alone")))) from None
+                hints = filter(None, (error.hint, f"{alone} measure the host alone"))
+                raise cuda.NoGpu(error.message, hint="; ".join(hints)) from None
         for name in names:
             say(f"{name}: {GROUPS[name][1]}")
             _run(bench, name, others)

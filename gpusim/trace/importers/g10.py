@@ -120,7 +120,8 @@ class _Reader:
         what = {"t": "tensor", "k": "kernel"}[key]
         for i, row in enumerate(rows):
             if self._fields(line + i, row, wanted)[key] != i:
-                raise self._error(line + i, f"{what} {shown(row[key])} stands where {what} {i} is due", "they are numbered in order")
+                fault = f"{what} {shown(row[key])} stands where {what} {i} is due"
+                raise self._error(line + i, fault, "they are numbered in order")
         if len(rows) != self.header[f"n_{what}s"]:
             said = self.header[f"n_{what}s"]
             raise self._error(line + len(rows) - 1, f"there are {len(rows)} {what}s, but the header says {shown(said)}", _HINT)
@@ -134,7 +135,8 @@ class _Reader:
         self._fields(number, row, _LIFE)
         first, end = int(row["first"]), int(row["end"])
         if not first < end <= len(self.kernels):
-            raise self._error(number, f"tensor {row['t']} lives from kernel {shown(first)} to before kernel {shown(end)}", _HINT)
+            life = f"lives from kernel {shown(first)} to before kernel {shown(end)}"
+            raise self._error(number, f"tensor {row['t']} {life}", _HINT)
         return first, end
 
     def _accesses(self, k: int, side: str) -> list[int]:
@@ -145,7 +147,8 @@ class _Reader:
                 raise self._error(number, f"kernel {k} uses tensor {shown(t)}, but there are {len(self.tensors)}")
             first, end = self.lives[t]
             if not first <= k < end:
-                raise self._error(number, f"kernel {k} uses tensor {shown(t)}, which lives from kernel {first} to before kernel {end}")
+                life = f"lives from kernel {first} to before kernel {end}"
+                raise self._error(number, f"kernel {k} uses tensor {t}, which {life}")
         place = {t: i for i, t in enumerate(kernel["req"])}
         return sorted(kernel[side], key=lambda t: place.get(t, len(place)))
 

@@ -37,7 +37,8 @@ class Requests:
 
     def every(self, n: int) -> Requests:
         """The first of each n."""
-        return Requests(self.hash_tokens, self.arrival[::n], self.prompt[::n], self.output[::n], self.hashes[::n], self.line[::n])
+        columns = (self.arrival, self.prompt, self.output, self.hashes, self.line)
+        return Requests(self.hash_tokens, *(column[::n] for column in columns))
 
 
 @dataclass

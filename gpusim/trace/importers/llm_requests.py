@@ -56,8 +56,10 @@ def read(
     for word, known in ((model, MODELS), (dtype, WIDTHS)):
         if word not in known:
             raise TraceError(f"there is no '{word}' to serve the requests with", path, suggest(word, known))
-    for option, value, least in (("hash_tokens", hash_tokens, 1), ("instances", instances, 1), ("batch", batch, 1),
-                                 ("stride", stride, 1), ("block", block, 0), ("requests", requests, 0), ("tokens", tokens, 0)):  # fmt: skip
+    for option, value, least in (
+        ("hash_tokens", hash_tokens, 1), ("instances", instances, 1), ("batch", batch, 1), ("stride", stride, 1),
+        ("block", block, 0), ("requests", requests, 0), ("tokens", tokens, 0),
+    ):  # fmt: skip
         if not least <= value <= _MAX_TOKENS:
             fault = "small" if value < least else "large"
             raise TraceError(f"the option {option}={shown(value)} is too {fault}", path, f"from {least} to {_MAX_TOKENS}")
@@ -172,7 +174,8 @@ def _append(found: Requests, at: int, prompt: Any, output: Any, path: str, line:
     where = f"{path}:{line}"
     for tokens in (prompt, output):
         if type(tokens) is not int or not 1 <= tokens <= _MAX_TOKENS:
-            raise TraceError(f"a request of {shown(tokens)} tokens", where, f"prompts and outputs have at least one token, at most {_MAX_TOKENS:,}")
+            hint = f"prompts and outputs have at least one token, at most {_MAX_TOKENS:,}"
+            raise TraceError(f"a request of {shown(tokens)} tokens", where, hint)
     if found.arrival and at < found.arrival[-1]:
         raise TraceError("this request arrives before the one above it", where, "sort the file by time")
     if not 0 <= at - (found.arrival[0] if found.arrival else at) <= _LONGEST or abs(at) > 2**62:

@@ -110,5 +110,6 @@ def _live(key: Any, tensor: dict[int, int], category: dict[int, str], build: Tra
     found = tensor.get(key)
     if found is None:
         state = "was already freed" if key in category else "never appeared"
-        raise TraceError(f"this line {verb} storage {shown(key)}, which {state}", build.where, "every storage needs an 'a' line first")
+        fault = f"this line {verb} storage {shown(key)}, which {state}"
+        raise TraceError(fault, build.where, "every storage needs an 'a' line first")
     return found
