@@ -257,6 +257,14 @@ def test_a_miss_of_pageable_copies_is_the_hosts() -> None:
     assert "stages pageable copies" in table[0]["effect"] and "loads in flight" not in table[0]["effect"]
 
 
+@pytest.mark.parametrize(("fitted", "says"), [(("h2d_pinned_bw",), "only one was fitted"), ((), "hosts differ")])
+def test_a_miss_of_pinned_copies_is_the_links(fitted: tuple[str, ...], says: str) -> None:
+    rows = [row(metric, 10.0, 512 * MIB) for metric in fitted] or [row("hbm_read_bw", 1700.0, 2048 * MIB)]
+    profile = fit(rows, load_file(UNFITTED)).profile
+    (_, table), *_ = report.reasons(compare([row("d2h_pinned_bw", 3.0, 512 * MIB, series=HELD)], profile))
+    assert says in table[0]["effect"]
+
+
 def test_the_figure_has_a_panel_for_each_machine() -> None:
     from gpusim.show.calibration import draw
 

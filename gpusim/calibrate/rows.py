@@ -121,6 +121,8 @@ def load(path: Path | str) -> tuple[list[Row], dict[str, Any]]:
         raise MeasurementError("is not text; measurements are CSV or JSON", str(path)) from None
     except OSError as error:
         raise MeasurementError(f"cannot be read: {error.strerror}", str(path)) from None
+    if not text.strip():
+        raise MeasurementError("is empty", str(path))
     return _from_json(text, str(path)) if text.lstrip().startswith("{") else _from_csv(text, str(path))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare.score import Series
+from gpusim.calibrate.compare.score import FITTED, Series
+from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.meaning import PEER, local
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.quantity import Quantity
@@ -11,6 +12,16 @@ from gpusim.hardware.quantity import Quantity
 MEDIAN, P90 = 0.05, 0.15
 """Errors above these are misses."""
 _SMALL = 1 << 22  # bytes
+
+
+def _of_link(series: Series, profile: Profile) -> str:
+    """Why queued copies of pinned memory go at another rate."""
+    both = [getattr(profile.link, name).source.startswith((SOME, ALL)) for name in ("h2d", "d2h")]
+    if sum(both) == 1:
+        return "the directions of this host differ, and only one was fitted"
+    if series.part == FITTED:
+        return "copies of one size on one host differ between runs and programs; the profile has one rate"
+    return "hosts differ: the profile's link is that of another one"
 
 
 def effect(series: Series, profile: Profile) -> str:
@@ -27,7 +38,7 @@ def effect(series: Series, profile: Profile) -> str:
             return "an all-to-all starts as many transfers as there are peers; the engine starts one"
         return "a collective changes its protocol with the size; the engine has one start-up and one rate"
     if row.metric.startswith(("l2_or_dram", "queued_kernel")) and not profile.memory.copy_curve:
-        return "L2: the fit saw no rows about it, so that all bytes come from memory"
+        return "L2: the profile has no curve of it, so that all bytes come from memory"
     if meaning.shared(row):
         return "between L2 and memory a few per cent of size decide, and where they part is taken from other machines"
     if row.metric.startswith("l2_or_dram"):
@@ -47,7 +58,7 @@ def effect(series: Series, profile: Profile) -> str:
     if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us", "d2h_pinned_time_us", "memcpy_sync_small_us"):
         if meaning.synchronised(row):
             return "what the host's wait for a copy costs differs with the size"
-        return "the directions of this host differ, and only one was fitted"
+        return _of_link(series, profile)
     if row.metric.endswith(("pinned_bidir_bw", "to_all_bidir_bw", "to_host_bidir_bw")):
         return "the directions lose unequally when both are busy; link.both has their sum"
     if row.metric == "p2p_latency_us":
