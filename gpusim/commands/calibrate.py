@@ -22,7 +22,7 @@ def measure(
     device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
     folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy or a MIG slice all the same.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure nothing: compute how long it would take on an H200; needs no GPU.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compute how long it would take on an H200; needs no GPU.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
 ) -> None:
     """Measure this machine's GPU, host and disk.
@@ -69,7 +69,7 @@ def fit(
 ) -> None:
     """Fit a profile to measured rows.
 
-    One series in three, chosen by its name, is held out for `compare`, unless --all is given. The profile lists the series it saw.
+    One series in three, chosen by its name, is held out for `compare`, unless --all is given. The profile lists what it saw.
     """
     from gpusim.commands.calibration import fit as verb
 
@@ -90,8 +90,8 @@ def compare(
 ) -> None:
     """Compare the simulator with measured rows.
 
-    Every row runs on the profile, which must be of the rows' GPU. Series that the profile's fit saw, and those that it did not, are
-    scored apart.
+    Every row runs on the profile, which must be of the rows' GPU. Series that the profile's fit saw, and those that it did not,
+    are scored apart.
     """
     from gpusim.commands.calibration import compare as verb
 
