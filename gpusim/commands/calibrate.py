@@ -22,7 +22,7 @@ def measure(
     device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
     folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy or a MIG slice all the same.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Compute how long it would take on an H200; needs no GPU.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only compute how long an H200 would take.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
 ) -> None:
     """Measure this machine's GPU, host and disk.
