@@ -25,15 +25,24 @@ def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
     return [plain[p] for p in (begun or close)[:count]]
 
 
+_LONGEST = 80  # characters of a word that is worth suggesting: a damaged file has longer ones
+
+
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """The question "did you mean 'x'?", or the short list of what there is, or "" when there is nothing to say."""
-    known = list(dict.fromkeys(candidates))
+    known = [c for c in dict.fromkeys(candidates) if len(c) <= _LONGEST]
     near = nearest(word, known)
     if near:
         return "did you mean " + " or ".join(f"'{n}'" for n in near) + "?"
     if 0 < len(known) <= 12:
         return "known: " + ", ".join(known)
     return ""
+
+
+def shown(value: object, most: int = 40) -> str:
+    """The value as text for a message, cut to `most` characters."""
+    text = str(value) if not isinstance(value, int) or -(10**most) < value < 10**most else "a number of many digits"
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def _plain(word: str) -> str:

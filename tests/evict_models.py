@@ -183,9 +183,17 @@ class Arc:
             self.ghost_of = 2
         self.returns = unit
 
+    def _trim(self, size: int) -> None:
+        while self.b1 and sum(self.t1.values()) + sum(self.b1.values()) + size > self.c:
+            self.b1.popitem(last=False)
+        while self.b2 and sum(self.t1.values()) + size <= self.c and sum(self._sizes()) + size > 2 * self.c:
+            self.b2.popitem(last=False)
+
     def insert(self, unit: int, size: int) -> None:
         if unit in self.b1 or unit in self.b2:
             self._adapt(unit)
+        if self.returns != unit:
+            self._trim(size)
         (self.t2 if self.returns == unit else self.t1)[unit] = size
         self.returns = -1
 
@@ -208,18 +216,13 @@ class Arc:
         if incoming in self.b1 or incoming in self.b2:
             self._adapt(incoming)
         returns = self.returns == incoming
-        t1, t2, b1, b2 = self._sizes()
+        t1, t2, _, _ = self._sizes()
         self.no_ghost = -1
         if not returns:
-            if t1 + b1 + size > self.c:
-                if not self.b1:
-                    if self.t1:
-                        self.no_ghost = next(iter(self.t1))
-                        return self.no_ghost
-                    return next(iter(self.t2), -1)
-                self.b1.popitem(last=False)
-            elif t1 + t2 + b1 + b2 >= 2 * self.c and self.b2:
-                self.b2.popitem(last=False)
+            self._trim(size)
+            if t1 + size > self.c:
+                self.no_ghost = next(iter(self.t1), -1)
+                return self.no_ghost if self.t1 else next(iter(self.t2), -1)
         from_t1 = t1 > self.p or (t1 == self.p and returns and self.ghost_of == 2)
         order = (self.t1, self.t2) if (t1 > 0 and from_t1) or t2 == 0 else (self.t2, self.t1)
         return next((unit for queue in order for unit in queue), -1)

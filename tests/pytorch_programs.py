@@ -165,6 +165,19 @@ def _mixed(w: Writer, rng: random.Random) -> Iterator[None]:
         yield
 
 
+def _too_large(w: Writer, rng: random.Random) -> Iterator[None]:
+    """Now and then a request that no reserved range holds (1 1/8 of the device), or only just; segments switched meanwhile."""
+    inner = _changing(lambda rng: rng.choice(SWITCH), _mixed, 0.02)(w, rng)
+    while True:
+        if rng.random() < 0.03:
+            size = rng.choice([TOTAL + TOTAL // 8, 2 * TOTAL, TOTAL, rng.randrange(TOTAL // 2, 3 * TOTAL)])
+            w.add("a", w.ids, size + rng.choice([-MIB, -1, 0, 1, MIB, 20 * MIB]), rng.randrange(w.streams))
+            w.live.append(w.ids)
+            w.ids += 1
+        next(inner)
+        yield
+
+
 SPLIT = ["max_split_size_mb:20", "max_split_size_mb:32", "max_split_size_mb:64,max_non_split_rounding_mb:24",
          "max_split_size_mb:24,max_non_split_rounding_mb:200", "max_non_split_rounding_mb:64"]  # fmt: skip
 ROUND = ["roundup_power2_divisions:1", "roundup_power2_divisions:4", "roundup_power2_divisions:16",
@@ -196,6 +209,9 @@ FAMILIES: dict[str, tuple[list[str], Maker, int, tuple[int, int]]] = {
     "collect": (COLLECT, _fraction, 2, (2, 11)),
     "expandable": (EXPAND, _mixed, 3, (2, 11)),
     "switched": (SWITCH, _changing(lambda rng: rng.choice(SWITCH), _mixed), 2, (2, 11)),
+    "bump_map": (EXPAND, _mixed, 3, (2, 11)),
+    "bump_switched": (SWITCH, _changing(lambda rng: rng.choice(SWITCH), _mixed, 0.02), 2, (2, 11)),
+    "too_large": (SWITCH, _too_large, 2, (2, 11)),
     "settings": (["max_split_size_mb:32"],
                  _changing(lambda rng: "max_split_size_mb:32," + rng.choice(CHANGES), _mixed), 2, (2, 11)),
     "pools": (["", "max_split_size_mb:32", "roundup_power2_divisions:4"], _pools, 2, (2, 11)),
@@ -217,4 +233,4 @@ def program(family: str, rng: random.Random, length: int, release: str) -> Progr
     for _ in make(w, rng):
         if len(w.commands) >= length:
             break
-    return Program(conf, TOTAL, tuple(w.commands), "bump" if family == "bump" else "lowest")
+    return Program(conf, TOTAL, tuple(w.commands), "bump" if family.startswith("bump") else "lowest")

@@ -186,17 +186,18 @@ def test_little_memory_makes_sizes_smaller_and_says_so(measured: tuple[list[Row]
     assert max(r.size_bytes or 0 for r in found) <= 24 * MiB
 
 
-def test_without_a_gpu_host_and_disk_are_measured(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_begins_unless_the_host_alone_is_asked_for(tmp_path: Path) -> None:
     def load() -> Any:
         raise cuda.NoGpu("there is no driver")
 
     said: list[str] = []
-    conditions = measure(tmp_path / "m.csv", [], quick=True, folder=tmp_path, load=load, say=said.append)
+    with pytest.raises(cuda.NoGpu, match=r"there is no driver \(--only host --only disk measure the host alone\)"):
+        measure(tmp_path / "m.csv", [], quick=True, folder=tmp_path, load=load, say=said.append)
+    assert not said and not list(tmp_path.iterdir())
+    measure(tmp_path / "m.csv", ["host", "disk"], quick=True, folder=tmp_path, load=load, say=said.append)
     found = rows.read(tmp_path / "m.csv")
     assert {r.metric for r in found} == {"host_copy_bw", "nvme_read_bw", "nvme_write_bw", "nvme_read_latency_us"}
     assert {r.gpu for r in found} == {rows.HOST} and all(r.value > 0 for r in found)
-    assert "there is no driver; measuring the host and its disk alone" in said
-    assert "there is no driver" in conditions["left_out"]["all that needs a GPU"]
     assert [p.name for p in tmp_path.iterdir()] == ["m.csv"]
     with pytest.raises(MeasurementError, match="there is no driver"):
         measure(tmp_path / "n.csv", ["copies", "host"], load=load)

@@ -154,7 +154,7 @@ def test_mistakes_are_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for words, sentence in (
         (("fit", tmp_path / "two.csv"), "holds rows of 2 devices"),
         (("fit", tmp_path / "mine.csv"), "the catalogue has no 'My-GPU' (say with --base"),
-        (("compare", tmp_path / "mine.csv", "--profile", "t4"), "too few rows: 12"),
+        (("compare", tmp_path / "mine.csv", "--profile", "t4"), "the rows are of 'My-GPU', but the profile 't4' is of T4"),
         (("compare", tmp_path / "none.csv", "--profile", "t4"), "cannot be read"),
     ):
         assert run("calibrate", *words) == 2

@@ -73,7 +73,7 @@ def test_lines_count_comments_and_cells_of_several_lines(tmp_path: Path) -> None
 
 
 def test_what_is_no_table_of_measurements(tmp_path: Path) -> None:
-    texts = [("", "lacks the column"), ("{", "is not JSON"), ('{"rows": 1}', "lacks the list"), ("a,b", "'series_id'")]
+    texts = [("", "is empty"), ("{", "is not JSON"), ('{"rows": 1}', "lacks the list"), ("a,b", "'series_id'")]
     for text, says in texts:
         path = tmp_path / "x"
         path.write_text(text)

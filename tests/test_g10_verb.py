@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from typer.testing import CliRunner
 
 from gpusim.cli import app
 from gpusim.errors import GpusimError
-from gpusim.paged.reproduction import rankings, summary
-from gpusim.paged.study import DEFAULT, Case, Study
+from gpusim.paged.reproduction import _row, rankings, summary
+from gpusim.paged.study import DEFAULT, Case, Outcome, Study
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
 
@@ -49,6 +50,22 @@ def test_summary_and_rankings() -> None:
     a, b = summary(rows)
     assert (a["compared"], a["exact"], a["worst"]) == (2, 1, pytest.approx(0.05)) and b["both_unsupported"] == 1
     assert rankings(rows) == ["figure 11, n-2: b before a"] and rankings(rows[:1]) == []
+
+
+def test_what_was_not_published_is_not_called_unsupported() -> None:
+    """A bar without a figure is run where another figure publishes the same case; only FlashNeuron's are published so."""
+    silent = [row for row in Study().rows if row.cycles is None]
+    noted = Counter((row.case.policy, _row(row, Outcome(1), has_trace=True)["note"]) for row in silent)
+    assert noted == {("FlashNeuron", "published as unsupported"): 24, ("deepUM", "not published"): 55}
+    fails = Counter(_row(row, Outcome(None), has_trace=True)["note"] for row in silent)
+    assert fails == {"unsupported, as published": 24, "not published": 55}
+    shared = {(row.figure, row.case) for row in silent} & {(row.figure, row.case) for row in Study().rows if row.cycles}
+    assert not shared, "no row is both"
+
+
+def test_nothing_to_run_is_said(tmp_path: Path) -> None:
+    error = said("g10", "--figure", "11", "--traces", tmp_path, code=2).stderr
+    assert str(tmp_path) in error and "none of the programs" in error
 
 
 def test_what_is_special_about_a_case() -> None:

@@ -6,9 +6,10 @@ import io
 from pathlib import Path
 from typing import Any
 
+import arc_paper
 import numpy as np
 import pytest
-from golden_replay import UNEQUAL, load_benchmark
+from golden_replay import OBJECTS, UNEQUAL, load_benchmark, unequal_sizes
 from typer.testing import CliRunner
 
 from gpusim.cli import app
@@ -94,6 +95,38 @@ def test_libcachesim_counts_the_misses_that_we_count(name: str, format: str, gra
             misses = getattr(library, RIVALS[policy])(capacity, hashpower=16).process_trace(reader)[0] * len(ids)
             ours = replay(ids, 1 if grain else size, capacity, registry.get("evict", policy))
             assert ours.misses == round(misses), (policy, share)
+
+
+UNITS = {
+    "one": lambda: np.ones(OBJECTS, np.int64),
+    "1 to 9": unequal_sizes,
+    "1 to 9 KiB": lambda: unequal_sizes() * 1024,
+    "a few large": lambda: np.where(np.arange(OBJECTS) % 5 == 0, 64, 1),
+    "any": lambda: np.maximum(1, np.random.RandomState(3).lognormal(3, 1.5, OBJECTS)).astype(np.int64),
+}
+
+
+@pytest.mark.parametrize("sizes", UNITS)
+@pytest.mark.parametrize("name", ["zipf", "scans", "loops", "phases"])
+def test_arc_counts_what_its_paper_says(name: str, sizes: str) -> None:
+    requests, table = load_benchmark().sequences(8000, OBJECTS)[name], UNITS[sizes]()
+    for share in (0.02, 0.1, 0.3):
+        capacity = max(int(table.sum() * share), int(table.max()))
+        paper = arc_paper.misses(requests.tolist(), dict(enumerate(table.tolist())), capacity)
+        assert replay(requests, table, capacity, registry.get("evict", "arc")).misses == paper, share
+
+
+def test_arc_of_libcachesim_depends_on_the_unit_of_sizes(tmp_path: Path) -> None:
+    """Why it is not what decides for objects of several sizes: KiB and bytes are the same memory and the same objects."""
+    pytest.importorskip("libcachesim")
+    requests, table = load_benchmark().sequences(8000, OBJECTS)["phases"], unequal_sizes()
+    counts = {}
+    for factor in (1, 1024):
+        rival = load_benchmark().Rival(tmp_path, requests, table * factor)
+        theirs = rival.run("arc", int(table.sum() * 0.3) * factor)[0]
+        ours = replay(requests, table * factor, int(table.sum() * 0.3) * factor, registry.get("evict", "arc")).misses
+        counts[factor] = theirs, ours
+    assert counts[1][0] != counts[1024][0] and counts[1][1] == counts[1024][1]
 
 
 @pytest.mark.parametrize("format", ["oracleGeneral", "libcachesim-csv"])

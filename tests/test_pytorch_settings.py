@@ -125,6 +125,31 @@ def test_addresses_of_a_device() -> None:
         assert [*found, h.alloc(2, 20 * MIB)] == [a * MIB for a in addresses]
 
 
+def test_a_segment_that_is_never_given_again_is_no_range() -> None:
+    """862 bytes of a segment of 2 MiB, while a range is there: the rest is an inactive split."""
+    p = registry.get("place", "pytorch(device=bump, conf=expandable_segments:True)")
+    S = p.state(1 << 34, 9, 9, p.params)
+    p.alloc(S, 0, 3 * MIB + 1, 0)
+    for code, a, b in rules.commands("expandable_segments:False"):
+        p.command(S, code, a, b)
+    assert p.alloc(S, 1, 862, 0) == 0
+    assert statistics(S)["inactive_split_bytes.all.current"] == 2 * MIB - 1024
+
+
+@pytest.mark.parametrize("release", ["2.11", "2.14", "2.15"])
+def test_a_request_too_large_for_a_range(release: str) -> None:
+    """A device of 2 GiB has ranges of 2,304 MiB, 2,320 in pages of 20.  Up to 2.14 the request reserves two and fills none."""
+    p = registry.get("place", f"pytorch(release={release}, conf=expandable_segments:True)")
+    S = p.state(2048 * MIB, 2000, 2000, p.params)
+    start = device.VIRTUAL + (0 if release == "2.15" else 2 * 2320 * MIB)
+    assert p.alloc(S, 0, 4096 * MIB, 0) == -1
+    assert p.alloc(S, 1, 512, 0) == start
+    for unit in range(2, 1002):  # however many are tried, the table holds them
+        assert p.alloc(S, unit, 4096 * MIB, 0) == -1
+    assert p.alloc(S, 1002, 512, 0) == start + 512
+    assert S[layout.RANGES] == (1 if release == "2.15" else layout.IDLE_RANGES)
+
+
 def test_recorded_addresses_are_used_while_they_fit() -> None:
     p = registry.get("place", "pytorch(device=recorded)")
     S = device.follow(p.state(1 << 34, 9, 9, p.params), [(64 * MIB, 20 * MIB), (10 * MIB, 2 * MIB), (70 * MIB, 20 * MIB)])

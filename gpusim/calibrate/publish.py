@@ -84,7 +84,7 @@ def scores(machines: Sequence[Comparison]) -> str:
         score = found.score(PARTS[0])
         cells += [_share(v) for v in score] if score else ["–"] * 3
         cells.append(("yes" if score[0] <= MEDIAN and score[1] <= P90 else "no") if score else "nothing predicted")
-        others = [found.score(part) for part in PARTS[1:]]
+        others = [found.score(part) for part in PARTS[1:4]]  # each machine here has a fit
         cells += [f"{_share(o[0])} / {_share(o[1])}" if o else "–" for o in others]
         lines.append(cells)
     header = ["GPU", "rows", "held out", "scored", "median", "p90", "worst", "5 % / 15 % met"]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import MeasurementError, suggest
+from gpusim.errors import MeasurementError, shown, suggest
 
 UNITS = {
     "_bw": "GB/s",
@@ -121,6 +121,8 @@ def load(path: Path | str) -> tuple[list[Row], dict[str, Any]]:
         raise MeasurementError("is not text; measurements are CSV or JSON", str(path)) from None
     except OSError as error:
         raise MeasurementError(f"cannot be read: {error.strerror}", str(path)) from None
+    if not text.strip():
+        raise MeasurementError("is empty", str(path))
     return _from_json(text, str(path)) if text.lstrip().startswith("{") else _from_csv(text, str(path))
 
 
@@ -151,7 +153,7 @@ def _from_csv(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
         key, _, value = line[1:].strip().partition(": ")
         try:
             conditions[key] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             conditions[key] = value
     table = csv.reader(lines[head:])
     try:
@@ -173,7 +175,7 @@ def _from_csv(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
 def _from_json(text: str, file: str) -> tuple[list[Row], dict[str, Any]]:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MeasurementError(f"is not JSON: {error}", file) from None
     if not isinstance(data.get("rows"), list):
         raise MeasurementError("lacks the list 'rows'", file)
@@ -204,16 +206,19 @@ def _row(cells: dict[str, str], where: str) -> Row:
     try:
         value = float(cells["value"])
     except ValueError:
-        raise MeasurementError(f"value '{cells['value']}' is not a number", where) from None
+        raise MeasurementError(f"value '{shown(cells['value'])}' is not a number", where) from None
     if not math.isfinite(value) or value < 0:
-        raise MeasurementError(f"value '{cells['value']}' of {metric} cannot be measured", where, "leave the row out")
+        fault = f"value '{shown(cells['value'])}' of {shown(metric)} cannot be measured"
+        raise MeasurementError(fault, where, "leave the row out")
     known = unit_of(metric)
     if known and unit != known:
-        raise MeasurementError(f"{metric} is in {known}, but the unit here is '{unit}'", where, "convert value and unit")
+        fault = f"{shown(metric)} is in {known}, but the unit here is '{shown(unit)}'"
+        raise MeasurementError(fault, where, "convert value and unit")
     if unit not in UNITS.values():
-        raise MeasurementError(f"'{unit}' is not a unit of measurements", where, suggest(unit, dict.fromkeys(UNITS.values())))
+        hint = suggest(unit, dict.fromkeys(UNITS.values()))
+        raise MeasurementError(f"'{shown(unit)}' is not a unit of measurements", where, hint)
     size = cells.get("size_bytes", "").strip()
     if size and not re.fullmatch(r"\d{1,18}", size):
-        raise MeasurementError(f"size_bytes '{size}' is not a whole number of bytes", where)
+        raise MeasurementError(f"size_bytes '{shown(size)}' is not a whole number of bytes", where)
     text = {name: cells.get(name) or "" for name in COLUMNS if name not in ("size_bytes", "value")}
     return Row(**text, size_bytes=int(size) if size else None, value=value, where=where)

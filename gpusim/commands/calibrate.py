@@ -22,10 +22,13 @@ def measure(
     device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
     folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy or a MIG slice all the same.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure nothing: compute how long it takes on an H200.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only compute how long an H200 would take.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the conditions as JSON.")] = False,
 ) -> None:
-    """Measure this machine: its GPU, host memory and disk; without a GPU the host and the disk alone."""
+    """Measure this machine's GPU, host and disk.
+
+    Without a GPU nothing is measured, unless --only host and --only disk ask for nothing else.
+    """
     from gpusim.calibrate.measure.session import measure as verb
     from gpusim.errors import MeasurementError
 
@@ -64,7 +67,10 @@ def fit(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Fit a profile to the rows that are not held out for the comparison, and say what it changes."""
+    """Fit a profile to measured rows.
+
+    One series in three, chosen by its name, is held out for `compare`, unless --all is given. The profile lists what it saw.
+    """
     from gpusim.commands.calibration import fit as verb
 
     verb(rows, base, out, gpu, everything=everything, json=json)
@@ -82,7 +88,11 @@ def compare(
     formats: Annotated[str, typer.Option("--format", help="Of the figure: some of png,svg,pdf.")] = "png,svg,pdf",
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Run every row through the simulator, and say how far it is from what was measured."""
+    """Compare the simulator with measured rows.
+
+    Every row runs on the profile, which must be of the rows' GPU. Series that the profile's fit saw, and those that it did not,
+    are scored apart.
+    """
     from gpusim.commands.calibration import compare as verb
 
     verb(rows, profile, out, gpu, figures=figures, formats=formats, json=json)
@@ -95,7 +105,10 @@ def steps(
         list[str] | None, typer.Option("--program", help="A model of the zoo, as 'gpt2-small(batch=8)'. Repeatable.")
     ] = None,
 ) -> None:
-    """Measure and record training steps on this GPU, with their activations on the device and offloaded to host memory."""
+    """Measure training steps on this GPU.
+
+    Each with its activations on the device, then offloaded to host memory, and recorded as a trace.
+    """
     from gpusim.calibrate.steps.measure import PROGRAMS
     from gpusim.calibrate.steps.measure import measure as verb
 
@@ -109,7 +122,10 @@ def replay(
     profile: Annotated[str, typer.Option("--profile", help="The profile to simulate on, by name or path.")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Simulate measured training steps: memory, kernel times, step times; anywhere."""
+    """Simulate measured training steps.
+
+    Anywhere, from what `steps` wrote: peaks of memory, kernel times, times of the offloaded steps.
+    """
     from gpusim.commands.calibration import replay as verb
 
     verb(folder, profile, json=json)
@@ -122,7 +138,10 @@ def everything(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Measure a card that is busy all the same.")] = False,
 ) -> None:
-    """On a GPU machine: measure, fit, compare, then whole training steps, measured and simulated."""
+    """Do all of this on a GPU machine.
+
+    Measure, fit, compare, then whole training steps, measured and simulated.
+    """
     from gpusim.commands.calibration import everything as verb
 
     verb(out, base, quick=quick, force=force)
@@ -134,7 +153,10 @@ def bundle(
         Path, typer.Option("--output", "-o", metavar="FILE", help="The zip-app to write.")
     ] = Path("gpusim-measure.pyz"),
 ) -> None:
-    """Write `measure` as one file for machines without gpusim: it needs python3, numpy and the CUDA packages."""
+    """Write `measure` as one file.
+
+    For machines without gpusim: it needs python3, numpy and the CUDA packages.
+    """
     from gpusim.calibrate.measure.bundle import bundle as verb
 
     size = verb(out)

@@ -43,7 +43,9 @@ def reproduce(
     if json:
         emit_json({"rows": made, "summary": short, "rankings": wrong})
         return
-    shown = [row for row in made if row["ours"] is not None or row["note"] == reproduction.SUPPORTED]
+    shown = [row for row in made if row["ours"] is not None]
+    if not shown:
+        raise GpusimError("none of the programs of these figures is there as NETWORK_bBATCH.jsonl.gz", str(folder))
     emit([_in_percent(row, "difference", "pages") for row in shown], columns=COLUMNS)
     typer.echo("")
     emit([_in_percent(row, "worst", "worst_pages") for row in short])

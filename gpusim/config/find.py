@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpusim.errors import GpusimError, ProfileError, TraceError, nearest
+from gpusim.errors import GpusimError, ProfileError, TraceError, nearest, shown
 
 # kind -> (folder, suffixes a name may omit, what its absence raises)
 KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
@@ -16,6 +16,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
 }
 RUNS = ("trace", "managed program")  # the kinds that an experiment's `trace` may name
 
+_LONGEST = 255  # bytes of a file's name
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -53,8 +54,8 @@ def is_managed(file: Path) -> bool:
 def _find(kinds: tuple[str, ...], name: str, base: Path | None) -> Path:
     kind, error = kinds[0], KINDS[kinds[0]][2]
     suffixes = tuple(suffix for each in kinds for suffix in KINDS[each][1])
-    if not name or "\0" in name:
-        raise error(f"'{name}' names no {kind}")
+    if not name or "\0" in name or any(len(part.encode()) > _LONGEST for part in name.split("/")):
+        raise error(f"'{shown(name)}' names no {kind}")
     given = Path(name).expanduser()
     for root in (Path.cwd(), *((base,) if base else ()), *(folder for each in kinds for folder in folders(each))):
         for candidate in (root / given, *(root / f"{given}{suffix}" for suffix in suffixes)):

@@ -30,7 +30,7 @@ def reproduce(
 
     traces: a folder with the study's traces, and its plans in `plans`, which are used if `shipped_plans` is set.
     """
-    cases = {row.case for row in rows if row.cycles is not None or row.case.policy == "FlashNeuron"}
+    cases = {row.case for row in rows if row.cycles is not None or row.unsupported}
     groups: dict[str, list[Case]] = {}
     for case in sorted(cases, key=lambda c: (c.program, c.policy, c.host_gib, c.ssd)):
         groups.setdefault(case.program, []).append(case)
@@ -73,9 +73,10 @@ def _row(row: Published, outcome: Outcome | None, has_trace: bool) -> dict[str, 
     }  # fmt: skip
     if not has_trace:
         return {**made, "note": NO_TRACE}
-    if outcome is None:
+    if outcome is not None:
+        made |= {"ours": outcome.cycles, "iterations": list(outcome.iterations), "seconds": outcome.seconds}
+    if outcome is None or (row.cycles is None and not row.unsupported):
         return {**made, "note": UNPUBLISHED}
-    made |= {"ours": outcome.cycles, "iterations": list(outcome.iterations), "seconds": outcome.seconds}
     if row.cycles is None:
         return {**made, "note": UNSUPPORTED if outcome.cycles is None else SUPPORTED}
     if outcome.cycles is None:

@@ -39,12 +39,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Published:
-    """A bar or point of a figure; cycles is None where the study has none."""
+    """A bar or point of a figure; cycles is None where the study has none.
+
+    unsupported  the study publishes that the policy does not run the program; without it, None means "not published"
+    """
 
     figure: str
     case: Case
     cycles: int | None
     pages: dict[str, int]  # over each link, where published
+    unsupported: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,9 @@ def _published(path: Path) -> Iterator[Published]:
                 row["network"], int(row["batch"]), row["policy"], float(row["host_gib"]), float(row["ssd"]), float(row["pcie"])
             )  # fmt: skip
             pages = {link: int(row[link]) for link in LINKS if row[link]}
-            yield Published(row["figure"], case, int(row["cycles"]) if row["cycles"] else None, pages)
+            unsupported = row["cycles"] == "unsupported"
+            cycles = int(row["cycles"]) if row["cycles"] and not unsupported else None
+            yield Published(row["figure"], case, cycles, pages, unsupported)
 
 
 def _applies(rule: dict[str, Any], case: Case) -> bool:

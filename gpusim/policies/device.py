@@ -141,6 +141,7 @@ def take(S: I64, size: int) -> int:
         r = arena.take_node(S)
         S[r + ADDR] = S[arena.ROVER]
         S[r + SIZE] = pages
+        S[r + LEFT] = LIVE  # as a segment of the arena is: what tells it from a reserved range
         S[arena.ROVER] += pages
     else:
         if S[CHOICE] == RECORDED:

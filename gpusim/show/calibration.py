@@ -12,10 +12,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpusim.calibrate.compare.effects import P90
 from gpusim.calibrate.compare.score import PARTS, Comparison
-from gpusim.show.style import BLUE, FAINT, GREY, ORANGE, PINK, SOFT, canvas, headline, styled
+from gpusim.show.style import BLUE, FAINT, GREEN, GREY, ORANGE, PINK, SOFT, canvas, headline, styled
 
 _COLUMNS = 3
-_LOOKS = dict(zip(PARTS, ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (PINK, "D", 2.4), (GREY, ".", 2.2)), strict=True))
+_MARKS = ((BLUE, "o", 3.2), (ORANGE, "s", 2.6), (PINK, "D", 2.4), (GREY, ".", 2.2), (GREEN, "^", 2.6))
+_LOOKS = dict(zip(PARTS, _MARKS, strict=True))
 
 
 @styled

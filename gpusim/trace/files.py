@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import re
 import zipfile
@@ -59,7 +60,7 @@ def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> T
             return _read(file, str(path), max_bytes)
     except FileNotFoundError:
         raise TraceError("there is no such trace file", str(path)) from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError):
         raise TraceError("this is not a trace file, or it is cut short or damaged", str(path), _NOT_A_TRACE) from None
     except OSError as error:
         raise TraceError(f"cannot read the trace: {error.strerror or error}", str(path)) from None
@@ -159,7 +160,7 @@ _EVENT_COLUMNS = ("kind", "arg", "stream", "time", "addr", "bytes")
 
 def _repeated(value: Any, length: int | None, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]:
     try:
-        if length is None:
+        if length is None or (dtype.kind != "f" and value != int(value)):
             raise ValueError
         return np.full(length, value, dtype)
     except (ValueError, OverflowError):

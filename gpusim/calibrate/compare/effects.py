@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare.score import Series
+from gpusim.calibrate.compare.score import FITTED, Series
+from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.meaning import PEER, local
 from gpusim.hardware.profile import Profile
+from gpusim.hardware.quantity import Quantity
 
 MEDIAN, P90 = 0.05, 0.15
 """Errors above these are misses."""
 _SMALL = 1 << 22  # bytes
+
+
+def _of_link(series: Series, profile: Profile) -> str:
+    """Why queued copies of pinned memory go at another rate."""
+    both = [getattr(profile.link, name).source.startswith((SOME, ALL)) for name in ("h2d", "d2h")]
+    if sum(both) == 1:
+        return "the directions of this host differ, and only one was fitted"
+    if series.part == FITTED:
+        return "copies of one size on one host differ between runs and programs; the profile has one rate"
+    return "hosts differ: the profile's link is that of another one"
 
 
 def effect(series: Series, profile: Profile) -> str:
@@ -26,7 +38,7 @@ def effect(series: Series, profile: Profile) -> str:
             return "an all-to-all starts as many transfers as there are peers; the engine starts one"
         return "a collective changes its protocol with the size; the engine has one start-up and one rate"
     if row.metric.startswith(("l2_or_dram", "queued_kernel")) and not profile.memory.copy_curve:
-        return "L2: the fit saw no rows about it, so that all bytes come from memory"
+        return "L2: the profile has no curve of it, so that all bytes come from memory"
     if meaning.shared(row):
         return "between L2 and memory a few per cent of size decide, and where they part is taken from other machines"
     if row.metric.startswith("l2_or_dram"):
@@ -39,10 +51,14 @@ def effect(series: Series, profile: Profile) -> str:
         if "bidir" in row.metric or "all_" in row.metric:
             return "kernels on host memory share link and host otherwise than copies; the profile has one limit for both"
         return "kernels on host memory: machines of this kind differ"
-    if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us"):
+    if "pageable" in row.metric:
+        number: Quantity = getattr(profile.host, f"pageable_{row.metric[:3]}")
+        known = "so do sizes and runs" if number.basis == "measured" else "the profile's rate is an estimate"
+        return f"the host's processor stages pageable copies: hosts differ, and {known}"
+    if row.metric in ("h2d_pinned_bw", "d2h_pinned_bw", "h2d_pinned_time_us", "d2h_pinned_time_us", "memcpy_sync_small_us"):
         if meaning.synchronised(row):
             return "what the host's wait for a copy costs differs with the size"
-        return "the directions of this host differ, and only one was fitted"
+        return _of_link(series, profile)
     if row.metric.endswith(("pinned_bidir_bw", "to_all_bidir_bw", "to_host_bidir_bw")):
         return "the directions lose unequally when both are busy; link.both has their sum"
     if row.metric == "p2p_latency_us":
@@ -59,4 +75,8 @@ def effect(series: Series, profile: Profile) -> str:
         return "two machines of this kind differ"
     if moved and moved.reads and moved.writes and moved.reads != moved.writes:
         return "more reads than writes: loads in flight per thread decide, which bytes do not tell"
-    return "kernels that move the same bytes differ by their loads in flight"
+    if row.metric.startswith(("managed_", "um_")):
+        return "the driver serves faults and prefetches, and its costs differ between drivers, hosts and patterns of access"
+    if moved or row.metric in ("elementwise_bw", "null_kernel_us"):
+        return "kernels that move the same bytes differ by their loads in flight"
+    return "the rows do not tell"

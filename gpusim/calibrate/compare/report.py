@@ -48,23 +48,33 @@ def reasons(found: Comparison) -> Iterator[tuple[str, Table]]:
         yield "Not simulated", [{"rows": n, "series": of[why], "why": why} for why, n in cannot.most_common()]
 
 
+_MEANS = dict(zip(PARTS, (
+    "not seen by the fit, and decided by what it saw",
+    "decided by a measured number of the catalogue, perhaps of this very series",
+    "not seen by the fit, of another host than the one whose link was fitted",
+    "seen by the fit: how far one profile satisfies them",
+    "the profile was never fitted to rows: its estimates decide",
+), strict=True))  # fmt: skip
+
+
 def answer(found: Comparison) -> str:
-    """The score in a sentence for each part."""
+    """The score in a sentence for each part, then the cautions."""
     lines = []
     for part in PARTS:
         score = found.score(part)
         count = sum(s.part == part for s in found.compared)
         if score:
-            lines.append(f"{part}: {count} series, median {score[0]:.1%}, p90 {score[1]:.1%}, worst {score[2]:.1%}")
+            figures = f"median {score[0]:.1%}, p90 {score[1]:.1%}, worst {score[2]:.1%}"
+            lines.append(f"{part}: {count} series, {figures} ({_MEANS[part]})")
         elif part == PARTS[0]:
-            lines.append(f"{part}: nothing that the fit predicts")
-    return "\n".join(lines)
+            lines.append(f"{part}: nothing that a fit predicts")
+    return "\n".join([*lines, *(f"caution: {caution}" for caution in found.cautions)])
 
 
 def values(found: Comparison) -> dict[str, Any]:
     """All of it for programs."""
     return {
-        "machine": found.machine, "profile": found.profile.name, "rows": found.rows,
+        "machine": found.machine, "profile": found.profile.name, "rows": found.rows, "cautions": list(found.cautions),
         "score": {
             part: dict(zip(("median", "p90", "worst"), score, strict=True)) for part in PARTS if (score := found.score(part))
         },

@@ -14,10 +14,11 @@ from gpusim.calibrate.compare import paged
 from gpusim.calibrate.compare.paged import Managed
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.compare.programs import program
-from gpusim.calibrate.fit.fitting import SOME
+from gpusim.calibrate.compare.provenance import check_gpu, provenance
+from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.fit.links import of_host
 from gpusim.calibrate.meaning import full
-from gpusim.calibrate.rows import Row, held_out, series
+from gpusim.calibrate.rows import Row, series
 from gpusim.core import log
 from gpusim.engine.simulate import simulate
 from gpusim.errors import MeasurementError
@@ -27,10 +28,10 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
 F64 = npt.NDArray[np.float64]
-ENOUGH = 20  # rows of a machine, below which nothing is said about it
+ENOUGH = 20  # rows of a machine, below which what is said about it is little
 _ROOM = 1 << 44  # bytes of device memory: what is tested is time
-_HELD, _CATALOGUE, _ELSEWHERE = "held out", "held out, catalogue's number", "held out, another host"
-FITTED = "fitted"
+_HELD, _CATALOGUE, _ELSEWHERE = "held out", "catalogue's number", "another host"
+FITTED, UNFITTED = "fitted", "not fitted"
 TWICE = "the very same point is in a series that the fit saw"
 _VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus", "mode")
 """What makes rows of one size different programs."""
@@ -38,7 +39,7 @@ CURVES = (
     ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("link", "size_curve"),
     ("link", "size_curve_d2h"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"), ("collective", "size_curve"),
 )  # fmt: skip
-PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED)
+PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED, UNFITTED)
 _OF_HOST = ("link.", "host.")  # numbers of the machine around the GPU
 
 
@@ -95,6 +96,8 @@ class Comparison:
     profile: Profile
     series: tuple[Series, ...]
     rows: int
+    cautions: tuple[str, ...] = ()
+    """What keeps the score from meaning more."""
 
     @property
     def compared(self) -> list[Series]:
@@ -121,46 +124,66 @@ def quantile(values: F64, weights: F64, q: float) -> float:
 
 def compare(
     rows: Sequence[Row], profile: Profile, fitted: Collection[str] | None = None, machine: str = "",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[int, int], None] = lambda done, total: None, seen: Collection[str] | None = None,
 ) -> Comparison:
     """Simulate every row on the profile.
 
-    fitted  the numbers of the profile that come from rows that are not held out; None: those that a fit says to have written.
-            A held-out series that one of the other measured numbers decides is shown apart: the catalogue may have that
-            number from this very series.  So is one from another host than the one whose link the rows say
+    fitted  the numbers of the profile that come from rows; None: those that a fit says to have written.  A series that one of
+            the other measured numbers decides is shown apart: the catalogue may have that number from this very series.  So
+            is one from another host than the one whose link was fitted
+    seen    the series that were fitted into the profile; None: those that its sources name
+
+    Raises MeasurementError when there are no rows, or they are of another GPU than the profile.
     """
-    if len(rows) < ENOUGH:
-        raise MeasurementError(f"too few rows: {len(rows)}, below {ENOUGH} nothing can be said about a machine")
+    if not rows:
+        raise MeasurementError("there are no rows to compare")
+    caution, origin = check_gpu(rows, profile), provenance(profile)
     known = set(_of_rows(profile)) if fitted is None else set(fitted)
     basis = {path: q.basis for path, q in quantities(profile)} | dict.fromkeys(_curves(profile), "measured")
+    groups = series(rows)
+    saw = {name for name, group in groups.items() if (origin.saw(name, group) if seen is None else name in seen)}
+    open_ = [row for name in saw for row in groups[name]]
+    points = {_point(row) for row in open_ if full(row)}
+    hosts = {origin.host} if origin.host else {row.system for row in of_host(open_)}
     times: dict[tuple[object, ...], float] = {}
     found = []
-    groups = series(rows)
-    open_ = [row for row in rows if not held_out(row.series_id)]
-    seen = {_point(row) for row in open_ if full(row)}
-    hosts = {row.system for row in of_host(open_)}
     for name, group in groups.items():
-        one = Series(name, _HELD if held_out(name) else FITTED)
-        for row in group:
-            made = program(row, profile)
-            if isinstance(made, Cannot):
-                one.cannot[made.why] += 1
-            elif one.part == _HELD and _point(row) in seen:
-                one.cannot[TWICE] += 1
-            elif row.value > 0:
-                one.uses = made.uses
-                alike = (row.metric, row.size_bytes, row.method, row.system, *(row.params.get(p) for p in _VARIED))
-                if alike not in times:
-                    times[alike] = _time(made, profile)
-                one.points.append(Point(row, _value(row, made, times[alike])))
+        one = Series(name, FITTED if name in saw else _HELD)
+        _simulate(one, group, profile, set() if one.part == FITTED else points, times)
         theirs = [u for u in one.uses if u not in known and basis.get(u) == "measured"]
         if one.part == _HELD and theirs:
             one.part = _CATALOGUE
         elif one.part == _HELD and hosts and group[0].system not in hosts and any(u.startswith(_OF_HOST) for u in one.uses):
             one.part = _ELSEWHERE
+        elif one.part == _HELD and not (origin.fitted or known):
+            one.part = UNFITTED
         found.append(one)
         progress(len(found), len(groups))
-    return Comparison(machine or profile.name, profile, tuple(found), len(rows))
+    few = f"{len(rows)} row{'s'[: len(rows) > 1]}: fewer than {ENOUGH} say little about a machine" if len(rows) < ENOUGH else ""
+    return Comparison(machine or profile.name, profile, tuple(found), len(rows), tuple(filter(None, (few, caution))))
+
+
+def _simulate(
+    one: Series, group: Sequence[Row], profile: Profile, twice: Collection[tuple[object, ...]],
+    times: dict[tuple[object, ...], float],
+) -> None:  # fmt: skip
+    """Run the rows of a series.
+
+    twice  points that a fitted series has as well
+    times  ns of what was run, by what makes rows the same program
+    """
+    for row in group:
+        made = program(row, profile)
+        if isinstance(made, Cannot):
+            one.cannot[made.why] += 1
+        elif _point(row) in twice:
+            one.cannot[TWICE] += 1
+        elif row.value > 0:
+            one.uses = made.uses
+            alike = (row.metric, row.size_bytes, row.method, row.system, *(row.params.get(p) for p in _VARIED))
+            if alike not in times:
+                times[alike] = _time(made, profile)
+            one.points.append(Point(row, _value(row, made, times[alike])))
 
 
 def _point(row: Row) -> tuple[object, ...]:
@@ -171,7 +194,7 @@ def _point(row: Row) -> tuple[object, ...]:
 
 def _of_rows(profile: Profile) -> Iterable[str]:
     """What a fit wrote, by the keys of its sources."""
-    yield from (path for path, q in quantities(profile) if q.source.startswith(SOME))
+    yield from (path for path, q in quantities(profile) if q.source.startswith((SOME, ALL)))
     yield from _curves(profile)
 
 

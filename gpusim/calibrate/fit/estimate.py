@@ -54,8 +54,13 @@ def said_by(rows: Sequence[Row]) -> str:
     """The rows as the source of a number: how many, of which series, who published them."""
     names = list(series(rows))
     shown = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-    where = list(dict.fromkeys(re.sub(r"https?://(www\.)?", "", r.source) for r in rows if r.source))
+    where = list(dict.fromkeys(published(r) for r in rows if r.source))
     return f"{len(rows)} row{'s'[: len(rows) > 1]} of {shown}: {'; '.join(where[:3])}{'; ...' if len(where) > 3 else ''}"
+
+
+def published(row: Row) -> str:
+    """The row's source, as sources of numbers name it."""
+    return re.sub(r"https?://(www\.)?", "", row.source)
 
 
 def best_known(rows: Sequence[Row]) -> list[Row]:

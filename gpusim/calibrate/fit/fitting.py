@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gpusim.calibrate.fit import calls, kernels, links, paging, yaml_text
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left, said_by
 from gpusim.calibrate.fit.unused import unused
-from gpusim.calibrate.rows import Row, held_out
+from gpusim.calibrate.rows import Row, gpus, held_out, series
 from gpusim.config import document, validate
 from gpusim.errors import MeasurementError
 from gpusim.hardware.paging import Paging
@@ -21,6 +21,7 @@ from gpusim.hardware.quantity import Quantity
 T = TypeVar("T")
 DIGITS = 5
 SOME, ALL = "rows of ", "all rows of "  # how keys of sources begin; only numbers from some rows can predict the others
+SERIES, GPU, HOST = "fitted series", "fitted GPU", "fitted host"  # further keys of sources: what the fit saw
 _ANOTHER_HOST = 0.05
 _OPTIONAL = (
     ("launch.empty", "launch.gap"), ("link.kernel_read", "link.h2d"), ("link.kernel_write", "link.d2h"),
@@ -63,6 +64,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
     found += [*links.fit(seen, base, gap), *calls.fit(seen), *calls.others(seen), *paging.fit(seen, base)]
     found = list(_possible(found, base))
     profile = _with_room(replace(base, name=name or base.name, sources=dict(base.sources)), {f.path for f in _said(found)})
+    profile.sources.update(_saw(seen))
     notes = {}
     for one in found:
         if isinstance(one, Estimate):
@@ -75,9 +77,16 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
     estimates = tuple(_said(found))
     profile = _consistent(profile, base, {f.path for f in estimates})
     left = (*(f for f in found if isinstance(f, Left)), *unused(seen, found))
-    text = yaml_text.text(profile, _head(base, len(seen), len(rows) - len(seen), left), notes)
+    text = yaml_text.text(profile, _head(base, len(seen), len(rows) - len(seen), left), notes, (SERIES, GPU, HOST))
     doc = document.loads(text, f"the profile fitted to {base.name}")
     return Fitted(base, validate.build(Profile, doc, context=doc.data["sources"]), text, estimates, left, tuple(seen))
+
+
+def _saw(seen: Sequence[Row]) -> Iterator[tuple[str, str]]:
+    """What the comparison asks of the fit, as sources."""
+    yield SERIES, "; ".join(series(seen))
+    yield from ((GPU, gpu) for gpu in gpus(seen)[:1])
+    yield from ((HOST, row.system) for row in links.of_host(seen)[:1] if row.system)
 
 
 def _said(found: Sequence[Found]) -> Iterator[Estimate | Curve]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -12,9 +12,9 @@ from gpusim.hardware.quantity import Quantity
 from gpusim.units import BYTES, RATE, Kind, write
 
 
-def text(profile: Profile, head: str, beside: Mapping[str, str]) -> str:
-    """The file; `head`: comment lines; `beside`: path of a curve -> comment."""
-    used = _used(profile)
+def text(profile: Profile, head: str, beside: Mapping[str, str], kept: Collection[str] = ()) -> str:
+    """The file; `head`: comment lines; `beside`: path of a curve -> comment; `kept`: sources that no number names."""
+    used = _used(profile) | set(kept)
     lines = [f"# {line}".rstrip() for line in head.splitlines()]
     lines += ["", f"name: {word(profile.name)}", f"summary: {word(profile.summary)}"]
     lines += ["", "sources:", *(f"  {word(key)}: {word(what)}" for key, what in profile.sources.items() if key in used)]

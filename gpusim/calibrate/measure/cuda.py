@@ -16,7 +16,7 @@ class CudaError(MeasurementError):
 
 
 class NoGpu(MeasurementError):
-    """This machine has no GPU; its host and disk can still be measured."""
+    """This machine has no GPU; its host and disk can be measured by their groups."""
 
 
 class Cuda:

@@ -68,7 +68,7 @@ def measure(
 ) -> dict[str, Any]:
     """Measure and write the file; returns the conditions.  Raises MeasurementError when nothing could be measured.
 
-    only    groups; all when empty, which without a GPU means those that need none
+    only    groups; all when empty.  NoGpu where one of them needs a GPU and there is none
     load    how the driver is found; replaced in tests
     compared  whether what arrives is compared with what was sent
     """
@@ -90,11 +90,9 @@ def measure(
             try:
                 others = _open(bench, stack, conditions, ordinal, force, say, load)
             except cuda.NoGpu as error:
-                names = [n for n in names if n in WITHOUT_GPU]
-                if not names or bool(only):
-                    raise
-                say(f"{error}; measuring the host and its disk alone")
-                recorder.left_out["all that needs a GPU"] = str(error)
+                alone = " ".join(f"--only {name}" for name in WITHOUT_GPU)
+                hints = filter(None, (error.hint, f"{alone} measure the host alone"))
+                raise cuda.NoGpu(error.message, hint="; ".join(hints)) from None
         for name in names:
             say(f"{name}: {GROUPS[name][1]}")
             _run(bench, name, others)

@@ -1,9 +1,11 @@
 """ARC: balances recency (units seen once lately) against frequency (seen twice), guided by the ghosts of what it evicted.
 
-Source: N. Megiddo, D. S. Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003.  As libCacheSim's ARC:
-the target p is a real number, and lists are measured in bytes.  One difference: p moves by sizes, where libCacheSim moves
-it by single bytes, so that pages of 1 B and of 2 MiB behave alike.  Locked units are passed over; when all units of the
-list that should give way are locked, the other list does.
+Source: N. Megiddo, D. S. Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003, Figure 4.  A unit of s bytes
+counts as s of its pages: lists are measured in bytes, the target p (a real number) moves by s times the paper's step, and
+so many ghosts are forgotten that |L1| <= c and |L1| + |L2| <= 2c.  Units of one size miss as in libCacheSim.  Those of several
+do not: libCacheSim moves p by single bytes, whatever the size, so that its misses depend on the unit that sizes are said in,
+and forgets one ghost per eviction.  Locked units are passed over; when all units of the list that should give way are
+locked, the other list does.
 """
 
 from __future__ import annotations
@@ -60,10 +62,24 @@ def _returns(S: I64, X: F64, unit: int) -> None:
     S[GHOST_OF] = q
 
 
+@helper
+def _trim(S: I64, size: int) -> None:
+    """Case IV of the paper, for a unit of which no list knows: forget ghosts until it has room in L1 and in the directory."""
+    while S[L1 + queue.GHOST_BYTES] > 0 and S[L1 + queue.BYTES] + S[L1 + queue.GHOST_BYTES] + size > S[CAPACITY]:
+        _forget(S, L1, queue.oldest_ghost(S, L1, W))
+    first = S[L1 + queue.BYTES] + S[L1 + queue.GHOST_BYTES]
+    if first + size > S[CAPACITY]:
+        return  # units of T1 have to go first
+    while S[L2 + queue.GHOST_BYTES] > 0 and first + S[L2 + queue.BYTES] + S[L2 + queue.GHOST_BYTES] + size > 2 * S[CAPACITY]:
+        _forget(S, L2, queue.oldest_ghost(S, L2, W))
+
+
 @verb(INSERT)
 def insert(S: I64, X: F64, unit: int, size: int, key: float) -> int:
     if queue.get(S, W + unit) < 0:
         _returns(S, X, unit)
+    if S[RETURNS] != unit:
+        _trim(S, size)
     q = L2 if S[RETURNS] == unit else L1
     S[RETURNS] = -1
     sizes.note(S, SIZES, unit, size)
@@ -104,17 +120,11 @@ def remove(S: I64, X: F64, unit: int, size: int, key: float) -> int:
 def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
     if queue.get(S, W + incoming) < 0:
         _returns(S, X, incoming)
-    t1, b1 = S[L1 + queue.BYTES], S[L1 + queue.GHOST_BYTES]
-    t2, b2 = S[L2 + queue.BYTES], S[L2 + queue.GHOST_BYTES]
     returns = S[RETURNS] == incoming
-    no_ghost = False
-    if not returns:  # case IV of the paper: no list remembers the unit
-        if t1 + b1 + size > S[CAPACITY]:
-            no_ghost = b1 == 0
-            if not no_ghost:
-                _forget(S, L1, queue.oldest_ghost(S, L1, W))
-        elif t1 + b1 + t2 + b2 >= 2 * S[CAPACITY] and b2 > 0:
-            _forget(S, L2, queue.oldest_ghost(S, L2, W))
+    if not returns:
+        _trim(S, size)
+    t1, t2 = S[L1 + queue.BYTES], S[L2 + queue.BYTES]
+    no_ghost = not returns and t1 + size > S[CAPACITY]  # T1 alone fills L1: its oldest is not remembered
     # REPLACE of the paper.
     from_t1 = t1 > X[P] or (t1 == X[P] and returns and S[GHOST_OF] == L2)
     q = L1 if no_ghost or (t1 > 0 and from_t1) or t2 == 0 else L2

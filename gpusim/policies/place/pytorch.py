@@ -44,7 +44,7 @@ def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     # More segments than this are a device out of handles; it takes an endless capacity to get there.
     segments = min(capacity // device.PAGE, 4 * n_units + 65536) + 1
     waiting = layout.MAX_STREAMS + min(4 * n_units, 1 << 16)
-    nodes = 2 * max_live + 3 * waiting + 6 * segments
+    nodes = 2 * max_live + 3 * waiting + 6 * segments + 2 * layout.IDLE_RANGES
     S = device.new(capacity, n_units, nodes, layout.WORDS, int(params[1]), segments + 1)
     S[layout.RULE], S[layout.TOTAL], S[layout.LIMIT] = int(params[0]), capacity, layout.NEVER
     S[layout.MAX_WAITING] = waiting

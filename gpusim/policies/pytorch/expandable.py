@@ -12,12 +12,15 @@ from gpusim.policies.pytorch.counting import down, up
 from gpusim.policies.pytorch.layout import (
     DEVICE_ALLOCS,
     DEVICE_FREES,
+    IDLE_RANGES,
     LARGE_SEGMENT,
     MIB,
     PAGES,
     RANGES,
+    RANGES_FIT,
     RESERVE,
     RESERVED_BYTES,
+    RULE,
     SMALL_SEGMENT,
     STATS,
     STREAM_BIT,
@@ -63,10 +66,13 @@ def has_room(S: I64, p: int, need: int) -> bool:
 
 @helper
 def new_range(S: I64, pool: int, stream: int, need: int) -> int:
-    """The unmapped block that is a whole new range; 0 when a range would be too small."""
+    """The unmapped block that is a whole new range; 0 when a range would be too small.
+
+    Up to 2.14 it is reserved all the same, and stays, though all of the device's memory would not fill it.
+    """
     page = SMALL_SEGMENT if pools.is_small(S, pool) else S[LARGE_SEGMENT]
     size = (S[RESERVE] + page - 1) // page * page
-    if size < need:
+    if size < need and (S[RULE] >= RANGES_FIT or S[RANGES] >= IDLE_RANGES):
         return 0
     r = device.reserve(S, size)
     number(S, r, pool)
@@ -123,6 +129,8 @@ def grow(S: I64, pool: int, stream: int, need: int) -> int:
     have = 0 if S[p + KEY] < 0 else size_of(S, p)
     while have < need:
         q = p if have == 0 else S[p + NEXT]
+        if q == 0:
+            return 0  # the range ends here
         if not map_front(S, pool, q, min(need - have, extent(S, q))):
             return 0
         p = q

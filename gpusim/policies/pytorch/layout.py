@@ -89,7 +89,8 @@ UNUSED, IN_USE, FREEABLE = range(3)
 
 WORDS = FIRST_PRIVATE + MAX_PRIVATE * PRIVATE_WORDS - device.END
 
-OLD, OBJECT_NUMBERS, SEGMENT_NUMBERS, SPLIT_AGAIN = range(4)   # RULE: up to 2.11, 2.12, 2.13, from 2.14 on
+OLD, OBJECT_NUMBERS, SEGMENT_NUMBERS, SPLIT_AGAIN, RANGES_FIT = range(5)   # RULE: up to 2.11, 2.12, 2.13, 2.14, from 2.15 on
+IDLE_RANGES = 256  # ranges that are reserved for requests too large for them, at most
 
 
 @helper

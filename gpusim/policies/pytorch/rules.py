@@ -56,7 +56,7 @@ def numbers(values: Mapping[str, Any]) -> list[float]:
     if device not in DEVICES:
         raise _refusal("device", f"is '{device}'", suggest(device, DEVICES) or "write one of " + ", ".join(DEVICES))
     version = _version(release)
-    rule = sum(version >= since for since in ((2, 12), (2, 13), (2, 14)))
+    rule = sum(version >= since for since in ((2, 12), (2, 13), (2, 14), (2, 15)))
     flat = [float(x) for command in commands(str(values["conf"]), release, at_start=True) for x in command]
     return [float(rule), float(DEVICES.index(device)), *flat]
 

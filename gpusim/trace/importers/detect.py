@@ -139,6 +139,11 @@ FORMATS: dict[str, Format] = {
 # What people try, though there is no trace in it: (sign, message, hint).
 _REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
     (
+        lambda head: head.startswith((b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18")),
+        "this file is packed with xz, bzip2, zstd or lz4; only gzip is read",
+        "unpack it first",
+    ),
+    (
         lambda head: head[:4] == b"PK\x03\x04",
         "this is a zip file, not a recording",
         "a gpusim trace (.npz) needs no import",

@@ -7,6 +7,7 @@ the same place has the same id.  Nodes stand in the order in which operators end
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple
 
@@ -15,6 +16,7 @@ from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.kineto_events import TYPES
 
 _TYPE = re.compile(r"Tensor\(([^()]*)\)")
+_DEEPEST = 2000  # nodes inside each other: Python's own stack ends at 1000
 _HINT = "expected schema 1.0.1 to 1.1.1, as ExecutionTraceObserver writes it"
 
 
@@ -44,9 +46,33 @@ def read_nodes(data: BinaryIO, path: str) -> list[Node]:
             continue
         try:
             nodes.append(_node(value))
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except RecursionError:
+            raise TraceError("the lists of the node that ends here are nested too deeply", stream.where, _HINT) from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError):
             raise TraceError("the node that ends here is not one of an execution trace", stream.where, _HINT) from None
+    _check_parents(nodes, path)
     return nodes
+
+
+def _check_parents(nodes: Sequence[Node], path: str) -> None:
+    """Nodes stand inside each other as a forest, at most _DEEPEST deep: what is read later walks it up."""
+    parent = {node.id: node.parent for node in nodes}
+    depth: dict[int, int] = {}
+    for node in nodes:
+        way: dict[int, None] = {}
+        at = node.id
+        while at in parent and at not in depth and at not in way:
+            way[at] = None
+            at = parent[at]
+        if at in way and parent[at] != at:
+            ring = list(way)[list(way).index(at) :]
+            shape = " -> ".join(map(str, [*ring[:6], *(["..."] if len(ring) > 6 else []), at]))
+            raise TraceError(f"node {at} is inside itself: parents form the ring {shape}", path, _HINT)
+        below = depth.get(at, 0)
+        for n, each in enumerate(reversed(way), 1):
+            depth[each] = below + n
+        if depth[node.id] > _DEEPEST:
+            raise TraceError(f"node {node.id} stands inside {depth[node.id]:,} others", path, f"at most {_DEEPEST:,} are read")
 
 
 def _node(raw: dict[str, Any]) -> Node:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpusim.errors import TraceError
+from gpusim.errors import TraceError, shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
@@ -113,17 +113,18 @@ class _Reader:
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise self._error(number, f"'{field}' is missing, or not {kind.__name__}", _HINT)
             if kind in (int, float) and not 0 <= row[field] < 2**53:
-                raise self._error(number, f"'{field}' is {value}", "sizes are bytes, times ms")
+                raise self._error(number, f"'{field}' is {shown(value)}", "sizes are bytes, times ms")
         return row
 
     def _numbered(self, rows: list[dict[str, Any]], line: int, wanted: Fields, key: str) -> list[dict[str, Any]]:
         what = {"t": "tensor", "k": "kernel"}[key]
         for i, row in enumerate(rows):
             if self._fields(line + i, row, wanted)[key] != i:
-                raise self._error(line + i, f"{what} {row[key]} stands where {what} {i} is due", "they are numbered in order")
+                fault = f"{what} {shown(row[key])} stands where {what} {i} is due"
+                raise self._error(line + i, fault, "they are numbered in order")
         if len(rows) != self.header[f"n_{what}s"]:
             said = self.header[f"n_{what}s"]
-            raise self._error(line + len(rows) - 1, f"there are {len(rows)} {what}s, but the header says {said}", _HINT)
+            raise self._error(line + len(rows) - 1, f"there are {len(rows)} {what}s, but the header says {shown(said)}", _HINT)
         return rows
 
     def _life(self, row: dict[str, Any]) -> tuple[int, int]:
@@ -134,7 +135,8 @@ class _Reader:
         self._fields(number, row, _LIFE)
         first, end = int(row["first"]), int(row["end"])
         if not first < end <= len(self.kernels):
-            raise self._error(number, f"tensor {row['t']} lives from kernel {first} to before kernel {end}", _HINT)
+            life = f"lives from kernel {shown(first)} to before kernel {shown(end)}"
+            raise self._error(number, f"tensor {row['t']} {life}", _HINT)
         return first, end
 
     def _accesses(self, k: int, side: str) -> list[int]:
@@ -142,10 +144,11 @@ class _Reader:
         kernel, number = self.kernels[k], self.line_of_kernels + k
         for t in kernel[side] + kernel["req"]:
             if type(t) is not int or not 0 <= t < len(self.tensors):
-                raise self._error(number, f"kernel {k} uses tensor {t}, but there are {len(self.tensors)}")
+                raise self._error(number, f"kernel {k} uses tensor {shown(t)}, but there are {len(self.tensors)}")
             first, end = self.lives[t]
             if not first <= k < end:
-                raise self._error(number, f"kernel {k} uses tensor {t}, which lives from kernel {first} to before kernel {end}")
+                life = f"lives from kernel {first} to before kernel {end}"
+                raise self._error(number, f"kernel {k} uses tensor {t}, which {life}")
         place = {t: i for i, t in enumerate(kernel["req"])}
         return sorted(kernel[side], key=lambda t: place.get(t, len(place)))
 

@@ -98,6 +98,8 @@ class JsonStream:
                 if not self._more():
                     self._fail("the JSON ends early", _CUT, at=len(self._buffer))
                 continue
+            except ValueError:  # of a whole number, which Python reads no further
+                self._fail("a number has more than 4,300 digits", "is the file damaged?")
             except RecursionError:
                 self._fail("the JSON is nested too deeply")
             if end + _LONGEST_WORD < len(self._buffer) or self._ended:

@@ -6,11 +6,13 @@ categories Operator, Runtime, Kernel, Memcpy and Memset, and put streams and thr
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from typing import Any, BinaryIO, NamedTuple
 
-from gpusim.errors import TraceError
+from gpusim.errors import TraceError, shown
+from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
@@ -73,6 +75,10 @@ class Range(NamedTuple):
     name: str
 
 
+class _Wrong(Exception):
+    """What is wrong with a field, as the beginning of a sentence."""
+
+
 class Events:
     """The events of one device, each list in the order of time."""
 
@@ -94,6 +100,8 @@ class Events:
                 continue
             try:
                 self._add(value)
+            except _Wrong as error:
+                raise TraceError(f"{error}, in the event that ends here", stream.where, "is the file damaged?") from None
             except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
                 raise TraceError("the event that ends here is not one that a profiler writes", stream.where) from None
         self.device = self._chosen(path, device)
@@ -115,7 +123,7 @@ class Events:
                 args = event["args"]
                 time, thread = _ns(event["ts"]), _thread(event)
                 if "correlation" in args:
-                    self._launches.setdefault(args["correlation"], []).append((time, thread, int(args.get("size", 0))))
+                    self._launches.setdefault(_plain(args, "correlation"), []).append((time, thread, int(args.get("size", 0))))
                 if _WAITS.match(event["name"]):
                     self._waits.append((time, thread))
             elif category in ("cpu_op", "operator", "user_annotation"):
@@ -126,7 +134,7 @@ class Events:
                 self.host_instants += 1
                 return
             self._memory.append((
-                args["Device Id"],
+                _whole(args, "Device Id"),
                 Memory(
                     _ns(event["ts"]), _thread(event), int(args["Bytes"]), int(args.get("Addr", -1)),
                     int(args.get("Total Allocated", -1)), int(args.get("Total Reserved", -1)),
@@ -135,10 +143,10 @@ class Events:
 
     def _device_work(self, event: dict[str, Any], what: str) -> None:
         args = event["args"]
-        device = args.get("device", event.get("pid"))
+        device = _whole(args, "device") if "device" in args else _whole(event, "pid")
         stream = args.get("stream", 0)
         self._kernels.append((
-            _ns(event["ts"]), args.get("correlation"), device, int(stream), self._name(event["name"]), what,
+            _ns(event["ts"]), _plain(args, "correlation"), device, int(stream), self._name(event["name"]), what,
             _ns(event["dur"]), int(args.get("bytes", 0)),
         ))  # fmt: skip
 
@@ -158,6 +166,8 @@ class Events:
 
     def _name(self, name: str) -> str:
         """One copy of each name."""
+        if not isinstance(name, str):
+            raise _Wrong(f"'name' is {shown(name)}, not text,")
         return self._names.setdefault(name, name)
 
     def _chosen(self, path: str, wanted: int | None) -> int:
@@ -173,7 +183,7 @@ class Events:
         if len(present) > 1:
             fault = f"the profile holds {len(present)} devices: {listed}"
             raise TraceError(fault, path, "choose one, as device=0 or --device 0")
-        return int(next(iter(present)))
+        return next(iter(present))
 
     def _launched(self) -> list[Kernel]:
         """The device's work in the order in which the host asked for it; what lacks its launch, when it began."""
@@ -199,8 +209,25 @@ def _ns(us: float) -> int:
     return int(us * 1000) if type(us) is int else round(float(us) * 1000)
 
 
+def _whole(fields: dict[str, Any], name: str) -> int:
+    """The field as a whole number, perhaps written as text."""
+    value = fields.get(name)
+    try:
+        return int(value) if isinstance(value, str) else operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise _Wrong(f"'{name}' is {shown(value)}, not a whole number,") from None
+
+
+def _plain(fields: dict[str, Any], name: str) -> Any:
+    """The field as a number or text, None where it is missing."""
+    value = fields.get(name)
+    if isinstance(value, list | dict):
+        raise _Wrong(f"'{name}' is {shown(value)}, neither a number nor text,")
+    return value
+
+
 def _thread(event: dict[str, Any]) -> tuple[Any, str]:
-    return event.get("pid"), str(event.get("tid"))
+    return _plain(event, "pid"), str(event.get("tid"))
 
 
 def _inputs(dims: Any, types: Any) -> tuple[tuple[int, ...], str]:
@@ -212,6 +239,8 @@ def _inputs(dims: Any, types: Any) -> tuple[tuple[int, ...], str]:
         size, name = TYPES[kind]
         for n in shape:
             size *= n
+            if not 0 <= size <= MAX_BYTES:
+                raise _Wrong(f"the shape {shown(shape)} of 'Input Dims' is that of no tensor")
         sizes.append(size)
         if not dtype and "float" in name:
             dtype = name

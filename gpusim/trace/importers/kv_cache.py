@@ -32,10 +32,13 @@ class Requests:
     prompt: Any = field(default_factory=lambda: array("q"))
     output: Any = field(default_factory=lambda: array("q"))
     hashes: list[Any] = field(default_factory=list)
+    line: Any = field(default_factory=lambda: array("q"))
+    """Where each stands in its file."""
 
     def every(self, n: int) -> Requests:
         """The first of each n."""
-        return Requests(self.hash_tokens, self.arrival[::n], self.prompt[::n], self.output[::n], self.hashes[::n])
+        columns = (self.arrival, self.prompt, self.output, self.hashes, self.line)
+        return Requests(self.hash_tokens, *(column[::n] for column in columns))
 
 
 @dataclass

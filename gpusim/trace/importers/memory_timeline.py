@@ -30,7 +30,7 @@ def read(data: BinaryIO, path: str, *, name: str | None = None) -> Trace:
         except IndexError:
             fault = f"row {number} is of {abs(size)} bytes of category {_CATEGORIES[kind]}, which nothing holds"
             raise TraceError(fault, stream.where, "is a row missing?") from None
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise TraceError(f"row {number} is not [time, action, bytes, category]", stream.where, _HINT) from None
     build = TraceBuilder(name or "timeline", path)
     for at, size, tensor in rows.events:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gpusim.errors import shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import Trace
@@ -31,9 +32,9 @@ def rows(data: bytes, path: str) -> list[Row]:
     for row in table:
         lower, upper, size = (table.whole(row, c) for c in ("lower", "upper", "size"))
         if row["id"] in seen:
-            raise table.error(f"the buffer '{row['id']}' is there twice")
+            raise table.error(f"the buffer '{shown(row['id'])}' is there twice")
         if upper <= lower:
-            raise table.error(f"the buffer '{row['id']}' ends at {upper}, not after its start at {lower}")
+            raise table.error(f"the buffer '{shown(row['id'])}' ends at {upper}, not after its start at {lower}")
         if size < 0:
             raise table.error(f"the size {size} is negative", "sizes are bytes")
         seen.add(row["id"])

@@ -115,6 +115,8 @@ def faulting_kernels(tables: Tables, device: int) -> tuple[Faults, dict[str, int
     faults = _array(tables, tables.select(table, "start", "address, faultAccessType", of_device), 3)
     began = tables.select("CUPTI_ACTIVITY_KIND_KERNEL", "start", "end, rowid", of_device)
     kernels = _array(tables, f"{began} ORDER BY 1, 3", 3)
+    if not len(kernels):
+        return lambda row: [], counted
     after = np.searchsorted(kernels[:, 0], faults[:, 0], "right")
     owner = np.full(len(faults), -1)
     for back in range(1, _BACK + 1):

@@ -125,7 +125,7 @@ def _event(entry: Any, names: _FrameNames, pools: _Pools, path: str) -> Event | 
             return Event(action, addr, size, stream, time_us, category, pool=pools.of(entry.get("pool_id"), -1))
     for key, kind in (("action", str), ("size", int), ("addr", int), ("stream", int), ("time_us", int)):
         _get(entry, key, kind, path, None if key in ("action", "size") else 0)  # raises at the one that is wrong
-    raise AssertionError("one of the fields is wrong")
+    raise TraceError("an event of the snapshot has a field that is not a whole number", path, "is the file damaged?")
 
 
 def _get(entry: Any, key: str, kind: type, path: str, default: Any = None) -> Any:

@@ -15,7 +15,7 @@ import json
 import re
 from typing import Any
 
-from gpusim.errors import TraceError
+from gpusim.errors import TraceError, shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
@@ -102,7 +102,7 @@ def _whole(value: Any) -> int:
 def _fresh(key: Any, tensor: dict[int, int], category: dict[int, str], build: TraceBuilder) -> int:
     if key in category:
         state = "is still live" if key in tensor else "was freed, and ids are never reused"
-        raise TraceError(f"storage {key} appears again, but it {state}", build.where, "give the new storage its own id")
+        raise TraceError(f"storage {shown(key)} appears again, but it {state}", build.where, "give the new storage its own id")
     return _whole(key)
 
 
@@ -110,5 +110,6 @@ def _live(key: Any, tensor: dict[int, int], category: dict[int, str], build: Tra
     found = tensor.get(key)
     if found is None:
         state = "was already freed" if key in category else "never appeared"
-        raise TraceError(f"this line {verb} storage {key}, which {state}", build.where, "every storage needs an 'a' line first")
+        fault = f"this line {verb} storage {shown(key)}, which {state}"
+        raise TraceError(fault, build.where, "every storage needs an 'a' line first")
     return found

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpusim.errors import TraceError, suggest
+from gpusim.errors import TraceError, shown, suggest
 
 _LONGEST_LINE = 1 << 20
 
@@ -26,12 +26,12 @@ class Table:
         strange = [c for c in self.columns if c not in required + optional]
         missing = [c for c in required if c not in self.columns]
         for column in strange if strict or missing else ():
-            raise self.error(f"there is no column '{column}'", suggest(column, missing or optional))
+            raise self.error(f"there is no column '{shown(column)}'", suggest(column, missing or optional))
         if missing:
             raise self.error(f"the column '{missing[0]}' is missing", "needed: " + ", ".join(required))
         double = [c for c in self.columns if self.columns.count(c) > 1]
         if double:
-            raise self.error(f"the column '{double[0]}' is there twice")
+            raise self.error(f"the column '{shown(double[0])}' is there twice")
 
     def _numbered(self) -> Iterator[list[str]]:
         for number, text in enumerate(self._text, 1):
