@@ -7,14 +7,14 @@ does not belong to the user, or into which others can write, is not used, and wi
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
 import stat
-import sys
 import uuid
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+
+from gpusim.errors import note
 
 
 def folder(name: str) -> Path | None:
@@ -82,7 +82,7 @@ def _private(base: Path, *names: str) -> Path | None:
     except OSError as error:
         why = f"{error.filename or base}: {error.strerror or error}"
     if why:
-        say(f"compiled code is not kept, which costs time in every run: {why}; GPUSIM_CACHE=FOLDER names another place")
+        note(f"compiled code is not kept, which costs time in every run: {why}; GPUSIM_CACHE=FOLDER names another place")
         return None
     return found
 
@@ -136,10 +136,3 @@ def _of_others(found: os.stat_result) -> bool:
 
 def _others_write(found: os.stat_result) -> bool:
     return hasattr(os, "geteuid") and bool(found.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-
-
-@cache
-def say(words: str) -> None:
-    """Tell the user once what is slower than it need be."""
-    if multiprocessing.parent_process() is None:  # of workers the parent has said it
-        print(f"gpusim: note: {words}", file=sys.stderr)

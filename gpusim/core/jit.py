@@ -14,15 +14,15 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gpusim import cache
 from gpusim.core.kept import keep
+from gpusim.errors import note
 
 _PART: dict[str, Any] = {}
 _WHOLE: dict[str, Any] = {}
 try:
     from gpusim.core.linking import PartCompiler, WholeCompiler
 except (ImportError, AttributeError) as error:
-    cache.say(f"with this version of numba compiling takes longer: {error}")
+    note(f"with this version of numba compiling takes longer: {error}")
 else:
     _PART, _WHOLE = {"pipeline_class": PartCompiler}, {"pipeline_class": WholeCompiler}
 

@@ -22,13 +22,14 @@ import numba
 from numba import config, njit
 
 from gpusim import cache as places
+from gpusim.errors import note
 
 try:
     from numba.core.compiler import CompileResult
     from numba.core.serialize import dumps
 except ImportError:  # private parts of numba, which may go
     CompileResult = dumps = None
-    places.say("this version of numba has no way to keep what gpusim compiles: every process compiles it again")
+    note("this version of numba has no way to keep what gpusim compiles: every process compiles it again")
 
 
 def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -132,7 +133,7 @@ class _Cache:
         try:
             self._files.save(self._key(signature, compiled.codegen), compiled._reduce())
         except Exception as error:
-            places.say(f"this version of numba does not let gpusim keep what it compiles: {type(error).__name__}: {error}")
+            note(f"this version of numba does not let gpusim keep what it compiles: {type(error).__name__}: {error}")
 
     def flush(self) -> None:
         """Forget what was kept."""

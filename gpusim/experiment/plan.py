@@ -26,7 +26,7 @@ from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.policies import registry
-from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, has_result
+from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
@@ -91,6 +91,10 @@ class Plan:
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
         return [task for task in self.tasks if not _done(task)]
+
+    def changed(self) -> list[str]:
+        """Why runs that have a result must run again: files that are not what the run wrote, a sentence each."""
+        return [why for task in self.tasks if (why := changed(task.out, task.key))]
 
 
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
@@ -220,7 +224,8 @@ def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]
 def _done(task: Task) -> bool:
     folder = task.out / RUNS / task.key
     kept = EVENT_LOG if task.spec.unified == NONE else PAGE_LOG
-    return has_result(task.out, task.key) and (not task.log or (folder / kept).is_file())
+    there = has_result(task.out, task.key) and not changed(task.out, task.key)
+    return there and (not task.log or (folder / kept).is_file())
 
 
 def inputs(loaded: Loaded) -> dict[str, str]:
