@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from gpusim.cli import app
 from gpusim.commands import load
 from gpusim.errors import GridError
 from gpusim.experiment import grid
@@ -269,3 +271,33 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
     finally:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_a_result_that_was_edited_is_run_again(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    todo, _ = execute(experiment, out)
+    before = contents(out)
+    file = out / "runs" / todo.grid[0].key / "result.json"
+    made = json.loads(file.read_text())["metrics"]["makespan_ns"]
+    for old, new in ((str(made), str(made // 2)), ('"metrics": {', '"metrics": {}, "was": {')):
+        file.write_text(file.read_text().replace(old, new))
+        again, done = execute(experiment, out)
+        assert done.ran == 1
+        assert contents(out) == before
+    (file.parent / "timeline.npz").write_bytes(b"")
+    assert "timeline.npz: this file is not the one that the run wrote" in again.changed()[0]
+    assert execute(experiment, out)[1].ran == 1
+    assert contents(out) == before
+    assert execute(experiment, out)[1].ran == 0
+
+
+def test_an_edited_result_is_neither_checked_nor_compared_nor_drawn(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    todo, _ = execute(experiment, out, "options.log=true", "policies.evict=lru", "memory=60 %", "bounds=false")
+    run = CliRunner()
+    assert "1 runs are right" in run.invoke(app, ["check", str(out)]).output
+    file = out / "runs" / todo.grid[0].key / "result.json"
+    file.write_text(file.read_text().replace('"metrics": {', '"metrics": {}, "was": {'))
+    for words in (["check", str(out)], ["compare", str(out)], ["plot", str(out)], ["check", str(file.parent)]):
+        said = run.invoke(app, words)
+        assert said.exit_code == 2 and "result.json: this file is not the one that the run wrote" in said.output, words
