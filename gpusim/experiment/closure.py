@@ -62,7 +62,7 @@ class Closure:
         return found
 
     def _from(self, root: str | Path) -> dict[str, str]:
-        if root not in self._known:
+        if root not in self._known or isinstance(root, Path):
             todo: list[Path | str] = [root] if isinstance(root, Path) else [*self._of_package(root)]
             seen: set[Path | str] = set()
             while todo:
@@ -85,7 +85,7 @@ class Closure:
         return str(file).startswith(f"{self._package}{os.sep}")
 
     def _leads_to(self, at: Path) -> list[Path | str]:
-        if at not in self._leads:
+        if at not in self._leads or not self._is_ours(at):
             self._leads[at] = list(dict.fromkeys(p for name in self._read(at).imports for p in self._resolved(name, at)))
         return self._leads[at]
 
@@ -116,7 +116,7 @@ class Closure:
             yield from self._ours[each]
 
     def _read(self, file: Path) -> Source:
-        if file not in self._found:
+        if file not in self._found or not self._is_ours(file):  # users edit theirs while this process runs
             content = file.read_bytes()
             key = _hash(content)
             if key not in self._kept:

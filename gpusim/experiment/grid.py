@@ -32,7 +32,7 @@ NOT_SAMPLED = Uncertainty(samples=0)
 class Finished:
     """What became of an experiment."""
 
-    results: list[Result] = field(default_factory=list)  # of the grid, in its order
+    results: list[Result] = field(default_factory=list)  # of the grid, in its order, without timelines
     failures: list[tuple[Task | Group, Failure]] = field(default_factory=list)
     ran: int = 0  # runs that were executed now; the others were there
     resampled: bool = False  # other machines are sampled than the last time, or none any more
@@ -92,7 +92,7 @@ def run(
             _attach_bounds(plan, task)
     note_results(plan.out, (task.key for task in plan.tasks))
     if any(has_result(plan.out, task.key) for task in plan.grid):
-        done.results = load_folder(plan.out)
+        done.results = load_folder(plan.out, timeline=False)
         write_summary(plan.out, done.results)
         if sampled:
             _sample(plan, uncertainty, done, jobs, force, progress)
@@ -109,7 +109,7 @@ def _sample(
     done.failures += sample(
         plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
     )
-    done.results = load_folder(plan.out)
+    done.results = load_folder(plan.out, timeline=False)
 
 
 def _uninterruptible(tasks: Iterable[Task]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class Code:
     """What decides runs besides their inputs: the simulator's own source, policies and transforms, and the compiler."""
 
     def __init__(self, package: Path = PACKAGE) -> None:
-        self._closure = Closure(package)
+        self._closure = _own() if package == PACKAGE else Closure(package)
         self._known: dict[tuple[str, ...], str] = {}
         self._versions = [f"{name} {version(name)}" for name in ("numba", "numpy")]
 
@@ -52,6 +53,11 @@ class Code:
         """The same of runs that load these modules of the package and files of a user's, or none."""
         text = "\n".join([self._closure.digest([RUN, *loaded]), *self._versions])
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _own() -> Closure:
+    return Closure()
 
 
 def _loaded_by(spec: RunSpec) -> list[str | Path]:

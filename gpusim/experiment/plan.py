@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,11 +90,12 @@ class Plan:
 
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
-        return [task for task in self.tasks if not _done(task)]
+        return [task for task in self.tasks if task.key in self.changed or not _done(task)]
 
-    def changed(self) -> list[str]:
-        """Why runs that have a result must run again: files that are not what the run wrote, a sentence each."""
-        return [why for task in self.tasks if (why := changed(task.out, task.key))]
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """Key of a run that has a result -> why it must run again: which file is not what the run wrote."""
+        return {task.key: why for task in self.tasks if (why := changed(task.out, task.key))}
 
 
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
@@ -224,8 +225,7 @@ def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]
 def _done(task: Task) -> bool:
     folder = task.out / RUNS / task.key
     kept = EVENT_LOG if task.spec.unified == NONE else PAGE_LOG
-    there = has_result(task.out, task.key) and not changed(task.out, task.key)
-    return there and (not task.log or (folder / kept).is_file())
+    return has_result(task.out, task.key) and (not task.log or (folder / kept).is_file())
 
 
 def inputs(loaded: Loaded) -> dict[str, str]:
