@@ -23,7 +23,8 @@ def folder(name: str) -> Path | None:
     wanted = os.environ.get("GPUSIM_CACHE")
     if wanted:
         return _private(Path(wanted).expanduser().absolute(), name)
-    return _private(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute(), "gpusim", name)
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return _private(Path(home).absolute(), "gpusim", name)
 
 
 def of_source(file: Path) -> Path | None:
@@ -82,7 +83,10 @@ def _private(base: Path, *names: str) -> Path | None:
     except OSError as error:
         why = f"{error.filename or base}: {error.strerror or error}"
     if why:
-        note(f"compiled code is not kept, which costs time in every run: {why}; GPUSIM_CACHE=FOLDER names another place")
+        note(
+            f"no compiled code is kept in {base.joinpath(*names)}: {why}; "
+            "without a safe place every run compiles again (GPUSIM_CACHE=FOLDER names one)"
+        )
         return None
     return found
 

@@ -24,7 +24,7 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     """Let the referee look at every run, keep its verdicts; the exit code: 0 when all that have a log are right."""
     from gpusim.policies import registry
     from gpusim.results import referee
-    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, note_results, run_folders, write_summary
+    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
     from gpusim.results.referee import pages
 
     for file in use:
@@ -39,7 +39,6 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
         if report.ok is not None:
             mark_checked(run, report.ok)
         found.append((result.key, report))
-    note_results(folder, [key for key, _ in found])
     if (folder / RUNS).is_dir():
         write_summary(folder, load_folder(folder))
     if json:

@@ -44,6 +44,7 @@ class Closure:
         self._leads: dict[Path, list[Path | str]] = {}
         self._ours: dict[str, list[Path]] = {"": []}
         self._others: dict[str, Path | str | None] = {}
+        self._used: set[str] = set()
         self._new = False
 
     def digest(self, roots: Iterable[str | Path]) -> str:
@@ -73,7 +74,7 @@ class Closure:
             files = [at for at in seen if isinstance(at, Path)]
             found = {self._name(file): self._read(file).digest for file in files}
             for folder in sorted({file.parent for file in files if self._is_ours(file)}):
-                found |= {self._name(table): self._read(table).digest for table in _data(folder)}
+                found |= {self._name(table): _hash(table.read_bytes()) for table in _data(folder)}
             self._known[root] = found | {at: "" for at in seen if isinstance(at, str)}
         return self._known[root]
 
@@ -122,6 +123,7 @@ class Closure:
             if key not in self._kept:
                 self._kept[key] = _source(content)
                 self._new = True
+            self._used.add(key)
             self._found[file] = self._kept[key]
         return self._found[file]
 
@@ -139,7 +141,7 @@ class Closure:
     def _keep(self) -> None:
         folder = cache.folder("sources")
         if self._new and folder is not None:
-            wanted = {_hash(file.read_bytes()) for file in self._found} if len(self._kept) > _MOST else self._kept
+            wanted = self._used if len(self._kept) > _MOST else self._kept
             cache.write(folder / _KEPT, json.dumps({key: self._kept[key] for key in wanted}).encode())
         self._new = False
 
@@ -183,7 +185,7 @@ def _data(folder: Path) -> list[Path]:
 
 
 def _source(content: bytes) -> Source:
-    """Of a table or anything else that is no program, the content as it stands."""
+    """What follows from a Python file; of one that is none, the content as it stands."""
     try:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError):

@@ -67,8 +67,8 @@ def run(
     done = Finished(resampled=sampled != sampled_in(plan.out))
     todo = plan.tasks if force else plan.waiting()
     open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
-    for task in todo:
-        remove(plan.out / RUNS / task.key / RESULT)  # a result that is not what its run wrote must not outlive a failure
+    for key in plan.changed:
+        remove(plan.out / RUNS / key / RESULT)  # what no run wrote must not stay where the run fails now
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)

@@ -183,9 +183,10 @@ def _faults(folder: Path, files: Mapping[str, str], picture: bool) -> FaultRepor
 
 
 def mark_checked(folder: Path, verdict: bool) -> None:
-    """Write the referee's verdict into a run's result.json; `note_results` makes it final."""
+    """Write the referee's verdict into a run's result.json, and the new seal into the manifest."""
     files = read_sealed(folder / RESULT).get("files", {})
     _write_result(folder, replace(load_result(folder, log=False), checked=verdict), files)
+    note_seals(folder.absolute().parent.parent / MANIFEST, [folder / RESULT])
 
 
 def _write_result(folder: Path, result: Result, files: Mapping[str, str]) -> None:

@@ -45,16 +45,21 @@ def seal_of(path: Path) -> str | None:
 
 
 def note_seals(manifest: Path, results: Iterable[Path]) -> None:
-    """List the seals of these files in the manifest, where there is one."""
-    if manifest.is_file():
+    """List the seals of these files in the manifest, where there is one that lists any."""
+    value = read_json(manifest) if manifest.is_file() else {}
+    if NOTED in value:
         seals = {path.parent.name: seal_of(path) for path in results}
-        write_json(manifest, {**read_json(manifest), NOTED: seals})
+        write_json(manifest, {**value, NOTED: {**value[NOTED], **seals}})
+        _noted.cache_clear()  # clocks of file systems are coarse
 
 
 def read_final(path: Path, manifest: Path) -> dict[str, Any]:
     """A sealed file as the manifest knows it; ResultError when it has changed."""
     value = read_sealed(path)
-    noted = _noted(manifest, manifest.stat().st_mtime_ns) if manifest.is_file() else None
+    noted = None
+    if manifest.is_file():
+        found = manifest.stat()
+        noted = _noted(manifest, (found.st_mtime_ns, found.st_ino, found.st_size))
     if noted is not None and value.get(SEAL) != noted.get(path.parent.name, value.get(SEAL, "")):
         raise ResultError(OTHER, str(path), AGAIN)
     if SEAL not in value:
@@ -63,7 +68,7 @@ def read_final(path: Path, manifest: Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def _noted(manifest: Path, stamp: int) -> dict[str, str] | None:
+def _noted(manifest: Path, stamp: tuple[int, ...]) -> dict[str, str] | None:
     """The seals in a manifest; None in one of a version that listed none."""
     found = read_json(manifest).get(NOTED)
     return found if isinstance(found, dict) else None
