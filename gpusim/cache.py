@@ -84,7 +84,7 @@ def _private(base: Path, *names: str) -> Path | None:
         why = f"{error.filename or base}: {error.strerror or error}"
     if why:
         note(
-            f"no compiled code is kept in {base.joinpath(*names)}: {why}; "
+            f"no compiled code is kept in {base.joinpath(*names[:-1])}: {why}; "
             "without a safe place every run compiles again (GPUSIM_CACHE=FOLDER names one)"
         )
         return None
