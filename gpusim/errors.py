@@ -7,8 +7,10 @@ Every field of an error lives in its `args` and the text is built in `__str__`: 
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 
 def nearest(word: str, candidates: Iterable[str], count: int = 3) -> list[str]:
@@ -47,6 +49,15 @@ def shown(value: object, most: int = 40) -> str:
 
 def _plain(word: str) -> str:
     return word.lower().replace("_", "-").replace(" ", "-")
+
+
+@cache
+def note(words: str) -> None:
+    """Tell the user, once in a process, of something that is no error; workers leave it to their parent."""
+    import multiprocessing
+
+    if multiprocessing.parent_process() is None:
+        print(f"gpusim: note: {words}", file=sys.stderr)
 
 
 class GpusimError(Exception):

@@ -402,10 +402,13 @@ def test_a_damaged_result_says_what_repairs_it(name: str, tmp_path: Path) -> Non
     (file,) = (tmp_path / "out" / "runs").glob(f"*/{name}")
     whole = file.read_bytes()
     file.write_bytes(whole[:1])
-    for again in (words, ["compare", tmp_path / "out"], ["check", tmp_path / "out"]):
-        assert f"{name}: this file is" in (said := refused(*again)) and "run again with --force" in said
-    assert CliRunner().invoke(app, [*words, "--force"]).exit_code == 0
-    assert file.read_bytes() == whole
+    for read in ("compare", "check"):
+        assert f"{name}: this file is" in (said := refused(read, tmp_path / "out")) and "run again with --force" in said
+    for force in ([], ["--force"]):
+        file.write_bytes(whole[:1])
+        done = CliRunner().invoke(app, [*words, *force])
+        assert done.exit_code == 0 and (f"{name}: this file is" in done.stderr) == (not force)
+        assert file.read_bytes() == whole
 
 
 # --- where nothing can be written

@@ -15,6 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gpusim.cli import app
+from gpusim.results.folder import note_results
+from gpusim.results.seal import write_sealed
 
 YAML = """
 question: Does it work?
@@ -170,6 +172,9 @@ def test_check_tells_a_forged_result(experiment: Path, tmp_path: Path) -> None:
     forged = json.loads(path.read_text())
     forged["metrics"]["h2d_bytes"] -= 512
     path.write_text(json.dumps(forged))
+    assert "result.json: this file is not the one that the run wrote" in gpusim("check", out, code=2).stderr
+    write_sealed(path, forged)  # as a simulator that counts wrong would have left it
+    note_results(out, [run])
     assert "h2d_bytes" in gpusim("check", out, code=1).stdout
 
 

@@ -165,7 +165,7 @@ steps = st.lists(
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(steps=steps, capacity=st.integers(8, 40), sizes=st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_equals_the_slow_model(name: str, steps: list[Any], capacity: int, sizes: list[int]) -> None:
     driver = Driver(name, 12, capacity, sizes, MODELS[name](capacity))
@@ -183,7 +183,7 @@ wild = st.lists(
 
 
 @pytest.mark.parametrize("name", COMPILED)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(steps=wild, capacity=st.integers(4, 30), sizes=st.lists(st.integers(0, 4), min_size=16, max_size=16))
 def test_never_chooses_what_is_locked_or_gone(name: str, steps: list[Any], capacity: int, sizes: list[int]) -> None:
     """The driver asserts it, in any order of verbs: units of no size, locks, frees of what is away, evictions in a row."""

@@ -12,7 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from gpusim.cli import app
 from gpusim.commands import load
 from gpusim.errors import GridError
 from gpusim.experiment import grid
@@ -199,12 +201,12 @@ def test_ctrl_c_keeps_finished_runs_and_the_next_call_does_the_rest(experiment: 
     running = subprocess.Popen(
         [*command, "--jobs", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    for _ in range(1200):
+    for _ in range(6000):
         if len(list(out.glob("runs/*/result.json"))) >= 3 or running.poll() is not None:
             break
         time.sleep(0.1)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to the command and its workers
-    _, said = running.communicate(timeout=60)
+    _, said = running.communicate(timeout=600)
     assert running.returncode == 130, said
     assert "the same command does the rest" in said
     finished = {p.parent.name for p in out.glob("runs/*/result.json")}
@@ -258,14 +260,44 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
             time.sleep(0.1)
         time.sleep(1)  # it asks for its first victim
         os.killpg(running.pid, signal.SIGINT)
-        _, said = running.communicate(timeout=60)
+        _, said = running.communicate(timeout=600)
         assert running.returncode == 130 and "the same command does the rest" in said, said
         (kept,) = out.glob("runs/*/result.json")
         assert json.loads(kept.read_text())["spec"]["evict"] == "lru"
         with pytest.raises(ProcessLookupError):  # soon nothing goes on behind
-            for _ in range(100):
+            for _ in range(6000):
                 os.killpg(running.pid, 0)
                 time.sleep(0.1)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_a_result_that_was_edited_is_run_again(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    todo, _ = execute(experiment, out)
+    before = contents(out)
+    file = out / "runs" / todo.grid[0].key / "result.json"
+    made = json.loads(file.read_text())["metrics"]["makespan_ns"]
+    for old, new in ((str(made), str(made // 2)), ('"metrics": {', '"metrics": {}, "was": {')):
+        file.write_text(file.read_text().replace(old, new))
+        assert execute(experiment, out)[1].ran == 1
+        assert contents(out) == before
+    (file.parent / "timeline.npz").write_bytes(b"")
+    again, done = execute(experiment, out)
+    assert [f"{file.parent / 'timeline.npz'}: this file is not the one that the run wrote"] == [*again.changed.values()]
+    assert done.ran == 1
+    assert contents(out) == before
+    assert execute(experiment, out)[1].ran == 0
+
+
+def test_an_edited_result_is_neither_checked_nor_compared_nor_drawn(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    todo, _ = execute(experiment, out, "options.log=true", "policies.evict=lru", "memory=60 %", "bounds=false")
+    run = CliRunner()
+    assert "1 runs are right" in run.invoke(app, ["check", str(out)]).output
+    file = out / "runs" / todo.grid[0].key / "result.json"
+    file.write_text(file.read_text().replace('"metrics": {', '"metrics": {}, "was": {'))
+    for words in (["check", str(out)], ["compare", str(out)], ["plot", str(out)], ["check", str(file.parent)]):
+        said = run.invoke(app, words)
+        assert said.exit_code == 2 and "result.json: this file is not the one that the run wrote" in said.output, words

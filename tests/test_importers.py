@@ -339,7 +339,7 @@ SAMPLES = {
 WORDS = [*'0-9,:.[]{}"\n xe', "-1", "9" * 30, "\0", "ü"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     format=st.sampled_from(sorted(SAMPLES)),
     edits=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(WORDS)), max_size=4),

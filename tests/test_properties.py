@@ -30,7 +30,7 @@ from gpusim.trace.workload import Workload, build
 PROFILES = ("a100-pcie-40gb", "a100-sxm4-80gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
 NAMES = {kind: [e.name for e in registry.entries(kind)] for kind in ("place", "evict", "prefetch")}
 EXAMPLES = settings(
-    max_examples=20, derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=20, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -30,7 +30,7 @@ def timed(trace: Trace) -> Workload:
     return replace(work, trace=replace(trace, duration=work.duration))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 3), st.floats(0, 1))
 def test_any_choice_computes_the_same(seed: int, ops: int, parameters: int, share: float) -> None:
     work = timed(random_program(seed, ops, parameters=parameters, largest=1 << 20, kept=0.1))

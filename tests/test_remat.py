@@ -150,7 +150,7 @@ def same(data: bytes, heuristic: str, share: float, limit: float) -> Outcome:
     return outcome
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 90), st.sampled_from(RULES), st.floats(0.3, 1.1))
 def test_any_log_is_replayed_as_the_reference_replays_it(seed: int, length: int, heuristic: str, share: float) -> None:
     same(made_up(Random(seed), length), heuristic, share, 3.0)

@@ -80,7 +80,7 @@ def same_results(before: Workload, after: Workload) -> None:
     assert set(wanted[-1][1]) <= set(found[-1][1])  # what was left is left; what was made again may be there still
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from(HEURISTICS), st.floats(0.2, 1.0), st.integers(0, 3))
 def test_any_program_computes_the_same_within_its_budget(
     seed: int, ops: int, heuristic: str, share: float, parameters: int
@@ -233,7 +233,7 @@ def test_the_optimum_is_that_of_trying_everything(layers: int) -> None:
 
 
 @example(457345, 9, 0.515625)  # one output of two is made again while the other is there
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(3, 11), st.floats(0.5, 1.0))
 def test_the_optimum_computes_the_same_for_no_more_than_dtr(seed: int, ops: int, share: float) -> None:
     work = named(random_program(seed, ops, parameters=2, largest=1 << 16, kept=0.2, mean_life=5))

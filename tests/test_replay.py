@@ -49,7 +49,7 @@ def test_misses_equal_libcachesim_where_it_is_installed() -> None:
 requests_of_few_pages = st.lists(st.integers(0, 14), min_size=1, max_size=200).map(lambda ids: np.array(ids, np.int32))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
 def test_belady_is_never_beaten(requests: np.ndarray, capacity: int) -> None:
     best = replay(requests, 1, capacity, registry.get("evict", "belady")).misses
@@ -58,7 +58,7 @@ def test_belady_is_never_beaten(requests: np.ndarray, capacity: int) -> None:
         assert replay(requests, 1, capacity, registry.get("evict", name)).misses >= best, name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
 def test_belady_equals_the_rule_written_out(requests: np.ndarray, capacity: int) -> None:
     ids, resident, misses = requests.tolist(), set(), 0
@@ -92,7 +92,7 @@ def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> 
 
 
 @pytest.mark.parametrize("name", SHORT)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
 def test_the_short_way_counts_what_the_verbs_count_whatever_comes(name: str, requests: np.ndarray, capacity: int) -> None:
     short, verbs = both_ways(name, requests, capacity)

@@ -16,10 +16,12 @@ from gpusim.errors import ResultError
 from gpusim.results import files
 from gpusim.results.compare import Change, changes
 from gpusim.results.folder import (
+    changed,
     has_result,
     load_folder,
     load_result,
     mark_checked,
+    note_results,
     open_folder,
     run_folders,
     save_result,
@@ -223,3 +225,67 @@ def test_memory_written_as_a_share_is_the_same_run_on_another_footprint() -> Non
     assert changes([a], [b]) == []
     c = replace(a, spec={**a.spec, "memory_share": None})
     assert [change.metric for change in changes([a], [c])] == ["run", "run"]
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+EDITS = {
+    "a number": ('"makespan_ns": 1234567890123', '"makespan_ns": 617283945061'),
+    "the verdict": ('"checked": null', '"checked": true'),
+    "a space": ('"spec": {', '"spec":  {'),
+    "the seal": ('"seal": "', '"seal": "0'),
+    "no seal": ('"seal"', '"was"'),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_a_result_that_was_edited_is_refused_by_name(tmp_path: Path, what: str) -> None:
+    keep(tmp_path, a_result())
+    file = run_folders(tmp_path)[0] / "result.json"
+    edit(file, *EDITS[what])
+    for read in (load_folder, lambda out: load_result(file.parent), lambda out: mark_checked(file.parent, True)):
+        with pytest.raises(ResultError, match=r"result\.json: this file is not the one that the run wrote .*--force"):
+            read(tmp_path)
+    assert "result.json: this file is not the one" in changed(tmp_path, "0" * 16)
+
+
+def test_a_result_of_another_run_in_its_place_is_refused(tmp_path: Path) -> None:
+    keep(tmp_path, a_result(), a_result("fifo", makespan=1))
+    note_results(tmp_path, ["0" * 16, f"{1:016x}"])
+    load_folder(tmp_path)
+    one, two = (folder / "result.json" for folder in run_folders(tmp_path))
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(ResultError, match="not the one that the run wrote"):
+        load_folder(tmp_path)
+
+
+def test_a_verdict_changes_a_result_in_order(tmp_path: Path) -> None:
+    keep(tmp_path, a_result())
+    note_results(tmp_path, ["0" * 16])
+    mark_checked(run_folders(tmp_path)[0], True)
+    assert load_folder(tmp_path)[0].checked is True
+
+
+def test_a_result_without_metrics_is_none(tmp_path: Path) -> None:
+    keep(tmp_path, a_result())
+    folder = save_result(tmp_path, "0" * 16, Result({"trace": "tiny"}, "finished", {}))
+    with pytest.raises(ResultError, match="this result has no metrics"):
+        load_result(folder)
+    assert "no metrics" in changed(tmp_path, "0" * 16)
+
+
+def test_of_results_of_an_earlier_version_it_is_said_that_changes_cannot_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, a_result())
+    file = run_folders(tmp_path)[0] / "result.json"
+    for path, name in ((file, "seal"), (tmp_path / "manifest.json", "results")):
+        old = json.loads(path.read_text())
+        del old[name]
+        path.write_text(json.dumps(old))
+    assert load_folder(tmp_path)[0].metrics == a_result().metrics
+    assert "an earlier version kept no hash of this result" in capsys.readouterr().err

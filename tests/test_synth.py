@@ -11,7 +11,7 @@ from gpusim.trace.synth import random_program, training, variable_length
 from gpusim.trace.trace import ALLOC, FREE, OP
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**63 - 1),
     ops=st.integers(0, 200),
@@ -43,7 +43,7 @@ def test_a_seed_keeps_its_meaning() -> None:
     assert random_program(1, 50).size[:6].tolist() == [8068, 12419, 1170069, 54475276, 1, 12]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(steps=st.lists(st.integers(1, 5000), min_size=1, max_size=4), layers=st.integers(1, 6))
 def test_training_steps_of_any_length_are_valid(steps: list[int], layers: int) -> None:
     trace = training(steps, layers=layers, width=64)

@@ -21,7 +21,7 @@ from gpusim.trace.synth import random_program, training
 from gpusim.trace.trace import columns
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), ops=st.integers(0, 60), parameters=st.integers(0, 4), streams=st.integers(1, 3))
 def test_what_is_saved_is_loaded(tmp_path_factory: Any, seed: int, ops: int, parameters: int, streams: int) -> None:
     path = tmp_path_factory.mktemp("t") / "x.npz"

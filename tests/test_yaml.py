@@ -153,7 +153,7 @@ def test_is_a_byte_order_mark_passed_over(tmp_path):
 
 
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"#%@,?\n\t 01.~\0\x85\u2028<"), max_size=60))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_does_no_text_whatever_break_the_reader(text):
     try:
         doc = document.loads(text, "f.yaml")

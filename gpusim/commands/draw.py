@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from gpusim.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
-from gpusim.results.folder import FIGURES, has_log, load_folder
+from gpusim.results.folder import FIGURES, has_log, has_timeline, load_folder
 from gpusim.results.result import Result
 from gpusim.show import figures
 
 MAP = "address_map"  # the figure that reads event logs and traces
+OVER_TIME = "memory_over_time"  # the figure of every run that has a timeline
 
 # What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
 LATE = ("matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin")
@@ -87,7 +88,7 @@ def draw(
 ) -> dict[str, list[Path]]:
     """The named figures of a results folder, as far as they say something; returns the files by figure.
 
-    results    those of the folder; event logs are not needed
+    results    those of the folder; neither event logs nor timelines are needed
     formats    some of "png", "svg", "pdf"
     jobs       worker processes; None: one per core; 1: this process draws
     new        draw also what is there already
@@ -100,7 +101,8 @@ def draw(
     target = out or folder / FIGURES
     files = {name: [target / f"{name}.{form}" for form in formats] for name in figures.FIGURES if name in names}
     there = {name for name, made in files.items() if not new and all(file.is_file() for file in made)}
-    fitting = {*figures.suitable(results), *([MAP] if has_log(folder) else [])}
+    fitting = set(figures.suitable(results))
+    fitting |= {name for name, kept in ((MAP, has_log), (OVER_TIME, has_timeline)) if kept(folder)}
     shown = [name for name in files if name in there or name in fitting]
     # The question of the experiment stands over its first figure only.
     sheets = [

@@ -48,6 +48,8 @@ def run(
     todo = plan(loaded, folder, allow_large=allow_large)
     for words in load.told(loaded):
         typer.echo(f"gpusim: note: {words}", err=True)
+    for words in [] if force else todo.changed.values():
+        typer.echo(f"gpusim: note: {words}, so the run is done again", err=True)
     load.foresee(loaded, todo.tasks if force else todo.waiting())
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")

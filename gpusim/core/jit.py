@@ -1,7 +1,6 @@
 """How the island is compiled: ahead of the first call, for one declared signature, found again by the next process.
 
-Numba's disk cache looks only at the file of the function itself.  What is compiled here inlines functions of several files,
-so its cache entry is stamped with the contents of all of them.
+What is compiled here inlines functions of several files, so what is kept of it is stamped with the contents of all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,17 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from gpusim.core.linking import PartCompiler, WholeCompiler
+from gpusim.core.kept import keep
+from gpusim.errors import note
+
+_PART: dict[str, Any] = {}
+_WHOLE: dict[str, Any] = {}
+try:
+    from gpusim.core.linking import PartCompiler, WholeCompiler
+except (ImportError, AttributeError) as error:
+    note(f"with this version of numba compiling takes longer: {error}")
+else:
+    _PART, _WHOLE = {"pipeline_class": PartCompiler}, {"pipeline_class": WholeCompiler}
 
 
 def _stamp() -> str:
@@ -34,7 +43,7 @@ def callee(function: Callable[..., Any], *, forceinline: bool = False, **options
     always said: else numba does with it as with the caller that happens to be compiled first.
     """
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False, "forceinline": forceinline}
-    dispatcher = njit(pipeline_class=PartCompiler, **options)(function)
+    dispatcher = njit(**_PART, **options)(function)
     if not config.DISABLE_JIT:
         template = dispatcher.get_call_template
         dispatcher.get_call_template = lambda args, kws: template(
@@ -64,14 +73,7 @@ def cached(function: Callable[..., Any], content: str, signature: Any = None, **
     """
     if config.DISABLE_JIT:
         return function
-    dispatcher = njit(pipeline_class=WholeCompiler, **options)(function)
-    dispatcher.enable_caching()
-    # numba offers no public door to the stamp of a cache file; without this one a change in a callee goes unnoticed.
-    dispatcher._cache._cache_file._source_stamp = content
-    if signature is not None:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-    return dispatcher
+    return keep(njit(**_WHOLE, **options)(function), function, content, signature)
 
 
 def entry(signature: Any) -> Callable[[Callable[..., Any]], Any]:

@@ -93,3 +93,14 @@ def _nothing_to_execute(library: Any, description: Any, environment: Any) -> Any
     """What numba knows a compiled function by."""
     name = description.qualname.rpartition(".")[2]
     return _dynfunc.make_function(description.lookup_module(), name, "", 0, environment, (library,))
+
+
+# What numba calls here, or is called by: a name that has gone is missed now, and not while something is compiled.
+for _owner, _names in (
+    (JITCodeLibrary, ("add_linking_library", "enable_object_caching", "finalize")),
+    (JITCodeLibrary, ("_ensure_finalized", "_get_module_for_linking")),
+    (Compiler, ("define_pipelines",)),
+    (_dynfunc, ("make_function",)),
+):
+    for _name in _names:
+        getattr(_owner, _name)

@@ -6,8 +6,8 @@ import heapq
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 
@@ -28,7 +28,7 @@ def swap_in_bound(workload: Workload, capacity: int) -> int:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kept()
 def _fractional_belady(
     kind: Any, arg: Any, size: Any, start: Any, unit: Any, following: Any, first: Any, has_data: Any, capacity: int
 ) -> int:

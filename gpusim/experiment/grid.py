@@ -13,9 +13,10 @@ from gpusim.config.experiment import Uncertainty
 from gpusim.config.values import NONE
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
-from gpusim.results.files import read_json, write_json
-from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, open_folder, sampled_in, write_summary
+from gpusim.results.files import remove
+from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, note_results, open_folder, sampled_in, write_summary
 from gpusim.results.result import FINISHED, Result
+from gpusim.results.seal import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from gpusim.experiment.uncertainty import Group
@@ -31,7 +32,7 @@ NOT_SAMPLED = Uncertainty(samples=0)
 class Finished:
     """What became of an experiment."""
 
-    results: list[Result] = field(default_factory=list)  # of the grid, in its order
+    results: list[Result] = field(default_factory=list)  # of the grid, in its order, without timelines
     failures: list[tuple[Task | Group, Failure]] = field(default_factory=list)
     ran: int = 0  # runs that were executed now; the others were there
     resampled: bool = False  # other machines are sampled than the last time, or none any more
@@ -64,8 +65,10 @@ def run(
 
         sampled = names(plan, uncertainty)
     done = Finished(resampled=sampled != sampled_in(plan.out))
-    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
     todo = plan.tasks if force else plan.waiting()
+    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
+    for key in plan.changed:
+        remove(plan.out / RUNS / key / RESULT)  # what no run wrote must not stay where the run fails now
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)
@@ -87,8 +90,9 @@ def run(
     for task in plan.grid:
         if has_result(plan.out, task.key):
             _attach_bounds(plan, task)
+    note_results(plan.out, (task.key for task in plan.tasks))
     if any(has_result(plan.out, task.key) for task in plan.grid):
-        done.results = load_folder(plan.out)
+        done.results = load_folder(plan.out, timeline=False)
         write_summary(plan.out, done.results)
         if sampled:
             _sample(plan, uncertainty, done, jobs, force, progress)
@@ -105,7 +109,7 @@ def _sample(
     done.failures += sample(
         plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
     )
-    done.results = load_folder(plan.out)
+    done.results = load_folder(plan.out, timeline=False)
 
 
 def _uninterruptible(tasks: Iterable[Task]) -> bool:
@@ -122,7 +126,7 @@ def _helpful(tasks: Iterable[Task], times: int = 1) -> int:
 def _attach_bounds(plan: Plan, task: Task) -> None:
     """Write the makespans of its references into the run's result, and its slowdown against them."""
     path = plan.out / RUNS / task.key / RESULT
-    text = read_json(path)
+    text = read_sealed(path)
     metrics, bounds = dict(text["metrics"]), dict(text["bounds"])
     for name, ratio, references in (
         ("bound_no_limit_ns", "slowdown", plan.no_limit),
@@ -135,10 +139,10 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
             if reference and text["outcome"] == FINISHED:
                 metrics[ratio] = metrics["makespan_ns"] / reference
     if (metrics, bounds) != (text["metrics"], text["bounds"]):
-        write_json(path, {**text, "metrics": metrics, "bounds": bounds})
+        write_sealed(path, {**text, "metrics": metrics, "bounds": bounds})
 
 
 def _fastest(out: Path, keys: Iterable[str]) -> int | None:
     """The least makespan of these references, ns; None when none finished."""
-    texts = (read_json(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
+    texts = (read_sealed(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
     return min((int(t["metrics"]["makespan_ns"]) for t in texts if t["outcome"] == FINISHED), default=None)

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# What a result depends on; drawing, printing and reading files do not change it.
-_PARTS = ("config", "core", "engine", "experiment", "hardware", "policies", "results", "trace")
+from gpusim import transforms
+from gpusim.config.experiment import KINDS
+from gpusim.config.values import NONE
+from gpusim.experiment.closure import PACKAGE, Closure
+from gpusim.policies import registry
+
+if TYPE_CHECKING:
+    from gpusim.config.experiment import RunSpec
+
+RUN = "gpusim.experiment.execute"  # where every run begins
 
 
 def run_key(inputs: Mapping[str, Any]) -> str:
@@ -25,28 +34,48 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@cache
-def code_hash() -> str:
-    """sha256 over the simulator's own source: a result of other code is never taken for a result of this one."""
-    return _hash(_PARTS)
+class Code:
+    """What decides runs besides their inputs: the simulator's own source, policies and transforms, and the compiler."""
+
+    def __init__(self, package: Path = PACKAGE) -> None:
+        self._closure = _own() if package == PACKAGE else Closure(package)
+        self._known: dict[tuple[str, ...], str] = {}
+        self._versions = [f"{name} {version(name)}" for name in ("numba", "numpy")]
+
+    def of(self, spec: RunSpec) -> str:
+        """A hash of the code that this run depends on."""
+        names = (spec.transform, *(getattr(spec, kind).name for kind in KINDS))
+        if names not in self._known:
+            self._known[names] = self.of_all(*_loaded_by(spec))
+        return self._known[names]
+
+    def of_all(self, *loaded: str | Path) -> str:
+        """The same of runs that load these modules of the package and files of a user's, or none."""
+        text = "\n".join([self._closure.digest([RUN, *loaded]), *self._versions])
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
-def _hash(parts: tuple[str, ...]) -> str:
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(p for part in parts for p in (root / part).rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+def _own() -> Closure:
+    return Closure()
 
 
-def unified_hash() -> list[str]:
-    """Of the driver's model, of what asks allocators alone, and of the machines that others' costs follow from."""
-    from gpusim.uvm.platforms import origins
+def _loaded_by(spec: RunSpec) -> list[str | Path]:
+    """What a run loads because its experiment names it."""
+    found = transforms.sources(spec.transform)
+    for kind in KINDS:
+        entry = registry.find(kind, getattr(spec, kind).name)
+        if entry.builtin:
+            found += [f"gpusim.policies.{kind}.{entry.name}", *([entry.numbers] if entry.numbers else [])]
+        else:
+            found.append(Path(entry.where.rpartition(":")[0]))
+    return found
 
-    return [_hash(("uvm", "fragment")), *(file_hash(path) for path in origins())]
 
+def origins(spec: RunSpec) -> list[str]:
+    """Hashes of the machines that others' costs of unified memory follow from, of runs that have it."""
+    if spec.unified == NONE:
+        return []
+    from gpusim.uvm import platforms
 
-def transform_hash(files: Sequence[str]) -> list[str]:
-    """Of the transforms' own source, and of these files of a user's: of runs that go through one."""
-    return [_hash(("transforms",)), *(file_hash(file) for file in files)]
+    return [file_hash(path) for path in platforms.origins()]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ from gpusim.config.find import is_managed
 from gpusim.config.load import Loaded
 from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
-from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash, unified_hash
+from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.policies import registry
-from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, has_result
+from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
@@ -90,13 +90,19 @@ class Plan:
 
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
-        return [task for task in self.tasks if not _done(task)]
+        return [task for task in self.tasks if task.key in self.changed or not _done(task)]
+
+    @cached_property
+    def changed(self) -> dict[str, str]:
+        """Key of a run that has a result -> why it must run again: which file is not what the run wrote."""
+        return {task.key: why for task in self.tasks if (why := changed(task.out, task.key))}
 
 
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
     specs = expand(e, allow_large)
+    code = Code()
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
@@ -104,12 +110,8 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
         inputs = {name: value for name, value in spec.plain().items() if name != "log"}
         contents: dict[str, object] = {
-            "trace": files[trace], "profile": files[profile], "code": code_hash(), "policies": _user_code(spec),
+            "trace": files[trace], "profile": files[profile], "code": code.of(spec), "origins": origins(spec),
         }  # fmt: skip
-        if spec.unified != NONE:
-            contents["unified"] = unified_hash()
-        if spec.transform != AS_RECORDED:
-            contents["transform"] = transform_hash(transforms.used_files(spec.transform))
         planned = loaded.plans.get(spec.plan.path)
         if planned:
             contents["plan"] = file_hash(planned)
@@ -226,22 +228,6 @@ def _done(task: Task) -> bool:
     return has_result(task.out, task.key) and (not task.log or (folder / kept).is_file())
 
 
-def _user_code(spec: RunSpec) -> dict[str, str]:
-    """Hashes of the files that hold the run's policies, for those that are not built in."""
-    found = {}
-    for kind in KINDS:
-        policy = getattr(spec, kind)
-        entry = registry.find(kind, policy.name)
-        if not entry.builtin:
-            found[f"{kind} {policy.name}"] = _hash_once(entry.where.rpartition(":")[0])
-    return found
-
-
-@cache
-def _hash_once(file: str) -> str:
-    return file_hash(file)
-
-
 def inputs(loaded: Loaded) -> dict[str, str]:
     """Content hashes of everything that the experiment reads, for the manifest."""
     named = {
@@ -250,4 +236,4 @@ def inputs(loaded: Loaded) -> dict[str, str]:
         **{f"use {path.name}": path for path in loaded.use},
         **{f"plan {name}": path for name, path in loaded.plans.items()},
     }
-    return {**{name: file_hash(path) for name, path in named.items()}, "code": code_hash()}
+    return {**{name: file_hash(path) for name, path in named.items()}, "code": Code().of_all()}

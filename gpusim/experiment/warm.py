@@ -11,17 +11,16 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpusim import cache
 from gpusim.errors import GpusimError
 
 
 def is_cold(kernels: str = "island", package: str = "core") -> bool:
-    """True when no compiled kernel of this file of gpusim/core, or of another package, is on disk."""
+    """True when no compiled kernel of this file of gpusim/core, or of another package, is on disk where it could be."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return False
-    beside = Path(__file__).parents[1] / package / "__pycache__"
-    own = os.environ.get("NUMBA_CACHE_DIR")
-    places = [Path(own)] if own else [beside, Path.home() / ".cache" / "numba"]
-    return not any(next(place.rglob(f"{kernels}.*.nbi"), None) for place in places if place.is_dir())
+    place = cache.of_source(Path(__file__).parents[1] / package / f"{kernels}.py")
+    return place is not None and next(place.glob(f"{kernels}.*.nbi"), None) is None
 
 
 def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gpusim.core.jit import kernel
+from gpusim.core.kept import kept
 from gpusim.offsets.buffers import I64, Buffers
 
 SMALLEST = 16  # sections of the smallest windows
@@ -125,7 +125,7 @@ def _gap(w: Windows, i: int, best: bool) -> Any:
     return (at if found < 0 else found), w.count[v]
 
 
-@njit(cache=True, _nrt=False, error_model="numpy")
+@kept(_nrt=False, error_model="numpy")
 def fit(w: Windows, order: I64, best: bool, limit: int) -> Any:
     """Place all buffers in this order: (top, entries looked at).  Gives up above `limit`, with a top that is above it."""
     w.count[:] = 0

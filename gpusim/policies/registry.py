@@ -31,10 +31,14 @@ _NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own:
 
 
 @cache
-def _builtin(kind: str) -> Mapping[str, Entry]:
-    folder = Path(__file__).parent / kind
-    files = sorted(f for f in folder.glob("*.py") if not f.name.startswith("_"))
-    return {f.stem: entry_file.read(f, kind) for f in files}
+def _files(kind: str) -> Mapping[str, Path]:
+    """The files of the built-ins, by name."""
+    return {f.stem: f for f in sorted((Path(__file__).parent / kind).glob("*.py")) if not f.name.startswith("_")}
+
+
+@cache
+def _builtin(kind: str, name: str) -> Entry:
+    return entry_file.read(_files(kind)[name], kind)
 
 
 @cache
@@ -52,11 +56,14 @@ def entries(kind: str = "") -> list[Entry]:
     """All policies of one kind, or of all kinds: built-ins by name, then users'."""
     kinds = [_kind(kind)] if kind else list(KINDS)
     _installed()
-    return [e for k in kinds for e in [*_builtin(k).values(), *(u for u in _users.values() if u.kind == k)]]
+    return [e for k in kinds for e in [*(_builtin(k, n) for n in _files(k)), *(u for u in _users.values() if u.kind == k)]]
 
 
 def find(kind: str, name: str) -> Entry:
     """The entry of this name; PolicyError with a suggestion when there is none."""
+    _installed()
+    if name in _files(_kind(kind)):
+        return _builtin(kind, name)
     known = {e.name: e for e in entries(kind)}
     if name not in known:
         elsewhere = [k for k in KINDS if k != kind and any(e.name == name for e in entries(k))]
@@ -67,7 +74,7 @@ def find(kind: str, name: str) -> Entry:
 
 def register(entry: Entry) -> None:
     """Add a user's policy; the same file may register a name again, another may not."""
-    if entry.name in _builtin(entry.kind):
+    if entry.name in _files(entry.kind):
         raise PolicyError(f"{entry.kind} policy '{entry.name}' is built in", entry.where, "give yours another name")
     other = _users.get((entry.kind, entry.name))
     if other is not None and other.where.rpartition(":")[0] != entry.where.rpartition(":")[0]:

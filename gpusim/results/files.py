@@ -83,19 +83,27 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """JSON with sorted keys, numpy scalars as numbers; a number that is not finite is refused."""
+    write_text(path, json_text(value, path))
+
+
+def json_text(value: Any, path: Path) -> str:
+    """The text of that JSON, for the file at `path`."""
     try:
-        text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False, default=_scalar)
+        return json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False, default=_scalar) + "\n"
     except (TypeError, ValueError) as error:
         raise ResultError(f"this result cannot be written as JSON: {error}", str(path)) from None
-    write_text(path, text + "\n")
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content; ResultError when the file cannot be read."""
+    with _said(path, "read"):
+        return path.read_bytes()
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object; ResultError when the file is missing or is not one."""
-    with _said(path, "read"):
-        raw = path.read_bytes()
     try:
-        value = json.loads(raw)
+        value = json.loads(read_bytes(path))
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):

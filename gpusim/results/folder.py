@@ -1,12 +1,12 @@
 """The run folder: what an experiment leaves on disk, readable without gpusim.
 
     OUT/experiment.yaml      the experiment with every default and override in place
-        manifest.json        which runs, in which order, from which inputs (hashes), with which versions
+        manifest.json        which runs, in which order, from which inputs (hashes), with which versions; the seals of results
         machine.json         where it ran; the only file that may differ between two equal experiments
         uncertainty/         what the runs came to on sampled machines, where that was asked for (uncertainty.py)
         summary.csv          a row per run, axes first, units in the headers
         runs/KEY/            one run; KEY is a hash of all that its result depends on
-            result.json      spec, outcome, metrics, bounds, and the sha256 of its other files; written last
+            result.json      spec, outcome, metrics, bounds, the sha256 of its other files, and its own; written last
             timeline.npz     memory over time
             log.npz          the event log, when it was kept; pages.npz of a run under unified memory
             faults.json  what page faults cost, of a run under unified memory, and faults.npz, its picture by time and address
@@ -15,7 +15,8 @@
         report.md            question, answer, table and figures, and what was not checked
         figures/
 
-A run is finished when its result.json is there, so an interrupted experiment continues where it stopped.
+A run is finished when its result.json is there, so an interrupted experiment continues where it stopped.  A file that has
+changed since the run wrote it is no result: `gpusim run` does the run again, and whatever reads the folder refuses it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import csv
 import io
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -47,6 +48,7 @@ from gpusim.results.files import (
 )
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.result import FOR_REFEREE, Result
+from gpusim.results.seal import AGAIN, OTHER, note_seals, read_final, read_sealed, write_sealed
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
 from gpusim.uvm import picture as pictures
@@ -59,6 +61,7 @@ EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (
 )  # fmt: skip
 RESULT, TIMELINE, EVENT_LOG, PROGRAM = "result.json", "timeline.npz", "log.npz", "program.npz"
 PAGE_LOG = "pages.npz"
+LOGS = (EVENT_LOG, PAGE_LOG, PROGRAM)  # large: read and compared with their hashes only where they are needed
 FAULTS, PICTURE, ADVICE = "faults.json", "faults.npz", "advice.json"
 
 # What a run is, with the header of its column; every summary has these, in this order.
@@ -87,6 +90,7 @@ def open_folder(
         out / MANIFEST,
         {
             "format": FORMAT, "version": VERSION, "inputs": dict(inputs), "runs": list(runs), "versions": versions(),
+            "results": {},
             **({"samples": list(samples)} if samples else {}),
         },
     )  # fmt: skip
@@ -105,9 +109,24 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{n: version(n) for n in ("gpusim", "numpy", "numba", "simpy")}}
 
 
+def note_results(out: Path, keys: Iterable[str]) -> None:
+    """Write the seals of these results into the manifest, where there is one: from now on they are final."""
+    note_seals(out / MANIFEST, [out / RUNS / key / RESULT for key in keys if has_result(out, key)])
+
+
 def has_result(out: Path, key: str) -> bool:
-    """True when this run is finished and need not run again."""
+    """True when this run is finished."""
     return (out / RUNS / key / RESULT).is_file()
+
+
+def changed(out: Path, key: str) -> str:
+    """Which file of a finished run, its logs aside, is not the one that it wrote, and why; "" when all are."""
+    try:
+        if has_result(out, key):
+            _read_result(out / RUNS / key, LOGS)
+    except ResultError as error:
+        return f"{error.where}: {error.message}"
+    return ""
 
 
 def save_result(out: Path, key: str, result: Result) -> Path:
@@ -164,13 +183,14 @@ def _faults(folder: Path, files: Mapping[str, str], picture: bool) -> FaultRepor
 
 
 def mark_checked(folder: Path, verdict: bool) -> None:
-    """Write the referee's verdict into a run's result.json."""
-    files = read_json(folder / RESULT).get("files", {})
+    """Write the referee's verdict into a run's result.json, and the new seal into the manifest."""
+    files = read_sealed(folder / RESULT).get("files", {})
     _write_result(folder, replace(load_result(folder, log=False), checked=verdict), files)
+    note_seals(folder.absolute().parent.parent / MANIFEST, [folder / RESULT])
 
 
 def _write_result(folder: Path, result: Result, files: Mapping[str, str]) -> None:
-    write_json(
+    write_sealed(
         folder / RESULT,
         {
             "format": FORMAT, "version": VERSION, "files": dict(files),
@@ -179,26 +199,31 @@ def _write_result(folder: Path, result: Result, files: Mapping[str, str]) -> Non
     )  # fmt: skip
 
 
+def _read_result(folder: Path, unread: Collection[str]) -> dict[str, Any]:
+    """A run's result.json, when it and all other files of the run but these are what the run wrote; else ResultError."""
+    path = folder / RESULT
+    if not path.is_file():
+        raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
+    text = read_final(path, folder.absolute().parent.parent / MANIFEST)
+    if text.get("format") != FORMAT or text.get("version") != VERSION:
+        raise ResultError(
+            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path), AGAIN
+        )
+    if not text.get("metrics"):
+        raise ResultError("this result has no metrics", str(path), AGAIN)
+    for name, content in text.get("files", {}).items():
+        if name not in unread and digest(folder / name) != content:
+            raise ResultError(OTHER, str(folder / name), AGAIN)
+    return text
+
+
 def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Result:
     """Read one run's folder, with or without its event log and timeline.
 
     Raises ResultError: not there, damaged, of another version.
     """
-    path = folder / RESULT
-    if not path.is_file():
-        raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
-    text = read_json(path)
-    if text.get("format") != FORMAT or text.get("version") != VERSION:
-        raise ResultError(
-            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path),
-            "run again with --force",
-        )  # fmt: skip
+    text = _read_result(folder, {*([] if log else LOGS), *([] if timeline else [TIMELINE, PICTURE])})
     files = text.get("files", {})
-    # What is not read is not compared with its hash either: the log is large, and few need it.
-    unread = {*([] if log else [EVENT_LOG, PAGE_LOG, PROGRAM]), *([] if timeline else [TIMELINE, PICTURE])}
-    for name in (n for n in files if n not in unread):
-        if digest(folder / name) != files[name]:
-            raise ResultError("this file is not the one that the run wrote", str(folder / name), "run again with --force")
     try:
         return Result(
             spec=text["spec"],
@@ -215,7 +240,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
             program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
         )
     except (KeyError, TypeError, AttributeError):
-        raise ResultError("this result lacks something", str(path), "run again with --force") from None
+        raise ResultError("this result lacks something", str(folder / RESULT), AGAIN) from None
 
 
 def _program(path: Path) -> Trace:
@@ -262,6 +287,11 @@ def sampled_in(out: Path) -> list[str]:
 def has_log(out: Path) -> bool:
     """True when a finished run of this folder kept its event log."""
     return any((folder / EVENT_LOG).is_file() for folder in run_folders(out))
+
+
+def has_timeline(out: Path) -> bool:
+    """True when a finished run of this folder has something to show over time."""
+    return any(len(load_result(folder, log=False).timeline.get("time_ns", ())) for folder in run_folders(out))
 
 
 def write_summary(out: Path, results: Iterable[Result]) -> Path:

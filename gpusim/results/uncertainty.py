@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.errors import ResultError
-from gpusim.results.files import make_folder, read_json, write_json
+from gpusim.results.files import make_folder
+from gpusim.results.seal import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from gpusim.results.result import Result
@@ -52,7 +53,7 @@ def path_of(out: Path, name: str) -> Path:
 def save(out: Path, name: str, content: Mapping[str, Any]) -> None:
     """Keep the samples of one program on one machine.  Raises ResultError."""
     make_folder(out / FOLDER)
-    write_json(path_of(out, name), {"format": FORMAT, "version": VERSION, **content})
+    write_sealed(path_of(out, name), {"format": FORMAT, "version": VERSION, **content})
 
 
 def attached(out: Path, names: Sequence[str], results: Sequence[Result]) -> list[Result]:
@@ -65,7 +66,7 @@ def attached(out: Path, names: Sequence[str], results: Sequence[Result]) -> list
 
 
 def _read(path: Path) -> dict[str, Sampled]:
-    text = read_json(path)
+    text = read_sealed(path)
     try:
         if (text["format"], text["version"]) != (FORMAT, VERSION):
             raise ResultError("these are no samples that this program reads", str(path), "run again with --force")

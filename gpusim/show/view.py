@@ -34,7 +34,8 @@ def varying(results: Sequence[Result]) -> list[str]:
     """
     keys = [key for key in dict.fromkeys(key for r in results for key in r.spec) if key not in _DERIVED | {_REPEAT}]
     several = [key for key in keys if any(r.spec.get(key) != results[0].spec.get(key) for r in results)]
-    differ = [key for key in several if len({text(key, r.spec.get(key)) for r in results}) > 1]
+    values = {key: {repr(v): v for v in (r.spec.get(key) for r in results)}.values() for key in several}
+    differ = [key for key in several if len({text(key, value) for value in values[key]}) > 1]
     hidden = set()
     if results and all(r.spec.get("memory_share") is not None for r in results):
         hidden.add("memory")
@@ -183,7 +184,8 @@ def main_metric(results: Sequence[Result]) -> str:
     fast: the memory that they hold.  Machines or programs, transformed or not: makespan.
     """
     finished = [r for r in results if r.finished]
-    competing = [key for key in POLICIES if key in varying(results)]
+    differ = varying(results)
+    competing = [key for key in POLICIES if key in differ]
     slow = [value(r, "slowdown") for r in finished]
     known = [v for v in slow if v is not None]
     if competing == ["place"] and finished:

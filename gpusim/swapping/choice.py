@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.policies.planning import View
 from gpusim.swapping.idle import I64, Idle
 
@@ -16,7 +16,7 @@ def until_it_fits(view: View, stretches: Idle, back: I64, order: I64, room: floa
     return _until_it_fits(view.live.copy(), stretches.begin, back, stretches.size, order, room)  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kept()
 def _until_it_fits(here: Any, begin: Any, back: Any, size: Any, order: Any, room: float) -> Any:
     over = 0  # operators at which too much is there
     for o in range(here.size):

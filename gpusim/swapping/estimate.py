@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.policies.planning import EVICT, Schedule, View
 from gpusim.trace.trace import ALLOC, FREE, OP
 
@@ -33,7 +33,7 @@ def estimate(view: View, plan: Schedule, room: int | None = None) -> float:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kept()
 def _run(
     kind: Any, arg: Any, size: Any, acc_start: Any, acc_unit: Any, acc_write: Any, has_data: Any, duration: Any, at: Any,
     verb: Any, unit: Any, room: int, read: float, read_latency: float, write: float, write_latency: float,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Gaps, Schedule, View
 from gpusim.trace.edit import issued
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OPTIMIZER, PARAMETER, WORKSPACE, phase_kinds, roles
@@ -101,7 +101,7 @@ def in_turns(view: View, stretches: Idle, room: float) -> I64:
     return back
 
 
-@njit(cache=True)
+@kept()
 def _one_by_one(needed: Any, takes: Any) -> Any:
     begins, link = np.empty(needed.size), np.inf
     for row in range(needed.size):
@@ -110,7 +110,7 @@ def _one_by_one(needed: Any, takes: Any) -> Any:
     return begins
 
 
-@njit(cache=True)
+@kept()
 def _earlier(here: Any, back: Any, wanted: Any, size: Any, order: Any, room: float) -> None:
     for row in order:
         while back[row] > wanted[row] and here[back[row] - 1] + size[row] <= room:

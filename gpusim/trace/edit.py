@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
@@ -169,7 +169,7 @@ class Edit:
         return np.concatenate([own, *self._more[column]]) if self._more[column] else own
 
 
-@njit(cache=True)
+@kept()
 def _counts_up(rows: Any) -> bool:
     """Whether rows are 0, 1, 2, ..."""
     for i in range(rows.size):  # noqa: SIM110
@@ -178,7 +178,7 @@ def _counts_up(rows: Any) -> bool:
     return True
 
 
-@njit(cache=True)
+@kept()
 def _woven(kept: Any, kind: Any, arg: Any, stream: Any, at: Any, kinds: Any, args: Any, streams: Any, tensors: int,
            operators: int) -> Any:  # fmt: skip
     """The events that were kept and those inserted, in order and by new ids; the phase of each operator; the new id of each
@@ -219,7 +219,7 @@ def _woven(kept: Any, kind: Any, arg: Any, stream: Any, at: Any, kinds: Any, arg
     return kind_[:n], arg_[:n], stream_[:n], phase_[:issued], tensor, operator[:issued]
 
 
-@njit(cache=True)
+@kept()
 def _accesses(start: Any, count: Any, ids: Any, operators: Any, tensor: Any) -> Any:
     """CSR of these operators by new ids, without tensors that are gone."""
     starts = np.zeros(operators.size + 1, np.int64)
@@ -238,7 +238,7 @@ def _accesses(start: Any, count: Any, ids: Any, operators: Any, tensor: Any) -> 
     return starts, found[:n]
 
 
-@njit(cache=True)
+@kept()
 def _alloc_bytes(kind: Any, arg: Any, size: Any) -> Any:
     found = np.zeros(kind.size, np.int64)
     for e in range(kind.size):
@@ -266,7 +266,7 @@ def begun(trace: Trace) -> I64:
     return _begun(trace.kind, trace.ops)  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kept()
 def _begun(kind: Any, ops: int) -> Any:
     found = np.empty(ops, np.int64)
     o, begin = 0, 0
@@ -286,7 +286,7 @@ def last_uses(trace: Trace) -> I64:
     )
 
 
-@njit(cache=True)
+@kept()
 def _last_uses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, tensors: int) -> Any:
     found = np.full(tensors, -1, np.int64)
     for o in range(read_start.size - 1):

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import I64, Trace
 
 BYTES = {
@@ -63,7 +63,7 @@ def element_bytes(trace: Trace) -> I64:
     return np.array([*(BYTES.get(name, 0) for name in names), 0], np.int64)[found]
 
 
-@njit(cache=True)
+@kept()
 def _types(op: Any, dtype: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, outputs: Any, indexes: Any,
            floating: Any, inputs: Any, integer: int) -> Any:  # fmt: skip
     found = np.full(inputs.size, -1, np.int16)

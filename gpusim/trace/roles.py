@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace, derived
 
 ROLES = ("parameter", "gradient", "optimizer", "activation", "temporary", "workspace", "input", "unknown")
@@ -64,7 +64,7 @@ def lives(trace: Trace) -> tuple[I64, I64]:
     return _lives(trace.kind, trace.arg, trace.tensors)  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@kept()
 def _lives(kind: Any, arg: Any, tensors: int) -> Any:
     born, died = np.zeros(tensors, np.int64), np.full(tensors, kind.size, np.int64)
     for e in range(kind.size):
@@ -112,7 +112,7 @@ def roles(trace: Trace) -> npt.NDArray[np.int8]:
     return found
 
 
-@njit(cache=True)
+@kept()
 def _read_in(kind: Any, start: Any, ids: Any, tensors: int) -> Any:
     """(T, kinds of phases) whether an operator of such a phase reads the tensor."""
     found = np.zeros((tensors, OTHER + 1), np.bool_)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, OP, PHASE, Trace
 
 _KINDS = len(EVENT_KINDS)
@@ -21,7 +21,7 @@ def sound(trace: Trace) -> bool:
     return bool(_sound(*columns, trace.tensors, len(trace.phases)))
 
 
-@njit(cache=True)
+@kept()
 def _sound(kind: Any, arg: Any, phase: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, tensors: int,
            phases: int) -> Any:  # fmt: skip
     alive, dead = np.uint8(1), np.uint8(2)

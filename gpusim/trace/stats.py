@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 ROUND = 512  # bytes: the smallest block of PyTorch's caching allocator
@@ -193,7 +194,7 @@ _READ: Any = types.Array(types.int64, 1, "C", readonly=True)
 _KINDS: Any = types.Array(types.uint8, 1, "C", readonly=True)
 
 
-@njit(types.void(_INTS, _INTS, types.int64), cache=True)
+@kept(types.void(_INTS, _INTS, types.int64))
 def _push(pending, highest, leaf):  # type: ignore[no-untyped-def]
     """Hands what the nodes above a leaf have pending down to their children, from the root."""
     level = 0
@@ -209,7 +210,7 @@ def _push(pending, highest, leaf):  # type: ignore[no-untyped-def]
             highest[node] = 0
 
 
-@njit(types.void(_INTS, _INTS, types.int64, types.int64, types.int64), cache=True)
+@kept(types.void(_INTS, _INTS, types.int64, types.int64, types.int64))
 def _add(pending, highest, first, last, size):  # type: ignore[no-untyped-def]
     """Adds size to the leaves first..last-1 and raises their highest values so far."""
     leaves = pending.size // 2
@@ -231,7 +232,7 @@ def _add(pending, highest, first, last, size):  # type: ignore[no-untyped-def]
         right >>= 1
 
 
-@njit(_INTS(_READ, _READ, _KINDS, _READ, _READ), cache=True)
+@kept(_INTS(_READ, _READ, _KINDS, _READ, _READ))
 def _lru_bytes(tensor, start, kind, arg, size):  # type: ignore[no-untyped-def]
     # Leaf i of the tree belongs to access i: the live bytes used after it, now and at most since.
     leaves = 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 
 I64 = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ def build(trace: Trace, duration: I64) -> Workload:
     return Workload(trace, duration, clock, acc_start, acc_unit, acc_write, acc_next, first, has_data)
 
 
-@njit(cache=True)
+@kept()
 def _accesses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, tensors: int) -> Any:
     ops = read_start.size - 1
     start = np.zeros(ops + 1, np.int64)
@@ -102,7 +102,7 @@ def _accesses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, te
     return start, unit[:n], write[:n]
 
 
-@njit(cache=True)
+@kept()
 def _next_uses(start: Any, unit: Any, clock: Any, read_start: Any, read_id: Any, size: Any) -> Any:
     first = np.full(size.size, np.inf)
     following = np.empty(unit.size)
@@ -118,7 +118,7 @@ def _next_uses(start: Any, unit: Any, clock: Any, read_start: Any, read_id: Any,
     return following, first, has_data
 
 
-@njit(cache=True)
+@kept()
 def _live_peaks(kind: Any, arg: Any, size: Any) -> Any:
     live, peak, count, most = 0, 0, 0, 0
     for e in range(kind.size):

@@ -8,6 +8,6 @@ A transform is one file here with one function of its name, found by being there
 `@gpusim.transforms.register`.
 """
 
-from gpusim.transforms.registry import apply, check, entries, register, used_files
+from gpusim.transforms.registry import apply, check, entries, register, sources
 
-__all__ = ["apply", "check", "entries", "register", "used_files"]
+__all__ = ["apply", "check", "entries", "register", "sources"]

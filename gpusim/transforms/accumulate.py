@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import TraceError
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OTHER, STEP, WORKSPACE, phase_kinds, roles
@@ -90,7 +90,7 @@ def _first_forward(kinds: Any) -> int:
     return int(found[0]) if len(found) else -1
 
 
-@njit(cache=True)
+@kept()
 def _final_writer(start: Any, ids: Any, gradient: Any, event: Any, begin: Any, end: Any, tensors: int) -> Any:
     """(T,) the last operator of the forward and backward passes that writes each gradient, or -1."""
     found = np.full(tensors, -1, np.int64)
@@ -105,7 +105,7 @@ def _final_writer(start: Any, ids: Any, gradient: Any, event: Any, begin: Any, e
     return found
 
 
-@njit(cache=True)
+@kept()
 def _inside(kind: Any, arg: Any, begin: Any, end: Any) -> Any:
     """The tensors that the passes allocate, and their operators."""
     count = (end - begin).sum()
@@ -122,7 +122,7 @@ def _inside(kind: Any, arg: Any, begin: Any, end: Any) -> Any:
     return tensors[:t].copy(), ops[:o].copy()
 
 
-@njit(cache=True)
+@kept()
 def _copied(start: Any, ids: Any, ops: Any, copy: Any) -> Any:
     """What copies of these operators access: of what the passes allocate the copies."""
     counts, total = np.empty(ops.size, np.int64), 0
@@ -138,7 +138,7 @@ def _copied(start: Any, ids: Any, ops: Any, copy: Any) -> Any:
     return counts, found
 
 
-@njit(cache=True)
+@kept()
 def _events(kind: Any, arg: Any, stream: Any, begin: Any, end: Any, copy: Any, operator: Any, sums: Any, final: Any) -> Any:
     """The events of one more pass after each: (before which event, kind, arg, stream)."""
     most = 3 * (end - begin).sum()

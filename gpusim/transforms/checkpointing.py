@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import GpusimError, TraceError
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, begun, issued
@@ -93,7 +93,7 @@ def _marked(rows: I64, count: int) -> Any:
     return found
 
 
-@njit(cache=True)
+@kept()
 def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
     """(T,) the segment among whose events the tensor is allocated, or -1."""
     owner = np.full(tensors, -1, np.int64)
@@ -104,7 +104,7 @@ def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
     return owner
 
 
-@njit(cache=True)
+@kept()
 def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, read_id: Any, write_start: Any,
            write_id: Any) -> Any:  # fmt: skip
     """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
@@ -144,7 +144,7 @@ def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, re
     return saved, final_use, until, needed
 
 
-@njit(cache=True)
+@kept()
 def _copied_tensors(kind: Any, arg: Any, begin: Any, event: Any, first: Any, until: Any) -> Any:
     """What the operators that are run again allocate."""
     count = 0
@@ -162,7 +162,7 @@ def _copied_tensors(kind: Any, arg: Any, begin: Any, event: Any, first: Any, unt
     return found[:n]
 
 
-@njit(cache=True)
+@kept()
 def _operators(order: Any, first: Any, until: Any, needed: Any, begin: Any, owner: Any, copy: Any, read_start: Any,
                read_id: Any, write_start: Any, write_id: Any) -> Any:  # fmt: skip
     """The operators that are run again, what they read and write, and for each tensor from outside of its segment before
@@ -201,7 +201,7 @@ def _operators(order: Any, first: Any, until: Any, needed: Any, begin: Any, owne
     return again, (read_count, read), (write_count, write), latest
 
 
-@njit(cache=True)
+@kept()
 def _events(kind: Any, arg: Any, stream: Any, order: Any, first: Any, until: Any, needed: Any, begin: Any, event: Any,
             owner: Any, copy: Any, saved: Any, operator: int) -> Any:  # fmt: skip
     """The events of the segments that are run again: (before which event, kind, tensor or operator, stream)."""
@@ -240,7 +240,7 @@ def _events(kind: Any, arg: Any, stream: Any, order: Any, first: Any, until: Any
     return at[:n], kinds[:n], args[:n], streams[:n]
 
 
-@njit(cache=True)
+@kept()
 def _replace(first: Any, last: Any, owner: Any, saved: Any, copy: Any, start: Any, ids: Any) -> None:
     """Operators after a segment access the copies of what it made."""
     for o in range(start.size - 1):

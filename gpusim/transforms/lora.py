@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import TraceError
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, begun, issued, last_uses
@@ -70,7 +70,7 @@ def _layers(trace: Trace, kinds: Any, role: Any, targets: str) -> I64:
     return whole
 
 
-@njit(cache=True)
+@kept()
 def _matched(read_start: Any, read_id: Any, write_start: Any, write_id: Any, forward: Any, backward: Any, product: Any,
              target: Any, module: Any, parameter: Any, size: Any, modules: int) -> Any:  # fmt: skip
     """A backward operator that reads the weight makes the gradient of the input; one that reads the input and the same
@@ -119,7 +119,7 @@ def _matched(read_start: Any, read_id: Any, write_start: Any, write_id: Any, for
     return found[:n]
 
 
-@njit(cache=True)
+@kept()
 def _needed(read_start: Any, read_id: Any, write_start: Any, write_id: Any, backward: Any, gradient: Any, inputs: Any,
             above: Any, at: Any, tensors: int) -> Any:  # fmt: skip
     """Which operators are still run, and the last use of each tensor by them and by the adapters, at operators `at`."""
@@ -266,7 +266,7 @@ class _Adapters:
         self.edit["arg"][died[old[ends]]] = new[ends]
 
 
-@njit(cache=True)
+@kept()
 def _renamed(start: Any, ids: Any, by: Any, since: Any) -> None:
     for o in range(start.size - 1):
         for i in range(start[o], start[o + 1]):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import TraceError
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, Mask, begun, issued
@@ -66,7 +66,7 @@ def stretches(trace: Trace, op: I64, at: I64, begins: Mask) -> Uses:
     return Uses(op[starts], op[ends[: len(starts)]], start, used, row, at)
 
 
-@njit(cache=True)
+@kept()
 def _distinct(stretch: Any, tensor: Any, stretches: int, tensors: int) -> Any:
     """CSR table of the tensors of each stretch, in the order of their first use, and the row of each access in it."""
     start, used, row = np.zeros(stretches + 1, np.int64), np.empty(tensor.size, np.int64), np.empty(tensor.size, np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpusim.errors import GpusimError
@@ -53,10 +54,10 @@ def check(chain: Chain) -> None:
     _in_order([_KNOWN.bind(step)[0].name for step in steps(chain)])
 
 
-def used_files(chain: Chain) -> list[str]:
-    """The files of those that are not built in."""
+def sources(chain: Chain) -> list[str | Path]:
+    """Where the transforms of a chain are: the modules of those that are built in, the files of the others."""
     found = [_KNOWN.bind(step)[0] for step in steps(chain)]
-    return sorted({f.where.rpartition(":")[0] for f in found if f.where})
+    return [Path(f.where.rpartition(":")[0]) if f.where else f"{_KNOWN.package}.{f.name}" for f in found]
 
 
 def apply(trace: Trace, chain: Chain) -> Trace:

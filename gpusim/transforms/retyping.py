@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP
 from gpusim.trace.trace import I64, Trace
 
@@ -50,7 +50,7 @@ def retype(trace: Trace, convert: Any, role: Any, kind: Any, classes: Any, key: 
     return Retyped(*arrays)
 
 
-@njit(cache=True)
+@kept()
 def _retype(read_start: Any, read_id: Any, write_start: Any, write_id: Any, convert: Any, parameter: Any, gradient: Any,
             kind: Any, classes: Any, key: Any, module: Any, keys: int, before: int, state: int) -> Any:  # fmt: skip
     ops, tensors = kind.size, convert.size
@@ -137,7 +137,7 @@ def _retype(read_start: Any, read_id: Any, write_start: Any, write_id: Any, conv
     return (level, op_level, reads, writes, source[:count], cast_level[:count], at[:count], result[:count], last)
 
 
-@njit(cache=True)
+@kept()
 def moved(start: Any, old_id: Any, new_id: Any, old: Any, new: Any, bytes_: Any) -> Any:
     """What operators move when their tensors are others: the new ones whole, or as large a part as before."""
     found = bytes_.copy()

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import GpusimError, TraceError
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.elements import base_name, element_bytes
@@ -174,7 +174,7 @@ def _quadratic(trace: Trace, grows: Any, softmax: Any) -> Any:
     return found
 
 
-@njit(cache=True)
+@kept()
 def _tainted(read_start: Any, read_id: Any, write_start: Any, write_id: Any, forward: Any, backward: Any, passes_on: Any,
              source: Any, fixed: Any, inputs: Any, gradient: Any, size: Any) -> Any:  # fmt: skip
     """What is made of the input grows; in backward all does but what becomes a gradient of a parameter, element by element."""
@@ -200,7 +200,7 @@ def _tainted(read_start: Any, read_id: Any, write_start: Any, write_id: Any, for
     return found
 
 
-@njit(cache=True)
+@kept()
 def _of_operators(read_start: Any, read_id: Any, write_start: Any, write_id: Any, power: Any) -> Any:
     """Arithmetic grows as the largest of what an operator reads and writes does."""
     found = np.zeros(read_start.size - 1)
@@ -212,7 +212,7 @@ def _of_operators(read_start: Any, read_id: Any, write_start: Any, write_id: Any
     return found
 
 
-@njit(cache=True)
+@kept()
 def _scaled_bytes(start: Any, ids: Any, old: Any, new: Any, moved: Any, times: Any) -> Any:
     """What an operator moves: all of its tensors; or, where it was less (rows of a table), in proportion to its work."""
     found = np.empty(moved.size, np.int64)

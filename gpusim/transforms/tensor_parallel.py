@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.errors import TraceError
 from gpusim.hardware.roofline import operator_class
 from gpusim.trace.blocks import blocks
@@ -72,7 +72,7 @@ def _weights(trace: Trace, kinds: I64, product: Mask, origin: I64) -> I64:
     return found[found >= 0]
 
 
-@njit(cache=True)
+@kept()
 def _largest(
     product: Any, wanted: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, origin: Any, size: Any
 ) -> Any:
@@ -92,7 +92,7 @@ def _largest(
     return found
 
 
-@njit(cache=True)
+@kept()
 def follow(
     product: Any, adds: Any, step: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, gradient: Any,
     seen: Any, flag: Any, origin: Any,

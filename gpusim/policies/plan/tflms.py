@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.policies.planning import Schedule, View
 from gpusim.swapping.idle import I64, idle, resident, schedule
 from gpusim.trace.roles import OPTIMIZER, PARAMETER, roles
@@ -72,7 +72,7 @@ def levels(trace: Trace, start: I64, unit: I64, write: Any) -> tuple[I64, I64]:
     return _levels(start, unit, write, trace.tensors)
 
 
-@njit(cache=True)
+@kept()
 def _levels(start: Any, unit: Any, write: Any, tensors: int) -> Any:
     level, producer = np.zeros(start.size - 1, np.int64), np.zeros(tensors, np.int64)
     made = np.zeros(tensors, np.int64)  # level of the latest operator that wrote it

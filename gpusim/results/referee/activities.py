@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from gpusim.core.kept import kept
 from gpusim.core.log import (
     CANCEL,
     COPY,
@@ -235,7 +235,7 @@ def streams_in_order(acts: Activities, trace: Trace, found: Findings) -> None:
                       f"not before {_time(need)}")  # fmt: skip
 
 
-@njit(cache=True)
+@kept()
 def _wait(
     kind: Any, arg: Any, stream: Any, start: Any, end: Any, submit: Any, streams: int, marks: int
 ) -> tuple[int, int, bool]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import from_dtype, njit, types
+from numba import from_dtype, types
 
 from gpusim.core.jit import kernel
+from gpusim.core.kept import kept
 from gpusim.trace.importers.csv_tables import (
     ADDR,
     AT,
@@ -313,7 +314,7 @@ def _op(piece, t):  # type: ignore[no-untyped-def]
     return DONE, op
 
 
-@njit(types.int64(_PIECE, types.int64, _TABLES), cache=True, error_model="numpy", _nrt=False)
+@kept(types.int64(_PIECE, types.int64, _TABLES), error_model="numpy", _nrt=False)
 def parse(piece, separator, t):  # type: ignore[no-untyped-def]
     """The verdict on the lines from state[AT] to the end of the piece, which is the end of a line."""
     state = t.state
@@ -378,7 +379,7 @@ def parse(piece, separator, t):  # type: ignore[no-untyped-def]
     return DONE
 
 
-@njit(types.void(_flat("int32"), _ROWS, types.int64), cache=True)
+@kept(types.void(_flat("int32"), _ROWS, types.int64))
 def fill_slots(slots, symbols, count):  # type: ignore[no-untyped-def]
     """Puts each symbol into its slot of an empty table."""
     mask = len(slots) - 1

@@ -12,8 +12,9 @@ import pickle
 from typing import Any, NoReturn
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
+from gpusim.core.kept import kept
 from gpusim.errors import TraceError
 
 MAX_OBJECTS = 400_000_000  # opcodes; a snapshot has about 50 per event
@@ -46,7 +47,7 @@ _TYPES: Any = types  # numba types its own types only in part
 _VERDICT = _TYPES.UniTuple(types.int64, 2)
 
 
-@njit(_VERDICT(_BYTES, _INTS, _INTS), cache=True)
+@kept(_VERDICT(_BYTES, _INTS, _INTS))
 def _walk(data, argument, limits):  # type: ignore[no-untyped-def]
     """(verdict, byte at which the walk ended) of one pickle; limits = objects, containers, depth."""
     at, objects, containers, depth, memo = 0, 0, 0, 0, 0
