@@ -66,6 +66,7 @@ def run(
     done = Finished(resampled=sampled != sampled_in(plan.out))
     open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
     todo = plan.tasks if force else plan.waiting()
+    own = {task.key for task in plan.grid}
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)
@@ -77,22 +78,34 @@ def run(
         from gpusim.experiment.execute import execute
 
         progress(0, len(todo))
-        with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
-            for count, (index, failure) in enumerate(ending, 1):
-                if failure is None:
-                    done.ran += 1
-                else:
-                    done.failures.append((todo[index], failure))
-                progress(count, len(todo))
-    for task in plan.grid:
-        if has_result(plan.out, task.key):
-            _attach_bounds(plan, task)
-    if any(has_result(plan.out, task.key) for task in plan.grid):
-        done.results = load_folder(plan.out)
-        write_summary(plan.out, done.results)
-        if sampled:
-            _sample(plan, uncertainty, done, jobs, force, progress)
+        try:
+            with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
+                for count, (index, failure) in enumerate(ending, 1):
+                    if failure is None:
+                        done.ran += 1
+                        if todo[index].key in own:  # references come first: what is killed has its slowdowns, too
+                            _attach_bounds(plan, todo[index])
+                    else:
+                        done.failures.append((todo[index], failure))
+                    progress(count, len(todo))
+        except KeyboardInterrupt:
+            _summarise(plan)
+            raise
+    done.results = _summarise(plan)
+    if done.results and sampled:
+        _sample(plan, uncertainty, done, jobs, force, progress)
     return done
+
+
+def _summarise(plan: Plan) -> list[Result]:
+    """The results that are there, with their bounds, and a summary of them; none where there are none."""
+    there = [task for task in plan.grid if has_result(plan.out, task.key)]
+    for task in there:
+        _attach_bounds(plan, task)
+    results = load_folder(plan.out) if there else []
+    if results:
+        write_summary(plan.out, results)
+    return results
 
 
 def _sample(
@@ -132,7 +145,7 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
         reference = _fastest(plan.out, references.get(task.key, ()))
         if reference is not None:
             bounds[name] = reference
-            if reference and text["outcome"] == FINISHED:
+            if reference and text["outcome"] == FINISHED and "makespan_ns" in metrics:
                 metrics[ratio] = metrics["makespan_ns"] / reference
     if (metrics, bounds) != (text["metrics"], text["bounds"]):
         write_json(path, {**text, "metrics": metrics, "bounds": bounds})
@@ -141,4 +154,5 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
 def _fastest(out: Path, keys: Iterable[str]) -> int | None:
     """The least makespan of these references, ns; None when none finished."""
     texts = (read_json(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
-    return min((int(t["metrics"]["makespan_ns"]) for t in texts if t["outcome"] == FINISHED), default=None)
+    times = (t["metrics"].get("makespan_ns") for t in texts if t["outcome"] == FINISHED)
+    return min((int(time) for time in times if time is not None), default=None)

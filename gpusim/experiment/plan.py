@@ -24,6 +24,7 @@ from gpusim.config.find import is_managed
 from gpusim.config.load import Loaded
 from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
+from gpusim.experiment import answerable
 from gpusim.experiment.key import code_hash, file_hash, run_key, transform_hash, unified_hash
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, has_result
@@ -96,7 +97,8 @@ class Plan:
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
-    specs = expand(e, allow_large)
+    can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
+    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
@@ -127,8 +129,10 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     oracle: dict[str, tuple[Task, ...]] = {}
     searched: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
-        for run in grid:
+        for run in (run for run in grid if can[run.spec.trace].times):
             no_limit[run.key] = tuple(reference(free) for free in _without_limit(run.spec, e))
+            if not can[run.spec.trace].accesses:
+                continue
             if (best := _under_oracle(run.spec)) is not None:
                 oracle[run.key] = (run if _holds_all(run) else task(best),)
             if e.bounds == "search" and run.spec.unified == NONE:

@@ -48,9 +48,10 @@ _MISSING = {
     "flops": "the flops of its operators",
 }
 _RECORD = "record the program with `gpusim record`"
+_USE = "; `gpusim oom` compares allocators on what is there"
 _INSTEAD = {
     "allocator": f"{_RECORD}, or import a memory snapshot of it",
-    "accesses": _RECORD,
+    "accesses": f"{_RECORD}, which sees them",
     "times": f"{_RECORD}, or import a profile with kernel times",
     "flops": f"{_RECORD}, which counts them",
 }
@@ -77,18 +78,17 @@ def require(trace: Trace, need: str | Sequence[str], verb: str) -> None:
     need  some of the names of `Answers`
     verb  what was asked for, as a subject: "gpusim plan", "eviction under lru"
     """
-    found = answers(trace)
+    can = answers(trace)
     for name in [need] if isinstance(need, str) else need:
-        if not getattr(found, name):
-            raise TraceError(f"{verb} needs {_MISSING[name]}, which {trace.name} does not say", hint=instead(trace, name))
+        if not getattr(can, name):
+            raise TraceError(f"{verb} needs {_MISSING[name]}, which {trace.name} does not say", hint=instead(can, name))
 
 
-def lacking(trace: Trace, need: str) -> str:
-    """The same as a clause: "x does not say which tensors each operator reads and writes"."""
-    return f"{trace.name} does not say {_MISSING[need]}"
+def lacking(name: str, need: str) -> str:
+    """What a trace of this name lacks, as a clause: "x does not say which tensors each operator reads and writes"."""
+    return f"{name} does not say {_MISSING[need]}"
 
 
-def instead(trace: Trace, need: str) -> str:
+def instead(can: Answers, need: str) -> str:
     """What to do where `need` is missing: how to get it, and what the trace is good for as it is."""
-    others = "; `gpusim oom` compares allocators on it" if need != "allocator" and answers(trace).allocator else ""
-    return f"{_INSTEAD[need]}{others}"
+    return f"{_INSTEAD[need]}{_USE if can.allocator and need != 'allocator' else ''}"
