@@ -60,6 +60,7 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
 
 
 # Keys whose change leaves the question as it is.
+_LONG, _LONGEST = 60, 200  # characters of an override, and of a question
 _BESIDE = ("question", "figures", "options", "jobs", "uncertainty", "bounds", "max_runs", "seed", "use")
 
 
@@ -69,7 +70,8 @@ def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:
     if "question" in paths or paths <= set(_BESIDE):
         return loaded
     changed = [text for text in sets if text.partition("=")[0].split(".")[0].strip() not in _BESIDE]
-    question = f"{loaded.path.stem} with {', '.join(changed)}"
+    question = f"{loaded.path.stem} with {', '.join(text if len(text) <= _LONG else f'{text[:_LONG]}...' for text in changed)}"
+    question = question if len(question) <= _LONGEST else f"{question[:_LONGEST]}..."
     return replace(loaded, experiment=replace(loaded.experiment, question=question))
 
 
@@ -143,19 +145,16 @@ def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def told(loaded: Loaded) -> list[str]:
-    """What is to be said of an experiment that is no mistake: what a trace leaves open, where the driver does other than
-    asked."""
+    """What is to be said of an experiment that is no mistake: where the driver does other than asked."""
     from gpusim.config.values import NONE
-    from gpusim.experiment import answerable
 
-    found = answerable.told(loaded)
     asked = [spec for spec in loaded.experiment.unified if spec != NONE]
     if not asked:
-        return found
+        return []
     from gpusim.hardware import variant
     from gpusim.uvm.settings import told
 
-    found += [words for spec in asked for words in told(spec)]
+    found = [words for spec in asked for words in told(spec)]
     for name, file in loaded.profiles.items():
         if variant.load(file, name).memory.unified:
             idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]

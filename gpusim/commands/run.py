@@ -52,9 +52,10 @@ def run(
             if extent := todo.extent():
                 typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
-    done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=figures)
-    if done.results:
-        _show(loaded, todo.out, done, wanted if figures else [], jobs=jobs, json=json)
+    with _ends_on_request():
+        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=figures)
+        if done.results:
+            _show(loaded, todo.out, done, wanted if figures else [], jobs=jobs, json=json)
     for task, failure in done.failures:
         typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
         if failure.is_bug:
@@ -76,19 +77,18 @@ def _execute(loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | Non
     from gpusim.results.folder import has_result, load_folder
 
     try:
-        with _ends_on_request():
-            _compile(waiting)
-            with bar("runs", f"{len(waiting)} runs") as progress:
-                return grid.run(
-                    todo,
-                    resolved(loaded.experiment),
-                    inputs(loaded),
-                    uncertainty=loaded.experiment.uncertainty,
-                    jobs=jobs,
-                    force=force,
-                    progress=progress,
-                    later=NEEDS if figures and (jobs or cores()) > 1 else (),
-                )
+        _compile(waiting)
+        with bar("runs", f"{len(waiting)} runs") as progress:
+            return grid.run(
+                todo,
+                resolved(loaded.experiment),
+                inputs(loaded),
+                uncertainty=loaded.experiment.uncertainty,
+                jobs=jobs,
+                force=force,
+                progress=progress,
+                later=NEEDS if figures and (jobs or cores()) > 1 else (),
+            )
     except KeyboardInterrupt:
         kept = sum(has_result(todo.out, task.key) for task in todo.grid)
         if kept:
@@ -144,6 +144,11 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
     from gpusim.show.figures import left_out
 
     e, drawn = loaded.experiment, {}
+
+    def tell() -> None:
+        refresh(folder, done.results)
+        print_results(done.results, json=json)
+
     try:
         drawn = draw(
             folder,
@@ -154,7 +159,7 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
             jobs=jobs,
             # Equal results give equal figures: what is there from an earlier run need not be drawn again.
             new=bool(done.ran) or done.resampled,
-            meanwhile=lambda: print_results(done.results, json=json),
+            meanwhile=tell,
         )
     finally:
         refresh(folder, done.results)

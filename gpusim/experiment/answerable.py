@@ -13,7 +13,7 @@ from gpusim.config.load import Loaded
 from gpusim.config.values import NONE
 from gpusim.errors import Problem
 from gpusim.results.metrics import METRICS
-from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking
+from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
 from gpusim.trace.files import load_meta, load_trace
 
 ALL = Answers(**dict.fromkeys(NEEDS, True))
@@ -71,10 +71,7 @@ def told(loaded: Loaded) -> list[str]:
     found = []
     for name, file in loaded.traces.items():
         can = of_file(file)
-        if not can.accesses:
-            found.append(f"{lacking(name, 'accesses')}: nothing is evicted{'' if can.times else ', and no times are given'}")
-        elif not can.times:
-            found.append(f"{lacking(name, 'times')}: no times are given")
+        found += [unanswered(name, can.missing)] if can.missing else []
     return found
 
 

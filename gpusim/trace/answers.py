@@ -89,6 +89,14 @@ def lacking(name: str, need: str) -> str:
     return f"{name} does not say {_MISSING[need]}"
 
 
+def unanswered(name: str, missing: Sequence[str]) -> str:
+    """What results of a trace of this name leave out; `missing` as in `Answers`.  "" where that is nothing."""
+    left = {"allocator": "memory", "accesses": "swaps", "times": "times"}
+    said = [words for need, words in left.items() if need in missing]
+    first = next((need for need in ("accesses", "times", "allocator") if need in missing), "")
+    return f"{lacking(name, first)}: its results are without {' and '.join(said)}" if said else ""
+
+
 def instead(can: Answers, need: str) -> str:
     """What to do where `need` is missing: how to get it, and what the trace is good for as it is."""
     return f"{_INSTEAD[need]}{_USE if can.allocator and need != 'allocator' else ''}"
