@@ -74,12 +74,17 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
     """Memory over time, a row per stretch of the program, by the host's clock and by the device's.
 
     The host allocates and asks for copies far ahead of the device.  There a row holds when the next operator begins: it has
-    waited for what had to leave and to come.
+    waited for what had to leave and to come.  What leaves before the first does so at an even rate.
     """
     samples = simulation.policies.samples[: int(simulation.island.control[0]["rows"])]
     began = np.append(simulation.island.began, state.NEVER)
     next_one = began[np.minimum(samples["op"] + 1, len(began) - 1)]
-    device = np.maximum.accumulate(np.where(next_one == state.NEVER, simulation.now, next_one))
+    device = np.where(next_one == state.NEVER, simulation.now, next_one)
+    first, left = samples["op"] == 0, samples["host"]
+    if first.any():
+        most = int(left[first].max())
+        device[first] = device[first] * (left[first] / most) if most else np.minimum(samples["time"], device)[first]
+    device = np.maximum.accumulate(device)
     columns = {"time_ns" if name == "time" else name: samples[name].copy() for name in samples.dtype.names}
     return columns | {"device_ns": device}
 
