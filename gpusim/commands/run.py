@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,6 +107,9 @@ def _ends_on_request() -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
+    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
+        yield
+        return
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield

@@ -83,7 +83,7 @@ def run(
                 for count, (index, failure) in enumerate(ending, 1):
                     if failure is None:
                         done.ran += 1
-                        if todo[index].key in own:  # references come first: what is killed has its slowdowns, too
+                        if todo[index].key in own:  # its references come before it: a killed grid has its slowdowns, too
                             _attach_bounds(plan, todo[index])
                     else:
                         done.failures.append((todo[index], failure))

@@ -68,8 +68,15 @@ class Plan:
 
     @property
     def tasks(self) -> list[Task]:
-        """Every run once; a reference that the grid contains is the grid's."""
-        return list({task.key: task for task in (*self.references, *self.grid)}.values())
+        """Every run once, behind its references, so that a grid that is stopped has what it needs of those that are done; a
+        reference that the grid contains is the grid's."""
+        known = {task.key: task for task in (*self.references, *self.grid)}
+        behind = [
+            key
+            for run in self.grid
+            for key in (*(key for of in (self.no_limit, self.oracle, self.searched) for key in of.get(run.key, ())), run.key)
+        ]
+        return [known[key] for key in dict.fromkeys(behind)]
 
     def extent(self) -> str:
         """How many runs there are beside those of the grid, and what for; "" when there are none."""

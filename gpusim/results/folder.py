@@ -235,6 +235,8 @@ def run_folders(out: Path) -> list[Path]:
     """
     if (out / RESULT).is_file():
         return [out]
+    if not out.exists():
+        raise ResultError("there is no such folder", str(out), "`gpusim run` makes one of results")
     if not (out / RUNS).is_dir():
         raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
     if (out / MANIFEST).is_file():
