@@ -18,6 +18,7 @@ from typing import Any
 
 import known_unified
 import pytest
+from test_docs_figures import tool
 
 from gpusim.commands import load
 from gpusim.defaults import LATER
@@ -79,6 +80,14 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
         assert now[run]["outcome"] == expected["outcome"], run
         # A last bit of a float may differ between processors; a changed decision shows at once.
         assert {**now[run], "outcome": 0} == pytest.approx({**expected, "outcome": 0}, rel=1e-4), run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
+    for figure, of in tool().EXPERIMENTS.items():
+        if of.experiment == name:
+            kept = tool().manifest()[figure]
+            assert tool().shows(of.draw(results(name))) == kept["shows"], f"python docs/figures.py {figure} makes it again"
 
 
 @pytest.mark.parametrize("name", NAMES)
