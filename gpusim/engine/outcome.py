@@ -78,7 +78,10 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
     """
     samples = simulation.policies.samples[: int(simulation.island.control[0]["rows"])]
     began = np.append(simulation.island.began, state.NEVER)
-    next_one = began[np.minimum(samples["op"] + 1, len(began) - 1)]
+    behind = np.ones(len(samples), np.int64)
+    if simulation.island.control[0]["bucket"] == 1:  # the row of the operator's own issue holds when it begins itself
+        behind[1:] = np.diff(samples["op"]) == 0
+    next_one = began[np.minimum(samples["op"] + behind, len(began) - 1)]
     device = np.where(next_one == state.NEVER, simulation.now, next_one)
     first, left = samples["op"] == 0, samples["host"]
     if first.any():
