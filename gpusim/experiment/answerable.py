@@ -47,6 +47,9 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
         hint = instead(can, need) + (f"; {way}" if way else "")
         return loaded.document.problem(path, f"{what} cannot be told: {lacking(name, need)}", hint)
 
+    if not can.accesses and not can.allocator:
+        yield said(("trace", e.trace.index(name)), "what is in memory", "allocator")
+        return
     if not can.accesses:
         said_of = loaded.document.data.get("policies") or {}
         for kind in _MOVING:
@@ -58,11 +61,11 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
             if any(value != plain for value in getattr(e, key)):
                 yield said((key,), f"what `{key}` changes", "accesses")
     if e.uncertainty.samples and not can.times:
-        yield said(("uncertainty",), "how far the results are off on other machines", "times", "run it without uncertainty")
+        yield said(("uncertainty", "samples"), "how far the results are off on other machines", "times", "run it without uncertainty")
 
 
 def answerable(spec: RunSpec, can: Answers) -> RunSpec:
-    """The run as far as its trace can answer it: where nobody knows what is used next, nothing is evicted."""
+    """The run as far as its trace can answer it: without accesses nothing is evicted."""
     return spec if can.accesses or spec.unified != NONE else replace(spec, evict=NONE)
 
 

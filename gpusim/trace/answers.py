@@ -44,7 +44,7 @@ NEEDS = tuple(field.name for field in fields(Answers))
 _MISSING = {
     "allocator": "what was allocated and when it was freed",
     "accesses": "which tensors each operator reads and writes",
-    "times": "how long its operators take: neither their recorded times nor their flops",
+    "times": "how long its operators take, neither by recorded times nor by flops",
     "flops": "the flops of its operators",
 }
 _RECORD = "record the program with `gpusim record`"

@@ -115,7 +115,7 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
         panel.annotate("capacity", (1, capacity / per_byte), (-2, 2), xycoords=panel.get_yaxis_transform(), ha="right",
                        textcoords="offset points", fontsize=8, color=ALARM)  # fmt: skip
     panel.set_xlim(left=0)
-    panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08)
+    panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08 or 1)
     panel.set_xlabel(label)
     panel.set_ylabel(f"memory [{byte_unit}]")
     handles = [Line2D([], [], color=look[n].colour, ls=look[n].line, lw=2, label=n) for _, n in known]

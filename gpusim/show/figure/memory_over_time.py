@@ -56,7 +56,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
         panel.locator_params(axis="y", nbins=7 if down < 3 else 5)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
         entitle(panel, starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "", len(shown))
-    axes[0].set_ylim(0, top / per_byte * 1.10)
+    axes[0].set_ylim(0, top / per_byte * 1.10 or 1)
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
         if i + columns < len(axes):
