@@ -61,7 +61,7 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
             if any(value != plain for value in getattr(e, key)):
                 yield said((key,), f"what `{key}` changes", "accesses")
     if e.uncertainty.samples and not can.times:
-        yield said(("uncertainty", "samples"), "how far the results are off on other machines", "times", "run it without uncertainty")
+        yield said(("uncertainty", "samples"), "what sampled machines change", "times", "leave out the uncertainty")
 
 
 def answerable(spec: RunSpec, can: Answers) -> RunSpec:
