@@ -110,7 +110,7 @@ def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
     rows = []
     for result in a:
         label = run_name(result, keys)
-        other = there.pop(label, None)
+        other = there.get(label)
         if other is None:
             rows.append({"run": label, "metric": "", "A": result.outcome, "B": "not there", "change": "", "": ""})
             continue
@@ -125,7 +125,6 @@ def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
             verdict = "" if not better else "better" if (new < old) == (better == "lower") else "worse"
             row = {"run": label, "metric": metric, "A": human(metric, old), "B": human(metric, new)}
             rows.append({**row, "change": change, "": verdict})
-    rows += [{"run": label, "metric": "", "A": "not there", "B": r.outcome, "change": "", "": ""} for label, r in there.items()]
     if not rows:
         rows.append({"run": f"all {len(a)} runs", "metric": "all", "A": "equal", "B": "equal", "change": "", "": ""})
     return rows
