@@ -113,7 +113,7 @@ def test_workers_draw_what_one_process_draws(experiment: Path, tmp_path: Path) -
 def test_figures_that_cannot_be_written_are_one_sentence(jobs: int, experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "figures").write_text("in the way")
     said = gpusim("run", experiment, "-o", tmp_path, "-j", jobs, "--format", "svg", code=2).stderr
-    assert said.count("\n") == 1
+    assert len([line for line in said.splitlines() if " runs, " not in line]) == 1  # beside progress on a slow machine
     assert "the figure " in said and "was not drawn" in said and "File exists" in said
 
 

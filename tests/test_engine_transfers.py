@@ -84,6 +84,33 @@ def test_gpus_without_links_meet_over_the_link_to_the_host(both: float, rate: fl
     assert spans(result)["kernel"] == [(0, 1000 + int(BLOCK / rate))]
 
 
+def test_memory_over_time_is_by_the_clock_of_the_device() -> None:
+    """The host asks for all of the above at 0.  On the device a leaves from the start of kernel b, at 1000, to that of c."""
+    steps = Steps()
+    steps.carry(COPY_OUT, stream=1)
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(1000, writes=(a,))
+    steps.kernel(1000, writes=(b,))
+    c = steps.alloc()
+    steps.kernel(500, writes=(c,))
+    timeline = play(steps, blocks=2).timeline
+    gone = int((timeline["host"] == BLOCK).argmax())
+    assert timeline["time_ns"].tolist() == [0] * len(timeline["time_ns"])
+    assert timeline["device_ns"][[gone - 1, gone, -1]].tolist() == [1000, 3560, 3560]
+
+
+def test_copies_of_the_program_that_share_a_direction_are_counted() -> None:
+    def counted(*copies: tuple[int, int]) -> int:
+        steps = Steps()
+        for activity, stream in copies:
+            steps.carry(activity, stream=stream)
+        return int(play(steps).metrics.get("program_copies_shared", 0))
+
+    assert counted((COPY_IN, 0), (COPY_IN, 1), (COPY_IN, 2)) == 2
+    assert counted((COPY_OUT, 0), (COPY_OUT, 1)) == 1
+    assert counted((COPY_IN, 0), (COPY_IN, 0), (COPY_OUT, 1)) == 0
+
+
 def test_a_collective_over_the_host_link_leaves_less_for_a_copy() -> None:
     """What comes in has 10 bytes/ns for both, 5 each (both directions together would allow 18 / 3 = 6): 2048 ns."""
     steps = Steps()

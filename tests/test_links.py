@@ -41,6 +41,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), table(1, state.MEMORY), np.zeros((4, 1), np.int64),
         np.zeros((2, 1), np.uint8), ways, link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
+        np.zeros(1, np.int64),
     )  # fmt: skip
     moves = []
     for f, flow in enumerate(flows):

@@ -160,6 +160,9 @@ def test_the_error_on_a_trace_with_times_is_told() -> None:
         assert (error["median"], error["p90"], error["total"]) == pytest.approx((said, said, -said), abs=1e-3)
         assert error["worst"][0][0] in ("aten.mm.default", "aten.add.Tensor")
     assert roofline.model_error(one_op("aten.mm.default"), a40) is None
+    unknown = build.finish()
+    unknown.meta["lacks"] = ["flops"]
+    assert roofline.model_error(unknown, a40) is None  # most imports: a roofline without flops says nothing
 
 
 # --- against measurements ---

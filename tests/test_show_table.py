@@ -164,7 +164,7 @@ def test_no_answer_is_made_up():
     assert answer([]) == ""
     assert (
         answer([run(outcome="oom"), run("fifo", outcome="host_oom")])
-        == "No run finished: host out of memory and out of memory."
+        == "No run finished: host out of memory and out of memory. Use more."
     )
     assert answer([run(slowdown=1.5)]) == "Slowdown: 1.50×."
 

@@ -19,9 +19,11 @@ def adapt(
     from gpusim.adapt import train
     from gpusim.config.find import find
     from gpusim.hardware.profile import load_file
+    from gpusim.trace.answers import require
     from gpusim.trace.files import load_trace
 
     trace, profile = load_trace(find("trace", name)), load_file(find("profile", machine))
+    require(trace, ("accesses", "flops"), "gpusim adapt")
     found = train(
         trace, profile, controller, rounds=rounds, capacity_bytes=None if memory is None else int(parse_bytes(memory)),
         neighbours=[_taken(text) for text in neighbours], evict=evict, prefetch=prefetch,

@@ -22,6 +22,8 @@ SHOWN = 5  # violations per run
 
 def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -> int:
     """Let the referee look at every run, keep its verdicts; the exit code: 0 when all that have a log are right."""
+    from gpusim.commands.look import say_missing
+    from gpusim.commands.report import refresh
     from gpusim.policies import registry
     from gpusim.results import referee
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
@@ -40,7 +42,10 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
             mark_checked(run, report.ok)
         found.append((result.key, report))
     if (folder / RUNS).is_dir():
-        write_summary(folder, load_folder(folder))
+        results = load_folder(folder)
+        write_summary(folder, results)
+        refresh(folder, results)
+        say_missing(folder)
     if json:
         emit_json([{"run": key, "ok": report.ok, "violations": [str(v) for v in report.violations]} for key, report in found])
     else:

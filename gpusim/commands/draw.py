@@ -101,9 +101,8 @@ def draw(
     target = out or folder / FIGURES
     files = {name: [target / f"{name}.{form}" for form in formats] for name in figures.FIGURES if name in names}
     there = {name for name, made in files.items() if not new and all(file.is_file() for file in made)}
-    fitting = set(figures.suitable(results))
-    fitting |= {name for name, kept in ((MAP, has_log), (OVER_TIME, has_timeline)) if kept(folder)}
-    shown = [name for name in files if name in there or name in fitting]
+    telling = fitting(results, folder)
+    shown = [name for name in files if name in telling]
     # The question of the experiment stands over its first figure only.
     sheets = [
         Sheet(name, question if name == shown[0] else "", folder, target, tuple(formats))
@@ -114,6 +113,13 @@ def draw(
         prepare(NEEDS)
     carry_out(sheets, draw_sheet, jobs, meanwhile)
     return {name: files[name] for name in shown}
+
+
+def fitting(results: Sequence[Result], folder: Path) -> list[str]:
+    """The figures that say something about the results of this folder, in the order in which they are worth reading."""
+    known = {*figures.suitable(results)}
+    known |= {name for name, kept in ((MAP, has_log), (OVER_TIME, has_timeline)) if kept(folder)}
+    return [name for name in figures.FIGURES if name in known]
 
 
 def carry_out(

@@ -40,7 +40,9 @@ def _trace(what: str, format: str, device: int | None, on: str | None, grain: st
     if on is not None:
         from gpusim.hardware.catalogue import load
         from gpusim.hardware.roofline import durations
+        from gpusim.trace.answers import require
 
+        require(trace, "times", f"--on {on}")
         options["duration"] = durations(trace, load(on))[0]
     if grain is not None:
         options["grain"] = parse_bytes(grain)
@@ -93,8 +95,10 @@ def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any]
     from gpusim.fragment.requests import of_trace
     from gpusim.policies import registry
     from gpusim.show.snapshot import snapshot
+    from gpusim.trace.answers import require
 
     trace = open_trace(what, device)
+    require(trace, "allocator", "a memory snapshot")
     done = replay(of_trace(trace), registry.get("place", place), log=True)
     found = snapshot(done.log, trace, title=f"{trace.name} {done.name}", microseconds=False)
     return found, f"{trace.name}-{place.split('(')[0]}"

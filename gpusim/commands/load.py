@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
     from gpusim.config.find import find
     from gpusim.config.load import load_experiment
     from gpusim.config.values import NONE
+    from gpusim.experiment import answerable
     from gpusim.hardware import tiers, variant
     from gpusim.policies import registry
 
@@ -51,9 +53,26 @@ def experiment(name: str, sets: Sequence[str] = ()) -> Loaded:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
     problems += _of_tiers(loaded, machines)
     problems += _of_unified(loaded, machines)
+    problems += answerable.problems(loaded)
     if problems:
         raise ConfigError(problems)
-    return loaded
+    return _asked(loaded, sets)
+
+
+# Keys whose change leaves the question as it is.
+_LONG, _LONGEST = 60, 200  # characters of an override, and of a question
+_BESIDE = ("question", "figures", "options", "jobs", "uncertainty", "bounds", "max_runs", "seed", "use")
+
+
+def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:
+    """With another program, machine, memory or policy the file's question is no longer what is asked."""
+    paths = {path[0] for path in loaded.document.overridden}
+    if "question" in paths or paths <= set(_BESIDE):
+        return loaded
+    changed = [text for text in sets if text.partition("=")[0].split(".")[0].strip() not in _BESIDE]
+    question = f"{loaded.path.stem} with {', '.join(text if len(text) <= _LONG else f'{text[:_LONG]}...' for text in changed)}"
+    question = question if len(question) <= _LONGEST else f"{question[:_LONGEST]}..."
+    return replace(loaded, experiment=replace(loaded.experiment, question=question))
 
 
 def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:

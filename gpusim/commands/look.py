@@ -47,22 +47,44 @@ def chosen_formats(text: str) -> list[str]:
 def plot(folder: Path, names: Sequence[str], out: Path | None, *, formats: str, json: bool) -> None:
     """Draw the figures of a results folder again: those of its experiment, or the named ones."""
     from gpusim.commands.draw import NEEDS, draw
+    from gpusim.commands.report import experiment_of, refresh
     from gpusim.experiment.pool import cores, prepare
     from gpusim.results.folder import load_folder
+    from gpusim.show.figures import left_out
 
     wanted = chosen_formats(formats)
     if cores() > 1:
         prepare(NEEDS)  # meanwhile this process reads
-    question, figures = _experiment(folder)
-    made = draw(folder, names or figures, question, out, results=load_folder(folder), formats=wanted)
+    question, asked = experiment_of(folder)
+    results = load_folder(folder)
+    say_missing(folder)
+    made = draw(folder, names or asked, question, out, results=results, formats=wanted)
+    if out is None:
+        refresh(folder, results)
+    left = left_out(names or asked, made)
     paths = [path for files in made.values() for path in files]
     if names and not paths:
-        raise ResultError(f"these results have nothing to show as {', '.join(names)}", str(folder))
+        said = "; ".join(f"{name}: {why}" for name, why in left.items())
+        raise ResultError(f"these results have nothing to show as {', '.join(names)}", str(folder), said)
     if json:
         emit_json([str(path) for path in paths])
     else:
         for path in paths:
             typer.echo(path)
+        for name, why in left.items():
+            typer.echo(f"gpusim: not drawn: {name}: {why}", err=True)
+
+
+def say_missing(folder: Path) -> None:
+    """A note on stderr when a grid is not complete."""
+    from gpusim.results.folder import missing, run_folders
+
+    if left := missing(folder):
+        there = len(run_folders(folder))
+        typer.echo(
+            f"gpusim: note: {folder}: {there} of {there + left} runs are there; the others failed, were stopped, or still run: "
+            "the `gpusim run` that made it does the rest", err=True,
+        )  # fmt: skip
 
 
 def compare(a: Path, b: Path | None, *, json: bool) -> None:
@@ -70,7 +92,9 @@ def compare(a: Path, b: Path | None, *, json: bool) -> None:
     from gpusim.results.folder import load_folder
 
     results = load_folder(a)
+    say_missing(a)
     if b is not None:
+        say_missing(b)
         emit(_changes(results, load_folder(b)), json)
         return
     print_results(results, json=json)
@@ -104,15 +128,3 @@ def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
     if not rows:
         rows.append({"run": f"all {len(a)} runs", "metric": "all", "A": "equal", "B": "equal", "change": "", "": ""})
     return rows
-
-
-def _experiment(folder: Path) -> tuple[str, list[str]]:
-    """Question and figures of the experiment whose results lie here."""
-    from gpusim.config import document
-    from gpusim.results.folder import EXPERIMENT
-
-    path = folder / EXPERIMENT
-    if not path.is_file():
-        raise ResultError("this is not a results folder", str(folder), "`gpusim run` makes one")
-    data = document.read(path).data
-    return str(data.get("question", "")), [str(name) for name in data.get("figures", [])]

@@ -28,12 +28,14 @@ def plan(
     from gpusim.policies.contract import EVICT, PREFETCH
     from gpusim.policies.plan.file import written
     from gpusim.results.files import write_text
+    from gpusim.trace.answers import require
     from gpusim.trace.files import load_trace, save_trace
     from gpusim.trace.workload import build
 
     for file in use:
         registry.load_user_file(file)
     trace, profile = load_trace(find("trace", name)), catalogue.load(machine)
+    require(trace, ("accesses", "times"), "gpusim plan")
     work = build(trace, durations(trace, profile)[0])
     whole = int(profile.memory.capacity.value - profile.context.value)
     room = capacity(memory).resolve(work.live_peak, whole)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +16,8 @@ from gpusim.commands.progress import bar
 
 if TYPE_CHECKING:
     from gpusim.config.load import Loaded
+    from gpusim.experiment.grid import Finished
+    from gpusim.experiment.plan import Plan, Task
 
 
 def run(
@@ -30,47 +35,54 @@ def run(
     json: bool,
 ) -> int:
     """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
-    from gpusim.commands.draw import NEEDS, draw
-    from gpusim.commands.look import chosen_formats, print_results
-    from gpusim.config.experiment import KINDS
-    from gpusim.config.values import NONE
-    from gpusim.experiment import grid, warm
-    from gpusim.experiment.plan import inputs, plan
-    from gpusim.experiment.pool import cores
-    from gpusim.experiment.resolved import resolved
-    from gpusim.show.report import write_report
+    from gpusim.commands.look import chosen_formats
+    from gpusim.experiment.plan import plan
 
     wanted = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
     loaded = load.experiment(name, [*sets, *asked, *(["options.log=true"] if log else [])])
     jobs = jobs or loaded.experiment.jobs
-    folder = out or load.default_folder(loaded)
-    todo = plan(loaded, folder, allow_large=allow_large)
+    todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)
     for words in load.told(loaded):
         typer.echo(f"gpusim: note: {words}", err=True)
     for words in [] if force else todo.changed.values():
         typer.echo(f"gpusim: note: {words}, so the run is done again", err=True)
-    load.foresee(loaded, todo.tasks if force else todo.waiting())
+    waiting = todo.tasks if force else todo.waiting()
+    load.foresee(loaded, waiting)
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
-        if force or todo.waiting():
+        if waiting:
             if extent := todo.extent():
                 typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
-    if (force or todo.waiting()) and warm.is_cold():
-        typer.echo("gpusim: compiling the kernels, once; this takes about 20 seconds", err=True)
-        warm.compile_side_by_side(
-            (kind, policy.name)
-            for task in todo.tasks
-            for kind in KINDS
-            for policy in (getattr(task.spec, kind),)
-        )
-    if any(task.spec.unified != NONE for task in (todo.tasks if force else todo.waiting())) and warm.is_cold("batches", "uvm"):
-        typer.echo("gpusim: compiling the model of unified memory, once; this takes about a minute", err=True)
-        warm.compile_unified()
+    with _ends_on_request():
+        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=figures)
+        if done.results:
+            _show(loaded, todo.out, done, wanted if figures else [], jobs=jobs, json=json)
+    for task, failure in done.failures:
+        typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
+        if failure.is_bug:
+            typer.echo(failure.trace, err=True)
+    if not done.failures:
+        return 0
+    typer.echo(f"gpusim: {len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept", err=True)
+    return 1 if any(failure.is_bug for _, failure in done.failures) else 2
+
+
+def _execute(loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | None, force: bool, figures: bool) -> Finished:
+    """The runs of the grid; what is finished is kept, and can be read, when it is stopped."""
+    from gpusim.commands.draw import NEEDS
+    from gpusim.commands.report import refresh
+    from gpusim.experiment import grid
+    from gpusim.experiment.plan import inputs
+    from gpusim.experiment.pool import cores
+    from gpusim.experiment.resolved import resolved
+    from gpusim.results.folder import has_result, load_folder
+
     try:
-        with bar("runs") as progress:
-            done = grid.run(
+        _compile(waiting)
+        with bar("runs", f"{len(waiting)} runs") as progress:
+            return grid.run(
                 todo,
                 resolved(loaded.experiment),
                 inputs(loaded),
@@ -81,34 +93,93 @@ def run(
                 later=NEEDS if figures and (jobs or cores()) > 1 else (),
             )
     except KeyboardInterrupt:
-        typer.echo(f"gpusim: finished runs are kept in {folder}; the same command does the rest", err=True)
+        kept = sum(has_result(todo.out, task.key) for task in todo.grid)
+        if kept:
+            refresh(todo.out, load_folder(todo.out))
+        shown = f"`gpusim compare {todo.out}` shows them, " if kept else ""
+        left = f"{kept} of {len(todo.grid)} runs are in {todo.out}; {shown}the same command does the rest"
+        typer.echo(f"gpusim: stopped: {left}", err=True)
         raise
-    if done.results:
-        e = loaded.experiment
+
+
+@contextmanager
+def _ends_on_request() -> Iterator[None]:
+    """SIGTERM, with which Slurm and CI end what takes too long, is Ctrl-C."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # only that one hears signals
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _compile(waiting: list[Task]) -> None:
+    """What these runs need compiled, where none of it is on disk yet; says so."""
+    from gpusim.config.experiment import KINDS
+    from gpusim.config.values import NONE
+    from gpusim.experiment import warm
+
+    def said(what: str) -> Any:
+        typer.echo(f"gpusim: compiling {what}", err=True)
+        return bar("", "compiling")
+
+    if waiting and warm.is_cold():
+        with said("the kernels, once; this takes about 20 seconds"):
+            warm.compile_side_by_side(
+                (kind, policy.name)
+                for task in waiting
+                for kind in KINDS
+                for policy in (getattr(task.spec, kind),)
+            )  # fmt: skip
+    if any(task.spec.unified != NONE for task in waiting) and warm.is_cold("batches", "uvm"):
+        with said("the model of unified memory, once; this takes about a minute"):
+            warm.compile_unified()
+
+
+def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, jobs: int | None, json: bool) -> None:
+    """Table, answer and figures; without formats no figures.  The report is there even when a figure cannot be drawn."""
+    from gpusim.commands.draw import draw
+    from gpusim.commands.look import print_results
+    from gpusim.commands.report import refresh
+    from gpusim.show.figures import left_out
+
+    e, drawn = loaded.experiment, {}
+
+    def tell() -> None:
+        refresh(folder, done.results)
+        print_results(done.results, json=json)
+
+    try:
         drawn = draw(
             folder,
-            e.figures if figures else [],
+            e.figures if formats else [],
             e.question,
             results=done.results,
-            formats=wanted,
+            formats=formats,
             jobs=jobs,
             # Equal results give equal figures: what is there from an earlier run need not be drawn again.
             new=bool(done.ran) or done.resampled,
-            meanwhile=lambda: print_results(done.results, json=json),
+            meanwhile=tell,
         )
-        write_report(folder, done.results, e.question, drawn)
-        if not json:
-            made = [f"{done.ran} runs executed" if done.ran else "all runs were there", "summary.csv", "report.md"]
-            made += [f"{len(drawn)} figures in figures/"] if drawn else []
-            typer.echo(f"\n{folder}: {', '.join(made)}")
-    for task, failure in done.failures:
-        typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
-        if failure.is_bug:
-            typer.echo(failure.trace, err=True)
-    if not done.failures:
-        return 0
-    typer.echo(f"gpusim: {len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept", err=True)
-    return 1 if any(failure.is_bug for _, failure in done.failures) else 2
+    finally:
+        refresh(folder, done.results)
+    if json:
+        return
+    made = [f"{_count(done.ran, 'run')} executed" if done.ran else "all runs were there", "summary.csv", "report.md"]
+    made += [f"{_count(len(drawn), 'figure')} in figures/"] if drawn else []
+    typer.echo(f"\n{folder}: {', '.join(made)}")
+    for figure, why in left_out(e.figures if formats else [], drawn).items():
+        typer.echo(f"not drawn: {figure}: {why}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _recorded_segments(loaded: Loaded) -> None:

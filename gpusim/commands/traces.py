@@ -130,6 +130,7 @@ def _print(d: dict[str, Any]) -> None:
         "uses": _percentiles(reuse["uses"], str) if counts["ops"] else "",
         "reuse distance": _percentiles(reuse["distance"], show_bytes),
         "recorded time": show_time(d["recorded_ns"]) if d["recorded_ns"] >= 0 else "",
+        "answers": _answered(d["answers"]),
         "lacks": ", ".join(d["lacks"]),
         "source": str(d["meta"].get("source", "")),
         "licence": str(d["meta"].get("licence", "")),
@@ -145,6 +146,12 @@ def _print(d: dict[str, Any]) -> None:
         if rows:
             typer.echo("")
             emit(rows)
+
+
+def _answered(can: dict[str, bool]) -> str:
+    """What it can answer, and what it cannot."""
+    given, missing = ([name for name, there in can.items() if there is wanted] for wanted in (True, False))
+    return f"{', '.join(given) or 'nothing'}{f'; not {_listed(missing)}' if missing else ''}"
 
 
 def _judged(bounds: dict[str, Any]) -> str:

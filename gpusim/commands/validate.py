@@ -45,6 +45,7 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     from gpusim.config.experiment import expand, size
+    from gpusim.experiment import answerable
     from gpusim.experiment.plan import plan
 
     loaded = load.experiment(str(path), sets)
@@ -52,7 +53,7 @@ def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
     expand(e)
     todo = plan(loaded, load.default_folder(loaded))
     load.foresee(loaded, todo.grid)
-    for words in load.told(loaded):
+    for words in [*answerable.told(loaded), *load.told(loaded)]:
         typer.echo(f"gpusim: note: {words}", err=True)
     counts = {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
     return {**counts, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}

@@ -70,6 +70,18 @@ def account_stall(isl: Island, row: int) -> None:
 
 
 @kernel
+def count_copies(isl: Island, kind: int, change: int) -> None:
+    """The program's own copies under way, and how many began while another went the same way."""
+    c, n = isl.control[0], isl.counts[0]
+    if kind == COPY_IN:
+        n.shared_in += change > 0 and c.copying_in > 0
+        c.copying_in += change
+    elif kind == COPY_OUT:
+        n.shared_out += change > 0 and c.copying_out > 0
+        c.copying_out += change
+
+
+@kernel
 def count_operator(isl: Island, a: Any) -> None:
     """The program's own copies, collectives and work of the host."""
     n = isl.counts[0]

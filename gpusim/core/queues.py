@@ -146,6 +146,9 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
                 accounts.account_stall(isl, row)
             if a.kind == KERNEL:
                 n.busy += a.duration
+            if a.kind != SWAP:
+                isl.began[a.arg] = c.now
+                accounts.count_copies(isl, a.kind, 1)
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
             if a.way == NO_WAY:
                 heap.push(isl, c.now + a.duration, E_KERNEL, row)
@@ -201,6 +204,7 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
     queue.free_at = c.now
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
+        accounts.count_copies(isl, a.kind, -1)
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)
     c.woken = 1

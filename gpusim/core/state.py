@@ -129,6 +129,7 @@ CONTROL = record(
      ("below", i8),        # bytes in all tiers
      ("full", i8),         # the tier without room, when that is why the run stopped
      ("staged", i8),       # the host has to wait for copies, up to the last row of the marks
+     ("copying_in", i8), ("copying_out", i8),  # copies of the program under way
      ("log_on", i8), ("logged", i8), ("log_room", i8),
      ("bucket", i8), ("rows", i8), ("program", f8), ("instructions", i8)]
 )  # fmt: skip
@@ -143,7 +144,7 @@ COUNTS = record(
      ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
      ("reserved_peak", i8), ("internal_at_peak", f8),
      ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
-     ("transfer", i8), ("host_work", i8),
+     ("transfer", i8), ("host_work", i8), ("shared_in", i8), ("shared_out", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
@@ -188,6 +189,7 @@ class Island(NamedTuple):
     freed: Any      # FREED[RECENTLY_FREED]
     freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
     marks: Any      # int64[streams + E + 1, Q]: what each stream, then each recorded stream event, then the host waits for
+    began: Any      # int64[O] ns: when each operator began on the device, NEVER before
 
 
 class Program(NamedTuple):
@@ -234,7 +236,7 @@ ISLAND = typeof(
     Island(
         table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
         table(1, MEMORY), _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT),
-        table(1, FREED), _m, _m,
+        table(1, FREED), _m, _m, np.zeros(1, i8),
     )
 )  # fmt: skip
 PROGRAM = typeof(

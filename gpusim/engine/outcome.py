@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gpusim.core import state
 from gpusim.engine import ways
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
+from gpusim.trace.answers import answers, lacking
 from gpusim.trace.workload import Workload
 from gpusim.units import show_bytes
 
@@ -47,9 +50,6 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
-    rows = int(simulation.island.control[0]["rows"])
-    samples = simulation.policies.samples[:rows]
-    timeline = {"time_ns" if name == "time" else name: samples[name].copy() for name in samples.dtype.names}
     return Result(
         spec=spec,
         outcome=OUTCOMES[simulation.reason],
@@ -59,14 +59,44 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.control[0]["ranked"] else {})
         | (remote_metrics(simulation) if simulation.island.control[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.island.control[0]["release"] else {})
+        | shared(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
-        timeline=timeline,
+        timeline=timeline(simulation),
         log=simulation.log(),
         bounds={},
         checked=None,
         program=program,
         schedule=planned.schedule if planned.policy.acts else None,
     )
+
+
+def timeline(simulation: Simulation) -> dict[str, Any]:
+    """Memory over time, a row per stretch of the program, by the host's clock and by the device's.
+
+    The host allocates and asks for copies far ahead of the device.  There a row holds when the next operator begins: it has
+    waited for what had to leave and to come.  What leaves before the first does so at an even rate.
+    """
+    samples = simulation.policies.samples[: int(simulation.island.control[0]["rows"])]
+    began = np.append(simulation.island.began, state.NEVER)
+    behind = np.ones(len(samples), np.int64)
+    if simulation.island.control[0]["bucket"] == 1:  # the row of the operator's own issue holds when it begins itself
+        behind[1:] = np.diff(samples["op"]) == 0
+    next_one = began[np.minimum(samples["op"] + behind, len(began) - 1)]
+    device = np.where(next_one == state.NEVER, simulation.now, next_one)
+    first, left = samples["op"] == 0, samples["host"]
+    if first.any():
+        most = int(left[first].max())
+        device[first] = device[first] * (left[first] / most) if most else np.minimum(samples["time"], device)[first]
+    device = np.maximum.accumulate(device)
+    columns = {"time_ns" if name == "time" else name: samples[name].copy() for name in samples.dtype.names}
+    return columns | {"device_ns": device}
+
+
+def shared(simulation: Simulation) -> dict[str, int | float]:
+    """Copies of the program that went beside another in the same direction; nothing where there were none."""
+    n = simulation.island.counts[0]
+    count = int(n["shared_in"]) + int(n["shared_out"])
+    return {"program_copies_shared": count} if count else {}
 
 
 def _remote(planned: Planned) -> dict[str, Any]:
@@ -235,6 +265,8 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
         out["advice"] = f"operator {op} alone touches {show_bytes(widest)}, more than the memory; no eviction policy can help"
     elif free >= request:
         out["advice"] = "enough bytes are free but not in one piece: try another place policy"
+    elif not answers(work.trace).accesses:
+        out["advice"] = f"nothing may leave: {lacking(work.trace.name, 'accesses')}"
     elif simulation.evict.form == "none":
         out["advice"] = "nothing may leave: choose an evict policy"
     else:

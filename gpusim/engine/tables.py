@@ -123,7 +123,7 @@ def build(
         np.zeros((4, work.max_live + 1), np.int64),
         np.zeros((3, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
         table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
-        np.zeros((streams + events + 1, n_queues), np.int64),
+        np.zeros((streams + events + 1, n_queues), np.int64), np.full(max(1, trace.ops), NEVER, np.int64),
     )  # fmt: skip
     program = Program(
         chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,

@@ -16,6 +16,7 @@ import numpy as np
 from gpusim.config.experiment import AS_RECORDED
 from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.engine.simulate import simulate
+from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.plan import Task, read
 from gpusim.hardware import variant
@@ -25,6 +26,7 @@ from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
+from gpusim.trace.answers import answers
 from gpusim.trace.grain import parse as parse_grain
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
@@ -72,9 +74,17 @@ def result(task: Task) -> Result:
         bounds |= of_run(done, program.bounds, program.profile).at(capacity)
     if done.finished and spec.unified == NONE:
         metrics["avoidable_share"] = avoidable({**metrics, **bounds})
+    can = answers(program.work.trace) if isinstance(program.work, Workload) else ALL
     return replace(
-        done, spec={**named, **{k: v for k, v in done.spec.items() if k not in named}}, metrics=metrics, bounds=bounds
-    )
+        done,
+        spec={
+            **named, **{k: v for k, v in done.spec.items() if k not in named},
+            **({"unanswered": list(can.missing)} if can.missing else {}),
+        },
+        metrics=answered(metrics, can),
+        bounds=answered(bounds, can),
+        timeline=done.timeline if can.times else {k: v for k, v in done.timeline.items() if k != "time_ns"},
+    )  # fmt: skip
 
 
 def _policies(spec: RunSpec) -> dict[str, str]:

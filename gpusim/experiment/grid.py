@@ -69,6 +69,7 @@ def run(
     open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
     for key in plan.changed:
         remove(plan.out / RUNS / key / RESULT)  # what no run wrote must not stay where the run fails now
+    own = {task.key for task in plan.grid}
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)
@@ -80,23 +81,35 @@ def run(
         from gpusim.experiment.execute import execute
 
         progress(0, len(todo))
-        with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
-            for count, (index, failure) in enumerate(ending, 1):
-                if failure is None:
-                    done.ran += 1
-                else:
-                    done.failures.append((todo[index], failure))
-                progress(count, len(todo))
-    for task in plan.grid:
-        if has_result(plan.out, task.key):
-            _attach_bounds(plan, task)
-    note_results(plan.out, (task.key for task in plan.tasks))
-    if any(has_result(plan.out, task.key) for task in plan.grid):
-        done.results = load_folder(plan.out, timeline=False)
-        write_summary(plan.out, done.results)
-        if sampled:
-            _sample(plan, uncertainty, done, jobs, force, progress)
+        try:
+            with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
+                for count, (index, failure) in enumerate(ending, 1):
+                    if failure is None:
+                        done.ran += 1
+                        if todo[index].key in own:  # its references come before it: a killed grid has its slowdowns, too
+                            _attach_bounds(plan, todo[index])
+                    else:
+                        done.failures.append((todo[index], failure))
+                    progress(count, len(todo))
+        except KeyboardInterrupt:
+            _summarise(plan)
+            raise
+    done.results = _summarise(plan)
+    if done.results and sampled:
+        _sample(plan, uncertainty, done, jobs, force, progress)
     return done
+
+
+def _summarise(plan: Plan) -> list[Result]:
+    """The results that are there, with their bounds, and a summary of them; none where there are none."""
+    there = [task for task in plan.grid if has_result(plan.out, task.key)]
+    for task in there:
+        _attach_bounds(plan, task)
+    note_results(plan.out, (task.key for task in plan.tasks))
+    results = load_folder(plan.out, timeline=False) if there else []
+    if results:
+        write_summary(plan.out, results)
+    return results
 
 
 def _sample(
@@ -136,7 +149,7 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
         reference = _fastest(plan.out, references.get(task.key, ()))
         if reference is not None:
             bounds[name] = reference
-            if reference and text["outcome"] == FINISHED:
+            if reference and text["outcome"] == FINISHED and "makespan_ns" in metrics:
                 metrics[ratio] = metrics["makespan_ns"] / reference
     if (metrics, bounds) != (text["metrics"], text["bounds"]):
         write_sealed(path, {**text, "metrics": metrics, "bounds": bounds})
@@ -144,5 +157,6 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
 
 def _fastest(out: Path, keys: Iterable[str]) -> int | None:
     """The least makespan of these references, ns; None when none finished."""
-    texts = (read_sealed(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
-    return min((int(t["metrics"]["makespan_ns"]) for t in texts if t["outcome"] == FINISHED), default=None)
+    texts = (read_json(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
+    times = (t["metrics"].get("makespan_ns") for t in texts if t["outcome"] == FINISHED)
+    return min((int(time) for time in times if time is not None), default=None)

@@ -24,6 +24,7 @@ from gpusim.config.find import is_managed
 from gpusim.config.load import Loaded
 from gpusim.config.values import NONE, Capacity, PolicySpec
 from gpusim.defaults import LATER
+from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.policies import registry
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
@@ -67,8 +68,15 @@ class Plan:
 
     @property
     def tasks(self) -> list[Task]:
-        """Every run once; a reference that the grid contains is the grid's."""
-        return list({task.key: task for task in (*self.references, *self.grid)}.values())
+        """Every run once, behind its references, so that a grid that is stopped has what it needs of those that are done; a
+        reference that the grid contains is the grid's."""
+        known = {task.key: task for task in (*self.references, *self.grid)}
+        behind = [
+            key
+            for run in self.grid
+            for key in (*(key for of in (self.no_limit, self.oracle, self.searched) for key in of.get(run.key, ())), run.key)
+        ]
+        return [known[key] for key in dict.fromkeys(behind)]
 
     def extent(self) -> str:
         """How many runs there are beside those of the grid, and what for; "" when there are none."""
@@ -101,7 +109,8 @@ class Plan:
 def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
-    specs = expand(e, allow_large)
+    can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
+    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
     code = Code()
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
@@ -129,8 +138,10 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     oracle: dict[str, tuple[Task, ...]] = {}
     searched: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
-        for run in grid:
+        for run in (run for run in grid if can[run.spec.trace].times):
             no_limit[run.key] = tuple(reference(free) for free in _without_limit(run.spec, e))
+            if not can[run.spec.trace].accesses:
+                continue
             if (best := _under_oracle(run.spec)) is not None:
                 oracle[run.key] = (run if _holds_all(run) else task(best),)
             if e.bounds == "search" and run.spec.unified == NONE:

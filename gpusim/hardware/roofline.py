@@ -31,6 +31,7 @@ from gpusim.errors import ProfileError
 from gpusim.hardware.profile import Profile
 from gpusim.hardware.streaming import streaming_times, streams
 from gpusim.hardware.transfer_times import transfer_times
+from gpusim.trace.answers import answers
 from gpusim.trace.trace import Trace
 from gpusim.units import BYTES, FLOPS, RATE, TIME, parse
 
@@ -242,13 +243,13 @@ def shares(duration: I64, basis: npt.NDArray[np.uint8]) -> dict[str, float]:
 
 
 def model_error(trace: Trace, profile: Profile) -> dict[str, Any] | None:
-    """How far the model is from the trace's own times, None when it carries none.
+    """How far the model is from the trace's own times; None when it carries none, or no flops from which to model them.
 
     Relative errors: median and p90 of |model / recorded - 1| over operators, total = sum of model / sum of recorded
     - 1, and `worst`: the operator names that contribute most to the difference, [name, recorded ns, modelled ns].
     """
     rows = np.flatnonzero(trace.duration > 0)
-    if not len(rows):
+    if not len(rows) or not answers(trace).flops:
         return None
     modelled = modelled_durations(trace, profile)[0][rows].astype(np.float64)
     recorded = trace.duration[rows].astype(np.float64)

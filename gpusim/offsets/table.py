@@ -11,6 +11,7 @@ import numpy as np
 from gpusim.errors import TraceError
 from gpusim.offsets.buffers import I64, Buffers, from_trace
 from gpusim.results.files import write_text
+from gpusim.trace.answers import require
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import import_trace
 from gpusim.trace.importers.detect import FORMATS, HEAD
@@ -43,6 +44,8 @@ def read(path: Path, align: int | None = None, device: int | None = None) -> tup
 
 
 def _tensors(trace: Trace, align: int | None) -> tuple[list[str], Buffers]:
+    if trace.tensors:  # the caller says of an empty one that it is empty
+        require(trace, "allocator", "a plan of offsets")
     return [str(i) for i in range(trace.tensors)], from_trace(trace, align or ALIGN)
 
 

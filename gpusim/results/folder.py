@@ -260,6 +260,8 @@ def run_folders(out: Path) -> list[Path]:
     """
     if (out / RESULT).is_file():
         return [out]
+    if not out.exists():
+        raise ResultError("there is no such folder", str(out), "`gpusim run` makes one of results")
     if not (out / RUNS).is_dir():
         raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
     if (out / MANIFEST).is_file():
@@ -268,8 +270,15 @@ def run_folders(out: Path) -> list[Path]:
         keys = sorted(path.name for path in (out / RUNS).iterdir())
     found = [out / RUNS / key for key in dict.fromkeys(keys) if has_result(out, key)]
     if not found:
-        raise ResultError("no run of this folder is finished", str(out))
+        raise ResultError("no run of this folder is finished", str(out), "the same `gpusim run` goes on where it stopped")
     return found
+
+
+def missing(out: Path) -> int:
+    """How many runs of the grid have no result: it was stopped, still runs, or they failed; 0 for the folder of one run."""
+    if not (out / MANIFEST).is_file():
+        return 0
+    return sum(not has_result(out, str(key)) for key in dict.fromkeys(read_json(out / MANIFEST).get("runs", [])))
 
 
 def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[Result]:

@@ -16,6 +16,15 @@ TIE = 0.01  # two numbers within 1 % are a tie
 
 # A unit at the end of a name is not repeated in front of the unit of a header.
 _SUFFIXES = ("_ns", "_bytes", "_per_s")
+# What a trace must answer for the numbers of a group to mean something, and for some that are apart.
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "time": ("times",), "stalls": ("times",), "transfers": ("accesses",), "unified memory": ("accesses",),
+    "memory": ("allocator",), "fragmentation": ("allocator",), "bounds": ("allocator",),
+}  # fmt: skip
+_NEEDS_OF: dict[str, tuple[str, ...]] = {
+    "kernels": (), "events": (), "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
+    **dict.fromkeys(("bound_no_limit_ns", "bound_oracle_ns", "bound_best_plan_ns"), ("times",)),
+}  # fmt: skip
 _LABELS = {"touched_per_s": "throughput"}  # where the name without its unit says too little
 
 
@@ -34,6 +43,13 @@ class Metric:
     meaning: str
     better: str
     group: str
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a trace must answer (gpusim.trace.answers) for the number to mean something."""
+        asked = _NEEDS_OF.get(self.name, _NEEDS[self.group])
+        timed = self.name.endswith(("_ns", "_per_s", "_busy_share")) or self.name.startswith("prefetch")
+        return (*asked, "times") if timed and "times" not in asked else asked
 
     @property
     def label(self) -> str:
@@ -119,6 +135,9 @@ METRICS: dict[str, Metric] = {
         ("nvme_read_bytes", "B", NEITHER, "Read from disk by the program itself."),
         ("nvme_written_bytes", "B", NEITHER, "Written to disk by the program itself."),
         ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies, collectives and disk accesses, added up."),
+        ("program_copies_shared", "", NEITHER,
+         "Copies of the program that began while another went the same way: they shared the link, as if each had a copy engine "
+         "of its own."),
         ("host_work_ns", "ns", LOWER, "Time of the program's work on the CPU, added up."),
         ("h2d_busy_share", "1", NEITHER, "Link utilisation to the device: bytes over (the link's rate x makespan)."),
         ("d2h_busy_share", "1", NEITHER, "Link utilisation to the host: bytes over (the link's rate x makespan)."),

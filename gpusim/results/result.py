@@ -16,7 +16,8 @@ from gpusim.trace.trace import Trace
 from gpusim.uvm.report import FaultReport
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
-FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told", "paging")  # keys of `spec` that nothing compares
+# Keys of `spec` that nothing compares.
+FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told", "paging", "unanswered")
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,8 @@ class Result:
     """One run: what went in, how it ended, what was measured.
 
     spec      plain values (JSON).  What the run was: trace (name), trace_hash, profile, place, evict, prefetch (as
-              written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future).
+              written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future),
+              unanswered (names of gpusim.trace.answers that the trace does not answer: there are no such numbers).
               What the referee needs: capacity, host_capacity (bytes), rates {h2d, d2h, both} (bytes/s; `both` bounds
               the two directions together), slots {h2d, d2h} (copies that an engine runs at once),
               and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots).

@@ -11,15 +11,18 @@ from gpusim.show.interval import with_bars
 from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
+    ending,
     human,
     join,
     layout,
     main_metric,
+    number,
     text,
     value,
 )  # fmt: skip
 from gpusim.units import show_fraction
 
+MOST_REASONS = 3  # programs of which it is said why nothing finishes
 MOST_FLIPS = 2  # numbers that would change who is best, by name
 
 
@@ -32,8 +35,7 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
     places = standings(results, metric)
     decided = [p for p in places if p.ranking]
     if not decided:
-        failed = next((p.failed for p in places if p.failed), ())
-        return f"No run finished: {join(sorted({e for _, e in failed}))}." if failed else ""
+        return _nothing_finished(results)
     if len(decided) == 1 and len(decided[0].ranking) == 1 and not decided[0].oracles and not decided[0].failed:
         return f"{declared(metric).label.capitalize()}: {with_bars(metric, decided[0].ranking[0][1], decided[0].bars)}."
     # The hardest place in which at least half of the competitors finish; the verdict over a lone survivor says little.
@@ -52,6 +54,24 @@ def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
         if not most or not said or len(said) + len(sentence) < most:
             said = f"{said} {sentence}".strip()
     return said
+
+
+def _nothing_finished(results: Sequence[Result]) -> str:
+    """How the runs end, and what would help those of each program; "" when there are none, or nothing was measured."""
+    failed = [r for r in results if not r.finished]
+    if not failed:
+        return ""
+    largest: dict[str, Result] = {}  # of each program the run with most memory: the others lack no less
+    for r in failed:
+        program = str(r.spec.get("trace"))
+        if program not in largest or (number(r.spec.get("memory")) or 0) > (number(largest[program].spec.get("memory")) or 0):
+            largest[program] = r
+    told = []
+    for program, r in largest.items():
+        said = str((r.failure or {}).get("advice", "")).rstrip(".")
+        if said:
+            told.append(f"{program}: {said}." if len(largest) > 1 else f"{said[0].upper()}{said[1:]}.")
+    return " ".join([f"No run finished: {join(sorted({ending(r) for r in failed}))}.", *told[:MOST_REASONS]])
 
 
 def _verdict(place: Standing, metric: str) -> str:

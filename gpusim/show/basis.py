@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.results.result import Result
 from gpusim.show.view import join
+from gpusim.trace.answers import unanswered
 from gpusim.units import show_time
 
 _WORDS = {
@@ -31,7 +32,20 @@ def basis(results: Sequence[Result]) -> str:
     if errors:
         off = [error + _on(list(names), len(errors)) for error, names in errors.items()]
         sentences.append(f"Where they were recorded, the model is off by {join(off)} (median over kernels).")
-    return " ".join([*sentences, *_baselines(results)])
+    gaps = {str(r.spec["trace"]): r.spec["unanswered"] for r in results if r.spec.get("unanswered")}
+    unsaid = [f"{words}." for name, missing in gaps.items() if (words := unanswered(name, missing))]
+    return " ".join([*sentences, *_baselines(results), *_shared_link(results), *unsaid])
+
+
+def _shared_link(results: Sequence[Result]) -> list[str]:
+    """Where the program copied on several streams in one direction at once: what the engine makes of that."""
+    most = max((int(r.metrics.get("program_copies_shared", 0)) for r in results), default=0)
+    if not most:
+        return []
+    return [
+        f"Up to {most:,} of the program's copies began while another went the same way: they share the link, as if each had a "
+        "copy engine of its own; a GPU's one engine per direction would run them one after another."
+    ]
 
 
 def _baselines(results: Sequence[Result]) -> list[str]:

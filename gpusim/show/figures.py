@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.errors import ResultError, suggest
 from gpusim.results.result import Result
-from gpusim.show.view import value, varying
+from gpusim.show.view import main_metric, value, varying
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,49 +22,59 @@ FORMATS = ("png", "svg", "pdf")
 class Drawing:
     """One figure: its module in gpusim.show.figure, one sentence, and the results for which it says something.
 
+    needs     what must be there, in the words of `left_out`
     timeline  it shows memory over time; the other figures need no more than a result's numbers
     """
 
     meaning: str
     fits: Callable[[Sequence[Result]], bool]
+    needs: str
     timeline: bool = False
 
 
 FIGURES: dict[str, Drawing] = {
     "policy_comparison": Drawing(
         "Slowdown (or makespan) by policy over memory, with oracles, bounds and runs that failed.",
-        lambda results: len(results) > 0,
+        lambda results: any(value(r, main_metric(results)) is not None for r in results if r.finished),
+        "no run finished",
     ),
     "memory_over_time": Drawing(
         "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
-        lambda results: any(len(r.timeline.get("time_ns", ())) for r in results),
+        lambda results: any(len(r.timeline.get("reserved", ())) for r in results),
+        "no run got as far as to use memory",
         timeline=True,
     ),
     "time_breakdown": Drawing(
         "Where the time went: kernels, and stalls by cause, per run.",
-        lambda results: any(r.finished for r in results),
+        lambda results: any(value(r, "makespan_ns") for r in results),
+        "no run finished with known times",
     ),
     "traffic": Drawing(
         "Bytes moved per direction, against the least that must come in.",
         lambda results: any(value(r, name) for r in results for name in ("h2d_bytes", "d2h_bytes")),
+        "nothing was swapped",
     ),
     "oversubscription": Drawing(
         "Bytes that kernels touch per second (or slowdown) over oversubscription, by policy; one panel per machine.",
         lambda results: "memory_share" in varying([r for r in results if r.spec.get("unified")]),
+        "no memory share varies under unified memory",
     ),
     "fault_map": Drawing(
         "Pages faulted on, brought ahead and evicted under unified memory, over time and address.",
         lambda results: any(r.faults is not None for r in results),
+        "no run is under unified memory",
         timeline=True,
     ),
     "fragmentation": Drawing(
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
-        lambda results: "place" in varying(results),
+        lambda results: "place" in varying(results) and any(len(r.timeline.get("reserved", ())) for r in results),
+        "no allocators are compared",
         timeline=True,
     ),
     "address_map": Drawing(
         "Blocks, segments and holes of the heap over time, by address; needs an event log.",
         lambda results: any(r.log is not None and len(r.log) for r in results),
+        "no run kept its event log: --log keeps it",
     ),
 }
 
@@ -72,6 +82,12 @@ FIGURES: dict[str, Drawing] = {
 def suitable(results: Sequence[Result]) -> list[str]:
     """Names of the figures that say something about these results, in the order in which they are worth reading."""
     return [name for name, drawing in FIGURES.items() if drawing.fits(results)]
+
+
+def left_out(names: Iterable[str], drawn: Iterable[str]) -> dict[str, str]:
+    """Of the figures that were asked for, those that have nothing to show: name -> why."""
+    there = set(drawn)
+    return {name: FIGURES[name].needs for name in names if name in FIGURES and name not in there}
 
 
 def draw(name: str, results: Sequence[Result], question: str = "", **options: Any) -> Figure:

@@ -26,10 +26,16 @@ REFERENCES = {
 SURE = "Who is best is so on every sampled machine."
 
 
-def report(results: Sequence[Result], question: str = "", figures: Mapping[str, Iterable[str | Path]] | None = None) -> str:
+def report(
+    results: Sequence[Result], question: str = "", figures: Mapping[str, Iterable[str | Path]] | None = None,
+    left_out: Mapping[str, str] | None = None, *, logged: bool = False, missing: int = 0,
+) -> str:  # fmt: skip
     """The report as Markdown.
 
-    figures  name of the figure -> its files, as paths that are right from where the report will lie
+    figures   name of the figure -> its files, as paths that are right from where the report will lie
+    left_out  name of a figure that was asked for and has nothing to show -> why
+    logged    event logs were kept, so that `gpusim check` can recompute the runs
+    missing   runs of the grid that are not there
     """
     parts = [f"# {question or 'What was simulated'}", answer(results) or "There is nothing to compare."]
     if results:
@@ -37,36 +43,44 @@ def report(results: Sequence[Result], question: str = "", figures: Mapping[str, 
         parts.append(_legend(results))
     for name, files in (figures or {}).items():
         parts.append(_figure(name, [Path(f) for f in files]))
+    if left_out:
+        why = "; ".join(f"{name.replace('_', ' ')}, since {reason}" for name, reason in left_out.items())
+        parts.append(f"Not drawn: {why}.")
     parts.append(_faults(results))
     if sampled := drawn(results):
         parts.append(f"## How sure\n\n{sampled}")
         parts.append("\n".join(f"- {line}" for line in sureness(results)) or SURE * (len(results) > 1))
     parts.append("## What was not checked")
-    parts.append("\n".join(f"- {line}" for line in doubts(results)) or "Nothing is left out that this report knows of.")
+    open_ends = doubts(results, logged=logged, missing=missing)
+    parts.append("\n".join(f"- {line}" for line in open_ends) or "Nothing is left out that this report knows of.")
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def write_report(
     folder: str | Path, results: Sequence[Result], question: str = "",
-    figures: Mapping[str, Iterable[str | Path]] | None = None,
+    figures: Mapping[str, Iterable[str | Path]] | None = None, left_out: Mapping[str, str] | None = None,
+    *, logged: bool = False, missing: int = 0,
 ) -> Path:  # fmt: skip
     """Writes FOLDER/report.md with links relative to it; returns its path.  Raises ResultError."""
     folder = Path(folder)
     near = {name: [os.path.relpath(f, folder) for f in files] for name, files in (figures or {}).items()}
-    write_text(folder / NAME, report(results, question, near))
+    write_text(folder / NAME, report(results, question, near, left_out, logged=logged, missing=missing))
     return folder / NAME
 
 
-def doubts(results: Sequence[Result]) -> list[str]:
+def doubts(results: Sequence[Result], *, logged: bool = False, missing: int = 0) -> list[str]:
     """What a reader must know before believing the numbers."""
     lines = []
     total = len(results)
+    if missing:
+        lines.append(f"**{missing} of {missing + total} runs are missing**: they failed, were stopped, or still run.")
     unchecked = sum(1 for r in results if r.checked is None)
     wrong = sum(1 for r in results if r.checked is False)
     if wrong:
         lines.append(f"**{_count(wrong, total)} contradicted by its own event log**: `gpusim check` says where.")
     if unchecked:
-        lines.append(f"{_none(unchecked, total)} recomputed from an event log: run with `--log`, then `gpusim check`.")
+        way = "`gpusim check` does it" if logged else "run with `--log`, then `gpusim check`"
+        lines.append(f"{_none(unchecked, total)} recomputed from an event log yet: {way}.")
     errors = [float(r.metrics["duration_error"]) for r in results if "duration_error" in r.metrics]
     if errors:
         worst = max(errors)

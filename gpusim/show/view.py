@@ -177,14 +177,28 @@ def ratio(above: float | None, below: float | None) -> float | None:
     return above / below if above is not None and below else None
 
 
+def least_makespan(result: Result) -> float | None:
+    """ns below which no eviction policy gets: the time without a memory limit, or that of the bytes that must come in over the
+    device's link at its full rate; None where that is not known, or where bytes come another way."""
+    free, least = value(result, "bound_no_limit_ns"), value(result, "bound_swap_in_bytes")
+    rate = (result.spec.get("rates") or {}).get("h2d")
+    if free is None or least is None or not rate or "tiers" in result.spec or result.spec.get("remote"):
+        return None
+    return max(free, least / float(rate) * 1e9)
+
+
 def main_metric(results: Sequence[Result]) -> str:
     """What a comparison is about, by what varies.
 
     Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
-    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.
+    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.  Where no times are known: the
+    bytes that come in, or else the memory that is held.
     """
     finished = [r for r in results if r.finished]
     differ = varying(results)
+    if results and not any("makespan_ns" in r.metrics for r in results):
+        moved = any("h2d_bytes" in r.metrics for r in results)
+        return "h2d_bytes" if moved and differ != ["place"] else "reserved_peak_bytes"
     competing = [key for key in POLICIES if key in differ]
     slow = [value(r, "slowdown") for r in finished]
     known = [v for v in slow if v is not None]

@@ -13,6 +13,8 @@ import os
 import re
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -54,10 +56,28 @@ def save_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 def load_trace(path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> Trace:
     """Reads and checks a trace file.  Raises TraceError: not a trace, damaged, or larger than `max_bytes` unpacked."""
-    path = Path(path)
+    with _opened(Path(path)) as file:
+        return _read(file, str(path), max_bytes)
+
+
+def load_meta(path: str | os.PathLike[str]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Of a trace file the rows (of its columns `size`, `kind` and `op`) and the meta alone, in a fraction of the time.
+
+    Raises TraceError as `load_trace` does.
+    """
+    with _opened(Path(path)) as file:
+        if _HEADER not in file.namelist():
+            raise TraceError("this file is not a trace: it has no header", str(path), _NOT_A_TRACE)
+        header = _header(file.read(_HEADER), str(path))
+        return header["rows"], header["meta"]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The zip file; what goes wrong inside is a TraceError."""
     try:
         with zipfile.ZipFile(path) as file:
-            return _read(file, str(path), max_bytes)
+            yield file
     except FileNotFoundError:
         raise TraceError("there is no such trace file", str(path)) from None
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError):

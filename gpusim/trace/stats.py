@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 from numba import types
 
 from gpusim.core.kept import kept
+from gpusim.trace.answers import answers
 from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 ROUND = 512  # bytes: the smallest block of PyTorch's caching allocator
@@ -20,6 +22,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     """A description of the trace that JSON can hold.  Bytes as requested; times ns; gaps and lifetimes count operators.
 
     name, hash, counts {tensors, events, ops, <each event kind>}, meta {format, source, licence, ...}, lacks, warnings
+    answers   what it can answer: {allocator, accesses, times, flops}, see gpusim.trace.answers
     live      peak, peak_rounded (each tensor to 512 bytes), start, end: bytes; peak_event, peak_op, peak_phase
     bounds    live_peak, widest_operator and all_tensors: bytes that no policy can go below, and that need no policy
     sizes     percentiles of tensor sizes
@@ -44,6 +47,7 @@ def describe(trace: Trace) -> dict[str, Any]:
             **{k: int(n) for k, n in zip(EVENT_KINDS, np.bincount(trace.kind, minlength=11), strict=True) if n},
         },
         "meta": {k: v for k, v in trace.meta.items() if k not in ("lacks", "warnings")},
+        "answers": asdict(answers(trace)),
         "lacks": trace.meta.get("lacks", []),
         "warnings": trace.meta.get("warnings", []),
         "streams": len(np.unique(trace.stream)),

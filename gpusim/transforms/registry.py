@@ -66,12 +66,15 @@ def apply(trace: Trace, chain: Chain) -> Trace:
     chain   "precision(to=bf16) | checkpointing(every=2)", a list of such, or "none"
     Raises GpusimError for what does not exist or comes too late, TraceError for a trace that lacks what a transform needs.
     """
+    from gpusim.trace.answers import require
     from gpusim.trace.check import check_trace
 
     bound = [(step, *_KNOWN.bind(step)) for step in steps(chain)]
     done = [step.partition("(")[0].strip() for step in trace.meta.get("transforms", ())]
     _in_order(done + [function.name for _, function, _ in bound])
     for step, function, values in bound:
+        if not function.where:  # all of ours change operators and what they touch
+            require(trace, "accesses", f"the transform {function.name}")
         made = _KNOWN.load(function)(trace, **values)
         if function.where:
             check_trace(made, lambda event, by=function.where: by)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""A metric as sorted horizontal bars, one per policy; a run that failed says so in its place."""
+"""A metric as horizontal bars, one per policy; a run that failed says so in its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.groups import by_line, mean, oracles, ranked, starred
 from gpusim.show.interval import interval
 from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, INK, SOFT, Look, canvas, looks
@@ -25,8 +25,8 @@ LEAST_ROWS = 5  # a panel with fewer bars leaves room instead of fattening them
 def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
     """One panel per entry, best bar on top; a ratio has one scale in all panels.
 
-    Names too long to stand beside every panel stand once per row of panels: then one order, that of the means over the
-    panels, holds for all.
+    Policies stand in one order in all panels, as in every other figure.  Names too long to stand beside every panel stand
+    once per row of panels, and in one order too.
     """
     everything = [r for runs in panels.values() for r in runs]
     future = oracles(everything, plan.lines)
@@ -39,15 +39,18 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
     figure = canvas(height=max(HEIGHT, rows * (0.24 * most + 0.6) + 0.9))
     shared = declared(metric).unit == "1"
     sign = -1.0 if declared(metric).better == "higher" else 1.0
-    once = _common(panels, plan, metric, sign) if columns > 1 and max(map(len, look)) > LONG else None
-    labels = max(map(len, look)) * (columns if once is None else 1)
-    axes = grid(figure, len(panels), sharex=shared, sharey=once is not None)
+    once = columns > 1 and max(map(len, look)) > LONG
+    common = ranked(everything, metric) if once or set(plan.lines) & set(POLICIES) else None
+    labels = max(map(len, look)) * (1 if once else columns)
+    axes = grid(figure, len(panels), sharex=shared, sharey=once)
     found = _reached(everything, metric)
     divisor, label = main_unit(metric, max(found, default=0.0))
     for i, (panel, (title, runs)) in enumerate(zip(axes, panels.items(), strict=True)):
         lines = by_line(runs, plan.lines)
         means = {name: mean(there, metric) for name, there in lines.items()}
-        order = once or sorted(means, key=lambda n: (means[n] is None, sign * (means[n] or 0.0), n))
+        order = sorted(means, key=lambda n: (means[n] is None, sign * (means[n] or 0.0), n))
+        if common:
+            order = common if once else [name for name in common if name in lines]
         for y, name in enumerate(order):
             if name not in lines:
                 continue
@@ -79,19 +82,6 @@ def _reached(runs: list[Result], metric: str) -> list[float]:
     """The values of these runs, and the upper ends of their intervals."""
     ends = [bars[1] for r in runs if (bars := interval([r], metric))]
     return [v for r in runs if (v := value(r, metric)) is not None] + ends
-
-
-def _common(panels: dict[str, list[Result]], plan: Layout, metric: str, sign: float) -> list[str]:
-    """Names in one order for all panels: by how many panels they fail in, then by their mean distance from the best."""
-    failed: dict[str, int] = {}
-    distance: dict[str, float] = {}
-    for runs in panels.values():
-        means = {name: mean(there, metric) for name, there in by_line(runs, plan.lines).items()}
-        best = min((sign * m for m in means.values() if m is not None), default=0.0)
-        for name, m in means.items():
-            failed[name] = failed.get(name, 0) + (m is None)
-            distance[name] = distance.get(name, 0.0) + ((sign * m - best) / abs(best) if m is not None and best else 0.0)
-    return sorted(failed, key=lambda name: (failed[name], distance[name], name))
 
 
 def _bar(

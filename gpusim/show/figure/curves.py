@@ -13,10 +13,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
-from gpusim.show.groups import by_line, mean, oracles, starred
+from gpusim.show.groups import by_line, mean, oracles, ranked, starred
 from gpusim.show.interval import interval
 from gpusim.show.panels import entitle, failed_band, grid, legend, shape
-from gpusim.show.style import BLACK, SOFT, Look, canvas, looks
+from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
 from gpusim.show.view import (
     ORACLE,
     OVERSUBSCRIPTION,
@@ -25,7 +25,7 @@ from gpusim.show.view import (
     along,
     ending,
     kind_of,
-    line_name,
+    least_makespan,
     main_unit,
     scale,
     value,
@@ -43,7 +43,7 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithm
     """
     everything = [r for runs in panels.values() for r in runs]
     future = oracles(everything, plan.lines)
-    names = _from_the_top(everything, plan, metric)
+    names = ranked(everything, metric)
     look = looks(names, future)
     figure = canvas(shape(len(panels))[0])
     shared = declared(metric).unit in ("1", "1/s") or len(panels) == 1
@@ -70,11 +70,14 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithm
             _spread(panel, at, metric, divisor, look[name])
             _intervals(panel, name, at, metric, divisor, look[name])
             line.set_label(starred(name, name in future))
-        if metric == "slowdown" or set(plan.lines) & set(POLICIES):  # else each line has a reference of its own
+        drawn = any(value(r, metric) is not None for r in runs)  # where nothing finishes there is no scale for references
+        if drawn and (metric == "slowdown" or set(plan.lines) & set(POLICIES)):  # else each line has one of its own
             _no_limit(panel, runs, metric, divisor)
             alike = set(plan.lines) <= set(POLICIES)  # over other tiers an oracle has another time
             if alike and not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
                 handles[ORACLE] = oracle
+            if bound := _least(panel, runs, x_of, metric, divisor):
+                handles["bound"] = bound
         _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())}, shape(len(panels))[1])
     for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
         _limits(group, metric, logarithmic)
@@ -86,17 +89,6 @@ def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithm
     return figure
 
 
-def _from_the_top(results: list[Result], plan: Layout, metric: str) -> list[str]:
-    """Line names from the top line down, read where most lines are, at the hard end; those that fail there come first."""
-    at: dict[float, dict[str, list[Result]]] = {}
-    for r in results:
-        x = along(r, plan.across)
-        at.setdefault(x, {}).setdefault(line_name(r, plan.lines), []).append(r)
-    levels = {x: {n: m for n, rs in lines.items() if (m := mean(rs, metric)) is not None} for x, lines in at.items()}
-    there = levels[min(levels, key=lambda x: (-len(levels[x]), x))]
-    return sorted(by_line(results, plan.lines), key=lambda n: (n in there, -there.get(n, 0.0), n))
-
-
 def _line(panel: Axes, name: str, points: list[tuple[float, float]], look: Look, rank: float) -> Line2D:
     # Later lines are thinner with smaller markers, so that lines in a tie remain visible below each other.
     (line,) = panel.plot(
@@ -104,6 +96,7 @@ def _line(panel: Axes, name: str, points: list[tuple[float, float]], look: Look,
         lw=2.4 - 1.1 * rank, ms=(8.5 - 3.5 * rank) * look.grow, mec="white", mew=0.5, gid=f"line:{name}",
         clip_on=False, zorder=3,
     )  # fmt: skip
+    line.set_in_layout(bool(points))  # a line without points would be laid out at the figure's corner
     return line
 
 
@@ -155,6 +148,23 @@ def _oracle(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str
     x = sorted(least)
     (line,) = panel.plot(x, [least[v] for v in x], "--", color=BLACK, lw=1.1, gid="bound:oracle", zorder=2)
     line.set_label(f"oracle eviction {ORACLE}")
+    return line
+
+
+def _least(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float) -> Line2D | None:
+    """The bound: no eviction policy is faster than the bytes that must come in over the link, or than no memory limit."""
+    found: dict[float, float] = {}
+    for r in runs:
+        least = least_makespan(r)
+        free = value(r, "bound_no_limit_ns")
+        if least is not None and free and metric in ("slowdown", "makespan_ns"):
+            y = least / (free if metric == "slowdown" else divisor)
+            found[x_of[id(r)]] = min(y, found.get(x_of[id(r)], y))
+    if len(found) < 2:
+        return None
+    x = sorted(found)
+    (line,) = panel.plot(x, [found[v] for v in x], ":", color=INK, lw=1.4, gid="bound:least", zorder=2)
+    line.set_label("bound: what must come in")
     return line
 
 

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
-from gpusim.show.groups import starred
+from gpusim.show.groups import in_order, starred
+from gpusim.show.moments import axis, moments, rows, timed
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
 from gpusim.show.view import ending, join, pick, run_name, scale, value, varying
@@ -36,12 +37,12 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         return figure
     shown, note = pick(results, MOST)
     keys = varying(shown)
-    shown.sort(key=lambda r: (not r.finished, value(r, "reserved_peak_bytes") or 0.0))
+    shown = in_order(shown, results)
     names = [run_name(r, keys, alone="place") for r in shown]
     look = looks(names, [n for n, r in zip(names, shown, strict=True) if r.oracle])
-    rows = max(len(shown), 4)
-    figure = canvas(height=max(HEIGHT, 0.22 * rows + 3.9))
-    layout = figure.add_gridspec(2, len(MEASURES), height_ratios=(0.22 * rows + 0.4, 2.4))
+    tall = max(len(shown), 4)
+    figure = canvas(height=max(HEIGHT, 0.22 * tall + 3.9))
+    layout = figure.add_gridspec(2, len(MEASURES), height_ratios=(0.22 * tall + 0.4, 2.4))
     first: Axes | None = None
     for column, (title, meaning, measure) in enumerate(MEASURES):
         panel = figure.add_subplot(layout[0, column], sharey=first)
@@ -50,7 +51,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         panel.tick_params(axis="y", length=0, labelleft=column == 0)
     assert first is not None
     first.set_yticks(range(len(shown)), [starred(n, r.oracle) for n, r in zip(names, shown, strict=True)])
-    first.set_ylim(rows - 0.4, -0.6)
+    first.set_ylim(tall - 0.4, -0.6)
     _over_time(figure.add_subplot(layout[1, :]), shown, names, look)
     if any(not r.finished for r in shown):
         note = f"{note} Hatched: until the run stopped.".strip()
@@ -90,17 +91,18 @@ def _words(number: float | None, counted: bool) -> str:
 
 
 def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look: dict[str, Look]) -> None:
-    known = [(r, n) for r, n in zip(shown, names, strict=True) if len(r.timeline.get("time_ns", ()))]
+    known = [(r, n) for r, n in zip(shown, names, strict=True) if rows(r)]
     if not known:
         panel.set_axis_off()
         panel.text(0.5, 0.5, "No run recorded its memory over time.", ha="center", color=SOFT, transform=panel.transAxes)
         return
-    per_time, time_unit = scale("ns", max(float(r.timeline["time_ns"][-1]) for r, _ in known))
+    known = [(r, n) for r, n in known if timed(r) == timed(known[0][0])]
+    per_time, label = axis([r for r, _ in known], max(float(moments(r)[-1]) for r, _ in known))
     capacity = max((float(r.spec.get("capacity") or 0) for r, _ in known), default=0.0)
     highest = max(float(np.max(r.timeline["reserved"], initial=0)) for r, _ in known)
     per_byte, byte_unit = scale("B", highest)
     for rank, (run, name) in enumerate(known):
-        time, width = run.timeline["time_ns"] / per_time, 2.4 - 1.3 * rank / max(1, len(known) - 1)
+        time, width = moments(run) / per_time, 2.4 - 1.3 * rank / max(1, len(known) - 1)
         one = look[name]
         for level, thick, dashes in (("reserved", width, one.line), ("allocated", 0.9, ":")):
             points = visible(time, run.timeline[level] / per_byte, round(WIDTH * DPI))
@@ -113,8 +115,8 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
         panel.annotate("capacity", (1, capacity / per_byte), (-2, 2), xycoords=panel.get_yaxis_transform(), ha="right",
                        textcoords="offset points", fontsize=8, color=ALARM)  # fmt: skip
     panel.set_xlim(left=0)
-    panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08)
-    panel.set_xlabel(f"host time [{time_unit}]")
+    panel.set_ylim(0, max(highest, capacity if capacity < 1.3 * highest else 0) / per_byte * 1.08 or 1)
+    panel.set_xlabel(label)
     panel.set_ylabel(f"memory [{byte_unit}]")
     handles = [Line2D([], [], color=look[n].colour, ls=look[n].line, lw=2, label=n) for _, n in known]
     handles += [
@@ -129,7 +131,7 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
 def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
     """Who reserves least for the same program, and who fails."""
     held = [(value(r, "reserved_peak_bytes"), n) for r, n in zip(shown, names, strict=True) if r.finished]
-    known = [(v, n) for v, n in held if v is not None]
+    known = sorted((v, n) for v, n in held if v is not None)
     failed = [f"{n} ({ending(r)})" for r, n in zip(shown, names, strict=True) if not r.finished]
     sentences = []
     if known:

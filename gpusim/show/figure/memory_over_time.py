@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.groups import starred
+from gpusim.show.groups import in_order, starred
+from gpusim.show.moments import axis, end, moments, rows, timed
 from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, BLUE, DPI, INK, ORANGE, PINK, SKY, SOFT, WIDTH, canvas, empty, headline, styled
@@ -28,35 +29,38 @@ Phases = Sequence[tuple[float, float, str]]  # start ns, end ns, name
 @styled
 def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Phases] | None = None) -> Figure:
     """One panel per run.  `phases` shades spans of time by the index of the result in `results`."""
-    known = [r for r in results if len(r.timeline.get("time_ns", ()))]
+    known = [r for r in results if rows(r)]
     if not known:
         figure = canvas()
         empty(figure, "No run recorded its memory over time.")
         return figure
     shown, note = pick(known, MOST)
-    keys = varying(shown)
-    rows, columns = shape(len(shown))
-    figure = canvas(rows)
-    ends = [_end(r) for r in shown if r.finished] or [_end(r) for r in shown]
-    last = max(_end(r) for r in shown)
+    shown, keys = in_order(shown, results), varying(shown)
+    down, columns = shape(len(shown))
+    figure = canvas(down)
+    ends = [end(r) for r in shown if r.finished] or [end(r) for r in shown]
+    last = max(end(r) for r in shown)
     # What is filled when is told by the shape: a run that is many times faster than another would be a mere line.
-    together = last <= APART * min(ends)
+    together = last <= APART * min(ends) and len({timed(r) for r in shown}) == 1
     axes = grid(figure, len(shown), sharex=together, sharey=True)
     top = max(max(_capacity(r) or 0, _highest(r)) for r in shown)
-    (per_time, time_unit), (per_byte, byte_unit) = scale("ns", last), scale("B", top)
+    per_byte, byte_unit = scale("B", top)
     index = {id(r): i for i, r in enumerate(results)}
     for panel, run in zip(axes, shown, strict=True):
-        end = last if together else _end(run)
-        _panel(panel, run, end / per_time, per_time, per_byte, round(WIDTH * DPI) // columns)
-        panel.set_xlim(0, end / per_time * 1.02)
+        until = last if together else end(run)
+        per_time, label = axis([run], last)
+        _panel(panel, run, until / per_time, per_time, per_byte, round(WIDTH * DPI) // columns)
+        panel.set_xlim(0, until / per_time * 1.02)
+        panel.set_xlabel(label)
         panel.locator_params(axis="x", nbins=9 // columns + 2)
-        panel.locator_params(axis="y", nbins=7 if rows < 3 else 5)
+        panel.locator_params(axis="y", nbins=7 if down < 3 else 5)
         _shade(panel, (phases or {}).get(index[id(run)], ()), per_time)
         entitle(panel, starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "", len(shown))
-    axes[0].set_ylim(0, top / per_byte * 1.10)
+    axes[0].set_ylim(0, top / per_byte * 1.10 or 1)
     for i, panel in enumerate(axes):
         panel.set_ylabel(f"memory [{byte_unit}]" if i % columns == 0 else "")
-        panel.set_xlabel(f"host time [{time_unit}]" if i + columns >= len(axes) else "")
+        if i + columns < len(axes):
+            panel.set_xlabel("")
     handles: list[Artist] = [
         Line2D([], [], color=ALARM, lw=1.2, ls="--", label="capacity"),
         Line2D([], [], color=ORANGE, lw=1.5, label="reserved"),
@@ -74,8 +78,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
 
 
 def _column(run: Result, name: str) -> npt.NDArray[np.float64]:
-    length = len(run.timeline.get("time_ns", ()))
-    return np.asarray(run.timeline.get(name, np.zeros(length)), np.float64)
+    return np.asarray(run.timeline.get(name, np.zeros(rows(run))), np.float64)
 
 
 def _capacity(run: Result) -> float | None:
@@ -87,17 +90,11 @@ def _highest(run: Result) -> float:
     return max(float(_column(run, name).max(initial=0)) for name in ("reserved", "allocated", "requested", "host"))
 
 
-def _end(run: Result) -> float:
-    """The end of the run, ns; the host may be done before the device."""
-    last = float(_column(run, "time_ns")[-1])
-    return max(last, float(run.metrics.get("makespan_ns", 0))) if run.finished else last
-
-
 def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: float, columns: int) -> None:
-    time = _column(run, "time_ns") / per_time
+    time = moments(run) / per_time
     levels = [_column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")]
-    if run.finished and _end(run) / per_time > time[-1]:  # nothing changes after the last allocation
-        time = np.append(time, _end(run) / per_time)
+    if run.finished and end(run) / per_time > time[-1]:  # nothing changes after the last allocation
+        time = np.append(time, end(run) / per_time)
         levels = [np.append(level, level[-1]) for level in levels]
     requested, allocated, reserved, host = levels
     edges, filled = visible(time, requested, columns)
@@ -105,7 +102,8 @@ def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: flo
     panel.step(*visible(time, reserved, columns), where="post", color=ORANGE, lw=1.4, gid="reserved")
     panel.step(*visible(time, allocated, columns), where="post", color=BLUE, lw=1.2, gid="allocated")
     if host.any():
-        panel.step(*visible(time, host, columns), where="post", color=PINK, lw=1.4, ls="-.", gid="host")
+        # Bytes leave and come all the while until the operator that waits for them begins: no step.
+        panel.plot(*visible(time, host, columns, step=False), color=PINK, lw=1.4, ls="-.", gid="host")
     capacity = _capacity(run)
     if capacity is not None:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.2, ls="--", gid="capacity")
@@ -121,9 +119,9 @@ def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: flo
 
 
 def _shade(panel: Axes, phases: Phases, per_time: float) -> None:
-    for i, (start, end, name) in enumerate(phases):
-        panel.axvspan(start / per_time, end / per_time, color=INK, alpha=0.045 * (i % 2), lw=0, gid=f"phase:{name}")
-        panel.annotate(name, ((start + end) / 2 / per_time, 1), (0, -2), xycoords=panel.get_xaxis_transform(),
+    for i, (start, until, name) in enumerate(phases):
+        panel.axvspan(start / per_time, until / per_time, color=INK, alpha=0.045 * (i % 2), lw=0, gid=f"phase:{name}")
+        panel.annotate(name, ((start + until) / 2 / per_time, 1), (0, -2), xycoords=panel.get_xaxis_transform(),
                        textcoords="offset points", ha="center", va="top", fontsize=8, color=SOFT)  # fmt: skip
 
 
@@ -139,8 +137,12 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
         limit = f" of {show_bytes(capacity)}" if capacity is not None else ""
         peak = f"At its peak the program has {join(parts)}{limit}"
         return peak + (f", then the run stops: {ending(run)}." if not run.finished else ".")
-    failed = [f"{run_name(r, keys)} ({ending(r)} at {show_time(_end(r))})" for r in shown if not r.finished]
+    failed = [f"{run_name(r, keys)} ({ending(r)} at {_when(r)})" for r in shown if not r.finished]
     most = max(shown, key=lambda r: float(_column(r, "host").max(initial=0)))
     host = float(_column(most, "host").max(initial=0))
     swapped = f"{run_name(most, keys)} has most swapped out, {show_bytes(host)}." if host else "Nothing is swapped out."
     return (f"These do not fit: {join(failed)}. " if failed else "All runs fit. ") + swapped
+
+
+def _when(run: Result) -> str:
+    return show_time(end(run)) if timed(run) else f"event {end(run):,.0f}"

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.groups import starred
+from gpusim.show.groups import in_order, starred
 from gpusim.show.style import (
     ALARM,
     BLUE,
@@ -44,14 +44,14 @@ OTHER = ("idle", "#D5D9E0")
 
 @styled
 def draw(results: Sequence[Result], question: str = "") -> Figure:
-    """Bars sorted by makespan, failures last; with several streams the parts are shares of their common time."""
+    """Bars in the order of all figures, best first; with several streams the parts are shares of their common time."""
     if not results:
         figure = canvas()
         empty(figure, "There are no runs.")
         return figure
     shown, note = pick(results, MOST)
     keys = varying(shown)
-    shown.sort(key=lambda r: (not r.finished, r.metrics.get("makespan_ns", 0)))
+    shown = in_order(shown, results)
     figure = canvas(height=max(HEIGHT, 0.27 * len(shown) + 1.7))
     panel = figure.add_subplot()
     longest = max((_parts(r)[1] for r in shown if r.finished), default=0.0)
@@ -121,7 +121,7 @@ def _note(shown: Sequence[Result], note: str) -> str:
 
 def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
     """The largest stall of the slowest run, and the share of kernels in the fastest."""
-    finished = [r for r in shown if r.finished]
+    finished = sorted((r for r in shown if r.finished), key=lambda r: r.metrics.get("makespan_ns", 0))
     if not finished:
         return "No run finished."
     slow, fast = finished[-1], finished[0]

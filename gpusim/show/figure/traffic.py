@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.results.result import Result
-from gpusim.show.groups import starred
+from gpusim.show.groups import in_order, starred
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
 from gpusim.show.view import ORACLE, ending, pick, ratio, run_name, scale, value, varying
 from gpusim.units import show_bytes
@@ -22,14 +22,14 @@ BOUND = "bound_swap_in_bytes"
 
 @styled
 def draw(results: Sequence[Result], question: str = "") -> Figure:
-    """Two bars per run, sorted by their sum; a run that failed shows what it had moved until then, and says so."""
+    """Two bars per run, in the order of all figures; a run that failed shows what it had moved until then, and says so."""
     if not results:
         figure = canvas()
         empty(figure, "There are no runs.")
         return figure
     shown, note = pick(results, MOST)
     keys = varying(shown)
-    shown.sort(key=lambda r: (not r.finished, _moved(r)))
+    shown = in_order(shown, results)
     figure = canvas(height=max(HEIGHT, 0.34 * len(shown) + 1.7))
     panel = figure.add_subplot()
     longest = max(max(value(r, name) or 0.0 for name in (IN[0], OUT[0], BOUND)) for r in shown)
@@ -69,7 +69,7 @@ def _moved(run: Result) -> float:
 
 
 def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
-    finished = [r for r in shown if r.finished and not r.oracle] or [r for r in shown if r.finished]
+    finished = sorted([r for r in shown if r.finished and not r.oracle] or [r for r in shown if r.finished], key=_moved)
     if not finished:
         return "No run finished."
     if not any(_moved(r) for r in finished):

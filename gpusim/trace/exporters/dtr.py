@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.errors import TraceError
+from gpusim.trace.answers import require
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
 from gpusim.trace.workload import build
 
 
 def write(trace: Trace, file: BinaryIO, *, duration: I64 | None = None) -> str:
     """Write the log; `duration` (O,) ns stands in for the recorded times.  Raises TraceError."""
-    if not trace.ops:
-        raise TraceError(f"the trace '{trace.name}' has no operators", hint="DTR recomputes by running operators again")
+    require(trace, "accesses", "a DTR log")
     times = trace.duration if duration is None else duration
     if times.min() < 0:
         raise TraceError(

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpusim.core.replay import next_uses
 from gpusim.errors import TraceError
+from gpusim.trace.answers import require
 from gpusim.trace.importers.libcachesim import RECORD
 from gpusim.trace.trace import I64, Trace
 from gpusim.trace.workload import build
@@ -40,13 +41,14 @@ class Requests:
 
 def requests(trace: Trace, grain: int = 0) -> Requests:
     """The requests of a trace; `grain` bytes of a page, 0: whole tensors.  Raises TraceError."""
+    require(trace, "accesses", "a list of requests")
     work = build(trace, np.zeros(trace.ops, np.int64))
     tensor = work.acc_unit
     op = np.repeat(np.arange(trace.ops), np.diff(work.acc_start))
     kept = trace.size[tensor] > 0
     op, tensor, size = op[kept], tensor[kept], trace.size
     if not len(op):
-        raise TraceError(f"the trace '{trace.name}' has no accesses", hint="it was recorded by an allocator, which sees none")
+        raise TraceError(f"the operators of '{trace.name}' touch no bytes")
     if grain:
         pages = np.where(np.bincount(tensor, minlength=len(size)) > 0, -(-size // grain), 0)
         count = pages[tensor]

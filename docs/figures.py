@@ -1,0 +1,186 @@
+"""Makes the figures of the docs anew, all or those that are named, and says which no longer show what the code does.
+
+    PYTHONPATH=. python docs/figures.py [NAME ...]        makes them, which takes some minutes for all
+    PYTHONPATH=. python docs/figures.py --check [NAME ...]  names the stale ones; exit code 1 when there are any
+
+docs/figures/manifest.json keeps for each figure what it shows, as a hash of its words and numbers (no pixels: these differ
+from one matplotlib to the next), and the hash of its file.  Tests compare both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import runpy
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "figures"
+MANIFEST = FOLDER / "manifest.json"
+POINTS = 40  # of a curve, evenly spread: enough to see that it has moved
+
+
+@dataclass(frozen=True)
+class OfExperiment:
+    """A figure of a shipped experiment; `run` chooses one of its runs, counted from 1."""
+
+    experiment: str
+    figure: str
+    run: int = 0
+
+    def draw(self, results: Sequence[Any]) -> Any:
+        """The matplotlib figure of the experiment's results."""
+        from gpusim.commands import load
+        from gpusim.show import figures
+
+        shown = [results[self.run - 1]] if self.run else list(results)
+        question = "" if self.run else load.experiment(self.experiment).experiment.question
+        return figures.draw(self.figure, shown, question)
+
+
+EXPERIMENTS = {
+    "policies": OfExperiment("policies", "policy_comparison"),
+    "unified_oversubscription": OfExperiment("unified_oversubscription", "oversubscription"),
+    "unified_training": OfExperiment("unified_training", "time_breakdown"),
+    "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=13),
+    "faults_training": OfExperiment("unified_training", "fault_map", run=2),
+}
+
+
+def fit() -> Any:
+    """`gpusim fit llama-1b-train`."""
+    from gpusim.config.find import find, names
+    from gpusim.fit import remedies, report, study
+    from gpusim.hardware.catalogue import load
+    from gpusim.show import fit as shown
+    from gpusim.trace.files import load_trace
+
+    trace = load_trace(find("trace", "llama-1b-train"))
+    machines = [load(name) for name in names("profile")]
+    return shown.draw(report.values(study.study(trace, machines, remedies.default(trace))))
+
+
+def heap() -> Any:
+    """`gpusim fragment gpt-medium-train-snapshot`."""
+    from gpusim.config.find import find
+    from gpusim.fragment import candidates, study
+    from gpusim.show.study import FIGURES
+    from gpusim.trace.files import load_trace
+
+    trace = load_trace(find("trace", "gpt-medium-train-snapshot"))
+    return FIGURES["heap"](study.for_figures(study.study(trace, candidates.default(trace), None)))
+
+
+VERBS: dict[str, Callable[[], Any]] = {"fit": fit, "heap": heap}
+# Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
+SCRIPTS = {
+    "calibration": (ROOT / "gpusim" / "calibrate" / "publish.py", ROOT / "docs" / "calibration.md"),
+    "unified_memory": (ROOT / "benchmarks" / "uvm_validation.py", ROOT / "docs" / "unified_memory_measurements.md"),
+}
+NAMES = (*EXPERIMENTS, *VERBS, *SCRIPTS)
+
+
+@cache
+def results_of(experiment: str) -> tuple[Any, ...]:
+    """The results of a shipped experiment, simulated now."""
+    from gpusim.commands import load
+    from gpusim.experiment import grid
+    from gpusim.experiment.plan import plan
+
+    with tempfile.TemporaryDirectory() as folder:
+        return tuple(grid.run(plan(load.experiment(experiment), Path(folder)), "", {}).results)
+
+
+def drawn(name: str) -> Any:
+    """The matplotlib figure of this name, from what the code comes to now."""
+    of = EXPERIMENTS.get(name)
+    return of.draw(results_of(of.experiment)) if of else VERBS[name]()
+
+
+def shows(figure: Any) -> str:
+    """A hash of the words and numbers of a figure, these to three digits."""
+    said = [text.get_text() for text in figure.texts]
+    for panel in figure.axes:
+        said += [panel.get_title(loc="left"), panel.get_title(), panel.get_xlabel(), panel.get_ylabel()]
+        said += [text.get_text() for text in panel.texts]
+        legend = panel.get_legend()
+        said += [text.get_text() for text in legend.get_texts()] if legend else []
+        said += [word for artist in panel.get_children() if artist.get_gid() for word in _numbers(artist)]
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()
+
+
+def _numbers(artist: Any) -> Iterator[str]:
+    """What a line or a bar that has a name stands for."""
+    yield str(artist.get_gid())
+    if hasattr(artist, "get_xdata"):
+        points = list(zip(artist.get_xdata(), artist.get_ydata(), strict=True))
+        for x, y in points[:: max(1, len(points) // POINTS)]:
+            yield f"{float(x):.3g} {float(y):.3g}"
+    elif hasattr(artist, "get_width"):
+        yield f"{artist.get_x():.3g} {artist.get_y():.3g} {artist.get_width():.3g} {artist.get_height():.3g}"
+
+
+def of_file(path: Path) -> str:
+    """sha256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def manifest() -> dict[str, dict[str, str]]:
+    """What was kept when the figures were made: name -> {shows, file}."""
+    found: dict[str, dict[str, str]] = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    return found
+
+
+def state(name: str) -> str:
+    """What a figure would show now: a hash, of a script's figure that of the tables that it writes into a document."""
+    if name not in SCRIPTS:
+        return shows(drawn(name))
+    text = SCRIPTS[name][1].read_text(encoding="utf-8")
+    tables = re.findall("<!-- begin.*?<!-- end", text, re.DOTALL) or [text]
+    return hashlib.sha256("".join(tables).encode()).hexdigest()
+
+
+def make(name: str) -> None:
+    """Draw the figure into docs/figures, and note what it shows."""
+    from gpusim.show.figures import save
+
+    if name in SCRIPTS:
+        sys.path.insert(0, str(SCRIPTS[name][0].parent))
+        runpy.run_path(str(SCRIPTS[name][0]), run_name="__main__")
+        shown = state(name)
+    else:
+        figure = drawn(name)
+        shown = shows(figure)
+        save(figure, FOLDER / name, ("png",))
+    kept = manifest() if MANIFEST.is_file() else {}
+    kept[name] = {"shows": shown, "file": of_file(FOLDER / f"{name}.png")}
+    MANIFEST.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def main(words: list[str]) -> int:
+    check = "--check" in words
+    names = [word for word in words if word != "--check"] or list(NAMES)
+    if unknown := [name for name in names if name not in NAMES]:
+        print(f"there is no figure {unknown[0]!r} in the docs; known: {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    if not check:
+        for name in names:
+            make(name)
+            print(FOLDER / f"{name}.png")
+        return 0
+    kept = manifest()
+    stale = [name for name in names if kept.get(name, {}).get("shows") != state(name)]
+    for name in stale:
+        print(f"docs/figures/{name}.png is stale: python docs/figures.py {name}")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

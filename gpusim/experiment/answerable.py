@@ -1,0 +1,83 @@
+"""What an experiment asks of its traces that they cannot answer: refused with the reason, or left out of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+from gpusim.config.experiment import AS_RECORDED, RunSpec
+from gpusim.config.find import is_managed
+from gpusim.config.load import Loaded
+from gpusim.config.values import NONE
+from gpusim.errors import Problem
+from gpusim.results.metrics import METRICS
+from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
+from gpusim.trace.files import load_meta, load_trace
+
+ALL = Answers(**dict.fromkeys(NEEDS, True))
+_MOVING = ("evict", "prefetch", "plan", "release")  # kinds of policy that ask which tensors are used next
+_GAPS = {"allocations", "frees", "accesses", "operators", "kernel times", "flops"}  # words of a trace's `lacks`
+
+
+def of_file(file: Path) -> Answers:
+    """What the recorded trace, or the managed program, in this file can answer.  Raises TraceError."""
+    return ALL if is_managed(file) else _of_file(file, file.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _of_file(file: Path, stamp: int) -> Answers:
+    rows, meta = load_meta(file)
+    # Of a recording without gaps the header says enough: a large one need not be read to find that its runs are all there.
+    if all(rows.values()) and meta.get("lacks") is not None and not _GAPS & set(meta["lacks"]):
+        return ALL
+    return answers(load_trace(file))
+
+
+def problems(loaded: Loaded) -> list[Problem]:
+    """Whatever the experiment asks by name of a trace that cannot answer it.  Raises TraceError for one that is damaged."""
+    return [problem for name, file in loaded.traces.items() for problem in _asked(loaded, name, of_file(file))]
+
+
+def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
+    e = loaded.experiment
+
+    def said(path: tuple[str | int, ...], what: str, need: str, way: str = "") -> Problem:
+        hint = instead(can, need) + (f"; {way}" if way else "")
+        return loaded.document.problem(path, f"{what} cannot be told: {lacking(name, need)}", hint)
+
+    if not can.accesses and not can.allocator:
+        yield said(("trace", e.trace.index(name)), "what is in memory", "allocator")
+        return
+    if not can.accesses:
+        said_of = loaded.document.data.get("policies") or {}
+        for kind in _MOVING:
+            chosen = getattr(e.policies, kind)
+            if kind in said_of and any(policy != NONE for policy in chosen):
+                leave = f"--set policies.{kind}=none asks what fits"
+                yield said(("policies", kind), f"what {' or '.join(map(str, chosen[:2]))} costs", "accesses", leave)
+        for key, plain in (("unified", NONE), ("transform", AS_RECORDED)):
+            if any(value != plain for value in getattr(e, key)):
+                yield said((key,), f"what `{key}` changes", "accesses")
+    if e.uncertainty.samples and not can.times:
+        yield said(("uncertainty", "samples"), "what sampled machines change", "times", "leave out the uncertainty")
+
+
+def answerable(spec: RunSpec, can: Answers) -> RunSpec:
+    """The run as far as its trace can answer it: without accesses nothing is evicted."""
+    return spec if can.accesses or spec.unified != NONE else replace(spec, evict=NONE)
+
+
+def told(loaded: Loaded) -> list[str]:
+    """A sentence for each trace of which not everything is answered."""
+    found = []
+    for name, file in loaded.traces.items():
+        can = of_file(file)
+        found += [unanswered(name, can.missing)] if can.missing else []
+    return found
+
+
+def answered(numbers: Mapping[str, int | float], can: Answers) -> dict[str, int | float]:
+    """Metrics or bounds without those that the trace cannot answer."""
+    return {name: value for name, value in numbers.items() if all(getattr(can, need) for need in METRICS[name].needs)}
