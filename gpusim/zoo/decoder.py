@@ -103,9 +103,9 @@ class Decoder(nn.Module):
 
     def hidden(self, ids: Tensor, cache: Cache | None) -> Tensor:
         """What the head reads."""
-        x = self.embed(ids)
+        x = embedded = self.embed(ids)  # held to the end, as transformers does
         where = torch.arange(ids.shape[-1], device=ids.device) + (0 if cache is None else cache.seq)
-        turns = self.turns(where, x.dtype)
+        turns = self.turns(where, embedded.dtype)
         for block, turn in zip(self.blocks, turns, strict=True):
             x = block(x, turn, cache)
         if cache is not None:
