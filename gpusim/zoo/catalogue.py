@@ -14,7 +14,7 @@ Value = int | str | bool
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "mode": ("train", "infer"),
     "dtype": ("fp32", "bf16", "fp16", "autocast", "autocast-fp16"),
-    "attention": ("sdpa", "flash", "efficient", "math", "eager"),
+    "attention": ("sdpa", "flash", "efficient", "math", "eager", "eager-1.10"),
     "optimizer": ("sgd", "momentum", "adam", "adamw", "adafactor", "adam8bit", "none"),
     "update": ("foreach", "fused", "loop", "backward"),
     "gradients": ("cleared", "late", "kept"),
@@ -29,7 +29,7 @@ OPTIONS: Mapping[str, str] = {
     "image": "pixels (of a volume: voxels) along each side of a sample",
     "padding": "whether texts are padded, so that attention has a mask",
     "dtype": "fp32, bf16, fp16: of everything; autocast, autocast-fp16: fp32 parameters, operators by PyTorch's rules for bf16, fp16",
-    "attention": "sdpa: the kernel that PyTorch chooses; flash, efficient, math: that kernel; eager: scores written out",
+    "attention": "sdpa: the kernel that PyTorch chooses; flash, efficient, math: that one; eager: scores written out (-1.10: as up to then)",
     "optimizer": "sgd, momentum, adam, adamw, adafactor, adam8bit (bitsandbytes); none: gradients are all that is wanted",
     "update": "the optimizer's implementation: foreach, fused, loop (over parameters), or backward (a step as a gradient is ready)",
     "masters": "the optimizer updates fp32 copies of the parameters",

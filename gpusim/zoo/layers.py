@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ class Attend(nn.Module):
     """Attention of queries to keys and values, each (batch, heads, seq, size); keys may have fewer heads than queries.
 
     how     the implementation: sdpa leaves the kernel to PyTorch, flash, efficient and math name it, eager writes the
-            scores out as the libraries' own "eager" attention does
+            scores out as the libraries' own "eager" attention does, eager-1.10 as PyTorch up to 1.10 ran that
     scale   of the scores; 1 / sqrt(size) without one
     window  how many tokens a token sees, itself included; 0: all before it
     wide    eager: the softmax is in fp32 whatever the type is
@@ -56,7 +57,7 @@ class Attend(nn.Module):
         """mask: True (or 0) where a query sees a key; sinks: a score for each head that takes part in the softmax alone."""
         if causal and self.window and key.shape[-2] > self.window:
             mask, causal = self.band(query, key), False
-        if self.how == "eager" or sinks is not None:
+        if self.how.startswith("eager") or sinks is not None:
             return self.eager(query, key, value, mask, causal, sinks)
         if self.how == "flash" and mask is not None:
             hint = "attention=sdpa, efficient or eager; a window larger than the sequence needs no mask"
@@ -82,7 +83,9 @@ class Attend(nn.Module):
         if sinks is not None:
             scores = torch.cat((scores, sinks.view(1, -1, 1, 1).expand(len(scores), -1, scores.shape[-2], 1)), dim=-1)
             scores = scores - scores.amax(dim=-1, keepdim=True)
-        weights = F.softmax(scores, dim=-1, dtype=torch.float32 if self.wide else None).to(scores.dtype)
+        wide = torch.float32 if self.wide else None
+        old = self.how == "eager-1.10"
+        weights = (OldSoftmax.apply(scores, wide) if old else F.softmax(scores, dim=-1, dtype=wide)).to(scores.dtype)
         if sinks is not None:
             weights = weights[..., :-1]
         return torch.matmul(F.dropout(weights, self.dropout, self.training), value)
@@ -92,6 +95,23 @@ class Attend(nn.Module):
         seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
         ahead = key.shape[-2] - query.shape[-2]
         return seen.tril(ahead).triu(ahead - self.window + 1)
+
+
+class OldSoftmax(torch.autograd.Function):
+    """Softmax over the last dimension as PyTorch had it up to 1.10: it keeps its input too for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype | None) -> Tensor:
+        ctx.given = x.dtype
+        x = x.to(torch.float32 if torch.is_autocast_enabled("cuda") else dtype)
+        y = F.softmax(x, dim=-1)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        x, y = ctx.saved_tensors
+        return torch.ops.aten._softmax_backward_data(gradients[0], y, -1, x.dtype).to(ctx.given), None
 
 
 def repeated(x: Tensor, query: Tensor) -> Tensor:
