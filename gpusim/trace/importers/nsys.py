@@ -194,7 +194,7 @@ class _Import:
             "filled": {
                 "start": f"{len(older)} allocations that are freed without having been made in the recording",
                 "order": "when the host called CUDA, else when the GPU began",
-                **({"accesses": f"{self.faulted} of unified memory, where a kernel faulted"} if self.faulted else {}),
+                **({"some accesses": f"{self.faulted} of unified memory, where a kernel faulted"} if self.faulted else {}),
             },
             "streams": list(self.streams),
             "pinned_host_memory": {"allocations": pinned[0], "bytes": pinned[1]},
