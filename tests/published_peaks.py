@@ -1,4 +1,4 @@
-"""Published peaks against what the zoo's programs record: `python tests/published_peaks.py [--all]` prints the table of docs/fit.md.
+"""Published peaks against the zoo's programs: `python tests/published_peaks.py --all` prints the table of docs/fit.md.
 
 data/published_peaks.csv has the rows.  `seen` are those that were looked at while the models were built, `stated` those whose
 source publishes version, attention and the lifetime of gradients; both were written down before anything ran on the row.
@@ -56,7 +56,8 @@ def summary(name: str, errors: list[float]) -> str:
 
 def main(everything: bool) -> None:
     found: list[tuple[Row, float]] = []
-    print("| row | program of the zoo | quantity | published | computed | error |", "| --- | --- | --- | ---: | ---: | ---: |", sep="\n")
+    print("| row | program of the zoo | quantity | published | computed | error |")
+    print("| --- | --- | --- | ---: | ---: | ---: |")
     for row in rows():
         if not everything and row.seen == "no":
             continue

@@ -42,7 +42,7 @@ _SAID = ("dtype", "attention", "optimizer", "update", "masters", "gradients", "o
 
 @dataclass(frozen=True)
 class Assumption:
-    """what: its name; value: as it was asked for; means: in words; option: what changes it; usual: whether that is the default."""
+    """what: its name; value: as asked for; means: in words; option: what changes it; usual: whether it is the default."""
 
     what: str
     value: str

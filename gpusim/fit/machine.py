@@ -9,7 +9,7 @@ from gpusim.trace.trace import Trace
 # Type of a tensor -> its name, and the compute capability from which tensor cores or units compute in it.
 _FROM = {"bfloat16": ("bf16", 8.0), "float16": ("fp16", 5.3), "float8_e4m3fn": ("fp8", 8.9), "float8_e5m2": ("fp8", 8.9)}
 # Numbers of a profile that the answer rests on.
-_USED = ("memory.capacity", "context", "memory.bandwidth", "memory.copy", "gpu.peak", "link", "peer")
+_USED = ("memory.capacity", "context", "memory.bandwidth", "memory.copy", "gpu.peak")
 
 
 def emulated(trace: Trace, profile: Profile) -> tuple[str, ...]:

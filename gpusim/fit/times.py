@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpusim.hardware.profile import Profile
 from gpusim.hardware.roofline import modelled_durations
 from gpusim.trace.answers import answers, instead, lacking
 from gpusim.trace.trace import I64, Trace
-from gpusim.hardware.profile import Profile
 from gpusim.units import show_time
 
-# Of single kernels the model is within 24 % at the 90th percentile (docs/traces.md, "Kernel times").  Of whole training steps,
-# compared once with 70 published throughputs (ResNet-50 and BERT on 15 GPUs), it is off by a factor of 1.41 in the median, mostly
-# too fast.  With errors normal in the logarithm, a median of 1.41 has its 90th percentile at 1.41 ** (1.645 / 0.674) = 2.3.
+# Of single kernels the model is within 24 % at the 90th percentile (docs/traces.md, "Kernel times").  Of whole training
+# steps, compared once with 70 published throughputs (ResNet-50 and BERT on 15 GPUs), it is off by a factor of 1.41 in the
+# median, mostly too fast.  With errors normal in the logarithm, that has its 90th percentile at 1.41 ** (1.645 / 0.674) = 2.3.
 FASTER, SLOWER = 0.8, 2.3
 WHERE = (
-    "Every time is estimated, from a roofline: real steps lie between 0.8 and 2.3 times it (90 %; the model's kernels are within "
-    "24 %, its whole steps 41 % off in the median, mostly too fast; docs/fit.md)"
+    "Every time is estimated, from a roofline: real steps lie between 0.8 and 2.3 times it (90 %; the model's kernels are "
+    "within 24 %, its whole steps 41 % off in the median, mostly too fast; docs/fit.md)"
 )
 
 

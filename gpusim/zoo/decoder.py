@@ -17,7 +17,7 @@ Turn = tuple[Tensor, Tensor]  # cosines and sines of the positions
 
 
 class Attention(nn.Module):
-    """size: of a head; norm: makes a norm of queries and of keys over a head; turns: by position; sinks: a score for each head."""
+    """size: of a head; norm: makes a norm of queries and keys over it; turns: by position; sinks: a score for each head."""
 
     def __init__(
         self, width: int, heads: int, groups: int, size: int = 0, *, bias: bool = False,

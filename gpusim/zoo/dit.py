@@ -1,4 +1,4 @@
-"""The transformer of Flux.1 as in diffusers' FluxTransformer2DModel: blocks over text and image side by side, then over both as one.
+"""The transformer of Flux.1 as in diffusers' FluxTransformer2DModel: blocks over text and image side by side, then as one.
 
 One training step predicts the velocity of a batch of latents (an eighth of the image's resolution, in patches of 2 x 2); the
 image autoencoder and the text encoders, which are frozen and can run beforehand, are not part of it.
@@ -49,7 +49,8 @@ class Heads(nn.Module):
         return self.norm_q(query), self.norm_k(key), value
 
 
-def attended(attend: Attend, query: Tensor, key: Tensor, value: Tensor, turn: Turn) -> Tensor:
+def attended(attend: Attend, read: tuple[Tensor, ...], turn: Turn) -> Tensor:
+    query, key, value = read
     y = attend(rotate(query, *turn).to(value.dtype), rotate(key, *turn).to(value.dtype), value)
     return y.transpose(1, 2).flatten(2)
 
@@ -71,8 +72,7 @@ class Double(nn.Module):
         streams = text, image
         parts = [modulation(time) for modulation in self.modulations]
         read = [make(modulated(x, p[0], p[1])) for make, x, p in zip(self.heads, streams, parts, strict=True)]
-        query, key, value = (torch.cat(both, dim=2) for both in zip(*read, strict=True))
-        y = attended(self.attend, query, key, value, turn)
+        y = attended(self.attend, tuple(torch.cat(both, dim=2) for both in zip(*read, strict=True)), turn)
         answers = y[:, : text.shape[1]].contiguous(), y[:, text.shape[1] :].contiguous()
         found = []
         for x, answer, p, out, mlp in zip(streams, answers, parts, self.outs, self.mlps, strict=True):
@@ -95,7 +95,7 @@ class Single(nn.Module):
         shift, scale, gate = self.modulation(time)
         y = modulated(x, shift, scale)
         hidden = F.gelu(self.inside(y), approximate="tanh")
-        y = torch.cat((attended(self.attend, *self.heads(y), turn), hidden), dim=2)
+        y = torch.cat((attended(self.attend, self.heads(y), turn), hidden), dim=2)
         x = x + gate * self.out(y)
         return x[:, : text.shape[1]], x[:, text.shape[1] :]
 

@@ -1,4 +1,4 @@
-"""Gemma 3 as in transformers' Gemma3ForCausalLM (text): a norm before and after each part, five local layers to a global one."""
+"""Gemma 3 as in transformers' Gemma3ForCausalLM (text): norms before and after each part, five local layers to a global one."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpusim.zoo.layers import Attend, Cache, heads, next_token_loss, tokens

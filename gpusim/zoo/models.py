@@ -52,7 +52,7 @@ def _dense(
 
 
 def _qwen(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, tied: bool) -> Entry:
-    more = {"vocabulary": 151936, "size": 128, "theta": 1e6, "normed": True, "tied": tied}
+    more: dict[str, Any] = {"vocabulary": 151936, "size": 128, "theta": 1e6, "normed": True, "tied": tied}
     return _dense(name, parameters, f"Qwen 3 {name[6:].upper()}", 40960, layers, width, hidden, heads, **more)
 
 
@@ -71,7 +71,8 @@ def _t5(name: str, parameters: int, layers: int, width: int, hidden: int, heads:
 
 
 def _whisper(name: str, parameters: int, layers: int, width: int, heads: int, **more: int) -> Entry:
-    text = f"Whisper: {layers} layers to listen, {more.get('decoder', layers)} to write, width {width}; 30 s of sound, 448 positions"
+    writing = more.get("decoder", layers)
+    text = f"Whisper: {layers} layers to listen, {writing} to write, width {width}; 30 s of sound, 448 positions"
     return Entry(name, "whisper", parameters, text, {"layers": layers, "width": width, "heads": heads, **more}, 448)
 
 
@@ -111,7 +112,7 @@ ENTRIES = (
     _dense("llama-70b", 70_553_706_496, "Llama 3, 3.1 and 3.3 70B", 131072, 80, 8192, 28672, 64),
     _dense("llama-405b", 405_853_388_800, "Llama 3.1 405B", 131072, 126, 16384, 53248, 128),
     Entry(
-        "llama4-scout", "moe", 107_769_861_120, "Llama 4 Scout, its text part: 48 layers, 16 experts of which 1, and a shared one",
+        "llama4-scout", "moe", 107_769_861_120, "Llama 4 Scout, its text: 48 layers, 16 experts of which 1, and a shared one",
         {"layers": 48, "width": 5120, "hidden": 8192, "heads": 40, "size": 128, "vocabulary": 202048, "experts": 16,
          "chosen": 1, "theta": 5e5, "norm": "l2", "shared": 8192, "chunk": 8192}, 10_485_760,
     ),
@@ -141,21 +142,21 @@ ENTRIES = (
     _gemma("gemma3-12b", 11_766_034_176, 48, 3840, 15360, 16, 8),
     _gemma("gemma3-27b", 27_009_346_304, 62, 5376, 21504, 32, 16, size=128, scaled_by=168),
     Entry(
-        "deepseek-v2-lite", "deepseek", 15_706_484_224, "DeepSeek-V2-Lite: latent attention, 64 experts of which 6, and 2 shared",
+        "deepseek-v2-lite", "deepseek", 15_706_484_224, "DeepSeek-V2-Lite: latent attention, 6 of 64 experts, and 2 shared",
         {"layers": 27, "width": 2048, "hidden": 10944, "expert": 1408, "heads": 16, "experts": 64, "chosen": 6, "shared": 2,
          "dense": 1, "query_rank": 0, "vocabulary": 102400}, 163840,
     ),
     Entry(
-        "deepseek-v3", "deepseek", 671_026_404_352, "DeepSeek-V3 and R1: latent attention, 256 experts of which 8, and 1 shared",
+        "deepseek-v3", "deepseek", 671_026_404_352, "DeepSeek-V3 and R1: latent attention, 8 of 256 experts, and 1 shared",
         {"layers": 61, "width": 7168, "hidden": 18432, "expert": 2048, "heads": 128, "experts": 256, "chosen": 8, "shared": 1,
          "dense": 3, "query_rank": 1536, "vocabulary": 129280}, 163840,
     ),
     Entry(
-        "gpt-oss-20b", "gpt_oss", 20_914_757_184, "GPT-OSS 20B: 24 layers with 32 experts, 4 for each token; attention sinks",
+        "gpt-oss-20b", "gpt_oss", 20_914_757_184, "GPT-OSS 20B: 24 layers with 32 experts, 4 for each token; sinks",
         {"layers": 24, "experts": 32}, 131072,
     ),
     Entry(
-        "gpt-oss-120b", "gpt_oss", 116_829_156_672, "GPT-OSS 120B: 36 layers with 128 experts, 4 for each token; attention sinks",
+        "gpt-oss-120b", "gpt_oss", 116_829_156_672, "GPT-OSS 120B: 36 layers with 128 experts, 4 for each token; sinks",
         {"layers": 36, "experts": 128}, 131072,
     ),
     _t5("t5-small", 60_506_624, 6, 512, 2048, 8),

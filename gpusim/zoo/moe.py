@@ -1,4 +1,4 @@
-"""Mixtures of experts as in transformers 4's MixtralForCausalLM, Qwen3MoeForCausalLM and Llama4ForCausalLM: Llama's decoder with experts.
+"""Llama's decoder with experts, as in transformers 4's MixtralForCausalLM, Qwen3MoeForCausalLM and Llama4ForCausalLM.
 
 Assumed, since fake tensors have no values to route by: every expert gets the same number of tokens (differing by one at most
 where that does not divide), as a well balanced router would give it.  Which tokens is decided as always: the assignments are

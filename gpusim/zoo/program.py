@@ -30,9 +30,10 @@ AUTOCAST = {"autocast": torch.bfloat16, "autocast-fp16": torch.float16}
 
 @dataclass
 class Program:
-    """name is what `gpusim.zoo.build` makes the same program from; optimizer is None where no step is taken after the backward pass.
+    """name is what `gpusim.zoo.build` makes the same program from.
 
-    held  the model's last output, where the program keeps it
+    optimizer  None where no step is taken after the backward pass
+    held       the model's last output, where the program keeps it
     """
 
     name: str
