@@ -178,7 +178,8 @@ def test_types_that_a_gpu_lacks_are_said() -> None:
     for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
         b.op("aten.mm", (w,), (), dtype=dtype)
     trace = b.finish()
-    found = {name: emulated(trace, catalogue.load(name)) for name in ("v100-sxm2-32gb", "t4", "a100-sxm4-80gb", "h100-sxm-80gb")}
+    machines = [catalogue.load(name) for name in ("v100-sxm2-32gb", "t4", "a100-sxm4-80gb", "h100-sxm-80gb")]
+    found = {machine.name: emulated(trace, machine) for machine in machines}
     assert found == {
         "v100-sxm2-32gb": ("bf16", "fp8"), "t4": ("bf16", "fp8"), "a100-sxm4-80gb": ("fp8",), "h100-sxm-80gb": (),
     }  # fmt: skip

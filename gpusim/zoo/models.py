@@ -183,10 +183,10 @@ ENTRIES = (
          "added": True},
     ),
     Entry(
-        "flux-dev", "dit", 11_901_408_320, "transformer of Flux.1 dev: one step on latents, 512 tokens of text", {"guided": True}
+        "flux-dev", "dit", 11_901_408_320, "transformer of Flux.1 dev: one step on latents, 512 tokens", {"guided": True}
     ),
     Entry(
-        "flux-schnell", "dit", 11_891_178_560, "transformer of Flux.1 schnell: one step on latents, 512 tokens of text",
+        "flux-schnell", "dit", 11_891_178_560, "transformer of Flux.1 schnell: one step on latents, 512 tokens",
         {"guided": False},
     ),
     Entry("unet3d", "unet3d", 31_190_243, "3D-UNet of MLPerf training (KiTS19): 1 channel, 3 classes"),
