@@ -44,7 +44,7 @@ def _row(a: Answer, way: Way | None, found: Study) -> dict[str, Any]:
         "reserves": show_bytes(way.reserved) if way else "",
         **({} if found.timeless else _times(a, way)),
         **({} if found.timeless or (way and way.remedy.gpus > 1) else {"largest batch": _batch(a.batch, found)}),
-        "emulates": ", ".join(emulated(found.need.trace, a.profile)),
+        **({"emulates": ", ".join(types)} if (types := emulated(found.need.trace, a.profile)) else {}),
     }
 
 
