@@ -212,6 +212,18 @@ def fit(
         list[str] | None,
         typer.Option("--try", help="Where it does not fit, try this: 'checkpointing | offload', 'swapping'. Repeatable."),
     ] = None,
+    allocator: Annotated[
+        str, typer.Option(metavar="CONF", help="Settings of PyTorch's allocator, as 'expandable_segments:True'.")
+    ] = "",
+    context: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="What driver and libraries take; default: as each profile says.")
+    ] = None,
+    gpu: Annotated[
+        str, typer.Option(help="Of a model of the zoo: whose libraries, volta, turing, ampere, ada, hopper or blackwell.")
+    ] = "ampere",
+    cudnn: Annotated[
+        str, typer.Option("--cudnn-workspace", metavar="BYTES", help="Of a model of the zoo: cuDNN's, in a convolution.")
+    ] = "0 B",
     out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fit-NAME.")] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figure.")] = True,
     formats: Annotated[str, typer.Option("--format", help="Of the figure: some of png,svg,pdf.")] = "png,svg,pdf",
@@ -220,7 +232,10 @@ def fit(
     """Will it fit?  A program on every machine: what it needs, what makes it fit, and what that costs."""
     from gpusim.commands.fit import fit as verb
 
-    verb(program or [], zoo, profile or [], tries or [], out, figures=figures, formats=formats, json=json)
+    verb(
+        program or [], zoo, profile or [], tries or [], out, allocator=allocator, context=context, gpu=gpu, cudnn=cudnn,
+        figures=figures, formats=formats, json=json,
+    )  # fmt: skip
 
 
 @app.command()

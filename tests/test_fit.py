@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from gpusim.cli import app
 from gpusim.engine.simulate import simulate
 from gpusim.fit import remedies, report
 from gpusim.fit.batches import Batches
+from gpusim.fit.machine import emulated
 from gpusim.fit.need import count, need, rule_of_thumb
-from gpusim.fit.study import last_iteration, room, study
+from gpusim.fit.settings import USUAL, Settings
+from gpusim.fit.study import last_iteration, study
+from gpusim.fit.times import interval
 from gpusim.hardware import catalogue
 from gpusim.hardware.profile import Profile, changed
 from gpusim.results.referee import check
@@ -86,12 +90,12 @@ def test_each_machine_gets_what_fits_it() -> None:
 def test_an_answer_is_that_of_the_simulator() -> None:
     trace, machine = shipped("gpt2-small-train"), with_memory(6 * 2**30)
     answer = study(trace, [machine], (remedies.Remedy(swap=True),)).answers[0]
-    result = simulate(trace, machine, capacity_bytes=room(machine), evict="lru", prefetch="next_k", log=True)
+    result = simulate(trace, machine, capacity_bytes=USUAL.room(machine), evict="lru", prefetch="next_k", log=True)
     assert check(result, trace).violations == ()
     way = answer.best()
     assert way is not None
     assert way.step_ns == last_iteration(result, trace)
-    assert way.reserved == result.metrics["reserved_peak_bytes"] <= room(machine)
+    assert way.reserved == result.metrics["reserved_peak_bytes"] <= USUAL.room(machine)
 
 
 def test_the_last_iteration_is_timed() -> None:
@@ -130,11 +134,71 @@ def test_the_largest_batch_is_the_largest() -> None:
     assert not batches._try((number + 1) / unit, capacity)
 
 
-def test_a_program_without_operators_fits_by_its_requests_alone() -> None:
+def test_a_snapshot_is_answered_by_its_requests_alone_and_no_time_is_told() -> None:
+    """It has no accesses: the same step on every GPU would be an answer to another question."""
     trace = shipped("gpt-medium-infer-snapshot")
-    found = study(trace, [catalogue.load("h100-sxm-80gb")], remedies.default(trace))
-    assert found.answers[0].fits
-    assert found.answers[0].batch is None
+    machines = [catalogue.load("h100-sxm-80gb"), with_memory(need(trace).live - 1)]
+    found = study(trace, machines, remedies.default(trace))
+    assert [a.fits for a in found.answers] == [True, False]
+    assert all(a.free_ns is None and a.batch is None and a.slowdown(way) is None for a in found.answers for way in a.ways)
+    assert "does not say which tensors each operator reads and writes" in found.timeless
+    assert not any("step" in row for row in report.rows(found))
+    assert any(line.startswith("No times: ") for line in report.remarks(found))
+
+
+def test_times_of_another_machine_are_not_passed_on() -> None:
+    """Recorded durations without flops hold for the machine of the recording; with flops the model answers for each."""
+    b = TraceBuilder("recorded")
+    w = b.alloc(64 * MIB, "param")
+    b.begin_phase("step0.fwd")
+    b.op("aten.mm", (w,), (), duration=1_000_000, flops=10**12, read_bytes=64 * MIB, dtype="float32")
+    trace = b.finish()
+    machines = [catalogue.load(name) for name in ("t4", "h100-sxm-80gb")]
+    slow, fast = study(trace, machines, (remedies.AS_IT_IS,)).answers
+    assert slow.free_ns is not None and fast.free_ns is not None
+    assert slow.free_ns > 2 * fast.free_ns
+    unknown = replace(trace, meta={**trace.meta, "lacks": ["flops"]})
+    assert "that it was recorded on" in study(unknown, machines, (remedies.AS_IT_IS,)).timeless
+
+
+def test_parameters_are_counted_once_whatever_autocast_reads_them_as() -> None:
+    """Read as bf16 copies, updated in fp32: 10^6 numbers are 10^6 parameters, not twice as many."""
+    b = TraceBuilder("autocast")
+    w = b.alloc(4 * 10**6, "param")
+    b.begin_phase("step0.fwd")
+    b.op("aten._to_copy", (w,), (), dtype="bfloat16")
+    b.begin_phase("step0.opt")
+    b.op("aten.add_", (w,), (w,), dtype="float32")
+    assert count(b.finish()) == 10**6
+
+
+def test_types_that_a_gpu_lacks_are_said() -> None:
+    b = TraceBuilder("types")
+    w = b.alloc(MIB, "param")
+    for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
+        b.op("aten.mm", (w,), (), dtype=dtype)
+    trace = b.finish()
+    machines = [catalogue.load(name) for name in ("v100-sxm2-32gb", "t4", "a100-sxm4-80gb", "h100-sxm-80gb")]
+    found = {machine.name: emulated(trace, machine) for machine in machines}
+    assert found == {
+        "v100-sxm2-32gb": ("bf16", "fp8"), "t4": ("bf16", "fp8"), "a100-sxm4-80gb": ("fp8",), "h100-sxm-80gb": (),
+    }  # fmt: skip
+
+
+def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
+    trace = shipped("gpt2-small-train")
+    found = study(trace, [catalogue.load("h100-sxm-80gb")], (remedies.AS_IT_IS,), settings=Settings(context=2**30))
+    values = report.values(found)
+    way = values["machines"][0]["ways"][0]
+    assert (way["low_ns"], way["high_ns"]) == interval(way["step_ns"])
+    assert way["low_ns"] < way["step_ns"] < way["high_ns"]
+    assert way["basis"] == "estimated"
+    row = report.rows(found)[0]
+    assert " to " in row["step, estimated"]
+    assert values["machines"][0]["capacity_bytes"] == catalogue.load("h100-sxm-80gb").memory.capacity.value - 2**30
+    said = {one["what"]: one for one in values["assumptions"]}
+    assert said["program"]["value"] == "as recorded"
+    assert said["allocator"]["usual"] and not said["context"]["usual"]
 
 
 def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
@@ -145,6 +209,8 @@ def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "gpt2-small-train needs" in done.output
     assert "16 bytes for each of 124,4" in done.output
+    assert "program: as recorded, attention, optimizer, gradients, types and checkpointing" in done.output
+    assert "Every time is estimated" in done.output
     assert (out / "fit.png").read_bytes()[:4] == b"\x89PNG"
     values = json.loads((out / "fit.json").read_text())
     assert {m["profile"] for m in values["machines"]} == {"h100-sxm-80gb", "rtx-2080-ti"}
@@ -165,7 +231,7 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     assert bars["reserved:medium"] == pytest.approx(values["machines"][1]["ways"][0]["reserved_bytes"])
     assert "reserved:small" not in bars
     words = {text.get_gid(): text.get_text() for text in panel.texts}
-    assert words["answer:large"].startswith("fits: ")
+    assert words["answer:large"].startswith("fits: est. ")
     assert words["answer:medium"].startswith("checkpointing: ")
     assert words["answer:small"] == "nothing that was tried makes it fit"
 
@@ -178,6 +244,10 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     (["fit", "gpt2-small-train", "--try", "checkpoint"], "checkpointing"),
     (["fit", "gpt2-small-train", "--try", "swaping"], "did you mean 'swapping'"),
     (["fit", "gpt2-small-train", "--batch", "4"], "'--batch' is no option of fit"),
+    (["fit", "gpt2-small-train", "--allocator", "expandable_segment:True"], "expandable_segment"),
+    (["fit", "--zoo", "gpt2-smal"], "did you mean 'gpt2-small'"),
+    (["fit", "--zoo", "gpt2-small", "--batch", "0"], "not a whole number from 1"),
+    (["fit", "--zoo", "gpt2-small", "--seq", "4096"], "has 1,024 positions"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(words: list[str], says: str) -> None:
     done = CliRunner().invoke(app, words)

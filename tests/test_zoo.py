@@ -8,7 +8,8 @@ import pytest
 
 from gpusim import zoo
 from gpusim.errors import GpusimError
-from gpusim.zoo.catalogue import CHOICES, CRITEO_KAGGLE, CRITEO_TERABYTE, FAMILIES, OPTIONS, ask
+from gpusim.zoo.catalogue import CHOICES, FAMILIES, OPTIONS, ask
+from gpusim.zoo.models import CRITEO_KAGGLE, CRITEO_TERABYTE
 
 PUBLISHED = {  # parameters, tied ones once; source
     "gpt2-small": 124_439_808,  # keras-hub's gpt2_presets.py; transformers' model.num_parameters()
@@ -28,6 +29,46 @@ PUBLISHED = {  # parameters, tied ones once; source
     "resnet101": 44_549_160,  # torchvision, ResNet101_Weights.meta["num_params"]
     "resnet152": 60_192_808,  # torchvision, ResNet152_Weights.meta["num_params"]
     "sd15-unet": 859_520_964,  # diffusers' documentation of num_parameters(), stable-diffusion-v1-5
+    # From here on: transformers 5.23 or diffusers 0.42.1 with the published configuration, on the meta device.
+    "bert-large-classifier": 335_143_938,
+    "llama2-7b": 6_738_415_616,
+    "llama2-13b": 13_015_864_320,
+    "llama2-70b": 68_976_648_192,
+    "llama-3b": 3_212_749_824,
+    "llama-405b": 405_853_388_800,
+    "llama4-scout": 107_769_861_120,  # Llama4ForCausalLM: without the vision part
+    "llama4-maverick": 400_711_848_960,  # the same
+    "mistral-7b": 7_241_732_096,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "gemma3-1b": 999_885_952,
+    "gemma3-4b": 3_880_263_168,  # Gemma3ForCausalLM: without the vision part
+    "gemma3-12b": 11_766_034_176,  # the same
+    "gemma3-27b": 27_009_346_304,  # the same
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 671_026_404_352,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-3b": 2_851_598_336,
+    "t5-11b": 11_307_321_344,
+    "whisper-tiny": 37_760_640,
+    "whisper-base": 72_593_920,
+    "whisper-small": 241_734_912,
+    "whisper-medium": 763_857_920,
+    "whisper-large-v3": 1_543_490_560,
+    "whisper-large-v3-turbo": 808_878_080,
+    "vit-huge": 632_045_800,
+    "sdxl-unet": 2_567_463_684,
+    "flux-dev": 11_901_408_320,
+    "flux-schnell": 11_891_178_560,
 }
 
 
@@ -98,7 +139,9 @@ def test_every_option_is_explained_and_every_choice_is_an_option():
 def test_options_come_from_text_and_arguments_and_the_spec_says_them_again():
     asked = ask("llama-8b(batch=4, seq=4096)", {"optimizer": "sgd", "checkpointing": True})
     assert asked.options == {
-        "mode": "train", "batch": 4, "seq": 4096, "dtype": "bf16", "optimizer": "sgd", "checkpointing": True, "steps": 2,
+        "mode": "train", "batch": 4, "seq": 4096, "dtype": "bf16", "attention": "sdpa", "optimizer": "sgd", "update": "foreach",
+        "masters": False, "gradients": "cleared", "accumulate": 1, "checkpointing": True, "loss": "entropy",
+        "outputs": "released", "steps": 2,
     }  # fmt: skip
     assert asked.spec == "llama-8b(batch=4, seq=4096, optimizer=sgd, checkpointing=True)"
     assert ask(asked.spec) == asked
@@ -111,9 +154,15 @@ def test_options_come_from_text_and_arguments_and_the_spec_says_them_again():
     ("spec", "message"),
     [
         ("lama-8b", r"the zoo has no model 'lama-8b' \(did you mean 'llama-8b'.*\? the zoo: gpt2-small, .*dlrm-kaggle\)"),
-        ("t5", r"the zoo has no model 't5' \(the zoo: gpt2-small, .*resnet50, .*dlrm-kaggle\)"),
+        ("qwen9", r"the zoo has no model 'qwen9' \(.*the zoo: gpt2-small, .*resnet50, .*dlrm-kaggle\)"),
+        ("llama2-7b(seq=8192)", r"model 'llama2-7b' has a context of 4,096 tokens; 8,192 tokens were asked for"),
+        ("llama-8b(attention=flash, dtype=fp32)", r"flash attention computes in 16 bits, not in fp32 \(dtype=bf16"),
+        ("llama-8b(masters=true, dtype=fp32)", r"with dtype=fp32 the parameters are in fp32 themselves"),
+        ("llama-8b(update=backward, accumulate=2)", r"update=backward frees each gradient at once"),
+        ("llama-8b(update=fused, optimizer=adam8bit)", r"there is no fused implementation of adam8bit"),
+        ("resnet50(attention=eager)", r"model 'resnet50' has no option 'attention'"),
         ("llama-8b(bach=4)", r"model 'llama-8b' has no option 'bach' \(did you mean 'batch'\?\)"),
-        ("resnet50(seq=4)", r"model 'resnet50' has no option 'seq' \(known: mode, batch, image, dtype, .*steps\)"),
+        ("resnet50(seq=4)", r"model 'resnet50' has no option 'seq' \(its options: mode, batch, image, dtype, .*steps\)"),
         ("llama-8b(decode=4)", r"option 'decode' of model 'llama-8b' goes with mode=infer"),
         ("llama-8b(mode=infer, optimizer=adam)", r"option 'optimizer' of model 'llama-8b' goes with mode=train"),
         (

@@ -6,7 +6,7 @@ import typer
 
 from gpusim.commands.output import emit, emit_json
 from gpusim.zoo import entries
-from gpusim.zoo.catalogue import OPTIONS, Value, ask
+from gpusim.zoo.catalogue import OPTIONS, Value, ask, options
 
 
 def zoo(name: str, *, json: bool) -> None:
@@ -15,7 +15,7 @@ def zoo(name: str, *, json: bool) -> None:
         emit([{"model": e.name, "parameters": e.parameters, "help": e.help} for e in entries()], json)
         return
     entry = ask(name).entry
-    train, infer = entry.options("train"), entry.options("infer")
+    train, infer = options(entry, "train"), options(entry, "infer")
     rows = [
         {"option": key, "train": _plain(train.get(key)), "infer": _plain(infer.get(key)), "help": OPTIONS[key]}
         for key in OPTIONS

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpusim import transforms
 from gpusim.errors import GpusimError
+from gpusim.fit.settings import USUAL, Settings
 from gpusim.fragment.replay import replay
 from gpusim.fragment.requests import of_trace
-from gpusim.policies import registry
 from gpusim.trace.stats import ROUND, live_bytes
 from gpusim.trace.trace import Trace
 from gpusim.transforms.scaling import recorded_size
@@ -23,8 +23,8 @@ STEP = 1 / 32   # by which a batch shrinks that does not fit after all
 class Batches:
     """Batches of one program, up to what `most` bytes can hold."""
 
-    def __init__(self, trace: Trace, most: int) -> None:
-        self.trace, self.most = trace, most
+    def __init__(self, trace: Trace, most: int, settings: Settings = USUAL) -> None:
+        self.trace, self.most, self.settings = trace, most, settings
         self.recorded = recorded_size(trace, ("batch",))
         self._fits = cache(self._try)
 
@@ -73,7 +73,7 @@ class Batches:
         return [0.125, *factors], [int(live_bytes(made, -(-made.size // ROUND) * ROUND).max(initial=0)), *alive]
 
     def _try(self, factor: float, capacity: int) -> bool:
-        return replay(of_trace(self._times(factor)), registry.get("place", "pytorch"), capacity).fits
+        return replay(of_trace(self._times(factor)), self.settings.allocator(), capacity).fits
 
     def _times(self, factor: float) -> Trace:
         return self.trace if factor == 1.0 else transforms.apply(self.trace, f"batch(factor={factor!r})")

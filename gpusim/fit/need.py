@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
+from gpusim.fit.settings import USUAL, Settings
 from gpusim.fragment.replay import replay
 from gpusim.fragment.requests import of_trace
-from gpusim.policies import registry
-from gpusim.trace.roles import PARAMETER, ROLES, UNKNOWN, lives, roles
+from gpusim.trace.roles import PARAMETER, ROLES, STEP, UNKNOWN, lives, phase_kinds, roles
 from gpusim.trace.stats import ROUND, live_bytes
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import I64, OP, Trace
 
 BYTES_PER_PARAMETER = 16  # the rule of thumb for mixed-precision training with Adam (Rajbhandari et al., ZeRO, section 3.1)
+_WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,20 +54,15 @@ class Need:
         return int(self.trace.size[roles(self.trace) == PARAMETER].sum())
 
 
-def need(trace: Trace) -> Need:
+def need(trace: Trace, settings: Settings = USUAL) -> Need:
     """Replays the program's requests through PyTorch's allocator, without a limit."""
     size = -(-trace.size // ROUND) * ROUND
     live = int(live_bytes(trace, size).max(initial=0))
-    return Need(trace, live, replay(of_trace(trace), registry.get("place", "pytorch")).held_peak)
+    return Need(trace, live, replay(of_trace(trace), settings.allocator()).held_peak)
 
 
 def rule_of_thumb(trace: Trace) -> int | None:
-    """16 bytes for each parameter of a training program; None where nothing is trained or parameters have no type.
-
-    The number of parameters follows from their bytes and the type of the operators that update them.
-    """
-    from gpusim.trace.roles import STEP, phase_kinds
-
+    """16 bytes for each parameter of a training program; None where nothing is trained or parameters have no type."""
     weights = roles(trace) == PARAMETER
     trains = (phase_kinds(trace) == STEP).any()
     if not trains or not weights.any():
@@ -74,18 +71,29 @@ def rule_of_thumb(trace: Trace) -> int | None:
 
 
 def count(trace: Trace) -> int:
-    """How many parameters: their bytes over those of the type that most of the bytes are read as."""
-    widths = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+    """How many parameters: the catalogue's number of a model of the zoo, else their bytes over those of their type.
+
+    The type is that of the optimizer's operators that write a parameter; where none does, of the first operator that reads
+    it (which autocast may have converted to another type).  Parameters of which neither is known count as the others do.
+    """
+    if isinstance(known := trace.meta.get("parameters"), int):
+        return known
     weights = np.flatnonzero(roles(trace) == PARAMETER)
+    width = _width(trace, trace.write_start, trace.write_id, (phase_kinds(trace) == STEP)[trace.kind == OP])
+    reading = _width(trace, trace.read_start, trace.read_id, np.ones(trace.ops, np.bool_))
+    width = np.where(width > 0, width, reading)[weights]
+    size = trace.size[weights]
+    known_size = int(size[width > 0].sum())
+    total = float((size[width > 0] / width[width > 0]).sum())
+    everything = int(size.sum())
+    return round(total * everything / known_size) if known_size else everything // 4
+
+
+def _width(trace: Trace, start: I64, ids: I64, counts: npt.NDArray[np.bool_]) -> I64:
+    """(T,) bytes of an element, by the type of the first operator that counts among those of the list; 0: unknown."""
+    widths = np.array([_WIDTHS.get(word, 0) for word in trace.dtypes] + [0], np.int64)
+    op = np.repeat(np.arange(trace.ops), np.diff(start))
+    chosen = counts[op]
     first = np.full(trace.tensors, -1, np.int64)
-    op = np.repeat(np.arange(trace.ops), np.diff(trace.read_start))
-    first[trace.read_id[::-1]] = op[::-1]
-    total, known = 0.0, 0
-    for tensor in weights.tolist():
-        o = first[tensor]
-        word = trace.dtypes[trace.dtype[o]] if o >= 0 and trace.dtype[o] >= 0 else ""
-        if word in widths:
-            total += trace.size[tensor] / widths[word]
-            known += int(trace.size[tensor])
-    everything = int(trace.size[weights].sum())
-    return round(total * everything / known) if known else everything // 4
+    first[ids[chosen][::-1]] = op[chosen][::-1]
+    return np.where(first >= 0, widths[np.append(trace.dtype, -1)[first]], 0)

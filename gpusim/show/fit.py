@@ -114,11 +114,15 @@ def _machine(panel: Axes, y: int, machine: Mapping[str, Any], per_byte: float) -
 def _words(machine: Mapping[str, Any], way: Mapping[str, Any] | None) -> str:
     if way is None:
         return "nothing that was tried makes it fit"
+    if way["step_ns"] is None:
+        return "fits"
+    time = f"est. {show_time(way['low_ns'])} to {show_time(way['high_ns'])}"
+    emulated = f" ({', '.join(machine['emulated'])} emulated)" if machine.get("emulated") else ""
     if machine["fits"]:
-        return f"fits: {show_time(way['step_ns'])} a step"
+        return f"fits: {time} a step{emulated}"
     chain = way["remedy"] if len(way["remedy"]) <= CHAIN else way["remedy"][: CHAIN - 1] + "…"
     gpus = f" on {way['gpus']} GPUs" if way["gpus"] > 1 else ""
-    return f"{chain}{gpus}: {show_time(way['step_ns'])}, {way['slowdown']:.2f}x"
+    return f"{chain}{gpus}: {time}{emulated}"
 
 
 def _answer(values: Mapping[str, Any]) -> str:

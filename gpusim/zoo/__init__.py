@@ -6,7 +6,7 @@
 
 A family of models is one file with `class Model(nn.Module)`: `Model(**config)` makes it, `inputs(...)` its inputs, and calling
 it with them answers the loss (or, without labels, the output).  Memory behaves as in the well-known eager implementation, which
-each file names.  `catalogue.py` lists the models; torch is imported when one is built.
+each file names.  `models.py` lists the models, `catalogue.py` their options; torch is imported when one is built.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpusim.errors import GpusimError
-from gpusim.zoo.catalogue import Entry, Value, ask, entries
+from gpusim.zoo.catalogue import Value, ask, entries
+from gpusim.zoo.models import Entry
 
 if TYPE_CHECKING:
     from gpusim.zoo.program import Program

@@ -1,4 +1,4 @@
-"""BERT as in transformers' BertForMaskedLM (attention by scaled_dot_product_attention, under a padding mask)."""
+"""BERT as in transformers' BertForMaskedLM and BertForSequenceClassification."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpusim.zoo.layers import heads, tokens
+from gpusim.zoo.layers import Attend, heads, tokens
 
 
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.size, self.dropout = width // heads, dropout
+        self.size = width // heads
         self.q = nn.Linear(width, width)
         self.k = nn.Linear(width, width)
         self.v = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
         self.drop = nn.Dropout(dropout)
+        self.attend = Attend(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         query, key, value = (heads(project(x), self.size) for project in (self.q, self.k, self.v))
-        dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+        y = self.attend(query, key, value, mask)
         return self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
 
 
@@ -34,7 +34,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
         self.norm_2 = nn.LayerNorm(width, eps=1e-12)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = self.norm_1(self.attention(x, mask) + x)
         return self.norm_2(self.mlp(x) + x)
 
@@ -60,37 +60,44 @@ class Encoder(nn.Module):
         self.register_buffer("where", torch.arange(positions)[None], persistent=False)
         self.register_buffer("types_of", torch.zeros(1, positions, dtype=torch.long), persistent=False)
 
-    def forward(self, ids: Tensor, keep: Tensor) -> Tensor:
-        """keep: (batch, seq), 1 for a token and 0 for padding."""
+    def forward(self, ids: Tensor, keep: Tensor | None) -> Tensor:
+        """keep: (batch, seq), 1 for a token and 0 for padding; without it nothing is padded."""
         seq = ids.shape[-1]
         where = self.where[:, :seq]
         types = self.types_of.gather(1, where).expand(ids.shape)
         x = self.tokens(ids) + self.types(types) + self.positions(where)
         x = self.drop(self.norm(x))
-        mask = keep.bool()[:, None, None, :] & torch.ones(seq, 1, dtype=torch.bool, device=ids.device)
+        mask = None if keep is None else keep.bool()[:, None, None, :] & torch.ones(seq, 1, dtype=torch.bool, device=ids.device)
         for block in self.blocks:
             x = block(x, mask)
         return torch.tanh(self.pooler(x[:, 0])) if self.pooler is not None else x
 
 
 class Model(nn.Module):
-    """Predicts masked tokens; the decoder's weight is the embedding's."""
+    """Predicts masked tokens, the decoder's weight being the embedding's; or, with `classes`, the class of the whole text."""
 
-    def __init__(self, layers: int, width: int, heads: int, positions: int, vocabulary: int = 30522) -> None:
+    def __init__(
+        self, layers: int, width: int, heads: int, positions: int, vocabulary: int = 30522, classes: int = 0
+    ) -> None:
         super().__init__()
-        self.encoder = Encoder(layers, width, heads, positions, pooler=False, vocabulary=vocabulary)
+        self.classes, self.vocabulary = classes, vocabulary
+        self.encoder = Encoder(layers, width, heads, positions, pooler=classes > 0, vocabulary=vocabulary)
         self.blocks = self.encoder.blocks
+        if classes:
+            self.transform: nn.Module = nn.Dropout(0.1)
+            self.head = nn.Linear(width, classes)
+            return
         self.transform = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width, eps=1e-12))
-        self.decoder = nn.Linear(width, vocabulary)
-        self.decoder.weight = self.encoder.tokens.weight
+        self.head = nn.Linear(width, vocabulary)
+        self.head.weight = self.encoder.tokens.weight
 
-    def inputs(self, batch: int, seq: int) -> dict[str, Tensor]:
-        vocabulary = self.decoder.out_features
-        keep = torch.ones(batch, seq, dtype=torch.long)
-        return {"ids": tokens(vocabulary, batch, seq), "labels": tokens(vocabulary, batch, seq), "keep": keep}
+    def inputs(self, batch: int, seq: int, padding: bool) -> dict[str, Tensor]:
+        labels = torch.randint(self.classes, (batch,)) if self.classes else tokens(self.vocabulary, batch, seq)
+        keep = {"keep": torch.ones(batch, seq, dtype=torch.long)} if padding else {}
+        return {"ids": tokens(self.vocabulary, batch, seq), "labels": labels, **keep}
 
-    def forward(self, ids: Tensor, keep: Tensor, labels: Tensor | None = None) -> Tensor:
-        logits = self.decoder(self.transform(self.encoder(ids, keep)))
+    def forward(self, ids: Tensor, keep: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        logits = self.head(self.transform(self.encoder(ids, keep)))
         if labels is None:
             return logits
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), labels.view(-1))

@@ -1,14 +1,13 @@
-"""GPT-2 as in transformers' GPT2LMHeadModel (attention by scaled_dot_product_attention)."""
+"""GPT-2 as in transformers' GPT2LMHeadModel (attention as `layers.Attend` does it)."""
 
 from __future__ import annotations
 
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpusim.zoo.layers import Cache, heads, next_token_loss, tokens
+from gpusim.zoo.layers import Attend, Cache, heads, next_token_loss, tokens
 
 
 class Gelu(nn.Module):
@@ -21,17 +20,17 @@ class Gelu(nn.Module):
 class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.size, self.dropout = width // heads, dropout
+        self.size = width // heads
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.drop = nn.Dropout(dropout)
+        self.attend = Attend(dropout)
 
     def forward(self, x: Tensor, cache: Cache | None) -> Tensor:
         query, key, value = (heads(part, self.size) for part in self.qkv(x).split(x.shape[-1], dim=-1))
         if cache is not None:
             key, value = cache.extend(self, key, value)
-        dropout = self.dropout if self.training else 0.0
-        y = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=query.shape[-2] > 1)
+        y = self.attend(query, key, value, causal=query.shape[-2] > 1)
         return self.drop(self.out(y.transpose(1, 2).reshape(x.shape)))
 
 
@@ -71,6 +70,8 @@ class Model(nn.Module):
         x = self.drop(embedded + self.positions(where[None]))
         for block in self.blocks:
             x = block(x, cache)
+        if cache is not None:
+            cache.seq += ids.shape[-1]
         return self.norm(x)
 
     def forward(self, ids: Tensor, labels: Tensor | None = None, cache: Cache | None = None) -> Tensor:

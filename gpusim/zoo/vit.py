@@ -1,4 +1,4 @@
-"""Vision transformer as in transformers' ViTForImageClassification (attention by scaled_dot_product_attention)."""
+"""Vision transformer as in transformers' ViTForImageClassification."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpusim.zoo.layers import heads
+from gpusim.zoo.layers import Attend, heads
 
 
 class Attention(nn.Module):
@@ -17,10 +17,11 @@ class Attention(nn.Module):
         self.k = nn.Linear(width, width)
         self.v = nn.Linear(width, width)
         self.out = nn.Linear(width, width)
+        self.attend = Attend()
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = (heads(project(x), self.size) for project in (self.q, self.k, self.v))
-        y = F.scaled_dot_product_attention(query, key, value)
+        y = self.attend(query, key, value)
         return self.out(y.transpose(1, 2).reshape(x.shape))
 
 
