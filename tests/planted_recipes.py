@@ -14,6 +14,7 @@ from planted_library import GIB, MIB, Library, Op, Program
 from planted_plants import PLANTS, REQUEST, SETTINGS_OF, Body, live_bytes, live_bytes, device_above
 
 ENDLESS = 250 * GIB
+SMALLEST = 2 * GIB  # of the devices
 # name -> (plants, how the device is chosen, share)
 FAMILIES: dict[str, tuple[tuple[str, ...], str, int]] = {
     "nothing": ((), "fine", 22), "harmless": (("harmless",), "fine", 18), "nothing, full": ((), "full", 12),
@@ -92,7 +93,7 @@ def case(seed: int, library: Library) -> Case | None:
     context = rng.randrange(300, 620) * MIB
     program = Program(conf, ENDLESS, 0, operations(str(seed), plants, late, aim.startswith("short")))
     sized = _sized(program, aim.split()[0], rng, context, library, " ".join(aim.split()[1:]))
-    if sized is None:
+    if sized is None or sized.total < SMALLEST:
         return None
     devices = [sized]
     if "several" in aim:
@@ -100,8 +101,9 @@ def case(seed: int, library: Library) -> Case | None:
             ops = operations(f"{seed} device {k}", (), late)
             other = Program(conf, sized.total, rng.randrange(300, 620) * MIB, ops)
             if not library.run(other).served:
-                other = replace(other, ops=ops[: len(ops) // 20])  # an almost empty one
-            devices.append(other)
+                other = replace(other, ops=(*ops[: len(ops) // 20], ("record",)) if late else ops[: len(ops) // 20])
+            if library.run(other).served:
+                devices.append(other)
     subject = rng.randrange(len(devices))
     devices[0], devices[subject] = devices[subject], devices[0]
     return Case(seed, family, plants, tuple(devices), subject)

@@ -14,7 +14,7 @@ SETTINGS = (
     "garbage_collection_threshold:0.8", "large_segment_size_mb:64",
 )  # fmt: skip
 SHARE = 0.02  # of the device's memory: below it nothing is wrong, and no setting is worth setting
-UNSURE = (0.014, 0.027)  # a share in between is too close to call
+UNSURE = (0.014, 0.033)  # a share in between is too close to call
 STEPS = 5  # at fewer steps growth is not called a leak
 
 
@@ -60,11 +60,11 @@ def truth(case: Case, library: Library) -> Truth:
     return Truth(sorted(causes), sorted(details), figures, stack if "leak" in causes else "", settings)
 
 
-def sure(share: float, limit: float = SHARE) -> bool:
-    """Whether it is above the limit; raises TooClose."""
-    if UNSURE[0] / SHARE * limit < share < UNSURE[1] / SHARE * limit:
+def sure(share: float) -> bool:
+    """Whether it is above SHARE; raises TooClose."""
+    if UNSURE[0] < share < UNSURE[1]:
         raise TooClose(f"{share:.1%}")
-    return share >= limit
+    return share >= SHARE
 
 
 def _failure(
