@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from planted_library import GIB, MIB, Library, Op, Program, Run
 from planted_plants import PLANTS
-from planted_recipes import ENDLESS, Case, operations
+from planted_recipes import ENDLESS, Case
 
 SETTINGS = (
     "", "expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8",
@@ -157,7 +157,7 @@ UNDO = {"pieces": _no_keepers, "pool": _no_keepers, "stream": _one_stream, "priv
 
 def _waste(case: Case, run: Run, library: Library, causes: list[str], details: list[str], figures: dict[str, int]) -> None:
     """Memory held and not used, in a program that was served all."""
-    program, start = case.program, case.program.start
+    program = case.program
     wasted = figures["held"] - figures["live"]
     unused = cache_unused(program, run, library)
     figures |= {"cached": unused, "needed": needed(program, library)}
