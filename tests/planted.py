@@ -30,9 +30,10 @@ for another stream), private_pool, oversize (max_split_size_mb), rounding (round
 about without a plant, the detail is not scored.
 
 Advice of a setting is right when the real library, running the program under that setting alone in place of the recorded
-one, serves the failed request; or, where none failed, holds at peak in the recorded part at least 2 % of C less than was
-recorded.  Where recording began late, `held` is an interval: see `savings` in planted_truth.py; an advice on which its
-ends disagree is not scored.  `Remedy.held` is compared with `held`, 2 % beyond the interval being allowed.
+one, serves the failed request; or, where none failed, saves at peak in the recorded part at least 2 % of C.  Where
+recording began late, bytes held and saved are intervals over the ways in which the program may have come to the recorded
+part, each compared with the recorded setting on the same way (`savings` in planted_truth.py): forgetting what was cached
+before saves nothing.  An advice on which the ends disagree is not scored.  `Remedy.held` may lie 2 % outside of the interval.
 
 Dropped, and counted, are programs whose figures lie too near a limit, and those in which nothing changes without the plant.
 """

@@ -219,11 +219,12 @@ def harmless(rng: random.Random, body: Body) -> Planting:
 
 PLANTS: dict[str, Callable[[random.Random, Body], Planting]] = {
     "pieces": pieces, "stream": other_stream, "pool": other_pool, "private_pool": private_pool, "oversize": oversize,
-    "rounding": rounding, "leak": leak, "cached": cached, "upcast": upcast,
-    "harmless": harmless,
+    "rounding": rounding, "leak": leak, "cached": cached, "upcast": upcast, "harmless": harmless,
 }  # fmt: skip
-SETTINGS_OF = {"oversize": ["max_split_size_mb:128"],
-               "rounding": ["roundup_power2_divisions:2", "roundup_power2_divisions:2", "roundup_power2_divisions:4"]}  # fmt: skip
+SETTINGS_OF = {
+    "oversize": ["max_split_size_mb:128"],
+    "rounding": ["roundup_power2_divisions:2", "roundup_power2_divisions:2", "roundup_power2_divisions:4"],
+}
 DEVICES = [4.75, 8, 12, 16, 22, 24, 32, 40, 45, 48, 80, 94, 141]  # GiB that devices have
 
 

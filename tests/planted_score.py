@@ -87,10 +87,10 @@ def worth(case: dict[str, Any], conf: str) -> bool | None:
         return None if known["serves"] == "unsure" else bool(known["serves"])
     if known["serves"] is not True:
         return None if known["serves"] == "unsure" else False
-    saved = [(figures["held"] - held) / figures["total"] for held in known["held"]]
-    if min(saved) < SHARE <= max(saved):
+    least, most = known["saves"]
+    if least < SHARE * figures["total"] <= most:
         return None
-    return bool(min(saved) >= SHARE)
+    return bool(least >= SHARE * figures["total"])
 
 
 def _advice(found: Score, case: dict[str, Any], answer: Any) -> None:

@@ -231,28 +231,49 @@ def growth(program: Program) -> tuple[int, str]:
 
 
 def savings(program: Program, run: Run, library: Library) -> dict[str, dict[str, object]]:
-    """Under each setting: whether all is served, and the bytes held at peak in the recorded part, as an interval.
+    """Under each setting: whether all is served, the bytes held at peak in the recorded part, the bytes saved.
 
-    Where recording began late, what the program did before is not recorded.  The interval spans the whole program run
-    under the setting, the recorded part alone from the blocks that were live (in order of address), and the recorded part
-    from all that was held then, the setting switched at that moment.
+    Where recording began late, what the program did before is not recorded.  Both are intervals then, over three ways to
+    come to the recorded part: the whole program under the setting; only the blocks that were live, in order of address; and
+    all that was held, the setting switched at that moment.  What is saved is against the recorded setting in the same way.
     """
+    ways = [_whole, *([_from_live, _switched] if program.start else [])]
+    own = {way: way(program, program.conf, library) for way in ways}
     found: dict[str, dict[str, object]] = {}
     for conf in dict.fromkeys((program.conf, *SETTINGS)):
-        runs = [(library.run(replace(program, conf=conf)), program.start)]
-        if program.start:
-            fresh, at = from_live(program, library)
-            runs.append((library.run(replace(fresh, conf=conf)), at))
-            if "max_split" not in conf + program.conf and conf != program.conf:
-                runs.append((library.run(program, switch=(program.start, switched(conf))), program.start))
-        if conf == program.conf:
-            runs = runs[:1]
-        runs = [(r, at) for r, at in runs if not r.aborted]
-        served = [r.served for r, _ in runs]
-        held = [r.peak(at) for r, at in runs if r.served]
-        found[conf] = {"serves": all(served) if all(served) or not any(served) else "unsure",
-                       "held": [min(held), max(held)] if held else []}  # fmt: skip
+        served, held, saved = set[bool](), list[int](), list[int]()
+        for way in ways:
+            before, after = own[way], own[way] if conf == program.conf else way(program, conf, library)
+            if after is not None:
+                served.add(after[0])
+            if after is not None and after[0]:
+                held.append(after[1])
+                saved += [before[1] - after[1]] if before is not None else []
+        found[conf] = {"serves": served.pop() if len(served) == 1 else "unsure",
+                       "held": [min(held), max(held)] if held else [], "saves": [min(saved), max(saved)] if saved else []}  # fmt: skip
     return found
+
+
+Answered = tuple[bool, int] | None  # whether all is served, bytes held at peak; None: the library cannot be asked
+
+
+def _answered(run: Run, start: int) -> Answered:
+    return None if run.aborted else (run.served, run.peak(start))
+
+
+def _whole(program: Program, conf: str, library: Library) -> Answered:
+    return _answered(library.run(replace(program, conf=conf)), program.start)
+
+
+def _from_live(program: Program, conf: str, library: Library) -> Answered:
+    fresh, at = from_live(program, library)
+    return _answered(library.run(replace(fresh, conf=conf)), at)
+
+
+def _switched(program: Program, conf: str, library: Library) -> Answered:
+    if "max_split" in conf + program.conf:  # the library cannot lower it later
+        return None
+    return _answered(library.run(program, switch=(program.start, switched(conf))), program.start)
 
 
 def switched(conf: str) -> str:
