@@ -249,9 +249,13 @@ def savings(program: Program, run: Run, library: Library) -> dict[str, dict[str,
             if after is not None and after[0]:
                 held.append(after[1])
                 saved += [before[1] - after[1]] if before is not None else []
-        found[conf] = {"serves": served.pop() if len(served) == 1 else "unsure",
-                       "held": [min(held), max(held)] if held else [], "saves": [min(saved), max(saved)] if saved else []}  # fmt: skip
+        serves: object = served.pop() if len(served) == 1 else "unsure"
+        found[conf] = {"serves": serves, "held": _ends(held), "saves": _ends(saved)}
     return found
+
+
+def _ends(values: list[int]) -> list[int]:
+    return [min(values), max(values)] if values else []
 
 
 Answered = tuple[bool, int] | None  # whether all is served, bytes held at peak; None: the library cannot be asked

@@ -6,15 +6,19 @@ The labels in tests/data/planted_*.xz are answers of the real library; tests/pla
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
-from planted_score import CAUSES, score, worth
+from planted import doctor, make
+from planted_library import Library
+from planted_score import CAUSES, score, table, worth
 from planted_snapshot import pickled, read
 
 DATA = Path(__file__).parent / "data"
+ORACLE = Path("~/.cache/torch_oracle/2.15.0/torch_oracle").expanduser()
 DEVELOPED, HELD_OUT = DATA / "planted_cases.xz", DATA / "planted_heldout.xz"
 
 
@@ -132,3 +136,26 @@ def test_a_snapshot_says_what_the_library_did(cases: list[dict[str, Any]]) -> No
             assert final == live
             checked += 1
     assert checked > 30
+
+
+@pytest.mark.skipif(not ORACLE.exists(), reason="the real library is not built here: see tests/planted.py")
+def test_the_library_answers_as_stored(cases: list[dict[str, Any]]) -> None:
+    stored = {case["seed"]: case for case in cases}
+    wanted = list(stored)[:300:100]
+    library = Library(str(ORACLE))
+    made, dropped = zip(*(make(range(seed, seed + 1), library) for seed in wanted), strict=True)
+    library.close()
+    assert not any(dropped)
+    assert [json.loads(json.dumps(case)) for (case,) in made] == [stored[seed] for seed in wanted]
+
+
+def test_the_doctor_is_right(cases: list[dict[str, Any]]) -> None:
+    """On every fifth program, so that one error may be in each count; all of them: tests/planted.py --file ... --score."""
+    pytest.importorskip("gpusim.fragment.doctor", reason="there is no doctor yet")
+    found = score(cases[::5], doctor())
+    said = table(found)
+    for cause in CAUSES:
+        assert found.missed[cause] <= 1 + 0.02 * found.found[cause], said
+        assert found.false[cause] <= 1 + 0.02 * found.found[cause], said
+    assert found.false_advice == 0 and found.alarms <= 1, said
+    assert sum(error > 0.02 for error, _, _ in found.errors) == 0, said
