@@ -24,6 +24,8 @@ In both:
 leak           some stack allocates in every recorded step (but perhaps the first), in 5 steps at least, bytes that are
                never freed in the recording; in total >= 2 % of C.
 
+Of several devices the one counts on which a request failed; where none did, nothing is wrong with the others.
+
 The detail of a fragmentation is the pattern without which the request is served (or needed falls by half of the excess):
 pieces (between live blocks), pool (pieces in the small pool for a large request, or the other way round), stream (cached
 for another stream), private_pool, oversize (max_split_size_mb), rounding (roundup_power2_divisions).  Where waste came

@@ -174,6 +174,10 @@ def _waste(case: Case, run: Run, library: Library, causes: list[str], details: l
             raise NotPlanted("fragmentation")
     if not causes and wasted / program.total > UNSURE[0]:
         raise TooClose(f"waste of {wasted / program.total:.1%}")
+    for other in case.devices:
+        answer = library.run(other)
+        if other is not program and answer.peak(other.start) - max(answer.live[other.start:]) > UNSURE[0] * other.total:
+            raise TooClose("waste on another device")
 
 
 def cache_unused(program: Program, run: Run, library: Library) -> int:
