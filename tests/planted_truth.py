@@ -175,9 +175,11 @@ def _waste(case: Case, run: Run, library: Library, causes: list[str], details: l
     if not causes and wasted / program.total > UNSURE[0]:
         raise TooClose(f"waste of {wasted / program.total:.1%}")
     for other in case.devices:
-        answer = library.run(other)
-        if other is not program and answer.peak(other.start) - max(answer.live[other.start:]) > UNSURE[0] * other.total:
-            raise TooClose("waste on another device")
+        if other is not program:
+            answer = library.run(other)
+            wasted = answer.peak(other.start) - max(answer.live[other.start:])
+            if max(wasted, cache_unused(other, answer, library)) > UNSURE[0] * other.total:
+                raise TooClose("waste on another device")
 
 
 def cache_unused(program: Program, run: Run, library: Library) -> int:
