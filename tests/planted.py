@@ -34,7 +34,7 @@ about without a plant, the detail is not scored.
 Advice of a setting is right when the real library, running the program under that setting alone in place of the recorded
 one, serves the failed request; or, where none failed, saves at peak in the recorded part at least 2 % of C.  Where
 recording began late, bytes held and saved are intervals over the ways in which the program may have come to the recorded
-part, each compared with the recorded setting on the same way (`savings` in planted_truth.py): forgetting what was cached
+part, each compared with the recorded setting on the same way (`savings` in planted_savings.py): forgetting what was cached
 before saves nothing.  An advice on which the ends disagree is not scored.  `Remedy.held` may lie 2 % outside of the interval.
 
 Dropped, and counted, are programs whose figures lie too near a limit, and those in which nothing changes without the plant.
@@ -51,7 +51,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from planted_library import Library
-from planted_recipes import case
+from planted_recipes import case, intended
 from planted_score import Doctor, score, table
 from planted_snapshot import pickled, read, record, write
 from planted_truth import NotPlanted, TooClose, truth
@@ -108,6 +108,8 @@ def main() -> int:
         print(f"{len(cases)} cases; dropped: {', '.join(f'{n} {why}' for why, n in dropped.items()) or 'none'}")
     else:
         parser.error("give --oracle or --file")
+    other = sum(intended(c["family"]) != set(c["truth"]["causes"]) for c in cases)
+    print(f"labelled otherwise than was intended, or with more: {other} of {len(cases)}")
     for causes, number in Counter(" ".join(c["truth"]["causes"]) or "nothing" for c in cases).most_common():
         print(f"{number:5} {causes}")
     if given.write:

@@ -221,6 +221,7 @@ PLANTS: dict[str, Callable[[random.Random, Body], Planting]] = {
     "pieces": pieces, "stream": other_stream, "pool": other_pool, "private_pool": private_pool, "oversize": oversize,
     "rounding": rounding, "leak": leak, "cached": cached, "upcast": upcast, "harmless": harmless,
 }  # fmt: skip
+FRAGMENTING = ("pieces", "stream", "pool", "private_pool", "oversize", "rounding")
 SETTINGS_OF = {
     "oversize": ["max_split_size_mb:128"],
     "rounding": ["roundup_power2_divisions:2", "roundup_power2_divisions:2", "roundup_power2_divisions:4"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from planted_bodies import BODIES, Writer
 from planted_library import GIB, MIB, Library, Op, Program
-from planted_plants import PLANTS, REQUEST, SETTINGS_OF, Body, device_above, live_bytes
+from planted_plants import FRAGMENTING, PLANTS, REQUEST, SETTINGS_OF, Body, device_above, live_bytes
 
 ENDLESS = 250 * GIB
 SMALLEST = 2 * GIB  # of the devices
@@ -79,6 +79,19 @@ def operations(seed: str, plants: tuple[str, ...], late: bool, longest: bool = F
 def family_of(seed: int) -> str:
     names = [name for name, (_, _, share) in FAMILIES.items() for _ in range(share)]
     return random.Random(f"family {seed}").choice(names)
+
+
+def intended(family: str) -> set[str]:
+    """The causes that a program of the family was meant to have."""
+    plants, aim, _ = FAMILIES[family]
+    fragmenting = any(plant in FRAGMENTING for plant in plants)
+    found = {plant for plant in plants if plant in ("leak", "cached")} | ({"fragmentation"} if fragmenting else set())
+    meant = {"short": ["shortage"], "huge": ["shortage", "impossible"], "foreign": ["shortage", "foreign"],
+             "tight": ["fragmentation"]}  # fmt: skip
+    found |= set(meant.get(aim.split()[0], []))
+    if aim == "tight foreign":
+        found.add("foreign")
+    return found | ({"other_device"} if aim in ("short several", "tight several") else set())
 
 
 def case(seed: int, library: Library) -> Case | None:

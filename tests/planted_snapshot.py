@@ -77,7 +77,8 @@ def _segments(lines: list[list[str]], stacks: dict[int, int]) -> Iterator[list[A
         if words[0] == "segment":
             if segment:
                 yield segment
-            segment = [int(words[1]), int(words[2]), int(words[3]), int(words[4] == "large"), int(words[5]), int(words[8]), []]
+            pool = int(words[8]) % (1 << 32)  # above it counts the programs that the process has run
+            segment = [int(words[1]), int(words[2]), int(words[3]), int(words[4] == "large"), int(words[5]), pool, []]
         else:
             state, addr = STATES.index(words[4]), int(words[1])
             segment[6].append([int(words[2]), int(words[3]), state, stacks.get(addr, 0) if state else 0])

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from planted_library import GIB, MIB, Library, Op, Program, Run
-from planted_plants import PLANTS
+from planted_library import GIB, MIB, Library, Program, Run
 from planted_recipes import ENDLESS, Case
+from planted_savings import savings
 
-SETTINGS = (
-    "", "expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8",
-    "garbage_collection_threshold:0.8", "large_segment_size_mb:64",
-)  # fmt: skip
 SHARE = 0.02  # of the device's memory: below it nothing is wrong, and no setting is worth setting
 UNSURE = (0.014, 0.033)  # a share in between is too close to call
 STEPS = 5  # at fewer steps growth is not called a leak
@@ -28,13 +25,17 @@ class NotPlanted(Exception):
 
 @dataclass
 class Truth:
-    """causes: kinds; details: of fragmentation; figures: bytes; settings: see `savings`."""
+    """causes: kinds; details: of fragmentation; figures: bytes; leak: the stack; settings: see `savings`."""
 
-    causes: list[str]
-    details: list[str]
     figures: dict[str, int]
-    leak: str
-    settings: dict[str, dict[str, object]]
+    causes: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+    leak: str = ""
+    settings: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def add(self, cause: str, nbytes: int) -> None:
+        self.causes.append(cause)
+        self.figures[cause] = nbytes
 
 
 def truth(case: Case, library: Library) -> Truth:
@@ -43,21 +44,18 @@ def truth(case: Case, library: Library) -> Truth:
     run = library.run(program)
     if run.aborted:
         raise TooClose("the library aborted")
-    causes: list[str] = []
-    details: list[str] = []
     start = program.start
-    figures = {"held": run.peak(start), "live": max(run.live[start:]), "total": program.total,
-               "outside": program.outside_at_end()}  # fmt: skip
-    if not run.served:
-        _failure(case, run, library, causes, details, figures)
-    else:
-        _waste(case, run, library, causes, details, figures)
+    found = Truth({"held": run.peak(start), "live": max(run.live[start:]), "total": program.total,
+                   "outside": program.outside_at_end()})  # fmt: skip
+    (_waste if run.served else _failure)(case, run, library, found)
     grown, stack = growth(program)
     if sure(grown / program.total):
-        causes.append("leak")
-        figures["leak"] = grown
-    settings = savings(program, run, library)
-    return Truth(sorted(causes), sorted(details), figures, stack if "leak" in causes else "", settings)
+        found.add("leak", grown)
+        found.leak = stack
+    found.settings = savings(program, library)
+    found.causes.sort()
+    found.details.sort()
+    return found
 
 
 def sure(share: float) -> bool:
@@ -67,42 +65,36 @@ def sure(share: float) -> bool:
     return share >= SHARE
 
 
-def _failure(
-    case: Case, run: Run, library: Library, causes: list[str], details: list[str], figures: dict[str, int]
-) -> None:
+def _failure(case: Case, run: Run, library: Library, found: Truth) -> None:
     program, last = case.program, case.program.ops[-1]
-    request, live, outside = int(str(last[2])), run.live[-1], figures["outside"]
-    request = -(-request // 512) * 512
-    offered, normal = program.total - outside, max(GIB, int(SHARE * program.total))
-    figures |= {"request": request, "live_at_failure": live, "held_at_failure": run.held[-1]}
-    lacks = live + request - offered
-    if abs(lacks) < program.total // 200 + 4 * MIB:
+    request, live, outside = -(-int(str(last[2])) // 512) * 512, run.live[-1], found.figures["outside"]
+    found.figures |= {"request": request, "live_at_failure": live, "held_at_failure": run.held[-1]}
+    lacks, beyond = live + request - (program.total - outside), live + request - program.total
+    if abs(lacks) < program.total // 200 + 4 * MIB or abs(beyond) < program.total // 200:
         raise TooClose(f"lacks {lacks / MIB:.0f} MiB")
     if lacks > 0:
-        causes.append("shortage")
-        figures["shortage"] = lacks
-        beyond = live + request - program.total
-        if abs(beyond) < program.total // 200:
-            raise TooClose("impossible or not")
-        if beyond > 0:
-            causes.append("impossible")
+        found.add("shortage", lacks)
     else:
-        causes.append("fragmentation")
-        details += _details(case, library)
-        figures["fragmentation"] = run.held[-1] - live
+        found.add("fragmentation", run.held[-1] - live)
+        found.details += _details(case, library)
+    if beyond > 0:
+        found.causes.append("impossible")
+    if _is_foreign(program, outside, library):
+        found.add("foreign", outside)
+    roomy = [_has_room(other, request, library) for other in case.devices if other is not program]
+    if any(roomy):
+        found.causes.append("other_device")
+
+
+def _is_foreign(program: Program, outside: int, library: Library) -> bool:
+    """Whether what is outside is more than is normal, and the request would be served were it not."""
+    normal = max(GIB, int(SHARE * program.total))
     if abs(outside - normal) < normal // 5:
         raise TooClose("outside")
-    if outside > normal:
-        returned = {library.run(program.with_outside(nbytes)).served for nbytes in (normal // 2, normal)}
-        if len(returned) > 1:
-            raise TooClose("foreign")
-        if returned == {True}:
-            causes.append("foreign")
-            figures["foreign"] = outside
-    others = [other for k, other in enumerate(case.devices) if k != case.subject]
-    roomy = [_has_room(other, request, library) for other in others]
-    if any(roomy):
-        causes.append("other_device")
+    served = {library.run(program.with_outside(nbytes)).served for nbytes in (normal // 2, normal)}
+    if outside > normal and len(served) > 1:
+        raise TooClose("foreign")
+    return outside > normal and served == {True}
 
 
 def _has_room(other: Program, request: int, library: Library) -> bool:
@@ -116,21 +108,16 @@ def _has_room(other: Program, request: int, library: Library) -> bool:
 
 def _details(case: Case, library: Library) -> list[str]:
     """The plants without which the same request is served; where it takes several of them, all of those."""
-    fragmenting = [p for p in case.plants if p in PLANTS and p not in ("leak", "cached", "harmless")]
-    found = [p for p in fragmenting if _without(case, p, library)]
-    if not found and len(fragmenting) > 1 and all(_without(case, p, library) for p in [tuple(fragmenting)]):
-        found = fragmenting
+    plants = [plant for plant in case.plants if plant in UNDO]
+    found = [plant for plant in plants if library.run(UNDO[plant](case.program)).served]
+    if not found and plants:
+        program = case.program
+        for plant in plants:
+            program = UNDO[plant](program)
+        found = plants if library.run(program).served else []
     if not found:
         raise NotPlanted("fragmentation")
     return found
-
-
-def _without(case: Case, plants: str | tuple[str, ...], library: Library) -> bool:
-    """Whether the last request is served when the pattern is undone: no neighbours, one stream, one pool, no setting."""
-    program = case.program
-    for plant in [plants] if isinstance(plants, str) else plants:
-        program = UNDO[plant](program)
-    return library.run(program).served
 
 
 def _no_keepers(program: Program) -> Program:
@@ -151,29 +138,26 @@ def _no_setting(program: Program) -> Program:
     return replace(program, conf="")
 
 
+# A plant's pattern undone: no neighbours, one stream, one pool, no setting.
 UNDO = {"pieces": _no_keepers, "pool": _no_keepers, "stream": _one_stream, "private_pool": _one_pool,
         "oversize": _no_setting, "rounding": _no_setting}  # fmt: skip
 
 
-def _waste(case: Case, run: Run, library: Library, causes: list[str], details: list[str], figures: dict[str, int]) -> None:
+def _waste(case: Case, run: Run, library: Library, found: Truth) -> None:
     """Memory held and not used, in a program that was served all."""
-    program = case.program
-    wasted = figures["held"] - figures["live"]
-    unused = cache_unused(program, run, library)
-    figures |= {"cached": unused, "needed": needed(program, library)}
-    between = figures["needed"] - figures["live"]
-    figures["fragmentation"] = between
-    if sure(unused / program.total):
-        causes.append("cached")
-    if sure(between / program.total):
-        causes.append("fragmentation")
-        at_end = [p for p in case.plants if p in UNDO]
-        undone = {p: needed(UNDO[p](program), library) - figures["live"] for p in at_end}
-        details += [p for p in at_end if undone[p] < between // 2]
-        if at_end and not details:
+    program, live = case.program, found.figures["live"]
+    least = needed(program, library)
+    found.figures |= {"cached": cache_unused(program, run, library), "needed": least, "fragmentation": least - live}
+    if sure(found.figures["cached"] / program.total):
+        found.causes.append("cached")
+    if sure((least - live) / program.total):
+        found.causes.append("fragmentation")
+        plants = [plant for plant in case.plants if plant in UNDO]
+        found.details += [p for p in plants if needed(UNDO[p](program), library) - live < (least - live) // 2]
+        if plants and not found.details:
             raise NotPlanted("fragmentation")
-    if not causes and wasted / program.total > UNSURE[0]:
-        raise TooClose(f"waste of {wasted / program.total:.1%}")
+    if not found.causes and found.figures["held"] - live > UNSURE[0] * program.total:
+        raise TooClose("waste of neither kind")
     for other in case.devices:
         if other is not program:
             answer = library.run(other)
@@ -216,106 +200,13 @@ def growth(program: Program) -> tuple[int, str]:
     """(bytes, stack): the most that one stack allocated in every recorded step and that stays to the end."""
     ends = [n for n, op in enumerate(program.ops) if op[0] == "step" and n >= program.start]
     freed = {op[1] for op in program.ops if op[0] == "f"}
-    spans = [[*span] for span in zip([program.start, *ends], ends, strict=False)]
-    per: dict[str, list[int]] = defaultdict(lambda: [0] * len(spans))
-    step = 0
+    per: dict[str, list[int]] = defaultdict(lambda: [0] * len(ends))
     for n, op in enumerate(program.ops):
-        if n < program.start:
-            continue
-        while step < len(spans) and n > spans[step][1]:
-            step += 1
-        # what follows a step's mark before the next forward belongs to the next
-        if op[0] == "a" and op[1] not in freed and step < len(spans):
+        if op[0] == "a" and op[1] not in freed and program.start <= n and (step := bisect_left(ends, n)) < len(ends):
             per[str(op[4])][step] += int(str(op[2]))
-    rows = [(sum(row), stack) for stack, row in per.items() if all(row[1:])]
-    most = max(rows, default=(0, ""))
-    if len(ends) < STEPS:
-        if len(ends) > 1 and most[0] > UNSURE[0] * program.total:
-            raise TooClose(f"growth in {len(ends)} steps")
-        return 0, ""
-    return most
-
-
-def savings(program: Program, run: Run, library: Library) -> dict[str, dict[str, object]]:
-    """Under each setting: whether all is served, the bytes held at peak in the recorded part, the bytes saved.
-
-    Where recording began late, what the program did before is not recorded.  Both are intervals then, over three ways to
-    come to the recorded part: the whole program under the setting; only the blocks that were live, in order of address; and
-    all that was held, the setting switched at that moment.  What is saved is against the recorded setting in the same way.
-    """
-    ways = [_whole, *([_from_live, _switched] if program.start else [])]
-    own = {way: way(program, program.conf, library) for way in ways}
-    found: dict[str, dict[str, object]] = {}
-    for conf in dict.fromkeys((program.conf, *SETTINGS)):
-        served, held, saved = set[bool](), list[int](), list[int]()
-        for way in ways:
-            before, after = own[way], own[way] if conf == program.conf else way(program, conf, library)
-            if after is not None:
-                served.add(after[0])
-            if after is not None and after[0]:
-                held.append(after[1])
-                saved += [before[1] - after[1]] if before is not None else []
-        serves: object = served.pop() if len(served) == 1 else "unsure"
-        found[conf] = {"serves": serves, "held": _ends(held), "saves": _ends(saved)}
-    return found
-
-
-def _ends(values: list[int]) -> list[int]:
-    return [min(values), max(values)] if values else []
-
-
-Answered = tuple[bool, int] | None  # whether all is served, bytes held at peak; None: the library cannot be asked
-
-
-def _answered(run: Run, start: int) -> Answered:
-    return None if run.aborted else (run.served, run.peak(start))
-
-
-def _whole(program: Program, conf: str, library: Library) -> Answered:
-    return _answered(library.run(replace(program, conf=conf)), program.start)
-
-
-def _from_live(program: Program, conf: str, library: Library) -> Answered:
-    fresh, at = from_live(program, library)
-    return _answered(library.run(replace(fresh, conf=conf)), at)
-
-
-def _switched(program: Program, conf: str, library: Library) -> Answered:
-    if "max_split" in conf + program.conf:  # the library cannot lower it later
-        return None
-    return _answered(library.run(program, switch=(program.start, switched(conf))), program.start)
-
-
-def switched(conf: str) -> str:
-    """Some settings are not reset by leaving them out."""
-    parts = {"expandable_segments": "False", "large_segment_size_mb": "20"}
-    parts |= dict(part.split(":") for part in conf.split(",") if part)
-    return ",".join(f"{name}:{value}" for name, value in parts.items())
-
-
-def from_live(program: Program, library: Library) -> tuple[Program, int]:
-    """The recorded part alone, from the blocks that were live; and the operation at which it begins."""
-    start, live, address = program.start, dict[object, Op](), dict[object, int]()
-    run = library.run(replace(program, ops=program.ops[:start]), events=True)
-    for n, lines in run.events:
-        op = program.ops[n]
-        if op[0] == "a":
-            address[op[1]] = next(int(line[1]) for line in lines if line[0] == "alloc")
-    for op in program.ops[:start]:
-        if op[0] == "a":
-            live[op[1]] = op
-        elif op[0] == "f":
-            live.pop(op[1], None)
-    first = sorted(live.values(), key=lambda op: address[op[1]])
-    open_pools, pool_of = list[object](), dict[object, object]()
-    for op in program.ops[:start]:
-        if op[0] == "p":
-            open_pools = [*open_pools, op[2]] if op[1] == "begin" else [p for p in open_pools if p != op[2]]
-        elif op[0] == "a" and open_pools:
-            pool_of[op[1]] = open_pools[-1]
-    ops: list[Op] = []
-    for op in first:
-        inside = pool_of.get(op[1])
-        ops += [op] if inside is None else [("p", "begin", inside), op, ("p", "end", inside)]
-    ops += [*(("p", "begin", pool) for pool in open_pools), *program.ops[start:]]
-    return replace(program, ops=tuple(ops)), len(ops) - len(program.ops) + start
+    most = max(((sum(row), stack) for stack, row in per.items() if all(row[1:])), default=(0, ""))
+    if len(ends) >= STEPS:
+        return most
+    if len(ends) > 1 and most[0] > UNSURE[0] * program.total:
+        raise TooClose(f"growth in {len(ends)} steps")
+    return 0, ""
