@@ -37,7 +37,8 @@ recording began late, bytes held and saved are intervals over the ways in which 
 part, each compared with the recorded setting on the same way (`savings` in planted_savings.py): forgetting what was cached
 before saves nothing.  An advice on which the ends disagree is not scored.  `Remedy.held` may lie 2 % outside of the interval.
 
-Dropped, and counted, are programs whose figures lie too near a limit, and those in which nothing changes without the plant.
+A program that turned out otherwise than was intended keeps the library's label, and is counted.  Dropped, and counted, are
+programs whose figures lie too near a limit, and those in which nothing changes without the plant.
 """
 
 from __future__ import annotations

@@ -29,10 +29,9 @@ def live_bytes(ops: list[Op]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Body:
-    """The program to plant into: its live bytes at peak and at the end, its steps."""
+    """The program to plant into: its live bytes at peak, its steps."""
 
     peak: int
-    rest: int
     steps: int
 
     def last(self, where: str, step: int) -> bool:
