@@ -18,19 +18,24 @@ def savings(program: Program, library: Library) -> dict[str, dict[str, object]]:
     Where recording began late, what the program did before is not recorded.  Both are intervals then, over three ways to
     come to the recorded part: the whole program under the setting; only the blocks that were live, in order of address; and
     all that was held, the setting switched at that moment.  What is saved is against the recorded setting in the same way.
+    A setting of which the library cannot be asked each way is left out.
     """
     ways = [_whole, *([_from_live, _switched] if program.start else [])]
     own = {way: way(program, program.conf, library) for way in ways}
     found: dict[str, dict[str, object]] = {}
     for conf in dict.fromkeys((program.conf, *SETTINGS)):
-        served, held, saved = set[bool](), list[int](), list[int]()
+        served, held, saved, unknown = set[bool](), list[int](), list[int](), False
         for way in ways:
             before, after = own[way], own[way] if conf == program.conf else way(program, conf, library)
-            if after is not None:
-                served.add(after[0])
-            if after is not None and after[0]:
+            if before is None or after is None:
+                unknown = True
+                continue
+            served.add(after[0])
+            if after[0]:
                 held.append(after[1])
-                saved += [before[1] - after[1]] if before is not None else []
+                saved.append(before[1] - after[1])
+        if unknown:
+            continue
         serves: object = served.pop() if len(served) == 1 else "unsure"
         found[conf] = {"serves": serves, "held": _ends(held), "saves": _ends(saved)}
     return found
@@ -57,7 +62,9 @@ def _from_live(program: Program, conf: str, library: Library) -> Answered:
 
 
 def _switched(program: Program, conf: str, library: Library) -> Answered:
-    if "max_split" in conf + program.conf:  # the library cannot lower it later
+    if conf == program.conf:
+        return _whole(program, conf, library)
+    if "max_split" in conf + program.conf:  # the library cannot change it once there are blocks
         return None
     return _answered(library.run(program, switch=(program.start, switched(conf))), program.start)
 
