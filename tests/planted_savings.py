@@ -48,17 +48,21 @@ def _ends(values: list[int]) -> list[int]:
 Answered = tuple[bool, int] | None  # whether all is served, bytes held at peak; None: the library cannot be asked
 
 
-def _answered(run: Run, start: int) -> Answered:
-    return None if run.aborted else (run.served, run.peak(start))
+def _answered(program: Program, run: Run, start: int) -> Answered:
+    taken = [(n, int(str(op[1]))) for n, op in enumerate(program.ops) if op[0] == "outside"]
+    # What this program holds under the setting, no other one could have taken.
+    if run.aborted or any(run.held[n] > program.total - outside for n, outside in taken):
+        return None
+    return run.served, run.peak(start)
 
 
 def _whole(program: Program, conf: str, library: Library) -> Answered:
-    return _answered(library.run(replace(program, conf=conf)), program.start)
+    return _answered(program, library.run(replace(program, conf=conf)), program.start)
 
 
 def _from_live(program: Program, conf: str, library: Library) -> Answered:
     fresh, at = from_live(program, library)
-    return _answered(library.run(replace(fresh, conf=conf)), at)
+    return _answered(fresh, library.run(replace(fresh, conf=conf)), at)
 
 
 def _switched(program: Program, conf: str, library: Library) -> Answered:
@@ -66,7 +70,7 @@ def _switched(program: Program, conf: str, library: Library) -> Answered:
         return _whole(program, conf, library)
     if "max_split" in conf + program.conf:  # the library cannot change it once there are blocks
         return None
-    return _answered(library.run(program, switch=(program.start, switched(conf))), program.start)
+    return _answered(program, library.run(program, switch=(program.start, switched(conf))), program.start)
 
 
 def switched(conf: str) -> str:
