@@ -209,7 +209,7 @@ def _foreign(x: Unsized) -> Program | None:
     failing, offered = found
     outside = total - offered
     if x.how == "later":
-        held = x.library.run(x.on(offered, 0)).held
+        held = x.library.run(x.on(total, x.context)).held
         steps = [n for n, op in enumerate(x.program.ops[:failing]) if op[0] == "step" and n > x.program.start]
         if not steps or held[steps[-1]] > offered:
             return None
