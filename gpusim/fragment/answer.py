@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpusim.fragment.growth import Leak, Steps
+from gpusim.fragment.holders import Holder
+from gpusim.fragment.moment import Moment
+from gpusim.fragment.replay import ENDLESS
+
 # kind -> what it means; `bytes` of a cause is what this part of the text measures.
 KINDS = {
     "shortage": "live tensors and the request exceed what the allocator may hold: bytes that are missing",
@@ -49,8 +54,28 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Answer:
-    """causes: empty when nothing is wrong.  advice: best first, empty: leave it as it is.  refusal: why there is none."""
+    """What the doctor says of one program on one device.
+
+    causes   most bytes first; empty when nothing is wrong
+    advice   best first; empty: leave it as it is
+    refusal  why no advice can be given, "" when it can
+
+    verdict  one sentence
+    moment   the failed request or the peak; None without any event
+    limit    bytes that the allocator could hold then; device: were nothing else on the device; ENDLESS where unknown
+    holders  "stack", "module", "phase", "role" -> live bytes at the moment
+    leaks    what every step leaves behind; end: bytes live at the recording's end
+    """
 
     causes: list[Cause] = field(default_factory=list)
     advice: list[Remedy] = field(default_factory=list)
     refusal: str = ""
+    name: str = ""
+    verdict: str = ""
+    moment: Moment | None = None
+    limit: int = ENDLESS
+    device: int = ENDLESS
+    holders: dict[str, list[Holder]] = field(default_factory=dict)
+    leaks: list[Leak] = field(default_factory=list)
+    steps: Steps | None = None
+    end: int = 0
