@@ -72,7 +72,7 @@ def _machines(names: Sequence[str]) -> list[Profile]:
 
 
 def _trace(program: Sequence[str], zoo: str | None) -> Trace:
-    from gpusim.commands.fragment import open_trace
+    from gpusim.commands.oom import open_trace
 
     if zoo:
         import tempfile

@@ -74,6 +74,11 @@ def default(trace: Trace) -> list[Candidate]:
     ]  # fmt: skip
 
 
+def advisable(trace: Trace) -> list[Candidate]:
+    """What the program ran with, then what could be advised instead: settings of the same allocator."""
+    return [c for c in default(trace) if c.place == "pytorch"]
+
+
 def lasting() -> list[Candidate]:
     """For a program that was never recorded."""
     return [*map(pytorch, (*SETTINGS[:2], DRIVER)), *RMM[:1], *OTHERS]

@@ -17,7 +17,7 @@ NOTICED = 0.02  # of the device's memory: less is not a cause
 WASTED = 0.10   # of what is held: where nothing failed, less is what caching costs any program
 OTHER_SEGMENT = 20 << 20  # beyond the request, an allocator may leave a free block of such a size uncut
 
-_WORDS = {
+WORDS = {
     "pieces": "free pieces between live blocks, each too small for the request",
     "stream": "free blocks of other streams, which PyTorch gives to requests of their own stream only",
     "pool": "free blocks in segments for requests of the other size class (small: up to 1 MiB)",
@@ -52,7 +52,7 @@ def causes(m: Moment, leaks: Sequence[Leak], limit: int, device: int, conf: str 
     elif missing > leaked + outside + slack:
         found.append(Cause("shortage", missing, "live tensors and the request need more than there is"))
     elif missing > leaked + outside:
-        found.append(Cause("fragmentation", slack, f"rounding: {_WORDS['rounding']}"))
+        found.append(Cause("fragmentation", slack, f"rounding: {WORDS['rounding']}"))
     elif missing <= 0:
         found += fragmented(m, conf)
     return _by_size(found)
@@ -73,7 +73,7 @@ def _by_size(found: list[Cause]) -> list[Cause]:
 
 
 def fragmented(m: Moment, conf: str = "") -> list[Cause]:
-    """The reasons for which free bytes could not serve the request: each that would have sufficed, else the largest together."""
+    """Why free bytes could not serve the request: each reason that would have sufficed, else the largest together."""
     found = reasons(m, conf)
     slack = m.live - m.requested
     if slack:
@@ -87,7 +87,7 @@ def fragmented(m: Moment, conf: str = "") -> list[Cause]:
                 break
             enough.append(name)
             reached += size
-    return [Cause("fragmentation", found[name], f"{name}: {_WORDS[name]}") for name in enough]
+    return [Cause("fragmentation", found[name], f"{name}: {WORDS[name]}") for name in enough]
 
 
 def reasons(m: Moment, conf: str = "") -> dict[str, int]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
+from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
-from gpusim.fragment import growth, holders, inputs, verdict
 from gpusim.fragment.answer import Answer, Cause
-from gpusim.fragment.moment import Moment, block_sizes, live_bytes, moment
+from gpusim.fragment.baseline import Baseline, baseline, under
+from gpusim.fragment.candidates import Candidate
+from gpusim.fragment.moment import block_sizes, live_bytes, moment
+from gpusim.fragment.remedies import Tried, settings
 from gpusim.fragment.replay import ENDLESS
 from gpusim.trace.trace import Trace
 
@@ -21,35 +24,43 @@ def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, d
     device    which GPU of a snapshot of several; None: the one where a request failed, else the one that holds most
     """
     if isinstance(path_or_trace, Trace):
-        return answer(path_or_trace, capacity)
+        return examined(path_or_trace, capacity)
     traces = inputs.open_all(str(path_or_trace))
     chosen = inputs.choose(traces, device)
-    found = answer(traces[chosen], capacity)
-    return _with_others(found, traces, chosen)
+    return with_others(examined(traces[chosen], capacity), traces, chosen)
 
 
-def answer(trace: Trace, capacity: int | None = None) -> Answer:
-    """Causes, holders and remedies of one trace."""
+def examined(trace: Trace, capacity: int | None = None) -> Answer:
+    """The answer for one trace, with the settings of its own allocator as candidates."""
+    base = baseline(trace, capacity)
+    own, *others = candidates.advisable(trace)
+    tried = [Tried(c, under(base, c)) for c in others] if base.exact else []
+    return answer(trace, capacity, base, own, tried)
+
+
+def answer(trace: Trace, capacity: int | None, base: Baseline, own: Candidate, tried: Sequence[Tried]) -> Answer:
+    """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
+    found = seen(trace, capacity)
+    return replace(found, advice=settings(base, own, tried, found.device) if base.exact else [], refusal=base.reason)
+
+
+def seen(trace: Trace, capacity: int | None = None) -> Answer:
+    """Causes and holders straight from the recording, without a replay."""
     m = moment(trace)
-    limit = _limit(m, capacity)
+    limit = m.limit if m.limit < ENDLESS else capacity or ENDLESS
     whole = max(capacity, limit) if capacity and limit < ENDLESS else limit
-    found_steps = growth.steps(trace)
-    leaks = growth.leaks(trace, m.event if m.failed else trace.events, found_steps)
+    steps = growth.steps(trace)
+    leaks = growth.leaks(trace, m.event if m.failed else trace.events, steps)
     live = live_bytes(trace, block_sizes(trace))
     causes = why.causes(m, leaks, limit, whole, str(trace.meta.get("alloc_conf") or ""), int(live.max(initial=0)))
     return Answer(
         causes=causes, verdict=verdict.verdict(m, causes, limit), moment=m, limit=limit, device=whole,
-        holders=holders.holders(trace, m.event), leaks=leaks, steps=found_steps, end=int(live[-1]) if len(live) else 0,
+        holders=holders.holders(trace, m.event), leaks=leaks, steps=steps, end=int(live[-1]) if len(live) else 0,
         name=trace.name,
     )  # fmt: skip
 
 
-def _limit(m: Moment, capacity: int | None) -> int:
-    """What the allocator could hold at the moment: what it held and what the device had left, else as given."""
-    return m.limit if m.limit < ENDLESS else capacity or ENDLESS
-
-
-def _with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
+def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
     """Other devices of the snapshot: a request that failed there and not here is the cause."""
     if found.moment is None or found.moment.failed:
         return found

@@ -34,7 +34,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Steps:
-    """number: (E,) the step of each event, -1 outside; how: "phases", "allocations" (which repeat), or "" when none is found."""
+    """number: (E,) the step of each event, -1 outside; how: "phases", "allocations" (they repeat), or "" without steps."""
 
     number: I64
     how: str

@@ -69,10 +69,9 @@ def _sums(
 
 def between(before: Sequence[Holder], after: Sequence[Holder]) -> list[Holder]:
     """What has grown from one time to another, most bytes first."""
-    known = {row.name: row for row in before}
-    none = Holder("", 0, 0)
-    grown = [
-        Holder(row.name, row.bytes - known.get(row.name, none).bytes, row.tensors - known.get(row.name, none).tensors, row.stack)
-        for row in after
-    ]  # fmt: skip
+    known = {row.name: (row.bytes, row.tensors) for row in before}
+    grown = []
+    for row in after:
+        size, tensors = known.get(row.name, (0, 0))
+        grown.append(Holder(row.name, row.bytes - size, row.tensors - tensors, row.stack))
     return sorted((row for row in grown if row.bytes > 0), key=lambda row: -row.bytes)

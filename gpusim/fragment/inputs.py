@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpusim.errors import TraceError
 from gpusim.fragment.moment import held_bytes
 from gpusim.trace.trace import OOM, Trace
+
+STEPS = 5  # of a script that is recorded: what every step leaves behind shows from the fourth on
 
 Warn = Callable[[str], object]
 
@@ -53,9 +55,12 @@ def _devices(file: str) -> list[int]:
     root = load_plain(read_bytes(path), str(path))
     if not isinstance(root, dict):
         return []
-    segments, traces = root.get("segments") or [], root.get("device_traces") or []
-    present = {segment.get("device", 0) for segment in segments if isinstance(segment, dict)} if isinstance(segments, list) else set()
-    present |= {number for number, events in enumerate(traces) if events} if isinstance(traces, list) else set()
+    segments, traces = root.get("segments"), root.get("device_traces")
+    present = set()
+    if isinstance(segments, list):
+        present = {segment.get("device", 0) for segment in segments if isinstance(segment, dict)}
+    if isinstance(traces, list):
+        present |= {number for number, events in enumerate(traces) if events}
     return sorted(device for device in present if type(device) is int)
 
 
@@ -78,4 +83,23 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
             warn(warning)
     if not trace.tensors:
         raise TraceError("the trace allocates nothing", file)
+    return trace
+
+
+def record(words: Sequence[str], folder: Path | None, warn: Warn = lambda sentence: None) -> Trace:
+    """The trace of a script that is run without a GPU; `words` are its name and arguments.  What it prints goes to stderr."""
+    import contextlib
+    import sys
+    import warnings
+
+    from gpusim.record.script import record_script
+    from gpusim.results.files import make_folder
+
+    script = Path(words[0])
+    target = folder or Path("results") / f"oom-{script.stem}"
+    make_folder(target)
+    with warnings.catch_warnings(record=True) as said, contextlib.redirect_stdout(sys.stderr):
+        trace = record_script(script, words[1:], target / f"{script.stem}.npz", steps=STEPS)
+    for sentence in dict.fromkeys(str(warning.message) for warning in said if "gpusim" in warning.category.__module__):
+        warn(sentence)
     return trace

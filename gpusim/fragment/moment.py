@@ -1,4 +1,4 @@
-"""The moment that decides, as the recording tells it: the request that failed, or the peak; what was live, held and free then."""
+"""The moment that decides, as recorded: the request that failed, or the peak; what was live, held and free then."""
 
 from __future__ import annotations
 

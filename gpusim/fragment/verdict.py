@@ -56,8 +56,8 @@ def _peak(m: Moment) -> str:
     return f" {show_bytes(m.held)} held at the peak, {show_bytes(m.live)} of it live ({share})."
 
 
-def balance(m: Moment, limit: int, device: int) -> list[dict[str, object]]:
-    """Where the device's memory was at that moment: rows of "bytes" and "what", largest first but for the total."""
+def balance(m: Moment, limit: int, device: int) -> list[tuple[int, str]]:
+    """Where the device's memory was at that moment: bytes and what they are."""
     rows: list[tuple[int, str]] = [(m.requested, "live tensors, as requested")]
     rows.append((m.live - m.requested, "rounding of their blocks"))
     if m.held >= 0:
@@ -66,4 +66,4 @@ def balance(m: Moment, limit: int, device: int) -> list[dict[str, object]]:
         rows.append((m.left, "free on the device"))
     if device < ENDLESS and limit < ENDLESS and device > limit:
         rows.append((device - limit, "outside PyTorch: CUDA context, NCCL, other processes"))
-    return [{"bytes": size, "what": what} for size, what in rows if size]
+    return [(size, what) for size, what in rows if size]

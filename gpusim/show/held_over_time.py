@@ -9,8 +9,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.fragment.recorded import NAME
+from gpusim.fragment.remedies import Tried
 from gpusim.fragment.replay import Replay
-from gpusim.fragment.study import Study, Tried, show_share
+from gpusim.fragment.study import Study, show_share
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
 from gpusim.units import show_bytes
@@ -89,6 +90,7 @@ def _least(found: Study) -> str:
     first: Tried | None = next((t for t in found.tried if t.replay.fits), None)
     if first is None:
         return "No candidate can serve all requests."
-    saved = found.saving(first)
-    than = f", {show_share(saved)} less than now" if saved > 0 else ", no less than now"
+    own = found.base.replay.held_peak
+    saved = 1 - first.replay.held_peak / own if own else 0.0
+    than = f", {show_share(saved)} less than its own allocator" if saved > 0 else ", no less than its own allocator"
     return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
