@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpusim.errors import TraceError
 from gpusim.fragment.moment import held_bytes
@@ -78,7 +79,8 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
         if device is not None:
             raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a trace is of one")
     else:
-        trace = import_trace(path, None, **({} if device is None else {"device": device}))
+        options: dict[str, Any] = {} if device is None else {"device": device}
+        trace = import_trace(path, None, **options)
         for warning in trace.meta.get("warnings", ()):
             warn(warning)
     if not trace.tensors:

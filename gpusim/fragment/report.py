@@ -167,7 +167,8 @@ def _remedies(found: Study) -> list[str]:
     if not answer.advice:
         return [*parts, nothing(found)]
     rows = [_row(r) for r in answer.advice]
-    return [titled("What would help, each simulated on this program", table(rows, list(rows[0]))), *parts, line(answer.advice[0])]
+    helps = titled("What would help, each simulated on this program", table(rows, list(rows[0])))
+    return [helps, *parts, line(answer.advice[0])]
 
 
 def _row(r: Remedy) -> dict[str, Any]:
