@@ -38,21 +38,21 @@ def imported(tmp_path: Path, segments: list[Any], *traces: list[Any], **options:
 
 
 def test_the_state_at_the_start_is_found_by_walking_back(tmp_path: Path) -> None:
-    # Before: segment 0x1000 with A (0x1000, 300) and B (0x2000, 400), and segment 0x9000, empty.
-    # Events: free B, alloc C at 0x2000, segment 0x9000 leaves, segment 0x5000 comes, alloc D in it, snapshot ends.
+    # Before: segment 0x1000 with A (0x1000, 300) and B (0x2000, 400), and segment 0x900000, empty.
+    # Events: free B, alloc C at 0x2000, segment 0x900000 leaves, segment 0x500000 comes, alloc D in it, snapshot ends.
     trace = imported(
         tmp_path,
         [
             segment(0x1000, 2 * MIB, (0x1000, 512, "active_allocated"), (0x2000, 1024, "active_allocated")),
-            segment(0x5000, 4 * MIB, (0x5000, 2048, "active_pending_free"), (0x6000, 512, "inactive")),
+            segment(0x500000, 4 * MIB, (0x500000, 2048, "active_pending_free"), (0x501000, 512, "inactive")),
         ],
         [
             event("free_requested", 0x2000, 400, time_us=1000),
             event("free_completed", 0x2000, 400, time_us=1001),
             event("alloc", 0x2000, 1000, time_us=1003),
-            event("segment_free", 0x9000, 2 * MIB, time_us=1002),
-            event("segment_alloc", 0x5000, 4 * MIB, time_us=1004),
-            event("alloc", 0x5000, 2000, time_us=1005),
+            event("segment_free", 0x900000, 2 * MIB, time_us=1002),
+            event("segment_alloc", 0x500000, 4 * MIB, time_us=1004),
+            event("alloc", 0x500000, 2000, time_us=1005),
             {**event("oom", 0, 9999, time_us=1006), "device_free": 777},
         ],
     )
@@ -61,7 +61,7 @@ def test_the_state_at_the_start_is_found_by_walking_back(tmp_path: Path) -> None
         SEGMENT_ALLOC, SEGMENT_ALLOC, ALLOC, ALLOC, FREE, ALLOC, SEGMENT_FREE, SEGMENT_ALLOC, ALLOC, OOM,
     ]  # fmt: skip
     assert trace.arg.tolist() == [-1, -1, 0, 1, 1, 2, -1, -1, 3, -1]
-    assert trace.addr.tolist() == [0x1000, 0x9000, 0x1000, 0x2000, 0x2000, 0x2000, 0x9000, 0x5000, 0x5000, 777]
+    assert trace.addr.tolist() == [0x1000, 0x900000, 0x1000, 0x2000, 0x2000, 0x2000, 0x900000, 0x500000, 0x500000, 777]
     assert trace.bytes.tolist() == [2 * MIB, 2 * MIB, 512, 400, 0, 1000, 2 * MIB, 4 * MIB, 2000, 9999]
     assert trace.time.tolist() == [-1, -1, -1, -1, 1000, 3000, 3000, 4000, 5000, 6000]  # the step back is held
     assert trace.meta["start"] == {"tensors": 2, "bytes": 912, "segments": 2} and trace.meta["times_out_of_order"] == 1

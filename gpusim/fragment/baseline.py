@@ -1,42 +1,208 @@
-"""STUB until the branch base is merged."""
+"""The program as it ran, to compare every other setting with.
+
+The recorded setting is replayed from the recorded start: segments cached before the recording began, the program's own
+`empty_cache` calls and the device's limit included.  Only if that gives the recorded held bytes, segment events and outcome,
+can the same replay under another setting say what that would have changed.
+
+Where a recording begins in the middle of a program, what another setting would have cached before is not known.  So each
+setting is replayed twice: from what was in use alone, and from the recorded heap.  Each is compared with the own setting,
+replayed in the same way; forgetting what was cached is no saving.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from gpusim.fragment.candidates import Candidate, pytorch
-from gpusim.fragment.moment import moment
+from gpusim.core.requests import R_ALLOC
+from gpusim.errors import PolicyError, TraceError
+from gpusim.fragment.candidates import DRIVER, Candidate, default
+from gpusim.fragment.candidates import pytorch as candidate_of
+from gpusim.fragment.recorded import INCOMPLETE, capacity_of, held
+from gpusim.fragment.repeat import Miss, Repeated, begin, program, repeat
 from gpusim.fragment.replay import ENDLESS, Replay, replay
-from gpusim.fragment.requests import of_trace
+from gpusim.fragment.requests import Requests, of_trace
+from gpusim.fragment.snapshot import Recording, read
+from gpusim.fragment.start import Row
 from gpusim.policies import registry
 from gpusim.trace.trace import Trace
+from gpusim.units import show_bytes
+
+DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
 
 
 @dataclass(frozen=True)
 class Baseline:
+    """The own setting, replayed from the recorded start, held against the recording.
+
+    exact     held bytes, segment events and outcome (served or out of memory) are the recorded ones, as far as there are any
+    reason    "" when exact; else one sentence: what differs first, or what the recording lacks
+    assumed   "" when the recording tells setting and segments; else one sentence: what is taken for granted instead
+    own       the setting
+    replay    it, from the recorded start
+    bare      it, from what was in use at the start alone; the same where the recording begins with an empty device
+    error     bytes by which the peaks of what is held differ (0 when exact)
+    capacity  bytes that the allocator may hold, ENDLESS when unknown
+    """
+
+    trace: Trace
     exact: bool
     reason: str
+    assumed: str
+    own: Candidate
     replay: Replay
+    bare: Replay
     error: int
     capacity: int
+    repeated: Repeated | None = None
+    others: tuple[Repeated, ...] = ()
+
+    @property
+    def late(self) -> bool:
+        """The recording begins in the middle of the program, with segments held."""
+        return self.bare is not self.replay
+
+    @cached_property
+    def ran(self) -> Outcome:
+        """The own setting on the device at hand, as an outcome."""
+        return under(self, self.own)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    replay: Replay
-    low: int
-    high: int
+    """The program under a candidate.  Where the start leaves open what it would have held, the truth lies about between.
+
+    low     from what was in use at the start alone
+    high    from the recorded heap; the same replay when the recording begins with an empty device, or when the candidate's
+            allocator cannot begin with another's heap
+    saving  bytes (least, most) less than the own setting held, replayed in the same way; negative: more
+    """
+
+    candidate: Candidate
+    low: Replay
+    high: Replay
+    saving: tuple[int, int]
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Most bytes held at once: (least, most)."""
+        first, second = sorted((self.low.held_peak, self.high.held_peak))
+        return first, second
+
+    @property
+    def fits(self) -> bool:
+        """No request is refused, however the program began."""
+        return self.low.fits and self.high.fits
+
+    @property
+    def open(self) -> bool:
+        """Whether all requests are served depends on what the setting would have cached before the recording."""
+        return self.low.fits != self.high.fits
 
 
 def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
-    m = moment(trace)
-    limit = m.limit if m.limit < ENDLESS else capacity or ENDLESS
-    own = pytorch(str(trace.meta.get("alloc_conf") or ""))
-    made = replay(of_trace(trace), registry.get("place", own.spec), limit if limit < ENDLESS else 1 << 38, log=True)
-    return Baseline(True, "", made, 0, limit)
+    """The program as it ran.
+
+    capacity  bytes that allocators may hold; None: what the recording tells of a request that failed, else no limit
+    Raises TraceError for a recording that does not tell what was held.
+    """
+    if trace.meta.get("incomplete"):
+        raise TraceError(f"the snapshot does not tell all: {trace.meta['incomplete']}", trace.name, INCOMPLETE)
+    recording = read(trace)
+    if recording is None:
+        return _assumed(trace, capacity)
+    limit = capacity or recording.capacity
+    found = repeat(recording)
+    if not found:
+        return _unknown(recording, limit)
+    best = found[0]
+    own = candidate_of(recording.conf)
+    error = abs(best.replay.held_peak - _held_peak(recording.trace))
+    told = "" if recording.told else "The snapshot tells no settings of the allocator: the default ones are taken for granted."
+    bare = _from_use(recording, own, best.release, recording.capacity) if recording.segments else best.replay
+    reason = "" if best.exact else _reason(recording, best.misses)
+    return Baseline(trace, best.exact, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
 
 
 def under(base: Baseline, candidate: Candidate) -> Outcome:
-    room = base.capacity if base.capacity < ENDLESS else 1 << 38
-    made = replay(base.replay.program, registry.get("place", candidate.spec), room, log=True)
-    return Outcome(made, made.held_peak, made.held_peak)
+    """The same program under another setting or allocator, from the same start.  Raises PolicyError for one not known."""
+    found = base.repeated
+    if found is None:
+        low = _replayed(base.replay.program, candidate, base.capacity)
+        own = base.replay if base.capacity >= base.replay.capacity else _replayed(low.program, base.own, base.capacity)
+        saving = own.held_peak - low.held_peak
+        return Outcome(candidate, low, low, (saving, saving))
+    recording = found.recording
+    low = _from_use(recording, candidate, found.release, base.capacity)
+    high = low
+    if base.late and candidate.place == "pytorch":
+        conf = str(dict(candidate.params).get("conf", ""))
+        asked = program(recording, begin(recording, found.known, found.release, conf))
+        high = _replayed(asked, candidate, base.capacity, found.release)
+    savings = [base.bare.held_peak - low.held_peak]
+    if high is not low:
+        savings.append(base.replay.held_peak - high.held_peak)
+    return Outcome(candidate, low, high, (min(savings), max(savings)))
+
+
+def _from_use(recording: Recording, candidate: Candidate, release: str, capacity: int) -> Replay:
+    """Replay that begins with the blocks that were in use, requested by address, and nothing cached."""
+    first: list[Row] = [
+        (R_ALLOC, block.unit, block.requested, segment.stream)
+        for segment in sorted(recording.segments, key=lambda s: s.addr) for block in segment.blocks
+    ]  # fmt: skip
+    return _replayed(program(recording, first), candidate, capacity, release)
+
+
+def _replayed(asked: Requests, candidate: Candidate, capacity: int, release: str = "") -> Replay:
+    """An allocator that takes a share of the device at once is told one, where the recording knows none."""
+    own = candidate.place == "pytorch"
+    params = dict(candidate.params) | ({"release": release} if own and release else {})
+    policy = registry.get("place", {"name": candidate.place, "params": params})
+    endless = capacity >= ENDLESS
+    room = max(DEVICE, 2 * int(asked.asked().max(initial=0))) if endless and not own else capacity
+    return replay(asked, policy, room, log=True)
+
+
+def _assumed(trace: Trace, capacity: int | None) -> Baseline:
+    """A recording without segments: there is nothing to hold the replay against."""
+    own = default(trace)[0]
+    limit = capacity or capacity_of(trace)
+    done = _replayed(of_trace(trace), own, limit)
+    name = "the default settings" if own.place == "pytorch" and not own.params else own.how or own.place
+    assumed = f"The recording does not tell which segments its allocator held: {name} from an empty device are taken for granted."
+    return Baseline(trace, True, "", assumed, own, done, done, 0, limit)
+
+
+def _unknown(recording: Recording, limit: int) -> Baseline:
+    """The settings are none that the model has."""
+    own = candidate_of("")
+    why = ""
+    try:
+        candidate = candidate_of(recording.conf)
+        registry.bind(registry.find("place", candidate.place), candidate.spec["params"])
+        if recording.conf.replace(" ", "") == DRIVER:
+            why = "the program ran with cudaMallocAsync, whose heap a snapshot does not tell"
+    except PolicyError as error:
+        why = str(error)
+    done = _from_use(recording, own, "", limit)
+    reason = f"The recorded setting '{recording.conf}' cannot be replayed: {why}."
+    return Baseline(recording.trace, False, reason, "", own, done, done, abs(done.held_peak - _held_peak(recording.trace)), limit)
+
+
+def _held_peak(trace: Trace) -> int:
+    return int(held(trace).max(initial=0))
+
+
+def _reason(recording: Recording, misses: list[Miss]) -> str:
+    first = next(miss for miss in misses if miss.what != "alloc")
+    size = show_bytes(first.bytes)
+    what = {
+        "segment_alloc": f"the recorded allocator {'takes' if first.recorded >= 0 else 'does not take'} {size} from the device",
+        "segment_free": f"the recorded allocator {'gives back' if first.recorded >= 0 else 'keeps'} {size}",
+        "oom": f"a request of {size} differs",
+    }[first.what]
+    return (
+        f"The recorded setting ('{recording.conf or 'default'}'), replayed from the recorded start, does not give what was "
+        f"recorded: at event {first.event:,} {what}, and {first.why.replace('the model', 'the replay')}."
+    )

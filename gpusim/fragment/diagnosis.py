@@ -121,7 +121,7 @@ def _nearly_full(replay: Replay, rows: Any) -> int:
     held = np.cumsum(change)
     at = int(log["t"][np.argmax(held >= NEARLY * held.max())]) if len(held) else 0
     if at == 0 and len(rows):
-        at = int(np.cumsum(np.where(rows["kind"] == R_ALLOC, rows["size"], -rows["size"])).argmax())
+        at = int(replay.program.asked().argmax())
     return at
 
 

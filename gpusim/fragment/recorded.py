@@ -9,18 +9,24 @@ from gpusim.core import requests as core
 from gpusim.core.log import LOG
 from gpusim.core.requests import R_ALLOC, R_FREE
 from gpusim.core.tables import table
+from gpusim.errors import TraceError
 from gpusim.fragment.replay import ENDLESS, Replay, bucket
 from gpusim.fragment.requests import Requests
 from gpusim.trace.trace import ALLOC, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
 NAME = "as recorded"
+INCOMPLETE = "record again with a larger max_entries, from before the first allocation to the snapshot"
 ROUND = 512  # bytes: recordings tell what was requested, not what the block was
 
 def recorded(trace: Trace, program: Requests) -> Replay | None:
     """The recording as if it were a replay, or None when it has no addresses or no segments.
 
+    Raises TraceError for a snapshot that contradicts itself: what was held cannot be told from it.
+
     Blocks are the requests rounded to 512 bytes: a block that was larger counts as one with a hole behind it.
     """
+    if trace.meta.get("incomplete"):
+        raise TraceError(f"the snapshot does not tell all: {trace.meta['incomplete']}", trace.name, INCOMPLETE)
     events = np.flatnonzero((trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE))
     rows = program.rows()
     placed = trace.addr[program.event]
@@ -39,22 +45,26 @@ def recorded(trace: Trace, program: Requests) -> Replay | None:
     blocks["bytes"] = -(-rows["size"][served] // ROUND) * ROUND
     log = np.concatenate([reserve, blocks])
     log = log[np.argsort(log["t"], kind="stable")]
-    return Replay(NAME, program, _capacity(trace, events, reserve), *_sums(program, log, rows, trace), log)
+    return Replay(NAME, program, capacity_of(trace), *_sums(program, log, rows, trace), log)
 
 def _records(number: I64, kind: I64) -> np.ndarray:
     made = np.zeros(len(number), LOG)
     made["t"], made["kind"] = number, kind
     return made
 
-def _capacity(trace: Trace, events: I64, reserve: np.ndarray) -> int:
+def capacity_of(trace: Trace) -> int:
     """What the device could give, where a request failed: what it gave, and what was left then if the recording tells."""
     failed = np.flatnonzero(trace.kind == OOM)
     if not len(failed):
         return ENDLESS
-    held = np.cumsum(np.where(reserve["kind"] == logs.RESERVE, reserve["bytes"], -reserve["bytes"]))
-    before = np.searchsorted(events, failed) - 1
-    left = np.where(before >= 0, held[before], 0) + np.maximum(trace.addr[failed], 0)
-    return int(max(held.max(), left.max()))
+    now = held(trace)
+    return int(max(now.max(), (now[failed] + np.maximum(trace.addr[failed], 0)).max()))
+
+
+def held(trace: Trace) -> I64:
+    """Bytes of segments held after each event."""
+    taken, given = trace.kind == SEGMENT_ALLOC, trace.kind == SEGMENT_FREE
+    return np.cumsum(np.where(taken, trace.bytes, 0) - np.where(given, trace.bytes, 0))
 
 def _sums(program: Requests, log: np.ndarray, rows: np.ndarray, trace: Trace) -> tuple[dict[str, int], np.ndarray]:
     """(counts, samples) as a replay has them."""

@@ -57,9 +57,9 @@ class Requests:
     def buffers(self, align: int = 512) -> Buffers:
         """What a planner places for a recorded program, those requests included that failed in the recording."""
         rows = self.rows()
-        made, at = rows["kind"] == R_ALLOC, np.arange(len(rows))
+        made, freed, at = rows["kind"] == R_ALLOC, rows["kind"] == R_FREE, np.arange(len(rows))
         lower, upper = np.zeros(self.units, np.int64), np.full(self.units, len(rows))
-        lower[rows["unit"][made]], upper[rows["unit"][~made]] = at[made], at[~made]
+        lower[rows["unit"][made]], upper[rows["unit"][freed]] = at[made], at[freed]
         return Buffers(lower, upper, -(-self.size // align) * align)
 
     @property
@@ -72,7 +72,15 @@ class Requests:
         if not len(self.iteration):
             raise PolicyError(f"'{self.name}' is no recorded program, so that nothing can be planned for it ahead")
         rows = self.rows()
-        return (rows["kind"] == R_ALLOC).astype(np.int64), rows["unit"].copy(), rows["size"].copy(), self.iteration
+        kept = (rows["kind"] == R_ALLOC) | (rows["kind"] == R_FREE)
+        of = rows[kept]
+        return (of["kind"] == R_ALLOC).astype(np.int64), of["unit"].copy(), of["size"].copy(), self.iteration[kept]
+
+    def asked(self) -> I64:
+        """(total,) bytes requested and not freed after each request."""
+        rows = self.rows()
+        size = self.size[np.where(rows["kind"] <= R_FREE, rows["unit"], 0)] if len(self.size) else rows["size"]
+        return np.cumsum(np.select([rows["kind"] == R_ALLOC, rows["kind"] == R_FREE], [size, -size], 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +106,25 @@ def of_trace(trace: Trace) -> Requests:
     kind = trace.kind[event]
     unit = trace.arg[event].copy()
     unit[kind == OOM] = trace.tensors + np.repeat(np.arange(len(failed)), 2)
-    size = np.concatenate([trace.size, trace.bytes[failed]])
     rows = table(len(event), REQUEST)
     rows["kind"] = np.where((kind == FREE) | again, R_FREE, R_ALLOC)
-    rows["unit"], rows["size"], rows["stream"] = unit, size[unit], trace.stream[event]
-    live = np.cumsum(np.where(rows["kind"] == R_ALLOC, 1, -1))
-    site = np.concatenate([trace.category.astype(np.int64), np.full(len(failed), len(trace.categories))])
+    rows["unit"], rows["size"], rows["stream"] = unit, sizes(trace)[unit], trace.stream[event]
+    return of_rows(trace, rows, event, int((trace.meta.get("start") or {}).get("tensors", 0)))
+
+
+def sizes(trace: Trace) -> I64:
+    """Bytes of each unit: the trace's tensors, then its requests that failed."""
+    return np.concatenate([trace.size, trace.bytes[trace.kind == OOM]])
+
+
+def of_rows(trace: Trace, rows: Any, event: I64, before: int) -> Requests:
+    """A recorded program, as these requests; event: of each its event.  `before`: so many, the first ones, make the start."""
+    size, failed = sizes(trace), int(np.count_nonzero(trace.kind == OOM))
+    live = np.cumsum(np.select([rows["kind"] == R_ALLOC, rows["kind"] == R_FREE], [1, -1], 0))
+    site = np.concatenate([trace.category.astype(np.int64), np.full(failed, len(trace.categories))])
     return Requests(
         trace.name, Whole(rows), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
         iterations(trace)[event], size, site,
-        (*trace.categories, "request that failed"), trace.meta.get("stacks") or {},
-        int((trace.meta.get("start") or {}).get("tensors", 0)),
+        (*trace.categories, "request that failed"), trace.meta.get("stacks") or {}, before,
         {tensor: int(np.searchsorted(event, at)) for tensor, at in trace.meta.get("free_requested") or []},
     )  # fmt: skip

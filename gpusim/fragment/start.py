@@ -1,11 +1,11 @@
-"""The heap from which a PyTorch recording begins, rebuilt: the requests that lead the allocator there from an empty device.
+"""The heap from which a PyTorch recording begins, laid out in the model: commands that hold its segments and place its blocks.
 
 A recording tells the segments and the blocks in use then, but of a block only what was requested.  Its own size is the
-rounded request; on the large side up to 1 MiB more, since a rest of at most 1 MiB is not split off.  So a gap of at most
-1 MiB belongs to the block before it; a larger one may be that and a free block, which `fidelity` finds out.
+rounded request; in a large segment up to 1 MiB more, since a rest of at most 1 MiB is not split off there.  So a gap of at
+most 1 MiB belongs to the block before it; a larger one may be that and a free block, which `repeat` finds out.
 
-Each segment in turn is taken, then filled from its start with its blocks and with spare ones for its gaps; nothing else
-is free meanwhile, so best fit has no choice.  The spare ones are freed at the end.
+Pages of expandable segments are laid out as the range of addresses that they are of: the runs of one stream and pool, from
+the lowest address that the recording ever maps for it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpusim.core.requests import R_ALLOC, R_COMMAND, R_FREE
+from gpusim.core.requests import R_ALLOC, R_COMMAND
 from gpusim.policies.pytorch import rules
 
 MIB = 1 << 20
-SMALL_SEGMENT = OWN_ROUNDING = 2 * MIB
-OWN_SEGMENT = 10 * MIB
+SMALL_SEGMENT = 2 * MIB
 ROUND = 512
+LONGEST = 1 << 40  # bytes: no range of addresses is longer (9/8 of a device's memory)
+
+Kind = tuple[int, bool, int]  # of a range: stream, for small requests, private pool
 
 Row = tuple[int, int, int, int]  # as core.requests.REQUEST
 
@@ -35,20 +37,33 @@ class Block:
 
 @dataclass(frozen=True)
 class Segment:
-    """blocks: by address, each within the segment."""
+    """A segment, or a run of mapped pages.
+
+    blocks  by address, each within the segment
+    small   it serves requests of at most 1 MiB
+    pool    number of the private pool, 0: none
+    """
 
     addr: int
     size: int
     stream: int
     blocks: Sequence[Block]
-
-    @property
-    def small(self) -> bool:
-        return self.size == SMALL_SEGMENT
+    small: bool = False
+    mapped: bool = False
+    pool: int = 0
 
     @property
     def end(self) -> int:
         return self.addr + self.size
+
+    @property
+    def kind(self) -> Kind:
+        return self.stream, self.small, self.pool
+
+    @property
+    def side(self) -> int:
+        """As the commands of policies/pytorch/restore.py have it."""
+        return 2 * self.stream + self.small
 
     def limits(self) -> Iterator[tuple[Block, int]]:
         """Each block with the address where the next one begins, or the segment ends."""
@@ -60,7 +75,8 @@ class Segment:
         for block, end in self.limits():
             need = rounded(block.requested, parts)
             gap = end - block.addr - need
-            found.append(known.get(block.unit, need if self.small or not 0 <= gap <= MIB else need + gap))
+            slack = gap if 0 <= gap <= MIB and not self.small and not self.mapped else 0
+            found.append(min(known.get(block.unit, need + slack), end - block.addr))
         return found
 
 
@@ -77,46 +93,50 @@ def rounded(size: int, parts: Mapping[int, int]) -> int:
     return -(-size // unit) * unit
 
 
-def requests(
-    segments: Sequence[Segment], conf: Sequence[rules.Command], known: Mapping[int, int], spare: int
-) -> tuple[list[Row], int]:
-    """The requests that make these segments, and how many units they take beyond those of the blocks: from `spare` on.
+def lay(
+    segments: Sequence[Segment], fronts: Mapping[Kind, int], conf: Sequence[rules.Command], known: Mapping[int, int]
+) -> list[Row]:
+    """The commands and requests that make these segments, in this order.
 
-    conf  the settings under which the program runs, in effect from then on; the allocator has none before
+    fronts  the lowest address at which pages were mapped later: a range reaches as far down
+    conf    the settings under which the program ran
     """
     rows: list[Row] = []
-    gaps: list[Row] = []
-    unit = spare
-    for segment in segments:
-        stream = segment.stream
-        whole = MIB if segment.small else segment.size
-        if not segment.small and (whole < OWN_SEGMENT or whole % OWN_ROUNDING):  # that of requests below 10 MiB, as it was set
-            rows.append((R_COMMAND, rules.SET_LARGE_SEGMENT, segment.size, 0))
-            whole = 2 * MIB
-        rows += [(R_ALLOC, unit, whole, stream), (R_FREE, unit, 0, stream)]
-        unit += 1
-        for owner, size in _pieces(segment, segment.sizes(divisions(conf), known)):
-            rows.append((R_ALLOC, unit if owner < 0 else owner, size, stream))
-            if owner < 0:
-                gaps.append((R_FREE, unit, 0, stream))
-                unit += 1
-    settings = [(rules.SET_LARGE_SEGMENT, rules.LARGE_SEGMENT * MIB, 0), *conf]
-    if conf == rules.commands("") and not any(row[0] == R_COMMAND for row in rows):
-        settings = []  # nothing to set: commands are compiled at their first use
-    return [*rows, *gaps, *((R_COMMAND, *command) for command in settings)], unit - spare
+    parts = divisions(conf)
+    for segment in [s for s in segments if not s.mapped]:
+        laid = [(R_COMMAND, rules.LAY_SEGMENT, segment.size, segment.side), *_blocks(segment, segment.addr, parts, known)]
+        rows += within(segment.pool, laid)
+    for runs in ranges(segments):
+        first = runs[0]
+        front = fronts.get(first.kind, first.addr)
+        near = 0 < first.addr - front < LONGEST and (first.addr - front) % SMALL_SEGMENT == 0
+        begin = front if near else first.addr
+        rows += [(R_COMMAND, code, a, b) for code, a, b in conf if code == rules.SET_LARGE_SEGMENT]  # the size of a page
+        laid = [(R_COMMAND, rules.LAY_RANGE, 0, first.side)]
+        for run in runs:
+            laid += [(R_COMMAND, rules.LAY_PAGES, run.addr - begin, run.size), *_blocks(run, begin, parts, known)]
+        rows += within(first.pool, laid)
+    return rows
 
 
-def _pieces(segment: Segment, sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(unit, bytes) of what fills a segment, in order; unit -1: a gap."""
-    at, most = segment.addr, MIB if segment.small else segment.size
-    for block, size in zip(segment.blocks, sizes, strict=True):
-        yield from _gap(block.addr - at, most)
-        yield block.unit, size
-        at = block.addr + size
-    yield from _gap(segment.end - at, most)
+def within(pool: int, rows: list[Row]) -> list[Row]:
+    """Rows of this private pool."""
+    return [(R_COMMAND, rules.POOL_BEGIN, pool, 1), *rows, (R_COMMAND, rules.POOL_END, pool, 1)] if pool else rows
 
 
-def _gap(size: int, most: int) -> Iterator[tuple[int, int]]:
-    """Requests of more than 1 MiB would not go to a small segment."""
-    for at in range(0, size, most):
-        yield -1, min(most, size - at)
+def _blocks(segment: Segment, begin: int, parts: Mapping[int, int], known: Mapping[int, int]) -> Iterator[Row]:
+    for block, size in zip(segment.blocks, segment.sizes(parts, known), strict=True):
+        yield R_COMMAND, rules.LAY_BLOCK, block.addr - begin, size
+        yield R_ALLOC, block.unit, block.requested, segment.stream
+
+
+def ranges(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Runs of mapped pages, those of one range together, by address."""
+    found: dict[Kind, list[list[Segment]]] = {}
+    for run in sorted((s for s in segments if s.mapped), key=lambda s: s.addr):
+        ranges = found.setdefault(run.kind, [])
+        if ranges and run.addr - ranges[-1][0].addr < LONGEST:
+            ranges[-1].append(run)
+        else:
+            ranges.append([run])
+    return [runs for ranges in found.values() for runs in ranges]

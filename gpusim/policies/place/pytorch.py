@@ -34,7 +34,7 @@ from gpusim.policies.contract import (
     ROUNDED,
     USE,
 )
-from gpusim.policies.pytorch import blocks, cache, growth, layout, pools, rounding, rules, settings, streams
+from gpusim.policies.pytorch import blocks, cache, growth, layout, pools, restore, rounding, rules, settings, streams
 
 PARAMS = {"conf": "", "release": "2.13", "device": "lowest"}
 NUMBERS = "gpusim.policies.pytorch.rules"
@@ -64,17 +64,22 @@ def alloc(S: I64, unit: int, size: int, stream: int) -> int:
         return -1
     if S[layout.WAITING] != 0 and not layout.capturing(S):
         streams.process(S)
-    need = rounding.rounded(S, size)
-    pool = pools.serving(S, need)
-    exactly = S[layout.EXPANDABLE]
-    p = growth.search(S, pool, stream, need, exactly)
-    if p == 0:
-        p = growth.grow(S, pool, stream, need)
+    if S[layout.AIMED] != 0:
+        p = restore.carve(S, size)
         if p == 0:
             return -1
-        if layout.pool_of(S, p) != pool:
-            pool, exactly = layout.pool_of(S, p), 0
-    p = blocks.hand_out(S, pool, p, need, size, exactly)
+    else:
+        need = rounding.rounded(S, size)
+        pool = pools.serving(S, need)
+        exactly = S[layout.EXPANDABLE]
+        p = growth.search(S, pool, stream, need, exactly)
+        if p == 0:
+            p = growth.grow(S, pool, stream, need)
+            if p == 0:
+                return -1
+            if layout.pool_of(S, p) != pool:
+                pool, exactly = layout.pool_of(S, p), 0
+        p = blocks.hand_out(S, pool, p, need, size, exactly)
     block = layout.size_of(S, p)
     S[S[arena.UNITS] + unit] = p
     S[ROUNDED] += block

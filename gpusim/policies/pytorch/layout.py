@@ -39,10 +39,12 @@ SCALE = 10**15
 
 # What is counted, and how many there are: segments so far, block objects so far (2.12), ranges, pools being routed to,
 # blocks whose free is put off or whose events are waited for, room for such, lists of them, pools that serve when memory is
-# out, and who listens (events.py).
-NUMBERS, OBJECTS, RANGES, ROUTED, WAITING, MAX_WAITING, DEFERRED, CAPTURED, SPARES, LISTENING, HEARD, MAX_HEARD = (
-    range(DIVISIONS + 16, DIVISIONS + 28)
-)
+# out, who listens (events.py), the block from which a recorded heap goes on, where the next request goes and the size of its
+# block (restore.py).
+(
+    NUMBERS, OBJECTS, RANGES, ROUTED, WAITING, MAX_WAITING, DEFERRED, CAPTURED, SPARES, LISTENING, HEARD, MAX_HEARD,
+    LAID, AIM, AIMED,
+) = range(DIVISIONS + 16, DIVISIONS + 31)  # fmt: skip
 
 # Statistics of the small side, of the large side, of both: (current, peak, increases, current at the latest reset) each.
 KINDS = (
@@ -54,7 +56,7 @@ KINDS = (
     REQUESTED_BYTES,
 ) = range(0, 36, 4)  # fmt: skip
 CURRENT, PEAK, RAISED, BASE = range(4)
-ALL_STATS = MAX_HEARD + 1
+ALL_STATS = AIMED + 1
 SMALL_STATS, LARGE_STATS, OVERSIZE_ALLOCATIONS = ALL_STATS + 36, ALL_STATS + 72, ALL_STATS + 108
 OVERSIZE_SEGMENTS = OVERSIZE_ALLOCATIONS + 4
 COUNTERS = (

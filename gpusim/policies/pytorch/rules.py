@@ -16,14 +16,16 @@ from typing import Any
 from gpusim.errors import PolicyError, suggest
 
 # What `command(S, code, a, b)` does.  Streams: work on stream a does not finish, or does.  Private pools: pool a (b: on or
-# off).  The rest: settings in bytes or 1/10^15, and statistics.  Answers 0, or -1 where PyTorch raises an error.
+# off).  The rest: settings in bytes or 1/10^15, statistics,
+# and a recorded heap, laid out again (restore.py).  Answers 0, or -1 where PyTorch raises an error.
 (
     HOLD, UNHOLD,
     POOL_NEW, POOL_BEGIN, POOL_END, POOL_RELEASE, POOL_EMPTY, POOL_NO_SPLIT, POOL_ON_OOM,
     SET_DEFAULTS, SET_MAX_SPLIT, SET_MAX_ROUNDING, SET_LARGE_SEGMENT, SET_DIVISIONS, SET_THRESHOLD, SET_EXPANDABLE,
     SET_FRACTION, SET_THROW, SET_RESERVE,
     RESET_PEAKS, RESET_ACCUMULATED,
-) = range(21)  # fmt: skip
+    LAY_SEGMENT, LAY_RANGE, LAY_PAGES, LAY_BLOCK,
+) = range(25)  # fmt: skip
 
 Command = tuple[int, int, int]
 DEVICES = ("lowest", "bump", "recorded", "contiguous")  # device.CHOICES; that module needs numba

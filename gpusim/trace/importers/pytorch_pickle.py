@@ -7,7 +7,9 @@ from typing import Any
 from gpusim.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pickle_scan import load_plain
-from gpusim.trace.importers.pytorch_state import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Segment, Snapshot, to_trace
+from gpusim.trace.importers.pytorch_ranges import Segment
+from gpusim.trace.importers.pytorch_settings import settings_of
+from gpusim.trace.importers.pytorch_state import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Snapshot, to_trace
 from gpusim.trace.trace import Trace
 
 _MAX_FRAMES = 200
@@ -27,21 +29,24 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
     if not isinstance(traces, list) or not all(isinstance(t, list) for t in traces):
         raise TraceError("the snapshot's device_traces are damaged", path)
     chosen = _device(root["segments"], traces, device, path)
-    snapshot, names = Snapshot(), _FrameNames(frames)
+    snapshot, names, pools = Snapshot(), _FrameNames(frames), _Pools()
     build = TraceBuilder(name or "snapshot", path)
     for segment in root["segments"]:
         if _get(segment, "device", int, path, 0) == chosen:
-            _add_segment(segment, snapshot, names, path)
+            _add_segment(segment, snapshot, names, pools, path)
     for entry in traces[chosen] if 0 <= chosen < len(traces) else []:
-        event = _event(entry, names, path)
+        event = _event(entry, names, pools, path)
         if event is not None:
             snapshot.events.append(event)
-    settings = root.get("allocator_settings")
-    conf = settings.get("PYTORCH_CUDA_ALLOC_CONF") if isinstance(settings, dict) else None
+    if any(event.action == "segment_map" for event in snapshot.events):
+        for segment in root["segments"]:
+            addr = segment["address"]
+            if "is_expandable" not in segment and addr in snapshot.segments:  # old: the events tell it
+                snapshot.segments[addr] = snapshot.segments[addr]._replace(mapped=True)
     meta: dict[str, object] = {
         "format": "pytorch",
         "device": chosen,
-        "alloc_conf": conf if isinstance(conf, str) else None,
+        "alloc_conf": settings_of(root.get("allocator_settings"), _maps(snapshot)),
     }
     if names.stacks:
         meta["stacks"] = names.stacks
@@ -62,22 +67,46 @@ def _device(segments: list[Any], traces: list[Any], wanted: int | None, path: st
     return present.pop() if present else 0
 
 
-def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, path: str) -> None:
+def _maps(snapshot: Snapshot) -> bool:
+    """The program used expandable segments."""
+    return any(segment.mapped for segment in snapshot.segments.values()) or any(
+        event.action in ("segment_map", "segment_unmap") for event in snapshot.events
+    )
+
+
+class _Pools:
+    """Private pools by number, in the order in which they are met; 0 is none of them."""
+
+    def __init__(self) -> None:
+        self.known = {(0, 0): 0}
+
+    def of(self, told: Any, missing: int) -> int:
+        if type(told) in (tuple, list) and len(told) == 2 and type(told[0]) is type(told[1]) is int:
+            return self.known.setdefault(tuple(told), len(self.known))
+        return missing
+
+
+def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, pools: _Pools, path: str) -> None:
     addr, stream = _get(segment, "address", int, path), _get(segment, "stream", int, path, 0)
-    snapshot.segments[addr] = Segment(_get(segment, "total_size", int, path), stream)
+    size = _get(segment, "total_size", int, path)
+    mapped, kind, number = segment.get("is_expandable"), segment.get("segment_type"), segment.get("registration_counter")
+    snapshot.segments[addr] = Segment(
+        size, stream, mapped is True, kind == "small" if kind in ("small", "large") else None,
+        pools.of(segment.get("segment_pool_id"), 0), number if type(number) is int else -1,
+    )  # fmt: skip
     for block in _get(segment, "blocks", list, path):
         size = _get(block, "size", int, path)
         at = _get(block, "address", int, path, addr)
         state = _get(block, "state", str, path)
         if state in LIVE_STATES:
             requested = _get(block, "requested_size", int, path, size)
-            snapshot.blocks[at] = Block(requested, stream, names.of(block))
+            snapshot.blocks[at] = Block(requested, stream, names.of(block), size)
             if state != IN_USE:
                 snapshot.waiting.add(at)
         addr = at + size  # old files give no block addresses: add up the sizes
 
 
-def _event(entry: Any, names: _FrameNames, path: str) -> Event | None:
+def _event(entry: Any, names: _FrameNames, pools: _Pools, path: str) -> Event | None:
     """One entry of the ring buffer, None for actions that say nothing of memory."""
     if type(entry) is dict:
         action, size = entry.get("action"), entry.get("size")
@@ -87,7 +116,8 @@ def _event(entry: Any, names: _FrameNames, path: str) -> Event | None:
             return None
         # One test for all fields: there may be millions of entries.
         if type(action) is str and int is type(addr) is type(size) is type(stream) is type(time_us):
-            return Event(action, addr, size, stream, time_us, names.of(entry) if action == "alloc" else "unknown")
+            category = names.of(entry) if action == "alloc" else "unknown"
+            return Event(action, addr, size, stream, time_us, category, pool=pools.of(entry.get("pool_id"), -1))
     for key, kind in (("action", str), ("size", int), ("addr", int), ("stream", int), ("time_us", int)):
         _get(entry, key, kind, path, None if key in ("action", "size") else 0)  # raises at the one that is wrong
     raise AssertionError("one of the fields is wrong")

@@ -1,0 +1,116 @@
+"""The memory that PyTorch's allocator holds from a device, walked back from a snapshot's final segments.
+
+A segment of cudaMalloc comes and goes as a whole.  Of an expandable segment, the snapshot lists each run of pages that are
+mapped without a gap: mapping and unmapping change runs at their ends, cut them in two, or join them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SMALL_PAGE = 2 << 20  # bytes of a page for requests of at most 1 MiB; pages for larger ones have at least 11 MiB
+
+
+class Segment(NamedTuple):
+    """A segment of cudaMalloc, or a run of mapped pages; bytes.
+
+    mapped  it is such a run
+    small   it serves requests of at most 1 MiB; None: not told
+    pool    number of the private pool that it belongs to, 0: none
+    number  in the order in which segments were made, -1: not told
+    """
+
+    size: int
+    stream: int = 0
+    mapped: bool = False
+    small: bool | None = None
+    pool: int = 0
+    number: int = -1
+
+
+class Held:
+    """What is held now, by address; each method that takes something back tells whether it was there."""
+
+    def __init__(self, segments: dict[int, Segment]) -> None:
+        self.segments = segments
+        self._starts = sorted(segments)
+
+    def __iter__(self) -> Iterator[tuple[int, Segment]]:
+        return ((addr, self.segments[addr]) for addr in self._starts)
+
+    def around(self, addr: int) -> tuple[int, Segment] | None:
+        """Start and segment of what holds this address."""
+        at = bisect_right(self._starts, addr) - 1
+        if at >= 0:
+            start = self._starts[at]
+            if addr < start + self.segments[start].size:
+                return start, self.segments[start]
+        return None
+
+    def fill(self, addr: int, size: int) -> bool:
+        """Whether any of the range is held."""
+        after = bisect_left(self._starts, addr)
+        return self.around(addr) is not None or (after < len(self._starts) and self._starts[after] < addr + size)
+
+    def put(self, addr: int, segment: Segment) -> bool:
+        """False when the range was held already."""
+        if segment.size <= 0 or self.fill(addr, segment.size):
+            return False
+        self._add(addr, segment)
+        return True
+
+    def take(self, addr: int, size: int) -> Segment | None:
+        """Remove a whole segment."""
+        segment = self.segments.get(addr)
+        if segment is None or segment.size != size:
+            return None
+        self._drop(addr)
+        return segment
+
+    def map(self, addr: int, segment: Segment) -> bool:
+        """Pages come; with the runs of their stream and pool that they touch they become one."""
+        if not self.put(addr, segment):
+            return False
+        before = self.around(addr - 1)
+        after = self.segments.get(addr + segment.size)
+        start, size, small = addr, segment.size, segment.small
+        if before is not None and _same(before[1], segment):
+            start, size, small = before[0], before[1].size + size, before[1].small
+            self._drop(addr)
+        if after is not None and _same(after, segment):
+            self._drop(addr + segment.size)
+            size, small = size + after.size, after.small
+        if start == addr:
+            self._drop(addr)
+        else:
+            self._drop(start)
+        self._add(start, segment._replace(size=size, small=small))
+        return True
+
+    def unmap(self, addr: int, size: int) -> Segment | None:
+        """Pages go from within a run, of which the rest stays.  The run that they were of."""
+        found = self.around(addr)
+        if found is None or size <= 0 or addr + size > found[0] + found[1].size:
+            return None
+        start, run = found
+        self._drop(start)
+        if start < addr:
+            self._add(start, run._replace(size=addr - start))
+        if addr + size < start + run.size:
+            self._add(addr + size, run._replace(size=start + run.size - addr - size))
+        return run
+
+    def _add(self, addr: int, segment: Segment) -> None:
+        self.segments[addr] = segment
+        insort(self._starts, addr)
+
+    def _drop(self, addr: int) -> None:
+        del self.segments[addr]
+        del self._starts[bisect_left(self._starts, addr)]
+
+
+def _same(run: Segment, other: Segment) -> bool:
+    """Both are mapped pages that one range may hold."""
+    return run.mapped and (run.stream, run.pool) == (other.stream, other.pool)
