@@ -9,10 +9,10 @@ from pathlib import Path
 from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
 from gpusim.fragment.answer import Answer, Cause
-from gpusim.fragment.baseline import Baseline, baseline, under
-from gpusim.fragment.candidates import Candidate
+from gpusim.fragment.baseline import Baseline, Outcome, baseline, under
 from gpusim.fragment.moment import block_sizes, live_bytes, moment
-from gpusim.fragment.remedies import Tried, settings
+from gpusim.fragment.recorded import capacity_of
+from gpusim.fragment.remedies import settings
 from gpusim.fragment.replay import ENDLESS
 from gpusim.trace.trace import Trace
 
@@ -32,16 +32,23 @@ def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, d
 
 def examined(trace: Trace, capacity: int | None = None) -> Answer:
     """The answer for one trace, with the settings of its own allocator as candidates."""
-    base = baseline(trace, capacity)
-    own, *others = candidates.advisable(trace)
-    tried = [Tried(c, under(base, c)) for c in others] if base.exact else []
-    return answer(trace, capacity, base, own, tried)
+    if trace.meta.get("incomplete"):
+        reason = f"the snapshot does not tell all: {trace.meta['incomplete']}"
+        return Answer(name=trace.name, verdict=f"No verdict: {reason}.", refusal=reason)
+    base = compared_with(trace, capacity)
+    tried = [under(base, c) for c in candidates.advisable(trace) if c != base.own] if base.exact else []
+    return answer(trace, capacity, base, tried)
 
 
-def answer(trace: Trace, capacity: int | None, base: Baseline, own: Candidate, tried: Sequence[Tried]) -> Answer:
+def compared_with(trace: Trace, capacity: int | None) -> Baseline:
+    """The program as it ran, within what the recording says that the device had, else within `capacity`."""
+    return baseline(trace, None if capacity_of(trace) < ENDLESS else capacity)
+
+
+def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
     """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
     found = seen(trace, capacity)
-    return replace(found, advice=settings(base, own, tried, found.device) if base.exact else [], refusal=base.reason)
+    return replace(found, advice=settings(base, tried, found.device) if base.exact else [], refusal=base.reason)
 
 
 def seen(trace: Trace, capacity: int | None = None) -> Answer:

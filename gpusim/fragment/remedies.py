@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gpusim.fragment.answer import Remedy
 from gpusim.fragment.baseline import Baseline, Outcome
-from gpusim.fragment.candidates import Candidate
-from gpusim.fragment.replay import ENDLESS, Replay
+from gpusim.fragment.replay import ENDLESS
 
 WORTH = 0.02  # of the device's memory, or of what is held where the device is not known: less is no advice
-MODELLED = "pytorch"  # the place policy whose answers are checked against the real library; others are never advised
+MODELLED = "pytorch"  # the place policy whose answers are checked against the real library; no other is ever advised
 
 
-@dataclass(frozen=True)
-class Tried:
-    """One candidate over the program as it ran."""
-
-    candidate: Candidate
-    outcome: Outcome
-
-    @property
-    def replay(self) -> Replay:
-        return self.outcome.replay
-
-
-def settings(base: Baseline, own: Candidate, tried: Sequence[Tried], device: int) -> list[Remedy]:
+def settings(base: Baseline, tried: Sequence[Outcome], device: int) -> list[Remedy]:
     """Settings worth a change, best first.  The recorded one is never among them."""
-    found = []
-    for t in tried:
-        if t.candidate != own and t.candidate.place == MODELLED and t.candidate.family == "pytorch":
-            conf = str(dict(t.candidate.params).get("conf", ""))
-            found.append(remedy(base, "setting", conf, t.outcome))
+    found = [
+        remedy("setting", str(dict(o.candidate.params).get("conf", "")), o)
+        for o in tried
+        if o.candidate != base.own and o.candidate.place == MODELLED == base.own.place
+    ]
     return rank(base, found, device)
 
 
-def remedy(base: Baseline, kind: str, what: str, outcome: Outcome) -> Remedy:
-    held = outcome.replay.held_peak
-    serves = outcome.replay.fits and (base.capacity >= ENDLESS or outcome.high <= base.capacity)
-    return Remedy(kind, what, held, outcome.low, outcome.high, base.replay.held_peak - held, serves)
+def remedy(kind: str, what: str, outcome: Outcome) -> Remedy:
+    low, high = outcome.held
+    return Remedy(kind, what, outcome.high.held_peak, low, high, outcome.saving[0], outcome.fits)
 
 
 def rank(base: Baseline, found: Sequence[Remedy], device: int) -> list[Remedy]:
     """Of a program that failed, what serves every request; of another one what saves enough at its interval's worse end."""
     failed = not base.replay.fits
-    least = max(WORTH * (device if device < ENDLESS else base.replay.held_peak), base.error)
-    worst = [(r, base.replay.held_peak - r.high) for r in found if r.serves]
-    return sorted((r for r, saves in worst if failed or saves >= least), key=lambda r: (r.high, r.held, r.setting))
+    least = max(1, WORTH * (device if device < ENDLESS else base.replay.held_peak), base.error)
+    able = [r for r in found if r.serves and (failed or r.saves >= least)]
+    return sorted(able, key=lambda r: (r.high, r.held, r.kind, r.setting))

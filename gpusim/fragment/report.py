@@ -7,6 +7,7 @@ from typing import Any
 
 from gpusim.commands.output import table
 from gpusim.fragment.answer import Answer, Remedy
+from gpusim.fragment.baseline import Outcome
 from gpusim.fragment.candidates import CONF
 from gpusim.fragment.causes import WORDS, reasons
 from gpusim.fragment.diagnosis import Diagnosis
@@ -17,7 +18,6 @@ from gpusim.fragment.verdict import balance
 from gpusim.units import show_bytes
 
 MOST_HOLDERS, MOST_PINS, MOST_LEAKS = 6, 4, 4
-TIMES = 900  # percent: from here on a factor says it better
 
 
 def values(found: Study) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def values(found: Study) -> dict[str, Any]:
             "pins": [vars(pin) | {"stack": found.program.stacks.get(pin.site, [])} for pin in found.diagnosis.pins],
         },
         "candidates": [
-            {"how": t.candidate.how, "low": t.outcome.low, "high": t.outcome.high} | _outcome(t.replay)
+            {"how": t.candidate.how, "held": t.held, "saving": t.saving} | _outcome(t.high)
             for t in found.tried
         ],
         "floor": vars(found.floor),
@@ -206,29 +206,26 @@ def _floor(found: Study) -> str:
 
 
 def _candidates(found: Study) -> str:
-    rows = [_line(found, t.candidate.how, t.replay) for t in found.tried]
+    rows = [_line(t) for t in found.tried]
     return table(rows, list(rows[0]))
 
 
-def _line(found: Study, how: str, replay: Replay) -> dict[str, Any]:
-    counts = replay.counts
+def _line(t: Outcome) -> dict[str, Any]:
+    counts, (least, most) = t.high.counts, t.held
     return {
-        "allocator": replay.name,
-        "held": show_bytes(replay.held_peak),
-        "against its own": _against(found, replay),
-        "used": show_share(replay.utilisation) if replay.held_peak else "",
+        "allocator": t.high.name,
+        "held": show_bytes(most) if least == most else f"{show_bytes(least)} to {show_bytes(most)}",
+        "saves": _saving(t),
+        "used": show_share(t.high.utilisation) if t.high.held_peak else "",
         "refused": counts["refused"],
         "device calls": counts["device_allocs"] + counts["device_frees"],
-        "how": how,
+        "how": t.candidate.how,
     }
 
 
-def _against(found: Study, replay: Replay) -> str:
-    """What it holds beside the program's own replay; "" where it did not serve the same requests."""
-    own = found.base.replay
-    if replay.counts["refused"] != own.counts["refused"] or not own.held_peak:
+def _saving(t: Outcome) -> str:
+    """Bytes less than the own setting, replayed in the same way; "" where requests are refused."""
+    if not t.fits:
         return ""
-    more = round(100 * (replay.held_peak / own.held_peak - 1), 1)
-    if more >= TIMES:
-        return f"{1 + more / 100:,.0f} times"
-    return f"{more:+.1f} %" if more else "same"
+    least, most = (("-" if s < 0 else "") + show_bytes(abs(s)) for s in t.saving)
+    return least if least == most else f"{least} to {most}"

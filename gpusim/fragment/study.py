@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from gpusim.core.requests import R_ALLOC
 from gpusim.fragment import doctor
 from gpusim.fragment.answer import Answer
-from gpusim.fragment.baseline import Baseline, Outcome, baseline, under
+from gpusim.fragment.baseline import Baseline, Outcome, under
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.fragment.recorded import recorded
-from gpusim.fragment.remedies import Tried
 from gpusim.fragment.replay import Replay
-from gpusim.fragment.requests import Requests
+from gpusim.fragment.requests import Requests, of_trace
 from gpusim.offsets.plan import bounds
 from gpusim.trace.trace import Trace
 
@@ -39,7 +35,7 @@ class Study:
     """The answer, and what tables and figures show beside it.
 
     asked      bytes that the program asks for at once, at most
-    own, conf  what the program runs with, as far as the recording tells; its settings
+    conf       the settings that it ran with
     now        the recording itself, or `base.replay` where it has no addresses
     tried      least held first; the program's own setting is among them
     """
@@ -48,12 +44,11 @@ class Study:
     base: Baseline
     program: Requests
     asked: int
-    own: Candidate
     conf: str
     capacity: int
     now: Replay
     diagnosis: Diagnosis
-    tried: list[Tried]
+    tried: list[Outcome]
     floor: Floor
 
 
@@ -62,8 +57,9 @@ def for_figures(found: Study) -> Study:
     def bare(made: Replay, log: bool = False) -> Replay:
         return replace(made, policy=None, S=None, log=made.log if log else None)
 
-    tried = [replace(t, outcome=replace(t.outcome, replay=bare(t.replay))) for t in found.tried]
-    return replace(found, now=bare(found.now, log=True), base=replace(found.base, replay=bare(found.base.replay)), tried=tried)
+    tried = [replace(t, low=bare(t.high), high=bare(t.high)) for t in found.tried]
+    own = replace(found.base, replay=bare(found.base.replay), bare=bare(found.base.bare), repeated=None, others=())
+    return replace(found, now=bare(found.now, log=True), base=own, tried=tried)
 
 
 def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> Study:
@@ -71,25 +67,19 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
 
     capacity  bytes that the allocator could hold were it alone on the device; None: what the recording tells
     """
-    base = baseline(trace, capacity)
-    own = candidates[0]
-    tried = [Tried(own, Outcome(base.replay, base.replay.held_peak, base.replay.held_peak))]
-    tried += [Tried(c, under(base, c)) for c in candidates[1:]]
-    answer = doctor.answer(trace, capacity, base, own, tried)
-    program = base.replay.program
-    now = recorded(trace, program) or base.replay
+    base = doctor.compared_with(trace, capacity)
+    tried = [base.ran, *(under(base, c) for c in candidates if c != base.own)]
+    answer = doctor.answer(trace, capacity, base, tried)
+    program = of_trace(trace)
+    now = recorded(trace, program)
+    if now is None:
+        now, program = base.replay, base.replay.program
     planned = bounds(program.buffers())
-    asked = _most(program)
+    asked = int(program.asked().max(initial=0))
     floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)
     conf = str(trace.meta.get("alloc_conf") or "")
-    return Study(answer, base, program, asked, own, conf, base.capacity, now, diagnose(now, apart(base.replay)),
+    return Study(answer, base, program, asked, conf, base.capacity, now, diagnose(now, apart(base.replay)),
                  sorted(tried, key=_rank), floor)  # fmt: skip
-
-
-def _most(program: Requests) -> int:
-    """Bytes that the program requests at once, at most."""
-    rows = program.rows()
-    return int(np.cumsum(np.where(rows["kind"] == R_ALLOC, rows["size"], -rows["size"])).max(initial=0))
 
 
 def apart(done: Replay) -> Apart:
@@ -98,9 +88,9 @@ def apart(done: Replay) -> Apart:
     return Apart(**told(done.S)) if told else Apart()
 
 
-def _rank(tried: Tried) -> tuple[int, int, int, str]:
-    counts = tried.replay.counts
-    return counts["refused"], counts["held_peak"], counts["device_allocs"], tried.replay.name
+def _rank(tried: Outcome) -> tuple[int, int, int, str]:
+    counts = tried.high.counts
+    return counts["refused"], counts["held_peak"], counts["device_allocs"], tried.high.name
 
 
 def show_share(value: float) -> str:

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpusim.fragment.recorded import NAME
-from gpusim.fragment.remedies import Tried
+from gpusim.fragment.baseline import Outcome
 from gpusim.fragment.replay import Replay
+from gpusim.fragment.recorded import NAME
 from gpusim.fragment.study import Study, show_share
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
@@ -69,7 +69,7 @@ def draw(found: Study) -> Figure:
     handles += [Line2D([], [], color=INK, lw=0.9, ls=":", label="allocated"), Patch(facecolor=FAINT, label="requested")]
     above.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
     crosses = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
-    left_out = [f"{t.replay.name} ({show_bytes(t.replay.held_peak)})" for t in found.tried if _far(found, t.replay)]
+    left_out = [f"{t.high.name} ({show_bytes(t.high.held_peak)})" for t in found.tried if _far(found, t.high)]
     note = " ".join(filter(None, (crosses, f"Not shown: {', '.join(left_out)}." if left_out else "")))
     headline(figure, "What would each allocator have held?", _least(found), note)
     return figure
@@ -77,7 +77,7 @@ def draw(found: Study) -> Figure:
 
 def _worth_showing(found: Study) -> list[Replay]:
     """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
-    others = [t.replay for t in found.tried if t.replay is not found.now and not _far(found, t.replay)][: MOST - 1]
+    others = [t.high for t in found.tried if t.high is not found.now and not _far(found, t.high)][: MOST - 1]
     return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
 
 
@@ -87,10 +87,10 @@ def _far(found: Study, replay: Replay) -> bool:
 
 
 def _least(found: Study) -> str:
-    first: Tried | None = next((t for t in found.tried if t.replay.fits), None)
+    first: Outcome | None = next((t for t in found.tried if t.fits), None)
     if first is None:
         return "No candidate can serve all requests."
     own = found.base.replay.held_peak
-    saved = 1 - first.replay.held_peak / own if own else 0.0
+    saved = 1 - first.high.held_peak / own if own else 0.0
     than = f", {show_share(saved)} less than its own allocator" if saved > 0 else ", no less than its own allocator"
-    return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
+    return f"{first.high.name} holds least: {show_bytes(first.high.held_peak)} at its peak{than}."
