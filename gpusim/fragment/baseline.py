@@ -169,8 +169,8 @@ def _assumed(trace: Trace, capacity: int | None) -> Baseline:
     own = default(trace)[0]
     limit = capacity or capacity_of(trace)
     done = _replayed(of_trace(trace), own, limit)
-    name = "the default settings" if own.place == "pytorch" and not own.params else own.how or own.place
-    assumed = f"The recording does not tell which segments its allocator held: {name} from an empty device are taken for granted."
+    name = "the default setting" if own.place == "pytorch" and not own.params else own.how or own.place
+    assumed = f"The recording tells no segments of its allocator: taken for granted is {name}, from an empty device."
     return Baseline(trace, True, "", assumed, own, done, done, 0, limit)
 
 
@@ -183,11 +183,12 @@ def _unknown(recording: Recording, limit: int) -> Baseline:
         registry.bind(registry.find("place", candidate.place), candidate.spec["params"])
         if recording.conf.replace(" ", "") == DRIVER:
             why = "the program ran with cudaMallocAsync, whose heap a snapshot does not tell"
-    except PolicyError as error:
-        why = str(error)
+    except PolicyError as refusal:
+        why = str(refusal)
     done = _from_use(recording, own, "", limit)
     reason = f"The recorded setting '{recording.conf}' cannot be replayed: {why}."
-    return Baseline(recording.trace, False, reason, "", own, done, done, abs(done.held_peak - _held_peak(recording.trace)), limit)
+    error = abs(done.held_peak - _held_peak(recording.trace))
+    return Baseline(recording.trace, False, reason, "", own, done, done, error, limit)
 
 
 def _held_peak(trace: Trace) -> int:

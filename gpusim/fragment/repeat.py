@@ -153,8 +153,9 @@ def _misses(recording: Recording, log: Any, whole: Any, first: int) -> tuple[lis
     addr = _answers(recording, log, whole, first)
     changes = log[(log["kind"] == logs.RESERVE) | (log["kind"] == logs.RELEASE)]
     taken = changes["kind"] == logs.RESERVE
-    at = np.where(changes["addr"] >= device.VIRTUAL, -1, changes["addr"])
-    model = Counter(zip(*(c.tolist() for c in (changes["t"], taken, at, changes["bytes"])), strict=True))
+    where = np.where(changes["addr"] >= device.VIRTUAL, -1, changes["addr"])
+    columns = [c.tolist() for c in (changes["t"], taken, where, changes["bytes"])]
+    model: Counter[SegmentEvent] = Counter(zip(*columns, strict=True))
     real = Counter(
         (number, taken, -1 if paged else addr, size)
         for (number, taken, addr, size), paged in zip(recording.segment_events, recording.mapped, strict=True)
@@ -168,8 +169,9 @@ def _misses(recording: Recording, log: Any, whole: Any, first: int) -> tuple[lis
     refused[log["t"][log["kind"] == logs.OOM]] = True
     for number in np.flatnonzero(made & (refused != recording.failed)).tolist():
         found.append((number, "oom", int(recording.rows["size"][number]), -1, int(addr[number])))
-    for (number, taken, at, size), n in ((real - model) + (model - real)).items():
-        told, did = (max(at, 0), -1) if real[number, taken, at, size] > model[number, taken, at, size] else (-1, max(at, 0))
+    for change, n in ((real - model) + (model - real)).items():
+        number, taken, place, size = change
+        told, did = (max(place, 0), -1) if real[change] > model[change] else (-1, max(place, 0))
         found += [(number, "segment_alloc" if taken else "segment_free", size, told, did)] * n
     # A segment's event comes before the allocation that it is for.
     found.sort(key=lambda miss: (miss[0], miss[1] in ("alloc", "oom")))

@@ -98,7 +98,7 @@ def read(trace: Trace) -> Recording | None:
         trace, str(conf or ""), conf is not None, origin, segments, _fronts(trace, addr, stream, first, of_segment, heap),
         rows, event, np.where(made, addr[event], -1), failed, listed,
         [heap.kinds[i] != "p" for i in range(begins["segments"], len(heap.kinds))],
-        dict(heap.blocks), limit, int(plain.min(initial=VIRTUAL)),
+        {block[0]: block[1] for block in heap.blocks}, limit, int(plain.min(initial=VIRTUAL)),
     )  # fmt: skip
 
 

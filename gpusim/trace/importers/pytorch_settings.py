@@ -27,7 +27,8 @@ def settings_of(told: Any, maps: bool) -> str | None:
         found.append(f"garbage_collection_threshold:{threshold}")
     parts = told.get("roundup_power2_divisions")
     if isinstance(parts, dict):
-        named = [f"{size}:{n}" for size, n in parts.items() if type(size) is str and size.isdigit() and type(n) is int and n > 0]
+        counts = {size: n for size, n in parts.items() if type(size) is str and size.isdigit() and type(n) is int and n > 0}
+        named = [f"{size}:{n}" for size, n in counts.items()]
         found += [f"roundup_power2_divisions:[{','.join(named)}]"] if named else []
     if told.get("expandable_segments") is True:
         found.append("expandable_segments:True")
