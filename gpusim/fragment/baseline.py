@@ -11,6 +11,7 @@ replayed in the same way; forgetting what was cached is no saving.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -143,6 +144,15 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
     if high is not low:
         savings.append(base.replay.held_peak - high.held_peak)
     return Outcome(candidate, low, high, (min(savings), max(savings)))
+
+
+def changed(base: Baseline, edit: Callable[[Requests], Requests]) -> Outcome:
+    """The program with its requests edited, under its own setting and from the same start."""
+    own, release = base.ran, base.repeated.release if base.repeated else ""
+    low = _replayed(edit(own.low.program), base.own, base.capacity, release)
+    high = low if own.high is own.low else _replayed(edit(own.high.program), base.own, base.capacity, release)
+    savings = own.low.held_peak - low.held_peak, own.high.held_peak - high.held_peak
+    return Outcome(base.own, low, high, (min(savings), max(savings)))
 
 
 def _from_use(recording: Recording, candidate: Candidate, release: str, capacity: int) -> Replay:

@@ -10,10 +10,11 @@ from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
 from gpusim.fragment.answer import Answer, Cause
 from gpusim.fragment.baseline import Baseline, Outcome, baseline, under
-from gpusim.fragment.moment import block_sizes, live_bytes, moment
+from gpusim.fragment.moment import block_sizes, has_segments, live_bytes, moment, replayed
+from gpusim.fragment.programs import programs
 from gpusim.fragment.recorded import capacity_of
-from gpusim.fragment.remedies import settings
-from gpusim.fragment.replay import ENDLESS
+from gpusim.fragment.remedies import rank, settings
+from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.trace.trace import Trace
 
 
@@ -47,13 +48,15 @@ def compared_with(trace: Trace, capacity: int | None) -> Baseline:
 
 def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
     """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
-    found = seen(trace, capacity)
-    return replace(found, advice=settings(base, tried, found.device) if base.exact else [], refusal=base.reason)
+    found = seen(trace, capacity, None if has_segments(trace) else base.replay)
+    if not base.exact:
+        return replace(found, refusal=base.reason)
+    return replace(found, advice=rank(base, [*settings(base, tried), *programs(base, found)], found.device))
 
 
-def seen(trace: Trace, capacity: int | None = None) -> Answer:
-    """Causes and holders straight from the recording, without a replay."""
-    m = moment(trace)
+def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) -> Answer:
+    """Causes and holders straight from the recording; `done`: what is known instead where it does not tell what was held."""
+    m = replayed(trace, done) if done else moment(trace)
     limit = m.limit if m.limit < ENDLESS else capacity or ENDLESS
     whole = max(capacity, limit) if capacity and limit < ENDLESS else limit
     steps = growth.steps(trace)

@@ -79,7 +79,10 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
         counts = np.bincount(step[mine], minlength=now + 1)[1 : now - 1]
         if np.count_nonzero(counts) < max(FEWEST, 0.6 * len(counts)):
             continue
-        leaks.append(Leak(trace.categories[site], mine, int(trace.size[mine].sum()), int(np.count_nonzero(counts))))
+        # What the first and the last steps made of the same size is there for the same reason.
+        alike = np.isin(trace.size, np.unique(trace.size[mine])) & (trace.category == site)
+        mine = np.flatnonzero(alike & (died < 0) & (step >= 0))
+        leaks.append(Leak(trace.categories[site], mine, int(trace.size[mine].sum()), len(np.unique(step[mine]))))
     return sorted(leaks, key=lambda leak: -leak.bytes)
 
 

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from gpusim.errors import PolicyError
 from gpusim.fragment import start
-from gpusim.fragment.replay import ENDLESS
+from gpusim.fragment.diagnosis import diagnose
+from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.policies.pytorch import rules
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
@@ -114,6 +115,23 @@ def moment(trace: Trace) -> Moment:
         requested=int(live_bytes(trace, trace.size)[before]) if before >= 0 else 0,
         left=int(trace.addr[event]) if oom else -1,
         holes=holes(trace, event, sizes), failures=len(failed),
+    )  # fmt: skip
+
+
+def replayed(trace: Trace, done: Replay) -> Moment:
+    """The same of a replay, for a recording that does not tell what was held: its first refusal, else nearly its peak."""
+    d = diagnose(done)
+    heap, rows = d.heap, done.program.rows()
+    maker = rows[heap.segments.start]
+    small = np.where(maker["size"] <= SMALL, SMALL_POOL, LARGE_POOL)
+    whole = heap.live_in() == 0
+    found = Holes(heap.hole_bytes, maker["stream"][heap.of].astype(np.int64), small[heap.of], whole[heap.of],
+                  np.zeros(len(heap.of), bool))  # fmt: skip
+    failed = not done.fits
+    return Moment(
+        event=int(done.program.event[d.request]) if len(done.program.event) else 0, failed=failed,
+        size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held, live=d.rounded,
+        requested=d.requested, left=done.capacity - d.held if failed else -1, holes=found, failures=done.counts["refused"],
     )  # fmt: skip
 
 

@@ -12,14 +12,13 @@ WORTH = 0.02  # of the device's memory, or of what is held where the device is n
 MODELLED = "pytorch"  # the place policy whose answers are checked against the real library; no other is ever advised
 
 
-def settings(base: Baseline, tried: Sequence[Outcome], device: int) -> list[Remedy]:
-    """Settings worth a change, best first.  The recorded one is never among them."""
-    found = [
+def settings(base: Baseline, tried: Sequence[Outcome]) -> list[Remedy]:
+    """What each setting would hold.  The recorded one is never among them."""
+    return [
         remedy("setting", str(dict(o.candidate.params).get("conf", "")), o)
         for o in tried
         if o.candidate != base.own and o.candidate.place == MODELLED == base.own.place
     ]
-    return rank(base, found, device)
 
 
 def remedy(kind: str, what: str, outcome: Outcome) -> Remedy:
@@ -28,8 +27,11 @@ def remedy(kind: str, what: str, outcome: Outcome) -> Remedy:
 
 
 def rank(base: Baseline, found: Sequence[Remedy], device: int) -> list[Remedy]:
-    """Of a program that failed, what serves every request; of another one what saves enough at its interval's worse end."""
+    """What is worth a change, settings first, the least held first.
+
+    Of a program that failed that is what serves every request, of another one what saves enough at its interval's worse end.
+    """
     failed = not base.replay.fits
     least = max(1, WORTH * (device if device < ENDLESS else base.replay.held_peak), base.error)
     able = [r for r in found if r.serves and (failed or r.saves >= least)]
-    return sorted(able, key=lambda r: (r.high, r.held, r.kind, r.setting))
+    return sorted(able, key=lambda r: (r.kind != "setting", r.high, r.held, r.setting))

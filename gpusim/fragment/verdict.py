@@ -45,7 +45,8 @@ def _list(causes: Sequence[Cause]) -> str:
         title = TITLES[cause.kind]
         if cause.kind == "fragmentation":
             title = f"fragmentation ({cause.detail.partition(':')[0].replace('_', ' ')})"
-        named.append(title if cause.kind in ("shortage", "impossible") else f"{title} of {show_bytes(cause.bytes)}")
+        article = "a " if cause.kind == "leak" else ""
+        named.append(title if cause.kind in ("shortage", "impossible") else f"{article}{title} of {show_bytes(cause.bytes)}")
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}" if named else ""
 
 

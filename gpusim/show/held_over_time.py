@@ -9,8 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.fragment.baseline import Outcome
-from gpusim.fragment.replay import Replay
 from gpusim.fragment.recorded import NAME
+from gpusim.fragment.replay import Replay
 from gpusim.fragment.study import Study, show_share
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
