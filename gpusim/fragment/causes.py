@@ -1,4 +1,4 @@
-"""Why a request failed, or what is wrong although none did: causes with their bytes."""
+"""Why a request failed: causes with their bytes, each a comparison of what was live, requested, held and left."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpusim.fragment.moment import EITHER, LARGE_POOL, SMALL, SMALL_POOL, Moment
 from gpusim.fragment.replay import ENDLESS
 from gpusim.units import show_bytes
 
-NOTICED = 0.02  # of the device's memory: less is not a cause
-WASTED = 0.10   # of what is held: where nothing failed, less is what caching costs any program
-OTHER_SEGMENT = 20 << 20  # beyond the request, an allocator may leave a free block of such a size uncut
+NOTICED = 0.02     # of the device's memory: less is not a cause
+CONTEXT = 1 << 30  # bytes outside PyTorch that any program has: CUDA context, libraries
+MIB = 1 << 20
 
 WORDS = {
     "pieces": "free pieces between live blocks, each too small for the request",
@@ -27,59 +27,57 @@ WORDS = {
 }
 
 
-def causes(m: Moment, leaks: Sequence[Leak], limit: int, device: int, conf: str = "", peak: int = 0) -> list[Cause]:
-    """Most bytes first.
+def of_failure(m: Moment, limit: int, device: int, conf: str = "") -> list[Cause]:
+    """Why the request failed.
 
     limit   what the allocator could hold at that moment, ENDLESS where unknown
-    device  what it could hold were nothing else on the device, ENDLESS where unknown
-    peak    most bytes in live blocks at any time
+    device  all of the device's memory as far as it is known, else `limit`
     """
-    leaked = sum(leak.bytes for leak in leaks)
-    found = [leak_cause(leaks)] if leaks else []
-    outside = device - limit if limit <= device < ENDLESS else 0
-    if outside >= NOTICED * device:
-        found.append(Cause("foreign", outside, _OUTSIDE))
-    else:
-        outside = 0
-    if not m.failed:
-        return _by_size([*found, *_wasted(m, peak)])
     if limit >= ENDLESS:
-        return found
-    missing = m.size - (limit - m.live)
-    slack = m.live - m.requested
-    if m.size > (device if device < ENDLESS else limit):
-        found.append(Cause("impossible", m.size - min(device, limit), "the request alone is larger than what there is"))
-    elif missing > leaked + outside + slack:
-        found.append(Cause("shortage", missing, "live tensors and the request need more than there is"))
-    elif missing > leaked + outside:
-        found.append(Cause("fragmentation", slack, f"rounding: {WORDS['rounding']}"))
-    elif missing <= 0:
+        return []
+    lacks = m.requested + m.size - limit
+    found = []
+    if lacks > 0:
+        found.append(Cause("shortage", lacks, "live tensors and the request need more than the device had for PyTorch"))
+        beyond = m.requested + m.size - device
+        if beyond > 0:
+            found.append(Cause("impossible", beyond, "live tensors and the request need more than the whole device has"))
+    else:
         found += fragmented(m, conf)
-    return _by_size(found)
+    outside = device - limit
+    if outside > normal(device) and limit - m.held + outside - normal(device) >= segment(m.size):
+        found.append(Cause("foreign", outside, "memory outside PyTorch (CUDA context, NCCL, other processes)"))
+    return found
 
 
-_OUTSIDE = "memory of the device that PyTorch's allocator does not hold (CUDA context, NCCL, other processes)"
+def normal(device: int) -> int:
+    """Bytes outside PyTorch's allocator that are nothing to wonder at."""
+    return max(CONTEXT, int(NOTICED * device))
 
 
-def leak_cause(leaks: Sequence[Leak]) -> Cause:
-    """All that steps leave behind; the detail names the place with most of it."""
-    first, total = leaks[0], sum(leak.bytes for leak in leaks)
-    more = f" and {len(leaks) - 1} more" if len(leaks) > 1 else ""
-    return Cause("leak", total, f"{show_bytes(first.per_step)} per step from {first.site}{more}, never freed")
+def segment(size: int) -> int:
+    """What PyTorch takes from the device for a request that no free block serves."""
+    if size <= SMALL:
+        return 2 * MIB
+    return 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
 
 
-def _by_size(found: list[Cause]) -> list[Cause]:
-    return sorted(found, key=lambda cause: -cause.bytes)
+def leaked(leaks: Sequence[Leak], least: float) -> list[Cause]:
+    """All that steps leave behind, if it is worth a word; the detail names the place with most of it."""
+    total = sum(leak.bytes for leak in leaks)
+    if not leaks or total < least:
+        return []
+    first, more = leaks[0], f" and {len(leaks) - 1} more" if len(leaks) > 1 else ""
+    return [Cause("leak", total, f"{show_bytes(first.per_step)} per step from {first.site}{more}, never freed")]
 
 
 def fragmented(m: Moment, conf: str = "") -> list[Cause]:
     """Why free bytes could not serve the request: each reason that would have sufficed, else the largest together."""
     found = reasons(m, conf)
-    slack = m.live - m.requested
-    if slack:
-        found["rounding"] = slack
+    if m.live > m.requested:
+        found["rounding"] = m.live - m.requested
     left = max(m.left, 0)
-    enough = [name for name, size in found.items() if name != "rounding" and left + size >= m.size]
+    enough = [name for name, size in found.items() if left + size >= m.size]
     if not enough:
         reached = left
         for name, size in sorted(found.items(), key=lambda item: -item[1]):
@@ -91,17 +89,17 @@ def fragmented(m: Moment, conf: str = "") -> list[Cause]:
 
 
 def reasons(m: Moment, conf: str = "") -> dict[str, int]:
-    """Free bytes by the first reason for which the request could not have them; without a request all are "pieces"."""
+    """Free bytes by the first reason for which the request could not have them."""
     h, left = m.holes, np.ones(len(m.holes.bytes), bool)
     small = SMALL_POOL if m.size <= SMALL else LARGE_POOL
     limit = re.search(r"max_split_size_mb\s*:\s*(\d+)", conf)
-    largest = int(limit[1]) << 20 if limit else ENDLESS
+    largest = int(limit[1]) * MIB if limit else ENDLESS
     tests = {
-        "pieces": (h.bytes < m.size) | (m.size == 0),
         "private_pool": h.private,
         "pool": (h.pool != small) & (h.pool != EITHER),
+        "pieces": h.bytes < m.size,
         "stream": h.stream != m.stream,
-        "oversize": (h.bytes >= largest) & ((m.size < largest) | (h.bytes >= m.size + OTHER_SEGMENT)),
+        "oversize": (h.bytes >= largest) & ((m.size < largest) | (h.bytes >= m.size + 20 * MIB)),
         "private_pool ": np.ones(len(left), bool),  # it would have served: so it was not the request's pool
     }
     found: dict[str, int] = {}
@@ -110,18 +108,4 @@ def reasons(m: Moment, conf: str = "") -> dict[str, int]:
         if size:
             found[name.strip()] = found.get(name.strip(), 0) + size
         left &= ~applies
-    return found
-
-
-def _wasted(m: Moment, peak: int) -> list[Cause]:
-    """Where nothing failed: what is held at the peak beyond the most that ever lives."""
-    if m.held < 0 or m.held - max(peak, m.live) < WASTED * m.held:
-        return []
-    whole = int(m.holes.bytes[m.holes.whole].sum())
-    between = int(m.holes.bytes.sum()) - whole
-    found = []
-    if whole >= WASTED * m.held:
-        found.append(Cause("cached", whole, "whole segments without a live block, kept for later"))
-    if between >= WASTED * m.held:
-        found.append(Cause("fragmentation", between, "pieces: free pieces between live blocks"))
     return found

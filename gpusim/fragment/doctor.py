@@ -10,11 +10,12 @@ from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
 from gpusim.fragment.answer import Answer, Cause
 from gpusim.fragment.baseline import Baseline, Outcome, baseline, under
-from gpusim.fragment.moment import block_sizes, has_segments, live_bytes, moment, replayed
+from gpusim.fragment.moment import block_sizes, has_segments, held_bytes, holes, live_bytes, moment, replayed
 from gpusim.fragment.programs import programs
 from gpusim.fragment.recorded import capacity_of
 from gpusim.fragment.remedies import rank, settings
 from gpusim.fragment.replay import ENDLESS, Replay
+from gpusim.fragment.waste import wasted
 from gpusim.trace.trace import Trace
 
 
@@ -51,31 +52,51 @@ def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[O
     found = seen(trace, capacity, None if has_segments(trace) else base.replay)
     if not base.exact:
         return replace(found, refusal=base.reason)
+    assert found.moment is not None
+    if not found.moment.failed:
+        found.causes.extend(wasted(base, found.moment, least(found)))
+        found = replace(found, verdict=verdict.verdict(found.moment, found.causes, found.limit))
     return replace(found, advice=rank(base, [*settings(base, tried), *programs(base, found)], found.device))
+
+
+def least(found: Answer) -> float:
+    """Bytes from which on something is worth a word: a share of the device, or of what is held where it is not known."""
+    m = found.moment
+    assert m is not None
+    return why.NOTICED * (found.device if found.device < ENDLESS else max(m.held, m.live))
 
 
 def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) -> Answer:
     """Causes and holders straight from the recording; `done`: what is known instead where it does not tell what was held."""
     m = replayed(trace, done) if done else moment(trace)
     limit = m.limit if m.limit < ENDLESS else capacity or ENDLESS
-    whole = max(capacity, limit) if capacity and limit < ENDLESS else limit
     steps = growth.steps(trace)
     leaks = growth.leaks(trace, m.event if m.failed else trace.events, steps)
     live = live_bytes(trace, block_sizes(trace))
-    causes = why.causes(m, leaks, limit, whole, str(trace.meta.get("alloc_conf") or ""), int(live.max(initial=0)))
-    return Answer(
-        causes=causes, verdict=verdict.verdict(m, causes, limit), moment=m, limit=limit, device=whole,
+    found = Answer(
+        name=trace.name, moment=m, limit=limit, device=max(capacity, limit) if capacity and limit < ENDLESS else limit,
         holders=holders.holders(trace, m.event), leaks=leaks, steps=steps, end=int(live[-1]) if len(live) else 0,
-        name=trace.name,
     )  # fmt: skip
+    causes = why.of_failure(m, limit, found.device, str(trace.meta.get("alloc_conf") or "")) if m.failed else []
+    causes += why.leaked(leaks, least(found))
+    return replace(found, causes=causes, verdict=verdict.verdict(m, causes, limit))
 
 
 def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
-    """Other devices of the snapshot: a request that failed there and not here is the cause."""
-    if found.moment is None or found.moment.failed:
+    """What the snapshot's other devices add: room for the request that failed, or a request that failed there and not here."""
+    m = found.moment
+    if m is None:
         return found
     for number, trace in traces.items():
-        other = moment(trace) if number != chosen else None
-        if other and other.failed:
-            found.causes.append(Cause("other_device", other.size, f"device {number} ran out of memory, not device {chosen}"))
+        if number == chosen:
+            continue
+        other = moment(trace)
+        if other.failed and not m.failed:
+            sentence = f"device {number} ran out of memory, not device {chosen}"
+            found.causes.append(Cause("other_device", other.size, sentence))
+        elif m.failed and not other.failed and found.device < ENDLESS:
+            now = int(held_bytes(trace)[-1])
+            room = max(found.device - why.normal(found.device) - now, int(holes(trace, trace.events, block_sizes(trace)).bytes.max(initial=0)))
+            if room >= why.segment(m.size):
+                found.causes.append(Cause("other_device", room, f"device {number} has room for the request"))
     return found

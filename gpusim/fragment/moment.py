@@ -210,8 +210,10 @@ def _join(begin: I64, end: I64, stream: I64, addr: I64, size: I64) -> I64:
 
 def _private(trace: Trace, begin: I64) -> npt.NDArray[np.bool_]:
     """Which segments are of a private pool, as far as the recording tells."""
-    ranges = trace.meta.get("private") or []
     found = np.zeros(len(begin), bool)
-    for addr, size in ranges:
-        found |= (begin >= addr) & (begin < addr + size)
+    pools = (trace.meta.get("heap") or {}).get("pools") or []  # [number of the segment event, private pool]
+    if pools:
+        events = np.flatnonzero((trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE))
+        for event in events[[number for number, _ in pools]].tolist():
+            found |= (begin >= trace.addr[event]) & (begin < trace.addr[event] + trace.bytes[event])
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ TRANSFORMS = {
     "optimizer(to=adam8bit)": "train with 8-bit Adam (bitsandbytes)",
     "batch(factor=0.5)": "halve the batch",
 }
+Rows = Any  # an array of core.requests.REQUEST
 LATE = 0.5  # of the recording: tensors made later that stay are not what should come first
 
 
@@ -75,15 +77,13 @@ def freed(program: Requests, leaks: Sequence[Leak], steps: Steps) -> Requests:
     found = where > at[units]
     more = table(int(found.sum()), REQUEST)
     more["kind"], more["unit"], more["stream"] = R_FREE, units[found], rows["stream"][at[units[found]]]
-    return _with(program, where[found], more)
+    return inserted(program, where[found], more)
 
 
 def emptied(program: Requests, steps: Steps) -> Requests:
     """The program with `empty_cache` at the end of each step."""
     ends = _ends(program, steps)
-    more = table(len(ends), REQUEST)
-    more["kind"] = R_RELEASE
-    return _with(program, ends, more)
+    return inserted(program, ends, release(len(ends)))
 
 
 def first_what_stays(program: Requests) -> Requests:
@@ -105,7 +105,14 @@ def _ends(program: Requests, steps: Steps) -> I64:
     return np.append(program.before + np.flatnonzero(np.diff(number) > 0) + 1, program.total)
 
 
-def _with(program: Requests, at: I64, more: np.ndarray) -> Requests:
+def release(count: int) -> Rows:
+    """So many calls of `empty_cache`."""
+    rows = table(count, REQUEST)
+    rows["kind"] = R_RELEASE
+    return rows
+
+
+def inserted(program: Requests, at: I64, more: Rows) -> Requests:
     """The program with these requests before those at `at`."""
     order = np.argsort(at, kind="stable")
     at, more = at[order], more[order]
