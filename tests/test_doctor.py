@@ -100,8 +100,9 @@ def test_three_gpus_of_which_one_is_full(tmp_path: Path) -> None:
     m = answer.moment
     assert m is not None and m.failed
     assert m.held == int(78.42 * GIB) // PAGE * PAGE and m.left == int(0.09 * GIB)
-    assert [cause.kind for cause in answer.causes] == ["shortage"]
+    assert [cause.kind for cause in answer.causes] == ["shortage", "other_device"]
     assert answer.causes[0].bytes == m.size - (m.held + m.left - m.live)
+    assert answer.causes[1].detail == "devices 1 and 2 could serve the request, if as large as device 0"
     assert "no allocator could serve it" in answer.verdict and "4.94 GiB" in answer.verdict
     assert answer.advice == []
     assert examine(path, device=1).causes[0].kind == "other_device"
@@ -132,7 +133,7 @@ def test_a_request_larger_than_the_device_is_impossible(tmp_path: Path) -> None:
     heap.segment(GIB, (0, GIB, "a.py:f"))
     heap.oom(30 * GIB, 9 * GIB)
     answer = examine(heap.save(tmp_path / "a.pickle"))
-    assert [(cause.kind, cause.bytes) for cause in answer.causes] == [("impossible", 20 * GIB)]
+    assert [(cause.kind, cause.bytes) for cause in answer.causes] == [("shortage", 21 * GIB), ("impossible", 20 * GIB)]
     assert "nothing can serve it" in answer.verdict
 
 
@@ -143,7 +144,7 @@ def test_memory_outside_of_pytorch_is_told_by_the_capacity(tmp_path: Path) -> No
     path = heap.save(tmp_path / "a.pickle")
     assert [cause.kind for cause in examine(path).causes] == ["shortage"]
     answer = examine(path, capacity=16 * GIB)
-    assert [(cause.kind, cause.bytes) for cause in answer.causes] == [("foreign", 6 * GIB)]
+    assert [(cause.kind, cause.bytes) for cause in answer.causes] == [("shortage", 2 * GIB), ("foreign", 6 * GIB)]
 
 
 class Steps(TraceBuilder):

@@ -39,9 +39,9 @@ def of_failure(m: Moment, limit: int, device: int, conf: str = "") -> list[Cause
     found = []
     if lacks > 0:
         found.append(Cause("shortage", lacks, "live tensors and the request need more than the device had for PyTorch"))
-        beyond = m.requested + m.size - device
+        beyond = m.requested + m.size - device if device > limit else m.size - limit
         if beyond > 0:
-            found.append(Cause("impossible", beyond, "live tensors and the request need more than the whole device has"))
+            found.append(Cause("impossible", beyond, "no device of this size could serve it"))
     else:
         found += fragmented(m, conf)
     outside = device - limit

@@ -16,7 +16,7 @@ from gpusim.fragment.recorded import capacity_of
 from gpusim.fragment.remedies import rank, settings
 from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.fragment.waste import wasted
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import OOM, Trace
 
 
 def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, device: int | None = None) -> Answer:
@@ -85,18 +85,30 @@ def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) 
 def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
     """What the snapshot's other devices add: room for the request that failed, or a request that failed there and not here."""
     m = found.moment
-    if m is None:
+    others = {number: trace for number, trace in traces.items() if number != chosen}
+    if m is None or not others:
         return found
-    for number, trace in traces.items():
-        if number == chosen:
-            continue
-        other = moment(trace)
-        if other.failed and not m.failed:
-            sentence = f"device {number} ran out of memory, not device {chosen}"
-            found.causes.append(Cause("other_device", other.size, sentence))
-        elif m.failed and not other.failed and found.device < ENDLESS:
-            now = int(held_bytes(trace)[-1])
-            room = max(found.device - why.normal(found.device) - now, int(holes(trace, trace.events, block_sizes(trace)).bytes.max(initial=0)))
-            if room >= why.segment(m.size):
-                found.causes.append(Cause("other_device", room, f"device {number} has room for the request"))
-    return found
+    causes = []
+    if m.failed and found.device < ENDLESS:
+        room = {number: _room(trace, found.device) for number, trace in others.items()}
+        roomy = [number for number, size in room.items() if size >= why.segment(m.size)]
+        if roomy:
+            sentence = f"{_devices(roomy)} could serve the request, if as large as device {chosen}"
+            causes.append(Cause("other_device", max(room.values()), sentence))
+    elif not m.failed:
+        failures = {number: moment(trace) for number, trace in others.items() if (trace.kind == OOM).any()}
+        if failures:
+            sentence = f"{_devices(list(failures))} ran out of memory, not device {chosen}"
+            causes.append(Cause("other_device", max(other.size for other in failures.values()), sentence))
+    causes = [*found.causes, *causes]
+    return replace(found, causes=causes, verdict=verdict.verdict(m, causes, found.limit))
+
+
+def _room(trace: Trace, device: int) -> int:
+    """Bytes in one piece that the device could give at the recording's end, or the allocator has in a free block."""
+    left = device - why.normal(device) - int(held_bytes(trace)[-1])
+    return max(left, int(holes(trace, trace.events, block_sizes(trace)).bytes.max(initial=0)))
+
+
+def _devices(numbers: Sequence[int]) -> str:
+    return f"device{'s' if len(numbers) > 1 else ''} {' and '.join(map(str, numbers))}"

@@ -10,7 +10,9 @@ from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ALLOC, FREE, I64, Trace
 
 FEWEST = 3     # steps in which the same tensor has to be left behind
-REGULAR = 0.9  # share of the allocations that are as they were one step before
+APART = 3      # every so many steps, at least, it has to happen again
+EVEN = 1.6     # times the usual distance between two steps, at most; at least the usual one divided by it
+MOSTLY = 0.66  # of the distances
 WITHIN = 0.35  # of a step's allocations, at most, may be left behind; more is one pass that saves what it computes
 
 
@@ -45,18 +47,16 @@ class Steps:
 
 
 def steps(trace: Trace) -> Steps:
-    """The steps of a program, by its phases, else by the period of its allocations."""
+    """The steps of a program, by its phases, else by allocations that come back at even distances until the end."""
     number = iterations(trace)
     if number.max(initial=0) > 0:
         return Steps(number, "phases")
     made = np.flatnonzero(trace.kind == ALLOC)
     made = made[int((trace.meta.get("start") or {}).get("tensors", 0)) :]
-    period, first = _period(trace, made)
-    if not period:
+    marks = made[_marks(trace, made)]
+    if not len(marks):
         return Steps(np.full(trace.events, -1, np.int64), "")
-    marks = made[first::period]
-    number = np.searchsorted(marks, np.arange(trace.events), "right") - 1
-    return Steps(number, "allocations")
+    return Steps(np.searchsorted(marks, np.arange(trace.events), "right") - 1, "allocations")
 
 
 def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
@@ -68,16 +68,19 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
     now = int(found.number[event - 1])
     if now < 0:
         now = int(found.number[:event].max(initial=-1))
-    # Alive over the whole step after its own; what the first step makes is there to stay (states of an optimizer).
-    left = (died < 0) & (step >= 1) & (step <= now - 2)
-    regular = found.how == "phases" or left.sum() <= WITHIN * ((step >= 1) & (step <= now - 2)).sum()
+    first = 1 if found.how == "phases" else 0  # what the first step makes is there to stay (states of an optimizer)
+    # Alive over the whole step after its own: where a step is cut in the middle, what it saved is free by then.
+    of = (step >= first) & (step <= now - 2)
+    left = (died < 0) & of
+    regular = found.how == "phases" or left.sum() <= WITHIN * of.sum()
     if not regular:
         return []
     leaks = []
     for site in np.unique(trace.category[left]).tolist():
         mine = np.flatnonzero(left & (trace.category == site))
-        counts = np.bincount(step[mine], minlength=now + 1)[1 : now - 1]
-        if np.count_nonzero(counts) < max(FEWEST, 0.6 * len(counts)):
+        counts = np.bincount(step[mine], minlength=now + 1)[first : now - 1]
+        seen = np.flatnonzero(counts)
+        if len(seen) < FEWEST or max(np.diff(np.concatenate([[-1], seen, [len(counts)]]))) > APART:
             continue
         # What the first and the last steps made of the same size is there for the same reason.
         alike = np.isin(trace.size, np.unique(trace.size[mine])) & (trace.category == site)
@@ -95,37 +98,25 @@ def _lives(trace: Trace, event: int) -> tuple[I64, I64]:
     return born, died
 
 
-def _period(trace: Trace, made: I64) -> tuple[int, int]:
-    """(allocations per step, index of the first allocation of the first whole step); (0, 0) when nothing repeats."""
-    n = len(made)
-    if n < 2 * (FEWEST + 1):
-        return 0, 0
-    key = trace.size[trace.arg[made]] * 1021 + trace.category[trace.arg[made]]
-    _, key = np.unique(key, return_inverse=True)
-    same = _agreement(key, n)
-    longest = n // FEWEST
-    if longest < 1:
-        return 0, 0
-    best = float(same[1 : longest + 1].max())
-    if best < REGULAR:
-        return 0, 0
-    period = 1 + int(np.argmax(same[1 : longest + 1] >= min(best, max(REGULAR, best - 0.005))))
-    again = key[period:] == key[:-period]  # the program's beginning (its parameters) does not repeat
-    wrong = np.flatnonzero(~again)
-    first = int(wrong[wrong < n // 2].max(initial=-1)) + 1 if len(wrong) else 0
-    return period, first
+def _marks(trace: Trace, made: I64) -> I64:
+    """Indices in `made` at which a step begins: where the tensor that comes back most rarely, but evenly, is allocated."""
+    tensor = trace.arg[made]
+    _, key = np.unique(np.stack([trace.category[tensor].astype(np.int64), trace.size[tensor]]), axis=1, return_inverse=True)
+    key = key.ravel()
+    order = np.argsort(key, kind="stable")
+    found: dict[int, list[I64]] = {}
+    for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        if len(group) >= FEWEST + 1 and _even(group, len(made)):
+            found.setdefault(len(group), []).append(group)
+    if not found:
+        return np.zeros(0, np.int64)
+    fewest = min((count for count, groups in found.items() if len(groups) > 1), default=min(found))
+    return min(found[fewest], key=lambda group: int(group[0]))
 
 
-def _agreement(key: I64, n: int) -> I64:
-    """(n,) the share of allocations, beyond chance, that equal the one so many before, in the second half of the program."""
-    tail = key[n // 4 :]
-    m = len(tail)
-    random = np.random.default_rng(0)
-    size = 1 << int(2 * m - 1).bit_length()
-    total = np.zeros(m)
-    for _ in range(8):
-        signs = random.choice([-1.0, 1.0], int(key.max()) + 1)[tail]
-        spectrum = np.fft.rfft(signs, size)
-        total += np.fft.irfft(spectrum * spectrum.conj(), size)[:m]
-    found = total / 8 / np.maximum(m - np.arange(m), 1)
-    return np.concatenate([found, np.zeros(n - m)])
+def _even(at: I64, total: int) -> bool:
+    """Whether these allocations come at even distances, but for a few in the beginning, up to the end of the program."""
+    gaps = np.diff(at)
+    usual = float(np.median(gaps))
+    even = (gaps <= EVEN * usual) & (gaps * EVEN >= usual)
+    return bool(even.mean() >= MOSTLY and even[-2:].all() and at[-1] + EVEN * usual >= total)
