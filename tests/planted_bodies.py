@@ -49,7 +49,7 @@ class Shape:
 
     @staticmethod
     def of(rng: random.Random) -> Shape:
-        return Shape(rng.randrange(3, 8), rng.choice([1024, 1536, 2048, 3072, 4096, 5120]), 256 * rng.randrange(4, 64),
+        return Shape(rng.randrange(3, 8), rng.choice([1536, 2048, 3072, 4096, 5120]), 1024 * rng.randrange(3, 20),
                      rng.choice([2, 2, 4]), rng.choice([8192, 32000, 50257]), rng.randrange(6, 10))  # fmt: skip
 
     def weights(self) -> list[int]:
@@ -117,7 +117,7 @@ def _pass(w: Writer, s: Shape, act: int, grads: dict[int, int], checkpointed: bo
 def convolutions(w: Writer, hook: Hook) -> None:
     """A residual network with momentum; workspaces of the convolutions; gradients are kept."""
     rng = w.rng
-    batch, side, stages, steps = rng.choice([16, 32, 64, 96]), rng.choice([112, 128, 160]), 4, rng.randrange(6, 11)
+    batch, side, stages, steps = rng.choice([32, 64, 96, 128]), rng.choice([112, 128, 160]), 4, rng.randrange(6, 11)
     blocks = [(64 << k, side >> k) for k in range(stages) for _ in range(rng.choice([1, 2]))]
     for c, _ in blocks:
         for _ in range(3):  # weights, gradients, momentum

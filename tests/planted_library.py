@@ -52,7 +52,7 @@ class Run:
     held: list[int] = field(default_factory=list)
     live: list[int] = field(default_factory=list)
     failed: int = -1  # the first operation that failed
-    events: list[tuple[int, list[str]]] = field(default_factory=list)
+    events: list[tuple[int, list[list[str]]]] = field(default_factory=list)
     segments: list[list[str]] = field(default_factory=list)
     aborted: bool = False
 

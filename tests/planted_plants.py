@@ -219,7 +219,8 @@ def harmless(rng: random.Random, body: Body) -> Planting:
 
 PLANTS: dict[str, Callable[[random.Random, Body], Planting]] = {
     "pieces": pieces, "stream": other_stream, "pool": other_pool, "private_pool": private_pool, "oversize": oversize,
-    "rounding": rounding, "leak": leak, "cached": cached, "upcast": upcast, "harmless": harmless,
+    "rounding": rounding, "leak": leak, "cached": cached, "upcast": upcast,
+    "harmless": harmless,
 }  # fmt: skip
 SETTINGS_OF = {"oversize": ["max_split_size_mb:128"],
                "rounding": ["roundup_power2_divisions:2", "roundup_power2_divisions:2", "roundup_power2_divisions:4"]}  # fmt: skip

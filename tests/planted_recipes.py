@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 from planted_bodies import BODIES, Writer
 from planted_library import GIB, MIB, Library, Op, Program
-from planted_plants import PLANTS, REQUEST, SETTINGS_OF, Body, live_bytes, live_bytes, device_above
+from planted_plants import PLANTS, REQUEST, SETTINGS_OF, Body, device_above, live_bytes
 
 ENDLESS = 250 * GIB
+SMALLEST = 2 * GIB  # of the devices
 # name -> (plants, how the device is chosen, share)
 FAMILIES: dict[str, tuple[tuple[str, ...], str, int]] = {
     "nothing": ((), "fine", 22), "harmless": (("harmless",), "fine", 18), "nothing, full": ((), "full", 12),
@@ -26,8 +27,9 @@ FAMILIES: dict[str, tuple[tuple[str, ...], str, int]] = {
     "cached and leak": (("cached", "leak"), "fine", 6), "pieces and leak": (("leak", "pieces"), "tight", 6),
     "stream and pieces": (("stream", "pieces"), "tight", 4), "rounding and leak": (("rounding", "leak"), "tight", 5),
     "private_pool and leak": (("private_pool", "leak"), "tight", 3),
-    "foreign": ((), "foreign", 10), "foreign and leak": (("leak", "upcast"), "foreign", 9), "foreign later": (("leak", "upcast"), "foreign later", 9),
-    "foreign and pieces": (("pieces",), "tight foreign", 7), "foreign and pool": (("private_pool",), "tight foreign", 4),
+    "foreign": ((), "foreign", 10), "foreign and leak": (("leak", "upcast"), "foreign", 9),
+    "foreign later": (("leak", "upcast"), "foreign later", 9), "foreign and pieces": (("pieces",), "tight foreign", 7),
+    "foreign and pool": (("private_pool",), "tight foreign", 4),
     "several, shortage": ((), "short several", 10), "several, pieces": (("pieces",), "tight several", 6),
     "several, leak": (("leak", "upcast"), "short several", 8),
     "pieces, no failure": (("pieces",), "fine", 3), "stream, no failure": (("stream",), "fine", 3),
@@ -84,15 +86,14 @@ def case(seed: int, library: Library) -> Case | None:
     family = family_of(seed)
     plants, aim, _ = FAMILIES[family]
     rng = random.Random(f"case {seed}")
-    # How late a recording begins is drawn for all; a leak needs the steps to be seen.
     late = rng.random() < (0.75 if "cached" in plants else 0.35)
     tight = aim.startswith("tight") and plants[-1] != "private_pool"
     usual = [conf for conf in CONFS if not (tight and conf[:1] in "er" and conf)]
     conf = rng.choice(next((SETTINGS_OF[p] for p in plants if p in SETTINGS_OF), usual))
     context = rng.randrange(300, 620) * MIB
     program = Program(conf, ENDLESS, 0, operations(str(seed), plants, late, aim.startswith("short")))
-    sized = _sized(program, aim.split()[0], rng, context, library, " ".join(aim.split()[1:]))
-    if sized is None:
+    sized = _sized(program, aim, context, rng, library)
+    if sized is None or sized.total < SMALLEST:
         return None
     devices = [sized]
     if "several" in aim:
@@ -100,116 +101,127 @@ def case(seed: int, library: Library) -> Case | None:
             ops = operations(f"{seed} device {k}", (), late)
             other = Program(conf, sized.total, rng.randrange(300, 620) * MIB, ops)
             if not library.run(other).served:
-                other = replace(other, ops=ops[: len(ops) // 20])  # an almost empty one
-            devices.append(other)
+                other = replace(other, ops=(*ops[: len(ops) // 20], ("record",)) if late else ops[: len(ops) // 20])
+            if library.run(other).served:
+                devices.append(other)
     subject = rng.randrange(len(devices))
     devices[0], devices[subject] = devices[subject], devices[0]
     return Case(seed, family, plants, tuple(devices), subject)
 
 
-def _sized(program: Program, aim: str, rng: random.Random, context: int, library: Library, how: str) -> Program | None:
+@dataclass(frozen=True)
+class Unsized:
+    """A program on an endless device, where it held so many bytes at peak; what else is to go by.
+
+    context  bytes in use outside of PyTorch in any process; how: a word on what is aimed at
+    """
+
+    program: Program
+    held: int
+    context: int
+    how: str
+    rng: random.Random
+    library: Library
+
+    def on(self, total: int, outside: int) -> Program:
+        return replace(self.program, total=total, outside=outside)
+
+    def until_failure(self, sized: Program) -> Program | None:
+        """The program ends with its first failed request, which is to be in the recording."""
+        run = self.library.run(sized)
+        if run.aborted or run.failed <= sized.start:
+            return None
+        return replace(sized, ops=sized.ops[: run.failed + 1])
+
+
+def _sized(program: Program, aim: str, context: int, rng: random.Random, library: Library) -> Program | None:
     dry = library.run(program)
-    if dry.aborted:
-        return None
-    live, held = max(dry.live[program.start:]), dry.peak(0)  # fmt: skip
-    return SIZES[aim](program, rng, context, live, held, library, how)
+    first, *rest = aim.split()
+    return None if dry.aborted else SIZES[first](Unsized(program, dry.peak(0), context, " ".join(rest), rng, library))
 
 
-Sizing = Callable[[Program, random.Random, int, int, int, Library, str], Program | None]
+def _fine(x: Unsized) -> Program:
+    return x.on(device_above(x.held + x.context + 64 * MIB, x.rng), x.context)
 
 
-def _fine(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program:
-    return replace(program, total=device_above(held + context + 64 * MIB, rng), outside=context)
-
-
-def _full(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program | None:
+def _full(x: Unsized) -> Program | None:
     """Hardly anything left, and all served."""
-    total = (held + context) // MIB * MIB + rng.randrange(1, 200) * MIB
-    sized = replace(program, total=total, outside=context)
-    return sized if library.run(sized).served else None
+    total = (x.held + x.context) // MIB * MIB + x.rng.randrange(1, 200) * MIB
+    sized = x.on(total, x.context)
+    return sized if x.library.run(sized).served else None
 
 
-def _outside(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program:
+def _outside(x: Unsized) -> Program:
     """Much in use outside of PyTorch, and room for all."""
-    total = device_above((held + context) * 1.4, rng)
-    return replace(program, total=total, outside=int((total - held) * rng.uniform(0.5, 0.95)))
+    total = device_above((x.held + x.context) * 1.4, x.rng)
+    return x.on(total, int((total - x.held) * x.rng.uniform(0.5, 0.95)))
 
 
-def _short(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program | None:
+def _short(x: Unsized) -> Program | None:
     """A device that lacks a part of some large request."""
-    found = _lacking(program, rng, library)
-    return found and _until_failure(replace(program, total=found[1] + context, outside=context), library)
+    found = _lacking(x)
+    return found and x.until_failure(x.on(found[1] + x.context, x.context))
 
 
-def _lacking(program: Program, rng: random.Random, library: Library, least: int = 0) -> tuple[int, int] | None:
+def _lacking(x: Unsized, least: int = 0) -> tuple[int, int] | None:
     """(operation, bytes): with so much the program comes to a request that is clearly more, and fails there."""
-    dry, record, rises = library.run(program), 0, list[tuple[int, int, int]]()
+    dry, record, rises = x.library.run(x.program), 0, list[tuple[int, int, int]]()
     for n, live in enumerate(dry.live):
         gap = live - record
-        if n > program.start and gap > max(live // 40, 2 * least):
+        if n > x.program.start and gap > max(live // 40, 2 * least):
             rises.append((n, record, gap))
         record = max(record, live)
-    late = [rise for rise in rises if rise[0] > len(program.ops) // 2]
-    for n, before, gap in rng.sample(late, min(8, len(late))) or rng.sample(rises, min(8, len(rises))):
-        for part in (rng.uniform(0.2, 0.5), 0.7, 0.85):
+    late = [rise for rise in rises if rise[0] > len(x.program.ops) // 2]
+    for n, before, gap in x.rng.sample(late, min(8, len(late))) or x.rng.sample(rises, min(8, len(rises))):
+        for part in (x.rng.uniform(0.2, 0.5), 0.7, 0.85):
             offered = (before + int(gap * part)) // MIB * MIB
-            if library.run(replace(program, total=offered, outside=0)).failed == n:
+            if x.library.run(x.on(offered, 0)).failed == n:
                 return n, offered
     return None
 
 
-def _huge(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program | None:
-    total = device_above(held + context + 64 * MIB, rng)
-    request = int(total * rng.uniform(1.05, 30))
-    ops = (*program.ops, ("a", 10**6, request, 0, "attention.py:19:scores>model.py:52:forward>train.py:88:main"))
-    return _until_failure(replace(program, total=total, outside=context, ops=ops), library)
+def _huge(x: Unsized) -> Program | None:
+    total = device_above(x.held + x.context + 64 * MIB, x.rng)
+    request = int(total * x.rng.uniform(1.05, 30))
+    stack = "attention.py:19:scores>model.py:52:forward>train.py:88:main"
+    return x.until_failure(x.on(total, x.context).with_op(len(x.program.ops), ("a", 10**6, request, 0, stack)))
 
 
-def _foreign(
-    program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str
-) -> Program | None:
+def _foreign(x: Unsized) -> Program | None:
     """Another process takes what this one would have needed, from the start or from some step on."""
-    total = device_above(held + context + 2 * GIB, rng)
-    found = _lacking(program, rng, library, total // 100)
+    total = device_above(x.held + x.context + 2 * GIB, x.rng)
+    found = _lacking(x, total // 100)
     if found is None:
         return None
     failing, offered = found
     outside = total - offered
-    if how == "later":
-        held = library.run(replace(program, total=offered, outside=0)).held
-        steps = [n for n, op in enumerate(program.ops[:failing]) if op[0] == "step" and n > program.start]
+    if x.how == "later":
+        held = x.library.run(x.on(offered, 0)).held
+        steps = [n for n, op in enumerate(x.program.ops[:failing]) if op[0] == "step" and n > x.program.start]
         if not steps or held[steps[-1]] > offered:
             return None
-        return _until_failure(replace(program, total=total, outside=context).with_op(steps[-1], ("outside", outside)), library)
-    return _until_failure(replace(program, total=total, outside=outside), library)
+        return x.until_failure(x.on(total, x.context).with_op(steps[-1], ("outside", outside)))
+    return x.until_failure(x.on(total, outside))
 
 
-def _tight(program: Program, rng: random.Random, context: int, live: int, held: int, library: Library, how: str) -> Program | None:
+def _tight(x: Unsized) -> Program | None:
     """Room for the live bytes and the last request, not for them and the pieces between."""
-    wanted = [n for n, op in enumerate(program.ops) if op[0] == "a" and op[4] == REQUEST]
-    small = int(str(program.ops[wanted[-1]][2])) < 16 * MIB
+    wanted = [n for n, op in enumerate(x.program.ops) if op[0] == "a" and op[4] == REQUEST]
+    small = int(str(x.program.ops[wanted[-1]][2])) < 16 * MIB
     if small:
-        wanted = [n for n in wanted if int(str(program.ops[n][2])) < 16 * MIB]
+        wanted = [n for n in wanted if int(str(x.program.ops[n][2])) < 16 * MIB]
     for last in reversed(wanted[-6:]):
-        emptied = library.run(program.with_op(last, ("e",)))
-        low, room = emptied.live[last] + int(str(program.ops[last][2])), emptied.held[last + 1]
+        emptied = x.library.run(x.program.with_op(last, ("e",)))
+        low, room = emptied.live[last] + int(str(x.program.ops[last][2])), emptied.held[last + 1]
         for _ in range(4):
-            offered = room - rng.randrange(2 * MIB) - 1 if small else int(low + (room - low) * rng.uniform(0.05, 0.9))
-            total = device_above(room + 3 * GIB, rng) if how == "foreign" else -(-(offered + context) // MIB) * MIB
-            sized = replace(program, total=total, outside=total - offered)
-            if library.run(sized).failed == last:
-                return _until_failure(sized, library)
+            offered = room - x.rng.randrange(2 * MIB) - 1 if small else int(low + (room - low) * x.rng.uniform(0.05, 0.9))
+            total = device_above(room + 3 * GIB, x.rng) if x.how == "foreign" else -(-(offered + x.context) // MIB) * MIB
+            sized = x.on(total, total - offered)
+            if x.library.run(sized).failed == last:
+                return x.until_failure(sized)
     return None
 
 
-def _until_failure(program: Program, library: Library) -> Program | None:
-    """The program ends with its first failed request, which is to be in the recording."""
-    run = library.run(program)
-    if run.aborted or run.failed <= program.start:
-        return None
-    return replace(program, ops=program.ops[: run.failed + 1])
-
-
-SIZES: dict[str, Sizing] = {
+SIZES: dict[str, Callable[[Unsized], Program | None]] = {
     "fine": _fine, "full": _full, "outside": _outside, "short": _short, "huge": _huge, "foreign": _foreign, "tight": _tight,
 }  # fmt: skip

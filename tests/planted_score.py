@@ -69,7 +69,7 @@ def _causes(found: Score, case: dict[str, Any], answer: Any) -> None:
             counts[cause] += 1
         if cause in truth ^ said:
             found.note(f"{'missed' if cause in truth else 'false'} {cause}", seed)
-    details = {cause.detail.split()[0].rstrip(":,;") for cause in answer.causes if cause.kind == "fragmentation" and cause.detail}
+    details = {cause.detail.split()[0].rstrip(":,;") for cause in answer.causes if cause.kind == "fragmentation"}
     if case["truth"]["details"] and details:
         right = bool(details & set(case["truth"]["details"]))
         found.details[right] += 1
@@ -90,7 +90,7 @@ def worth(case: dict[str, Any], conf: str) -> bool | None:
     saved = [(figures["held"] - held) / figures["total"] for held in known["held"]]
     if min(saved) < SHARE <= max(saved):
         return None
-    return min(saved) >= SHARE
+    return bool(min(saved) >= SHARE)
 
 
 def _advice(found: Score, case: dict[str, Any], answer: Any) -> None:
@@ -120,7 +120,7 @@ def _advice(found: Score, case: dict[str, Any], answer: Any) -> None:
 
 
 def table(found: Score) -> str:
-    lines = [f"{found.cases} programs, {found.fine} with nothing wrong ({found.alarms} of them alarmed), {found.refused} refused",
+    lines = [f"{found.cases} programs, {found.fine} with nothing wrong ({found.alarms} alarmed), {found.refused} refused",
              "cause            programs  precision  recall"]  # fmt: skip
     for cause in CAUSES:
         number = found.found[cause] + found.missed[cause]

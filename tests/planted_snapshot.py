@@ -16,6 +16,7 @@ from planted_truth import Truth
 LETTERS = {"alloc": "a", "free_requested": "f", "free_completed": "c", "segment_alloc": "s", "segment_free": "r",
            "segment_map": "m", "segment_unmap": "u", "oom": "o"}  # fmt: skip
 ACTIONS = {letter: action for action, letter in LETTERS.items()}
+COLUMNS, LETTERED = ("action", "addr", "size", "stream", "stack"), ("action", "stream")
 STREAMS = [0, 94208531, 94208547, 94208563]  # handles
 STATES = ["inactive", "active_allocated", "active_pending_free"]
 STRIDE = 1 << 43  # between the addresses of devices
@@ -38,15 +39,16 @@ def record(case: Case, truth: Truth, library: Library) -> dict[str, Any]:
 def _device(program: Program, stacks: dict[str, int], library: Library, seed: int) -> dict[str, Any]:
     run = library.run(program, events=True)
     lost = seed % 2 == 0  # the ring buffer lost the beginning, so that older blocks have their stacks nevertheless
-    columns: dict[str, list[Any]] = {"action": [], "addr": [], "size": [], "stream": [], "stack": []}
+    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     at: dict[int, int] = {}
     known: set[int] = set()  # the size of what was allocated in the recording is told there
     for n, events in run.events:
         op = program.ops[n]
-        for action, *numbers in events:
+        for words in events:
+            action = words[0]
             if action not in LETTERS:
                 continue
-            addr, size, stream = map(int, numbers)
+            addr, size, stream = map(int, words[1:])
             name = str(op[4]) if op[0] == "a" and (n >= program.start or lost) else ""
             stack = stacks.setdefault(name, len(stacks))
             if action == "alloc":
@@ -63,9 +65,10 @@ def _device(program: Program, stacks: dict[str, int], library: Library, seed: in
             row = (LETTERS[action], addr, told, stream, stack if op[0] == "a" else 0)
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
-    for name in ("action", "stream"):
-        columns[name] = "".join(map(str, columns[name]))  # type: ignore[assignment]
-    return {"segments": list(_segments(run.segments, at)), **columns}
+    stored: dict[str, Any] = {
+        name: "".join(map(str, column)) if name in LETTERED else column for name, column in columns.items()
+    }
+    return {"segments": list(_segments(run.segments, at)), **stored}
 
 
 def _segments(lines: list[list[str]], stacks: dict[int, int]) -> Iterator[list[Any]]:
@@ -106,7 +109,7 @@ def pickled(case: dict[str, Any]) -> bytes:
             "expandable_segments": settings.get("expandable_segments") == "True",
             "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False, "pinned_use_cuda_host_register": False,
             "graph_capture_record_stream_reuse": False,
-            "roundup_power2_divisions": {key: divisions for key in ZERO},
+            "roundup_power2_divisions": dict.fromkeys(ZERO, divisions),
         },
         "external_annotations": [],
     })  # fmt: skip
@@ -141,8 +144,7 @@ def _final(device: dict[str, Any], number: int, frames: list[list[dict[str, Any]
 
 def _events(device: dict[str, Any], number: int, frames: list[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     time, live = 1783874495854988 + number * 17, dict[int, int]()
-    columns = (device[name] for name in ("action", "addr", "size", "stream", "stack"))
-    for letter, addr, size, stream, stack in zip(*columns, strict=True):
+    for letter, addr, size, stream, stack in zip(*(device[name] for name in COLUMNS), strict=True):
         time += 23 + size % 97
         if letter == "a":
             live[addr] = size

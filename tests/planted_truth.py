@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from planted_library import GIB, MIB, Library, Op, Program, Run
 from planted_plants import PLANTS
-from planted_recipes import ENDLESS, Case, operations
+from planted_recipes import ENDLESS, Case
 
 SETTINGS = (
     "", "expandable_segments:True", "max_split_size_mb:128", "max_split_size_mb:512", "roundup_power2_divisions:8",
     "garbage_collection_threshold:0.8", "large_segment_size_mb:64",
 )  # fmt: skip
 SHARE = 0.02  # of the device's memory: below it nothing is wrong, and no setting is worth setting
-UNSURE = (0.014, 0.027)  # a share in between is too close to call
+UNSURE = (0.014, 0.033)  # a share in between is too close to call
 STEPS = 5  # at fewer steps growth is not called a leak
 
 
@@ -60,11 +60,11 @@ def truth(case: Case, library: Library) -> Truth:
     return Truth(sorted(causes), sorted(details), figures, stack if "leak" in causes else "", settings)
 
 
-def sure(share: float, limit: float = SHARE) -> bool:
-    """Whether it is above the limit; raises TooClose."""
-    if UNSURE[0] / SHARE * limit < share < UNSURE[1] / SHARE * limit:
+def sure(share: float) -> bool:
+    """Whether it is above SHARE; raises TooClose."""
+    if UNSURE[0] < share < UNSURE[1]:
         raise TooClose(f"{share:.1%}")
-    return share >= limit
+    return share >= SHARE
 
 
 def _failure(
@@ -157,7 +157,7 @@ UNDO = {"pieces": _no_keepers, "pool": _no_keepers, "stream": _one_stream, "priv
 
 def _waste(case: Case, run: Run, library: Library, causes: list[str], details: list[str], figures: dict[str, int]) -> None:
     """Memory held and not used, in a program that was served all."""
-    program, start = case.program, case.program.start
+    program = case.program
     wasted = figures["held"] - figures["live"]
     unused = cache_unused(program, run, library)
     figures |= {"cached": unused, "needed": needed(program, library)}
