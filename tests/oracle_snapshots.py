@@ -3,7 +3,8 @@
     python tests/oracle_snapshots.py torch_oracle [--seeds 100] [--first 0]
 
 plays random programs in the binary of the real library, records each from some moment on, and says what share of them the
-baseline repeats exactly.  `snapshot` is for tests with programs of their own.
+baseline repeats exactly; of those recorded from their start, whether each other setting holds what the library holds under it.
+`snapshot` is for tests with programs of their own.
 """
 
 from __future__ import annotations
@@ -100,8 +101,16 @@ def recorded(oracle: Oracle, case: Program, begin: int = 0) -> dict[str, Any] | 
     return None if lines is None else snapshot(lines, case.conf, begin)
 
 
+def held_under(oracle: Oracle, case: Program, conf: str) -> int | None:
+    """Most bytes that the library holds under other settings; None when it aborts."""
+    lines = oracle.run(Program(conf, case.total, case.commands, case.device))
+    peaks = [int(line.split()[3]) for line in lines or [] if line.startswith("# reserved_bytes.all ")]
+    return peaks[0] if peaks else None
+
+
 def main() -> None:
-    from gpusim.fragment.baseline import baseline
+    from gpusim.fragment.baseline import baseline, under
+    from gpusim.fragment.candidates import pytorch
     from gpusim.trace.importers import import_trace
 
     parser = argparse.ArgumentParser()
@@ -128,6 +137,13 @@ def main() -> None:
         if not found.exact:
             ooms = sum(event["action"] == "oom" for event in data["device_traces"][0])
             print(seed, case.conf or "-", begin, f"ooms {ooms}", found.reason, file=sys.stderr)
+        elif not begin:
+            base = baseline(trace, case.total)
+            for conf in CONFS:
+                real, held = held_under(oracle, case, conf), under(base, pytorch(conf)).held[1]
+                count[f"other settings, {'as the library' if held == real else 'not'}"] += 1
+                if held != real:
+                    print(seed, case.conf or "-", f"under {conf or '-'}: {held} instead of {real}", file=sys.stderr)
     print(dict(count))
 
 

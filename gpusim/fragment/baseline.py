@@ -116,7 +116,8 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     found = repeat(recording)
     if not found:
         return _unknown(recording, limit)
-    best = found[0]
+    best, recording = found[0], found[0].recording
+    limit = capacity or recording.capacity
     own = candidate_of(recording.conf)
     error = abs(best.replay.held_peak - _held_peak(recording.trace))
     told = "" if recording.told else "The snapshot tells no settings of the allocator: the default ones are taken for granted."
@@ -211,14 +212,28 @@ def _held_peak(trace: Trace) -> int:
 
 
 def _reason(recording: Recording, misses: list[Miss]) -> str:
+    """What differs first."""
     first = next(miss for miss in misses if miss.what != "alloc")
-    size = show_bytes(first.bytes)
-    what = {
-        "segment_alloc": f"the recorded allocator {'takes' if first.recorded >= 0 else 'does not take'} {size} from the device",
-        "segment_free": f"the recorded allocator {'gives back' if first.recorded >= 0 else 'keeps'} {size}",
-        "oom": f"a request of {size} differs",
-    }[first.what]
+    there = [miss for miss in misses if miss.event == first.event]
+    failed = next((miss for miss in there if miss.what == "oom"), None)
+    if failed is None:
+        real, model = ([m for m in there if (m.recorded >= 0) == recorded] for recorded in (True, False))
+        what = f"the recorded allocator {_change(real)}, the replay {_change(model)}"
+    elif failed.model >= 0:
+        free = int(recording.trace.addr[first.event])
+        left = f" with {show_bytes(free)} free on the device" if free >= failed.bytes else ""
+        what = f"a request of {show_bytes(failed.bytes)} failed{left}, and the replay serves it"
+    else:
+        what = f"a request of {show_bytes(failed.bytes)} was served, and fails in the replay"
+    setting = f"'{recording.conf}'" if recording.conf else "the default"
     return (
-        f"The recorded setting ('{recording.conf or 'default'}'), replayed from the recorded start, does not give what was "
-        f"recorded: at event {first.event:,} {what}, and {first.why.replace('the model', 'the replay')}."
+        f"The recorded setting ({setting}), replayed from the recorded start, does not give what was recorded: "
+        f"at event {first.event:,} {what}."
     )
+
+
+def _change(misses: list[Miss]) -> str:
+    """What is taken from the device and given back."""
+    verbs = {"segment_alloc": "takes", "segment_free": "gives back"}
+    sums = {verb: sum(miss.bytes for miss in misses if miss.what == what) for what, verb in verbs.items()}
+    return " and ".join(f"{verb} {show_bytes(size)}" for verb, size in sums.items() if size) or "does nothing of the kind"

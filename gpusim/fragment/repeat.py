@@ -20,15 +20,17 @@ from gpusim.core.requests import R_ALLOC, R_COMMAND, REQUEST
 from gpusim.core.tables import table
 from gpusim.errors import PolicyError
 from gpusim.fragment import start
-from gpusim.fragment.replay import Replay, replay
+from gpusim.fragment.recorded import held
+from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_rows
-from gpusim.fragment.snapshot import Recording, SegmentEvent
+from gpusim.fragment.snapshot import Recording, SegmentEvent, read
 from gpusim.policies import device, registry
 from gpusim.policies.pytorch import rules
 from gpusim.trace.trace import I64
 
 RELEASES = ("2.11", "2.13")  # of equal free blocks the one at the lowest address, or of the oldest segment
 MOST_ATTEMPTS = 64
+MOST_FLIPS = 16
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Repeated:
         return next((miss.event for miss in self.misses if miss.what == "alloc"), math.inf)
 
     @property
+    def parts(self) -> float:
+        """The event of the first segment, or outcome, that is not as recorded, endless when all are."""
+        return next((miss.event for miss in self.misses if miss.what != "alloc"), math.inf)
+
+    @property
     def exact(self) -> bool:
         """Held bytes, segment events and what was served are those of the recording."""
         return self.held and not any(miss.what == "oom" for miss in self.misses)
@@ -86,7 +93,34 @@ class Repeated:
 
 
 def repeat(recording: Recording) -> list[Repeated]:
-    """The recording under each release whose order of free blocks differs, best first; [] when none knows its settings."""
+    """The recording under each release whose order of free blocks differs, best first; [] when none knows its settings.
+
+    What was given back, and why, is read another way where that explains what comes next.
+    """
+    found = _explained(recording)
+    if found and not found[0].exact and recording.capacity >= ENDLESS and recording.given_back:
+        tight = read(recording.trace, int(held(recording.trace).max()))  # as if the device had had no more than was held
+        tried = _explained(tight) if tight is not None else []
+        found = tried if tried and tried[0].exact else found
+    return found
+
+
+def _explained(recording: Recording) -> list[Repeated]:
+    best, flipped = _releases(recording), frozenset[int]()
+    while best and not best[0].exact and len(flipped) < MOST_FLIPS:
+        at = bisect_right(recording.given_back, best[0].parts) - 1
+        if at < 0 or recording.given_back[at] in flipped:
+            break
+        flipped |= {recording.given_back[at]}
+        other = read(recording.trace, recording.capacity, flipped)
+        tried = _releases(other) if other is not None else []
+        if not tried or tried[0].parts <= best[0].parts:
+            break
+        best = tried
+    return best
+
+
+def _releases(recording: Recording) -> list[Repeated]:
     found = [tried for release in RELEASES if (tried := _under(recording, release))]
     return sorted(found, key=lambda tried: tried.rank, reverse=True)
 

@@ -3,11 +3,13 @@
 Addresses count from the lowest segment; streams are in the order of their handles, which is the order of the pools.
 
 Memory that was given back is the program's doing (`torch.cuda.empty_cache()`) unless a request explains it: one that follows
-at once, for which the device had no room.  Whether it had is known when the recording tells the device's limit.
+at once, for which the device had no room.  Whether it had is known when the recording tells the device's limit.  Where that
+leaves it open, `repeat` tries the other reading.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +45,7 @@ class Recording:
     sizes           unit -> size of its block, where the recording tells one that is larger than the request
     capacity        bytes that the device had for the allocator, ENDLESS when that is not known
     plain           lowest address of a segment that is none of pages
+    given_back      events with which memory begins to be given back
     """
 
     trace: Trace
@@ -60,14 +63,19 @@ class Recording:
     sizes: dict[int, int]
     capacity: int
     plain: int
+    given_back: list[int]
 
     @property
     def expandable(self) -> bool:
         return any(self.mapped) or any(segment.mapped for segment in self.segments)
 
 
-def read(trace: Trace) -> Recording | None:
-    """None when the trace is no snapshot, or has no segments, or contradicts itself or a device's pages."""
+def read(trace: Trace, limit: int | None = None, flipped: Set[int] = frozenset()) -> Recording | None:
+    """None when the trace is no snapshot, or has no segments, or contradicts itself or a device's pages.
+
+    limit    bytes that the device had for the allocator; None: what the recording tells
+    flipped  events with which memory begins to be given back, to be read the other way round
+    """
     begins = trace.meta.get("start")
     of_segment = (trace.kind == SEGMENT_ALLOC) | (trace.kind == SEGMENT_FREE)
     if not str(trace.meta.get("format")).startswith("pytorch") or not isinstance(begins, dict) or not of_segment.any():
@@ -87,18 +95,20 @@ def read(trace: Trace) -> Recording | None:
     segments = _start(trace, addr, stream, first, heap)
     if segments is None:
         return None
-    limit = capacity_of(trace)
-    releases, within = _given_back(trace, first, limit)
+    limit = capacity_of(trace) if limit is None else limit
+    releases, within = _given_back(trace, first, limit, flipped)
     rows, event = _requests(trace, stream, first, releases, heap)
     failed = (trace.kind[event] == OOM) & (rows["kind"] == R_ALLOC)
     made = (rows["kind"] == R_ALLOC) & ~failed
     listed = _segment_events(trace, addr, first, of_segment, rows, event, within)
+    given = first + np.flatnonzero(trace.kind[first:] == SEGMENT_FREE)
     conf = trace.meta.get("alloc_conf")
     return Recording(
         trace, str(conf or ""), conf is not None, origin, segments, _fronts(trace, addr, stream, first, of_segment, heap),
         rows, event, np.where(made, addr[event], -1), failed, listed,
         [heap.kinds[i] != "p" for i in range(begins["segments"], len(heap.kinds))],
         {block[0]: block[1] for block in heap.blocks}, limit, int(plain.min(initial=VIRTUAL)),
+        given[~np.isin(given - 1, given)].tolist(),
     )  # fmt: skip
 
 
@@ -143,7 +153,7 @@ def _start(trace: Trace, addr: I64, stream: I64, first: int, heap: _Heap) -> lis
     return [found[number] for number in heap.order or found] if at == len(blocks) and fits else None
 
 
-def _given_back(trace: Trace, first: int, limit: int) -> tuple[list[int], list[int]]:
+def _given_back(trace: Trace, first: int, limit: int, flipped: Set[int]) -> tuple[list[int], list[int]]:
     """(events at which the program gave its cache back, events of segments given back for the request that follows)."""
     kind, size = trace.kind, trace.bytes
     at = first + np.flatnonzero(np.isin(kind[first:], (SEGMENT_ALLOC, SEGMENT_FREE, ALLOC, FREE, OOM)))
@@ -163,7 +173,7 @@ def _given_back(trace: Trace, first: int, limit: int) -> tuple[list[int], list[i
             need += int(size[at[after]])
             after += 1
         fails = after < len(at) and kind[at[after]] == OOM
-        if fails or (need > 0 and before[i] + need > limit):
+        if need + fails > 0 and (fails or before[i] + need > limit) != (int(at[i]) in flipped):
             request += at[i:end].tolist()
         else:
             program.append(int(at[i]))

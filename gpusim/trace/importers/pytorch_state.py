@@ -88,6 +88,8 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
     seen = Counter(event.action for event in snapshot.events)
     frees = "free_completed" if seen["free_completed"] or not seen["free_requested"] else "free_requested"
     doubt = _Doubt()
+    if not snapshot.segments and not any(seen[action] for action in TAKEN + GIVEN):
+        doubt.that("it tells no segment, so what was held is not known")
     held, unfinished = _rewind(snapshot, frees, doubt)
     walk = _Walk(build, held, doubt)
     begun = len(held.segments)
@@ -136,8 +138,6 @@ class _Walk:
     def begin(self, blocks: dict[int, Block]) -> None:
         """What was there before the first event."""
         build = self.build
-        if not self.held.segments and (blocks or self.doubt.lost):
-            self.doubt.that("it lists blocks in use and no segment: history without segments")
         told = list(self.held)
         if all(segment.number >= 0 for _, segment in told):
             self.heap["order"] = sorted(range(len(told)), key=lambda i: told[i][1].number)
