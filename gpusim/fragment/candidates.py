@@ -28,6 +28,16 @@ class Candidate:
     family: str = ""
 
     @property
+    def label(self) -> str:
+        """A name for tables: PyTorch's settings, or an allocator with what is not its default."""
+        if self.place == "pytorch":
+            return str(dict(self.params).get("conf", "")) or "default settings"
+        if self == pytorch(DRIVER):
+            return DRIVER
+        given = ", ".join(f"{name}={value}" for name, value in self.params)
+        return f"{self.place}({given})" if given else self.place
+
+    @property
     def spec(self) -> dict[str, Any]:
         return {"name": self.place, "params": dict(self.params)}
 

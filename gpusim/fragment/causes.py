@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -92,15 +91,14 @@ def reasons(m: Moment, conf: str = "") -> dict[str, int]:
     """Free bytes by the first reason for which the request could not have them."""
     h, left = m.holes, np.ones(len(m.holes.bytes), bool)
     small = SMALL_POOL if m.size <= SMALL else LARGE_POOL
-    limit = re.search(r"max_split_size_mb\s*:\s*(\d+)", conf)
-    largest = int(limit[1]) * MIB if limit else ENDLESS
+    limit = "max_split_size_mb" in conf
     tests = {
-        "private_pool": h.private,
+        "private_pool": h.private | (h.whole & m.failed),  # before it fails, PyTorch gives back all other whole segments
         "pool": (h.pool != small) & (h.pool != EITHER),
         "pieces": h.bytes < m.size,
         "stream": h.stream != m.stream,
-        "oversize": (h.bytes >= largest) & ((m.size < largest) | (h.bytes >= m.size + 20 * MIB)),
-        "private_pool ": np.ones(len(left), bool),  # it would have served: so it was not the request's pool
+        # What would have served is the uncut rest of an oversize block, else of a pool that the recording does not tell.
+        "oversize" if limit else "private_pool ": np.ones(len(left), bool),
     }
     found: dict[str, int] = {}
     for name, applies in tests.items():

@@ -49,7 +49,8 @@ def compared_with(trace: Trace, capacity: int | None) -> Baseline:
 
 def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
     """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
-    found = seen(trace, capacity, None if has_segments(trace) else base.replay)
+    told = has_segments(trace) and (base.ran.high.fits or bool((trace.kind == OOM).any()))
+    found = seen(trace, capacity, None if told else base.ran.high)
     if not base.exact:
         return replace(found, refusal=base.reason)
     assert found.moment is not None
@@ -69,7 +70,7 @@ def least(found: Answer) -> float:
 def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) -> Answer:
     """Causes and holders straight from the recording; `done`: what is known instead where it does not tell what was held."""
     m = replayed(trace, done) if done else moment(trace)
-    limit = m.limit if m.limit < ENDLESS else capacity or ENDLESS
+    limit = m.limit if m.limit < ENDLESS else capacity or (capacity_of(trace) if has_segments(trace) else ENDLESS)
     steps = growth.steps(trace)
     leaks = growth.leaks(trace, m.event if m.failed else trace.events, steps)
     live = live_bytes(trace, block_sizes(trace))

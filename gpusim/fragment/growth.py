@@ -13,6 +13,7 @@ FEWEST = 3     # steps in which the same tensor has to be left behind
 APART = 3      # every so many steps, at least, it has to happen again
 EVEN = 1.6     # times the usual distance between two steps, at most; at least the usual one divided by it
 MOSTLY = 0.66  # of the distances
+LONG = 0.75    # of the program: what comes next may be no step, an evaluation perhaps
 WITHIN = 0.35  # of a step's allocations, at most, may be left behind; more is one pass that saves what it computes
 
 
@@ -119,4 +120,4 @@ def _even(at: I64, total: int) -> bool:
     gaps = np.diff(at)
     usual = float(np.median(gaps))
     even = (gaps <= EVEN * usual) & (gaps * EVEN >= usual)
-    return bool(even.mean() >= MOSTLY and even[-2:].all() and at[-1] + EVEN * usual >= total)
+    return bool(even.mean() >= MOSTLY and even[-2:].all() and at[-1] + EVEN * usual >= LONG * total)

@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gpusim.errors import TraceError
 from gpusim.fragment.moment import held_bytes
-from gpusim.trace.trace import OOM, Trace
+from gpusim.trace.trace import ALLOC, FREE, OOM, Trace
 
 STEPS = 5  # of a script that is recorded: what every step leaves behind shows from the fourth on
 
@@ -39,7 +41,13 @@ def choose(traces: dict[int, Trace], device: int | None) -> int:
             listed = ", ".join(map(str, traces))
             raise TraceError(f"there is nothing of device {device}", hint=f"there is: {listed}")
         return device
-    return max(traces, key=lambda d: (bool((traces[d].kind == OOM).any()), int(held_bytes(traces[d]).max(initial=0)), -d))
+    return max(traces, key=lambda d: (*_failed(traces[d]), int(held_bytes(traces[d]).max(initial=0)), -d))
+
+
+def _failed(trace: Trace) -> tuple[bool, bool]:
+    """Whether a request failed, and whether the program ended with it."""
+    failed = np.flatnonzero(trace.kind == OOM)
+    return bool(len(failed)), bool(len(failed) and not np.isin(trace.kind[failed[-1] :], (ALLOC, FREE)).any())
 
 
 def _devices(file: str) -> list[int]:

@@ -46,6 +46,7 @@ class Moment:
     held       taken from the device; live: in blocks; requested: by the program, for these blocks
     left       what the device had left
     failures   requests that failed in the whole recording
+    simulated  none of this was recorded: it is what a replay gives
     """
 
     event: int
@@ -58,6 +59,7 @@ class Moment:
     left: int
     holes: Holes
     failures: int = 0
+    simulated: bool = False
 
     @property
     def limit(self) -> int:
@@ -132,6 +134,7 @@ def replayed(trace: Trace, done: Replay) -> Moment:
         event=int(done.program.event[d.request]) if len(done.program.event) else 0, failed=failed,
         size=-(-d.size // ROUND) * ROUND if failed else 0, stream=d.stream, held=d.held, live=d.rounded,
         requested=d.requested, left=done.capacity - d.held if failed else -1, holes=found, failures=done.counts["refused"],
+        simulated=True,
     )  # fmt: skip
 
 

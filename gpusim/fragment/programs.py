@@ -43,7 +43,7 @@ def programs(base: Baseline, seen: Answer) -> list[Remedy]:
         found.append(_remedy("call torch.cuda.empty_cache() after each step", changed(base, lambda p: emptied(p, steps))))
     if "fragmentation" in kinds:
         found.append(_remedy("allocate what lives to the end first", changed(base, first_what_stays)))
-    if base.trace.ops and not base.replay.fits:
+    if base.trace.ops and not base.ran.fits:
         found += [_remedy(words, outcome) for words, outcome in _transformed(base)]
     return found
 

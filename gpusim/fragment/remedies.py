@@ -31,7 +31,8 @@ def rank(base: Baseline, found: Sequence[Remedy], device: int) -> list[Remedy]:
 
     Of a program that failed that is what serves every request, of another one what saves enough at its interval's worse end.
     """
-    failed = not base.replay.fits
-    least = max(1, WORTH * (device if device < ENDLESS else base.replay.held_peak), base.error)
+    own = base.ran.high
+    failed = not own.fits
+    least = max(1, WORTH * (device if device < ENDLESS else own.held_peak), base.error)
     able = [r for r in found if r.serves and (failed or r.saves >= least)]
     return sorted(able, key=lambda r: (r.kind != "setting", r.high, r.held, r.setting))

@@ -34,7 +34,7 @@ def values(found: Study) -> dict[str, Any]:
             "pins": [vars(pin) | {"stack": found.program.stacks.get(pin.site, [])} for pin in found.diagnosis.pins],
         },
         "candidates": [
-            {"how": t.candidate.how, "held": t.held, "saving": t.saving} | _outcome(t.high)
+            {"label": t.candidate.label, "how": t.candidate.how, "held": t.held, "saving": t.saving} | _outcome(t.high)
             for t in found.tried
         ],
         "floor": vars(found.floor),
@@ -102,7 +102,8 @@ def answered(answer: Answer, conf: str = "") -> list[str]:
         return parts
     rows = [{"bytes": show_bytes(size), "where": what} for size, what in balance(m, answer.limit, answer.device)]
     when = f"when the request of {show_bytes(m.size)} failed" if m.failed else "at the peak"
-    parts.append(titled(f"Where the memory was {when}", table(rows, ["bytes", "where"])))
+    if rows:
+        parts.append(titled(f"Where the memory was {when}", table(rows, ["bytes", "where"])))
     why = reasons(m, conf) if m.failed else {}
     if why:
         rows = [{"bytes": show_bytes(size), "why": WORDS[name]} for name, size in sorted(why.items(), key=lambda i: -i[1])]
@@ -213,13 +214,13 @@ def _candidates(found: Study) -> str:
 def _line(t: Outcome) -> dict[str, Any]:
     counts, (least, most) = t.high.counts, t.held
     return {
-        "allocator": t.high.name,
+        "allocator": t.candidate.label,
         "held": show_bytes(most) if least == most else f"{show_bytes(least)} to {show_bytes(most)}",
         "saves": _saving(t),
         "used": show_share(t.high.utilisation) if t.high.held_peak else "",
         "refused": counts["refused"],
         "device calls": counts["device_allocs"] + counts["device_frees"],
-        "how": t.candidate.how,
+        "to get it": t.candidate.how if t.candidate.place != "pytorch" else "",
     }
 
 

@@ -71,9 +71,10 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     tried = [base.ran, *(under(base, c) for c in candidates if c != base.own)]
     answer = doctor.answer(trace, capacity, base, tried)
     program = of_trace(trace)
-    now = recorded(trace, program)
+    now = recorded(trace, program) if not answer.moment or not answer.moment.simulated else None
     if now is None:
-        now, program = base.replay, base.replay.program
+        now = base.ran.high
+        program = now.program
     planned = bounds(program.buffers())
     asked = int(program.asked().max(initial=0))
     floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)

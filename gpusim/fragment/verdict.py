@@ -21,7 +21,8 @@ def verdict(m: Moment, causes: Sequence[Cause], limit: int) -> str:
         if not causes:
             return f"Nothing is wrong: no request failed.{_peak(m)}"
         return f"No request failed, but there is {_list(causes)}.{_peak(m)}"
-    asked = f"Out of memory on a request of {show_bytes(m.size)}"
+    begin = "It would run out of memory" if m.simulated else "Out of memory"
+    asked = f"{begin} on a request of {show_bytes(m.size)}"
     if limit >= ENDLESS:
         known = f": {show_bytes(m.live)} were live" + (f" of {show_bytes(m.held)} held" if m.held >= 0 else "")
         return f"{asked}{known}; the recording does not say how much memory there was (give --capacity or --on)."
