@@ -60,8 +60,11 @@ def save(data: dict[str, Any], path: Path) -> Path:
     return path
 
 
-def training(seed: int, conf: str, streams: int = 2) -> Program:
-    """A program that allocates and frees as training does: layers up and down, some of it on another stream, caches emptied."""
+def training(seed: int, conf: str, streams: int = 2, pools: int = 0) -> Program:
+    """A program that allocates and frees as training does: layers up and down, some of it on another stream, caches emptied.
+
+    pools  so many private pools serve some of the requests
+    """
     rng = random.Random(seed)
     commands: list[Command] = []
     ids = iter(range(1, 1 << 30))
@@ -69,7 +72,9 @@ def training(seed: int, conf: str, streams: int = 2) -> Program:
 
     def alloc(size: int, keep: bool = False) -> int:
         made = next(ids)
-        commands.append(("a", made, size, rng.randrange(streams) if rng.random() < 0.1 else 0))
+        request = ("a", made, size, rng.randrange(streams) if rng.random() < 0.1 else 0)
+        pool = 1 + rng.randrange(pools) if pools and rng.random() < 0.4 else 0
+        commands.extend([("p", "begin", pool), request, ("p", "end", pool)] if pool else [request])
         if not keep:
             live.append(made)
         return made
@@ -117,12 +122,13 @@ def main() -> None:
     parser.add_argument("binary")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--pools", type=int, default=0)
     given = parser.parse_args()
     oracle, path = Oracle(given.binary), Path("/tmp") / f"oracle_{given.first}.pickle"
     count: collections.Counter[str] = collections.Counter()
     for seed in range(given.first, given.first + given.seeds):
         rng = random.Random(seed)
-        case = training(seed, rng.choice(CONFS), rng.randrange(1, 4))
+        case = training(seed, rng.choice(CONFS), rng.randrange(1, 4), given.pools)
         begin = rng.choice((0, rng.randrange(len(case.commands))))
         data = recorded(oracle, case, begin)
         if data is None:

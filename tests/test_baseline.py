@@ -28,14 +28,15 @@ SHARED = Path(__file__).parent.parent / "shared" / "data" / "traces" / "public" 
 BINARIES = [Path.home() / ".cache" / "torch_oracle" / release / "torch_oracle" for release in ("2.13.0", "2.15.0")]
 
 Event = tuple[str, int, int]  # action, address (of an oom: what the device has left), bytes
+Final = tuple[int, int, Sequence[tuple[int, int]]]  # a segment: address, bytes, its blocks in use as (address, bytes)
 
 
 def trace_of(tmp_path: Path, data: dict[str, Any], device: int | None = None) -> Trace:
     return import_trace(save(data, tmp_path / "snapshot.pickle"), device=device)
 
 
-def plain(segments: Sequence[tuple[int, int, Sequence[tuple[int, int]]]], events: Sequence[Event], conf: str = "") -> dict[str, Any]:
-    """A snapshot with these final segments (address, bytes, blocks in use as (address, bytes)), on the default stream."""
+def plain(segments: Sequence[Final], events: Sequence[Event], conf: str = "") -> dict[str, Any]:
+    """A snapshot on the default stream."""
     return {
         "segments": [
             {"address": addr, "total_size": size, "stream": 0, "blocks": [
@@ -109,7 +110,7 @@ def test_another_allocator_is_compared_from_what_was_in_use_alone(tmp_path: Path
 def emptied() -> list[Event]:
     """Two phases with segments of their own, the cache emptied between; the first three times."""
     events: list[Event] = []
-    for i in range(3):
+    for _ in range(3):
         events += [("segment_alloc", 0, 500 * MIB), *use(0, 500 * MIB, 2), ("segment_free", 0, 500 * MIB)]
         events += [("segment_alloc", 0, 600 * MIB), *use(0, 600 * MIB, 2), ("segment_free", 0, 600 * MIB)]
     return events
@@ -134,6 +135,43 @@ def test_what_a_full_device_made_the_allocator_give_back_is_no_empty_cache(tmp_p
     assert found.exact and found.capacity == 1000 * MIB
     assert found.replay.program.rows()["kind"].tolist() == [0, 1, 0, 0, 1]  # no release
     assert under(found, pytorch("expandable_segments:True")).low.counts["device_frees"] == 0
+
+
+def stacked(events: Sequence[Event], frees: str, request: str) -> list[dict[str, Any]]:
+    """The events with the stack of a function: segments that go were given back in `frees`."""
+    made = plain([], events)["device_traces"][0]
+    for event in made:
+        name = frees if event["action"] == "segment_free" else request
+        event["frames"] = [{"filename": "/home/train.py", "line": 7, "name": name}]
+    return list(made)
+
+
+@pytest.mark.parametrize(("frees", "reads"), [("step", [0, 1, 0]), ("empty_cache", [0, 1, 3, 0]), ("other", [0, 1, 3, 0])])
+def test_stacks_tell_why_memory_was_given_back(tmp_path: Path, frees: str, reads: list[int]) -> None:
+    """500 MiB go for 600: by the stack of the request for lack of room, otherwise by a call of the program."""
+    other = 1024 * MIB
+    events: list[Event] = [
+        ("segment_alloc", 0, 500 * MIB), *use(0, 500 * MIB), ("segment_free", 0, 500 * MIB),
+        ("segment_alloc", other, 600 * MIB), ("alloc", other, 600 * MIB),
+    ]  # fmt: skip
+    data = plain([(other, 600 * MIB, [(other, 600 * MIB)])], events)
+    data["device_traces"] = [stacked(events, frees, "step")]
+    found = baseline(trace_of(tmp_path, data))
+    assert found.exact and found.replay.program.rows()["kind"].tolist() == reads  # alloc 0, free 1, release 3
+    assert (found.capacity < 1100 * MIB) == (frees == "step")
+
+
+def test_the_device_that_is_named_tells_what_made_room(tmp_path: Path) -> None:
+    """Without an out of memory and without stacks, 1000 MiB explain what 500 + 600 MiB did."""
+    other = 1024 * MIB
+    events: list[Event] = [
+        ("segment_alloc", 0, 500 * MIB), *use(0, 500 * MIB), ("segment_free", 0, 500 * MIB),
+        ("segment_alloc", other, 600 * MIB), ("alloc", other, 600 * MIB),
+    ]  # fmt: skip
+    trace = trace_of(tmp_path, plain([(other, 600 * MIB, [(other, 600 * MIB)])], events))
+    for capacity, reads in ((1000 * MIB, [0, 1, 0]), (2000 * MIB, [0, 1, 3, 0]), (None, [0, 1, 3, 0])):
+        found = baseline(trace, capacity)
+        assert found.exact and found.replay.program.rows()["kind"].tolist() == reads
 
 
 def test_a_snapshot_that_tells_no_setting_is_said_to_assume_it(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from gpusim.policies.pytorch import rules
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import import_trace
-from gpusim.trace.importers import pytorch_state as state
+from gpusim.trace.importers import pytorch_parts as state
+from gpusim.trace.importers.pytorch_ranges import Segment
+from gpusim.trace.importers.pytorch_state import to_trace
 from gpusim.trace.trace import Trace
 
 TRACES = Path(__file__).parent.parent / "traces"
@@ -209,7 +211,7 @@ def test_the_end_of_a_recording_is_repeated_wherever_its_beginning_is_lost(relea
         cut = seed * len(events) // 27
         cut += next(i for i, event in enumerate(events[cut:]) if event.action == "free_requested")
         late = state.Snapshot(blocks=blocks, segments=segments, events=events[cut:])
-        found = exactness(state.to_trace(late, TraceBuilder("late"), {"format": "pytorch"}))
+        found = exactness(to_trace(late, TraceBuilder("late"), {"format": "pytorch"}))
         assert (found.misses, found.placed > 100) == ([], True), seed
         settled += found.settled
     assert settled > 0
@@ -217,7 +219,7 @@ def test_the_end_of_a_recording_is_repeated_wherever_its_beginning_is_lost(relea
 
 def recorded_by_the_model(
     seed: int, release: str
-) -> tuple[dict[int, state.Block], dict[int, state.Segment], list[state.Event]]:  # fmt: skip
+) -> tuple[dict[int, state.Block], dict[int, Segment], list[state.Event]]:  # fmt: skip
     """Final blocks and segments, and all events, of 600 allocations of 256 bytes to 32 MiB."""
     rng, count = random.Random(seed), 600
     policy = registry.get("place", {"name": "pytorch", "params": {"release": release}})
@@ -240,7 +242,7 @@ def recorded_by_the_model(
         heard += events_of.heard(S)
     for action, addr, size, _ in heard:
         if action == "segment_alloc":
-            segments[addr] = state.Segment(size)
+            segments[addr] = Segment(size)
         elif action == "segment_free":
             del segments[addr]
     blocks = {addr: state.Block(size) for addr, size in live.values()}

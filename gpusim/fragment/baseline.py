@@ -19,8 +19,9 @@ from gpusim.core.requests import R_ALLOC
 from gpusim.errors import PolicyError, TraceError
 from gpusim.fragment.candidates import DRIVER, Candidate, default
 from gpusim.fragment.candidates import pytorch as candidate_of
+from gpusim.fragment.differences import Miss
 from gpusim.fragment.recorded import INCOMPLETE, capacity_of, held
-from gpusim.fragment.repeat import Miss, Repeated, begin, program, repeat
+from gpusim.fragment.repeat import Repeated, begin, program, repeat
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_trace
 from gpusim.fragment.snapshot import Recording, read
@@ -112,10 +113,13 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     recording = read(trace)
     if recording is None:
         return _assumed(trace, capacity)
-    limit = capacity or recording.capacity
-    found = repeat(recording)
+    found = []
+    if capacity and recording.capacity >= ENDLESS and capacity >= _held_peak(trace):  # it tells what made room for requests
+        tried = repeat(read(trace, capacity) or recording)
+        found = tried if tried and tried[0].exact else []
+    found = found or repeat(recording)
     if not found:
-        return _unknown(recording, limit)
+        return _unknown(recording, capacity or recording.capacity)
     best, recording = found[0], found[0].recording
     limit = capacity or recording.capacity
     own = candidate_of(recording.conf)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpusim.core.requests import R_ALLOC
-from gpusim.fragment.repeat import Miss, Repeated, repeat
+from gpusim.fragment.differences import Miss
+from gpusim.fragment.repeat import Repeated, repeat
 from gpusim.fragment.snapshot import read
 from gpusim.trace.trace import Trace
 

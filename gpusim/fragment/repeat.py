@@ -15,40 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.core import log as logs
 from gpusim.core.requests import R_ALLOC, R_COMMAND, REQUEST
 from gpusim.core.tables import table
 from gpusim.errors import PolicyError
 from gpusim.fragment import start
+from gpusim.fragment.differences import Miss, differences
 from gpusim.fragment.recorded import held
 from gpusim.fragment.replay import ENDLESS, Replay, replay
 from gpusim.fragment.requests import Requests, of_rows
-from gpusim.fragment.snapshot import Recording, SegmentEvent, read
+from gpusim.fragment.snapshot import Recording, read
 from gpusim.policies import device, registry
 from gpusim.policies.pytorch import rules
-from gpusim.trace.trace import I64
 
 RELEASES = ("2.11", "2.13")  # of equal free blocks the one at the lowest address, or of the oldest segment
 MOST_ATTEMPTS = 64
 MOST_FLIPS = 16
-
-
-@dataclass(frozen=True)
-class Miss:
-    """Something that the model did not do as recorded.
-
-    event     index of the trace's event: the allocation, or the one that a segment was taken or given back for
-    what      "alloc", "segment_alloc", "segment_free" or "oom": the one was served and the other was not
-    recorded  address, -1: the recording has no such segment event
-    model     address, -1: the model has none
-    """
-
-    event: int
-    what: str
-    bytes: int
-    recorded: int
-    model: int
-    why: str
 
 
 @dataclass(frozen=True)
@@ -126,13 +107,17 @@ def _releases(recording: Recording) -> list[Repeated]:
 
 
 def begin(recording: Recording, known: Known, release: str, conf: str | None = None) -> list[start.Row]:
-    """Commands and requests that lead to the recorded start; then these settings hold (None: the recorded ones)."""
+    """Commands and requests that lead to the recorded start, in an allocator with these settings (None: the recorded ones).
+
+    Nothing of that depends on settings but the size of pages.
+    """
     own = rules.commands(recording.conf, release, at_start=True)
     rows = start.lay(known.segments, recording.fronts, own, known.sizes)
     later = own if conf is None else rules.commands(conf, release, at_start=True)
-    if not rows:
-        return []  # the allocator is made with its settings
-    return [*rows, (R_COMMAND, rules.SET_LARGE_SEGMENT, rules.LARGE_SEGMENT * start.MIB, 0), *((R_COMMAND, *c) for c in later)]
+    pages, then = ([c for c in commands if c[0] == rules.SET_LARGE_SEGMENT] for commands in (own, later))
+    if pages == then or not any(segment.mapped for segment in known.segments):
+        return rows
+    return [(R_COMMAND, *pages[0]), *rows, (R_COMMAND, *then[0])]
 
 
 def program(recording: Recording, first: Sequence[start.Row]) -> Requests:
@@ -178,93 +163,8 @@ def attempt(recording: Recording, release: str, known: Known) -> Repeated:
     log["t"] -= len(first)
     if answers:
         log["addr"][(log["addr"] >= 0) & (log["addr"] < device.VIRTUAL)] += recording.plain
-    misses, held = _misses(recording, log, done.log, len(first))
+    misses, held = differences(recording, log, done.log, len(first))
     return Repeated(recording, release, known, done, misses, held)
-
-
-def _misses(recording: Recording, log: Any, whole: Any, first: int) -> tuple[list[Miss], bool]:
-    """Where the model and the recording differ, in order, why is said of the first; whether the bytes held are the same."""
-    addr = _answers(recording, log, whole, first)
-    changes = log[(log["kind"] == logs.RESERVE) | (log["kind"] == logs.RELEASE)]
-    taken = changes["kind"] == logs.RESERVE
-    where = np.where(changes["addr"] >= device.VIRTUAL, -1, changes["addr"])
-    columns = [c.tolist() for c in (changes["t"], taken, where, changes["bytes"])]
-    model: Counter[SegmentEvent] = Counter(zip(*columns, strict=True))
-    real = Counter(
-        (number, taken, -1 if paged else addr, size)
-        for (number, taken, addr, size), paged in zip(recording.segment_events, recording.mapped, strict=True)
-    )
-    made = recording.rows["kind"] == R_ALLOC
-    found = [
-        (number, "alloc", int(recording.rows["size"][number]), int(recording.addr[number]), int(addr[number]))
-        for number in np.flatnonzero(made & ~recording.failed & (addr != recording.addr)).tolist()
-    ]
-    refused = np.zeros(len(recording.rows), bool)
-    refused[log["t"][log["kind"] == logs.OOM]] = True
-    for number in np.flatnonzero(made & (refused != recording.failed)).tolist():
-        found.append((number, "oom", int(recording.rows["size"][number]), -1, int(addr[number])))
-    for change, n in ((real - model) + (model - real)).items():
-        number, taken, place, size = change
-        told, did = (max(place, 0), -1) if real[change] > model[change] else (-1, max(place, 0))
-        found += [(number, "segment_alloc" if taken else "segment_free", size, told, did)] * n
-    # A segment's event comes before the allocation that it is for.
-    found.sort(key=lambda miss: (miss[0], miss[1] in ("alloc", "oom")))
-    misses: list[Miss] = []
-    for number, what, size, told, did in found:
-        event = int(recording.event[min(number, len(recording.event) - 1)])
-        why = f"the heaps differ since event {misses[0].event:,}" if misses else _why(what, told, did, bool(recording.segments))
-        there, here = (at + recording.origin if at >= 0 else -1 for at in (told, did))
-        misses.append(Miss(event, what, size, there, here, why))
-    return misses, _bytes(real) == _bytes(model)
-
-
-def _bytes(events: Counter[SegmentEvent]) -> Counter[tuple[int, bool, int]]:
-    found: Counter[tuple[int, bool, int]] = Counter()
-    for (number, taken, _, size), n in events.items():
-        found[number, taken, size] += n
-    return found
-
-
-def _answers(recording: Recording, log: Any, whole: Any, first: int) -> I64:
-    """The model's address of each request, as a recorded one; -1: none.
-
-    Where the model has a range of addresses says nothing.  That it maps pages for the same request as the recording tells
-    which of the recording's ranges it is.
-    """
-    found = np.full(len(recording.rows), -1, np.int64)
-    placed = log[log["kind"] == logs.PLACE]
-    found[placed["t"]] = placed["addr"]
-    if not recording.expandable:
-        return found
-    pairs: dict[tuple[int, int], list[int]] = {}
-    for (number, taken, addr, size), paged in zip(recording.segment_events, recording.mapped, strict=True):
-        if taken and paged:
-            pairs.setdefault((number, size), []).append(addr)
-    runs = [run.addr for runs in start.ranges(recording.segments) for run in runs]
-    shift: dict[int, int] = {}  # model's address of pages -> the recorded one less it
-    known: list[int] = []
-    moments = whole[((whole["kind"] == logs.RESERVE) | (whole["kind"] == logs.PLACE)) & (whole["addr"] >= device.VIRTUAL)]
-    for t, kind, addr, size in moments[["t", "kind", "addr", "bytes"]].tolist():
-        if kind == logs.RESERVE:
-            told = runs if t < first else pairs.get((t - first, size))
-            if told:
-                shift[addr] = told.pop(0) - addr
-                known = sorted(shift)
-        elif t >= first:
-            at = bisect_right(known, addr) - 1
-            found[t - first] = addr + shift[known[at]] if at >= 0 else -1
-    return found
-
-
-def _why(what: str, recorded: int, model: int, late: bool) -> str:
-    """late: the recording begins with segments, of which it does not say everything."""
-    if what == "oom":
-        return "the model serves a request that failed" if model >= 0 else "the model has no room for it, and it was served"
-    if what == "alloc":
-        return "the model takes other free memory" + (", as far as the start is known" if late else "")
-    if what == "segment_free":
-        return "not all of the cache was given back" if recorded < 0 else "what was given back is in use in the model"
-    return "the model takes a segment for it" if recorded < 0 else "the model has a free block for it"
 
 
 def _larger(found: Repeated, conf: Sequence[rules.Command]) -> Known | None:

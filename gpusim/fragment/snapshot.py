@@ -1,10 +1,6 @@
 """What a memory snapshot of PyTorch says of its allocator: the heap before the first event, then requests and segments.
 
 Addresses count from the lowest segment; streams are in the order of their handles, which is the order of the pools.
-
-Memory that was given back is the program's doing (`torch.cuda.empty_cache()`) unless a request explains it: one that follows
-at once, for which the device had no room.  Whether it had is known when the recording tells the device's limit.  Where that
-leaves it open, `repeat` tries the other reading.
 """
 
 from __future__ import annotations
@@ -17,6 +13,7 @@ import numpy as np
 
 from gpusim.core.requests import R_ALLOC, R_COMMAND, R_FREE, R_RELEASE, REQUEST
 from gpusim.core.tables import table
+from gpusim.fragment.given_back import given_back, reading
 from gpusim.fragment.recorded import capacity_of
 from gpusim.fragment.requests import sizes
 from gpusim.fragment.start import ROUND, SMALL_SEGMENT, Block, Kind, Segment
@@ -96,30 +93,32 @@ def read(trace: Trace, limit: int | None = None, flipped: Set[int] = frozenset()
     if segments is None:
         return None
     limit = capacity_of(trace) if limit is None else limit
-    releases, within = _given_back(trace, first, limit, flipped)
+    groups, most = given_back(trace, first, heap.causes)
+    releases, within, limit = reading(groups, most, limit, flipped)
     rows, event = _requests(trace, stream, first, releases, heap)
     failed = (trace.kind[event] == OOM) & (rows["kind"] == R_ALLOC)
     made = (rows["kind"] == R_ALLOC) & ~failed
     listed = _segment_events(trace, addr, first, of_segment, rows, event, within)
-    given = first + np.flatnonzero(trace.kind[first:] == SEGMENT_FREE)
     conf = trace.meta.get("alloc_conf")
     return Recording(
         trace, str(conf or ""), conf is not None, origin, segments, _fronts(trace, addr, stream, first, of_segment, heap),
         rows, event, np.where(made, addr[event], -1), failed, listed,
         [heap.kinds[i] != "p" for i in range(begins["segments"], len(heap.kinds))],
         {block[0]: block[1] for block in heap.blocks}, limit, int(plain.min(initial=VIRTUAL)),
-        given[~np.isin(given - 1, given)].tolist(),
+        [group.events[0] for group in groups],
     )  # fmt: skip
 
 
 class _Heap:
-    """What the importer tells of segments beyond the trace's columns (importers/pytorch_state.py)."""
+    """What the importer tells of segments beyond the trace's columns (importers/pytorch_walk.py)."""
 
     def __init__(self, trace: Trace, of_segment: Any) -> None:
         told = trace.meta.get("heap") or {}
         self.kinds: str = told.get("kinds") or "p" * int(of_segment.sum())
         self.pools: dict[int, int] = dict(told.get("pools") or [])
         self.order: list[int] = told.get("order") or []
+        events = np.flatnonzero(of_segment)
+        self.causes: dict[int, str] = {int(events[number]): why for number, why in told.get("causes") or []}
         self.blocks: list[list[int]] = told.get("blocks") or []
         self.number = np.cumsum(of_segment) - 1  # of each event: the number of its segment event, or of the one before
 
@@ -151,33 +150,6 @@ def _start(trace: Trace, addr: I64, stream: I64, first: int, heap: _Heap) -> lis
             at = after
     fits = all(block.addr + block.requested <= end for segment in found.values() for block, end in segment.limits())
     return [found[number] for number in heap.order or found] if at == len(blocks) and fits else None
-
-
-def _given_back(trace: Trace, first: int, limit: int, flipped: Set[int]) -> tuple[list[int], list[int]]:
-    """(events at which the program gave its cache back, events of segments given back for the request that follows)."""
-    kind, size = trace.kind, trace.bytes
-    at = first + np.flatnonzero(np.isin(kind[first:], (SEGMENT_ALLOC, SEGMENT_FREE, ALLOC, FREE, OOM)))
-    held = int(size[:first][kind[:first] == SEGMENT_ALLOC].sum())
-    gone = kind[at] == SEGMENT_FREE
-    begins = np.flatnonzero(gone & ~np.concatenate([[False], gone[:-1]]))
-    change = np.where(kind[at] == SEGMENT_ALLOC, size[at], np.where(gone, -size[at], 0))
-    before = held + np.cumsum(change) - change
-    program: list[int] = []
-    request: list[int] = []
-    for i in begins.tolist():
-        end = i
-        while end < len(at) and gone[end]:
-            end += 1
-        after, need = end, 0
-        while after < len(at) and kind[at[after]] == SEGMENT_ALLOC:
-            need += int(size[at[after]])
-            after += 1
-        fails = after < len(at) and kind[at[after]] == OOM
-        if need + fails > 0 and (fails or before[i] + need > limit) != (int(at[i]) in flipped):
-            request += at[i:end].tolist()
-        else:
-            program.append(int(at[i]))
-    return program, request
 
 
 def _requests(trace: Trace, stream: I64, first: int, releases: list[int], heap: _Heap) -> tuple[Any, I64]:

@@ -111,7 +111,6 @@ def lay(
         front = fronts.get(first.kind, first.addr)
         near = 0 < first.addr - front < LONGEST and (first.addr - front) % SMALL_SEGMENT == 0
         begin = front if near else first.addr
-        rows += [(R_COMMAND, code, a, b) for code, a, b in conf if code == rules.SET_LARGE_SEGMENT]  # the size of a page
         laid = [(R_COMMAND, rules.LAY_RANGE, 0, first.side)]
         for run in runs:
             laid += [(R_COMMAND, rules.LAY_PAGES, run.addr - begin, run.size), *_blocks(run, begin, parts, known)]

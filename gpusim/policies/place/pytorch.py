@@ -124,6 +124,8 @@ def release(S: I64, bytes: int) -> int:
 @verb(COMMAND)
 def command(S: I64, code: int, a: int, b: int) -> int:
     S[CALLS] = S[layout.HEARD] = 0
+    if code >= rules.LAY_SEGMENT:
+        return restore.lay(S, code, a, b)
     return settings.carry_out(S, code, a, b)
 
 

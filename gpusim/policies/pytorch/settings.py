@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.core.jit import outlined
 from gpusim.policies.compiled import I64
 from gpusim.policies.far import far
-from gpusim.policies.pytorch import counting, private, restore, rules, streams
+from gpusim.policies.pytorch import counting, private, rules, streams
 from gpusim.policies.pytorch.layout import (
     DIVIDED,
     DIVISIONS,
@@ -105,8 +105,6 @@ def carry_out(S: I64, code: int, a: int, b: int) -> int:
         counting.reset_peaks(S)
     elif code == rules.RESET_ACCUMULATED:
         counting.reset_accumulated(S)
-    elif code <= rules.LAY_BLOCK:
-        return restore.lay(S, code, a, b)
     else:
         return -1
     return 0

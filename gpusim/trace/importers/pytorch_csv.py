@@ -8,8 +8,9 @@ S segment_alloc, T segment_free, N snapshot, O oom, whose addr is what the devic
 from __future__ import annotations
 
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.importers.pytorch_parts import IN_USE, LIVE_STATES, Block, Event, Snapshot
 from gpusim.trace.importers.pytorch_ranges import Segment
-from gpusim.trace.importers.pytorch_state import IN_USE, LIVE_STATES, Block, Event, Snapshot, to_trace
+from gpusim.trace.importers.pytorch_state import to_trace
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import Trace
 

@@ -7,9 +7,11 @@ from typing import Any
 from gpusim.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pickle_scan import load_plain
+from gpusim.trace.importers.pytorch_causes import causes
+from gpusim.trace.importers.pytorch_parts import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Snapshot
 from gpusim.trace.importers.pytorch_ranges import Segment
 from gpusim.trace.importers.pytorch_settings import settings_of
-from gpusim.trace.importers.pytorch_state import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Snapshot, to_trace
+from gpusim.trace.importers.pytorch_state import to_trace
 from gpusim.trace.trace import Trace
 
 _MAX_FRAMES = 200
@@ -34,10 +36,13 @@ def read(data: bytes, path: str, *, name: str | None = None, device: int | None 
     for segment in root["segments"]:
         if _get(segment, "device", int, path, 0) == chosen:
             _add_segment(segment, snapshot, names, pools, path)
+    stacks = []
     for entry in traces[chosen] if 0 <= chosen < len(traces) else []:
         event = _event(entry, names, pools, path)
         if event is not None:
             snapshot.events.append(event)
+            stacks.append(entry.get("frames"))
+    snapshot.causes = causes(snapshot.events, stacks)
     if any(event.action == "segment_map" for event in snapshot.events):
         for segment in root["segments"]:
             addr = segment["address"]

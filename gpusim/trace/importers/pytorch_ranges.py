@@ -18,7 +18,7 @@ class Segment(NamedTuple):
 
     mapped  it is such a run
     small   it serves requests of at most 1 MiB; None: not told
-    pool    number of the private pool that it belongs to, 0: none
+    pool    number of the private pool that it belongs to, 0: none, -1: not told
     number  in the order in which segments were made, -1: not told
     """
 
@@ -75,18 +75,15 @@ class Held:
             return False
         before = self.around(addr - 1)
         after = self.segments.get(addr + segment.size)
-        start, size, small = addr, segment.size, segment.small
-        if before is not None and _same(before[1], segment):
-            start, size, small = before[0], before[1].size + size, before[1].small
-            self._drop(addr)
-        if after is not None and _same(after, segment):
-            self._drop(addr + segment.size)
-            size, small = size + after.size, after.small
-        if start == addr:
-            self._drop(addr)
-        else:
+        start, run = addr, segment
+        self._drop(addr)
+        if before is not None and _same(before[1], run):
+            start, run = before[0], before[1]._replace(size=before[1].size + run.size)
             self._drop(start)
-        self._add(start, segment._replace(size=size, small=small))
+        if after is not None and _same(after, run):
+            self._drop(addr + segment.size)
+            run = after._replace(size=run.size + after.size)
+        self._add(start, run)
         return True
 
     def unmap(self, addr: int, size: int) -> Segment | None:
@@ -113,4 +110,4 @@ class Held:
 
 def _same(run: Segment, other: Segment) -> bool:
     """Both are mapped pages that one range may hold."""
-    return run.mapped and (run.stream, run.pool) == (other.stream, other.pool)
+    return run.mapped and run.stream == other.stream and (run.pool == other.pool or -1 in (run.pool, other.pool))
