@@ -44,12 +44,15 @@ def examined(trace: Trace, capacity: int | None = None) -> Answer:
 
 def compared_with(trace: Trace, capacity: int | None) -> Baseline:
     """The program as it ran, within what the recording says that the device had, else within `capacity`."""
+    if not has_segments(trace):
+        return baseline(trace, capacity or ENDLESS)
     return baseline(trace, None if capacity_of(trace) < ENDLESS else capacity)
 
 
 def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
     """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
-    told = has_segments(trace) and (base.ran.high.fits or bool((trace.kind == OOM).any()))
+    failed = bool((trace.kind == OOM).any())
+    told = (has_segments(trace) and (failed or base.ran.high.fits)) or (failed and base.ran.high.fits)
     found = seen(trace, capacity, None if told else base.ran.high)
     if not base.exact:
         return replace(found, refusal=base.reason)

@@ -78,7 +78,7 @@ def values(found: Lasting) -> dict[str, Any]:
 
 
 def text(found: Lasting) -> str:
-    """The report that `gpusim fragment` prints of a generated program."""
+    """The report that `gpusim oom` prints of a generated program."""
     lines = [
         {"allocator": r["allocator"], "held": show_bytes(r["held_peak"]), "not in use, first": show_bytes(r["idle_first"]),
          "last": show_bytes(r["idle_last"]), "refused": r["refused"], "device calls": r["device_calls"]}

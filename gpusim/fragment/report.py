@@ -17,7 +17,7 @@ from gpusim.fragment.study import Study, show_share
 from gpusim.fragment.verdict import balance
 from gpusim.units import show_bytes
 
-MOST_HOLDERS, MOST_PINS, MOST_LEAKS = 6, 4, 4
+MOST_HOLDERS, MOST_PINS, MOST_LEAKS, MOST_REMEDIES = 6, 4, 4, 5
 
 
 def values(found: Study) -> dict[str, Any]:
@@ -28,6 +28,10 @@ def values(found: Study) -> dict[str, Any]:
         "requests": found.program.total,
         "requested_peak": found.asked,
         **told(answer),
+        "baseline": {
+            "exact": found.base.exact, "reason": found.base.reason or None, "assumed": found.base.assumed or None,
+            "setting": found.base.own.label, "held_peak": found.base.replay.held_peak, "error": found.base.error,
+        },
         "now": _outcome(found.now) | {
             "moment": _moment(found.diagnosis),
             "causes": found.diagnosis.causes,
@@ -165,11 +169,19 @@ def _remedies(found: Study) -> list[str]:
     parts = [titled("What each would have held", _candidates(found)), _floor(found)]
     if answer.refusal:
         return [f"No advice: {answer.refusal}"]
+    parts.append(_baseline(found))
     if not answer.advice:
         return [*parts, nothing(found)]
-    rows = [_row(r) for r in answer.advice]
+    rows = [_row(r) for r in answer.advice[:MOST_REMEDIES]]
     helps = titled("What would help, each simulated on this program", table(rows, list(rows[0])))
     return [helps, *parts, line(answer.advice[0])]
+
+
+def _baseline(found: Study) -> str:
+    """What savings are against, and how well the model repeats the recording."""
+    same = "The recorded setting, replayed from the recorded start, gives the recorded held bytes, segment events and outcome."
+    against = "Savings are against the program's own setting, replayed from the same start."
+    return f"{found.base.assumed or same} {against}"
 
 
 def _row(r: Remedy) -> dict[str, Any]:
@@ -194,7 +206,9 @@ def nothing(found: Study) -> str:
         if kinds & {"shortage", "impossible"}:
             return "Leave the settings as they are: under each the request fails, since more is live than there is room for."
         return "Leave the settings as they are: the request fails under each that was tried."
-    return "Leave it as it is: nothing that was tried saves 2 %."
+    whole = found.answer.device < ENDLESS
+    of = f"the device's {show_bytes(found.answer.device)}" if whole else f"the {show_bytes(found.base.ran.high.held_peak)} held"
+    return f"Leave it as it is: nothing that was tried saves 2 % of {of}."
 
 
 def _floor(found: Study) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.core.log import RELEASE, RESERVE
+from gpusim.core.requests import R_COMMAND
 from gpusim.fragment.answer import Cause
 from gpusim.fragment.baseline import Baseline, ran_as
 from gpusim.fragment.causes import WORDS
@@ -12,6 +13,7 @@ from gpusim.fragment.moment import Moment
 from gpusim.fragment.programs import inserted, release
 from gpusim.fragment.replay import Replay
 from gpusim.fragment.requests import Requests
+from gpusim.policies.pytorch import rules
 
 MOMENTS = 12  # of the program's first half at which an empty_cache is tried
 CLOSE = 8 << 20  # bytes within which the least that the program needs is found
@@ -25,24 +27,25 @@ def wasted(base: Baseline, m: Moment, least: float) -> list[Cause]:
     """
     program = base.ran.high.program
     live = int(program.asked()[program.before :].max(initial=0))
-    if base.ran.high.held_peak - live < least:
-        return []
     found = []
-    unused = _unused(base, program)
+    unused = _unused(base, program, least)
     if unused >= least:
         found.append(Cause("cached", unused, "whole segments kept for later that no later request fits"))
-    between = _needed(base, program, live) - live
-    if between >= least:
-        found.append(Cause("fragmentation", between, _kind(m)))
+    if base.ran.high.held_peak - live >= least:
+        between = _needed(base, program, live) - live
+        if between >= least:
+            found.append(Cause("fragmentation", between, _kind(m, between)))
     return found
 
 
-def _unused(base: Baseline, program: Requests) -> int:
+def _unused(base: Baseline, program: Requests, least: float) -> int:
     """By how much an empty_cache in the first half lowers the most that is held from then on."""
-    own, found = base.ran.high, []
+    own, found = base.ran.high, [0, 0]
+    later = np.maximum.accumulate(program.asked()[::-1])[::-1]  # the most that is live from each request on
     for k in range(MOMENTS + 1):
         at = program.before + (program.total - program.before) * k // (2 * MOMENTS)
-        found.append(_held(own, at) - _held(ran_as(base, _emptied(program, at)), at + 1))
+        if _held(own, at) - int(later[min(at, program.total - 1)]) >= least:
+            found.append(_held(own, at) - _held(ran_as(base, _emptied(program, at)), at + 1))
     return sorted(found)[-2]  # what helps at one of them alone is luck
 
 
@@ -63,21 +66,31 @@ def _held(run: Replay, at: int) -> int:
 def _needed(base: Baseline, program: Requests, live: int) -> int:
     """The least with which the allocator serves all, beginning with an empty cache."""
     low, high = live, base.ran.high.held_peak
-    emptied = _emptied(program, program.before)
+    total = base.ran.high.capacity
     while high - low > max(CLOSE, (base.ran.high.held_peak - live) // 64):
         middle = (low + high) // 2
-        if ran_as(base, emptied, middle).fits:
+        own = base.own.place == "pytorch"
+        asked = _limited(program, middle / total) if own else _emptied(program, program.before)
+        if ran_as(base, asked, total if own else middle).fits:
             high = middle
         else:
             low = middle
     return high
 
 
-def _kind(m: Moment) -> str:
+def _limited(program: Requests, share: float) -> Requests:
+    """The program with an empty cache at its start, and only from then on with a share of the device."""
+    rows = release(2)
+    rows["kind"][1], rows["unit"][1], rows["size"][1] = R_COMMAND, rules.SET_FRACTION, int(share * rules.SCALE)
+    return inserted(program, np.array([program.before] * 2), rows)
+
+
+def _kind(m: Moment, between: int) -> str:
     """What keeps the free bytes from being used, judged at the peak."""
     h = m.holes
+    if 2 * (m.live - m.requested) >= between:
+        return f"rounding: {WORDS['rounding']}"
     sizes = {
-        "rounding": m.live - m.requested,
         "private_pool": int(h.bytes[h.private].sum()),
         "stream": int(h.bytes[(h.stream != m.stream) & ~h.private].sum()),
         "pieces": int(h.bytes[(h.stream == m.stream) & ~h.private].sum()),
