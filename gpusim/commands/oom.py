@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,12 @@ def oom(
     compared = _compared(traces, limit) if len(traces) > 1 else None
     trace = traces[compared.main] if compared else next(iter(traces.values()))
     found = _studied(trace, tries, limit)
-    from gpusim.fragment import report
+    from gpusim.fragment import doctor, report
     from gpusim.results.files import make_folder, write_json
 
+    if len(files) == 1 and compared:  # the devices of one snapshot
+        devices = {int(other.meta["device"]): other for other in traces.values()}
+        found = replace(found, answer=doctor.with_others(found.answer, devices, int(trace.meta["device"])))
     folder = out or Path("results") / f"oom-{trace.name}"
     values = report.values(found) | (compared.values() if compared else {})
     make_folder(folder)

@@ -10,7 +10,7 @@ from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ALLOC, FREE, I64, Trace
 
 FEWEST = 3     # steps in which the same tensor has to be left behind
-APART = 3      # every so many steps, at least, it has to happen again
+APART = 3      # every so many steps, at least, it has to happen again; in every one where there are few
 EVEN = 1.6     # times the usual distance between two steps, at most; at least the usual one divided by it
 MOSTLY = 0.66  # of the distances
 LONG = 0.75    # of the program: what comes next may be no step, an evaluation perhaps
@@ -81,7 +81,8 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
         mine = np.flatnonzero(left & (trace.category == site))
         counts = np.bincount(step[mine], minlength=now + 1)[first : now - 1]
         seen = np.flatnonzero(counts)
-        if len(seen) < FEWEST or max(np.diff(np.concatenate([[-1], seen, [len(counts)]]))) > APART:
+        most = APART if len(counts) >= 2 * APART else 1
+        if len(seen) < FEWEST or max(np.diff(np.concatenate([[-1], seen, [len(counts)]]))) > most:
             continue
         # What the first and the last steps made of the same size is there for the same reason.
         alike = np.isin(trace.size, np.unique(trace.size[mine])) & (trace.category == site)

@@ -28,15 +28,20 @@ def verdict(m: Moment, causes: Sequence[Cause], limit: int) -> str:
         return f"{asked}{known}; the recording does not say how much memory there was (give --capacity or --on)."
     missing = m.size - (limit - m.live)
     if missing > 0:
-        kind = _list([cause for cause in causes if cause.kind != "fragmentation"] or causes) or "shortage"
+        kind = _list([cause for cause in causes if cause.kind not in ("fragmentation", "other_device")]) or "shortage"
         none = "nothing can serve it" if any(c.kind == "impossible" for c in causes) else "no allocator could serve it"
         return f"{asked}: {kind}. {show_bytes(m.live)} live + {show_bytes(m.size)} requested exceed the {show_bytes(limit)} " \
-               f"that PyTorch could hold by {show_bytes(missing)}; {none}."  # fmt: skip
+               f"that PyTorch could hold by {show_bytes(missing)}; {none}.{_elsewhere(causes)}"  # fmt: skip
     free = limit - m.live
     return (
-        f"{asked}: {_list(causes) or 'fragmentation'}. {show_bytes(free)} were free, "
-        f"{show_bytes(int(m.holes.bytes.max(initial=0)))} in the largest piece."
+        f"{asked}: {_list([c for c in causes if c.kind != 'other_device']) or 'fragmentation'}. {show_bytes(free)} were free, "
+        f"{show_bytes(int(m.holes.bytes.max(initial=0)))} in the largest piece.{_elsewhere(causes)}"
     )
+
+
+def _elsewhere(causes: Sequence[Cause]) -> str:
+    """What other devices have to do with it."""
+    return "".join(f" {c.detail[0].upper()}{c.detail[1:]}." for c in causes if c.kind == "other_device")
 
 
 def _list(causes: Sequence[Cause]) -> str:

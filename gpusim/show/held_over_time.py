@@ -49,7 +49,8 @@ def draw(found: Study) -> Figure:
         if rounded.tobytes() not in alike:  # most allocators round alike
             alike.add(rounded.tobytes())
             above.step(at, rounded / per_byte, where="post", color=colour, lw=0.9, ls=":", gid=f"allocated:{replay.name}")
-        below.step(at, (held - requested) / per_idle, where="post", color=colour, lw=width, ls=style, gid=f"beyond:{replay.name}")
+        beside = f"beyond:{replay.name}"
+        below.step(at, (held - requested) / per_idle, where="post", color=colour, lw=width, ls=style, gid=beside)
         if not replay.fits:
             refused = replay.counts["refused_at"]
             high = held[min(refused // replay.counts["bucket"], len(held) - 1)] / per_byte
