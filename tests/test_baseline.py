@@ -5,21 +5,25 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from oom_snapshots import GIB, MIB, Expandable, map_and_unmap, three_gpus
-from oracle_snapshots import CONFS, held_under, recorded, save, training
+from oracle_snapshots import CONFS, held_under, recorded, save, snapshot, training
 from pytorch_oracle import Oracle
 
 from gpusim.errors import TraceError
 from gpusim.fragment.baseline import Baseline, baseline, under
 from gpusim.fragment.candidates import Candidate, default, pytorch
 from gpusim.fragment.recorded import held
+from gpusim.fragment.repeat import repeat
+from gpusim.fragment.snapshot import read
+from gpusim.policies.pytorch import counting
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.files import load_trace
+from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import Trace
 
@@ -214,6 +218,23 @@ def test_another_setting_than_the_recorded_one_is_not_exact(tmp_path: Path) -> N
     assert baseline(trace_of(tmp_path, plain(final, events, "large_segment_size_mb:64"))).exact
 
 
+def test_pages_where_the_setting_takes_segments_are_a_difference(tmp_path: Path) -> None:
+    """20 MiB by either way."""
+    one = Expandable(0)
+    one.alloc(5 * MIB)
+    data = {"segments": [one.segment()], "device_traces": [one.events]}
+    found = baseline(trace_of(tmp_path, data | {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"}}))
+    assert not found.exact and found.reason.endswith(
+        "at event 1 the recorded allocator maps 20 MiB, the replay takes 20 MiB."
+    )
+
+
+def test_segments_that_no_device_gives_are_no_baseline(tmp_path: Path) -> None:
+    events = [("segment_alloc", 4096, 20 * MIB), ("alloc", 4096, 5 * MIB)]
+    found = baseline(trace_of(tmp_path, plain([(4096, 20 * MIB, [(4096, 5 * MIB)])], events)))
+    assert not found.exact and found.reason.startswith("The recorded segments are none that PyTorch takes")
+
+
 @pytest.mark.parametrize(
     ("conf", "said"), [("backend:cudaMallocAsync", "whose heap a snapshot does not tell"), ("no_such:1", "is not an option")]
 )
@@ -229,6 +250,11 @@ def test_a_failure_with_room_on_the_device_is_not_explained(tmp_path: Path) -> N
     assert not found.exact and found.reason.endswith(
         "at event 2 a request of 100 MiB failed with 4 GiB free on the device, and the replay serves it."
     )
+
+
+def test_a_final_state_alone_is_nothing_to_replay(tmp_path: Path) -> None:
+    found = baseline(trace_of(tmp_path, plain([(0, 20 * MIB, [(0, 5 * MIB)])], [])))
+    assert not found.exact and found.reason.startswith("The snapshot records no allocation")
 
 
 def incomplete() -> dict[str, tuple[dict[str, Any], str]]:
@@ -273,6 +299,14 @@ def test_a_history_whose_front_is_lost_is_complete_all_the_same(tmp_path: Path) 
 # --- other recordings ---------------------------------------------------------------------------------------------------
 
 
+def test_a_smaller_device_is_smaller_for_the_own_setting_too() -> None:
+    trace = load_trace(TRACES / "gpt-medium-infer-snapshot.npz")
+    small = baseline(trace, int(1.8 * GIB))
+    assert small.exact and small.replay.held_peak == held(trace).max() > small.capacity
+    own, same = small.compared[0], under(small, pytorch(""))
+    assert not own.fits and same.low.counts["refused"] == own.counts["refused"] and same.saving == (0, 0)
+
+
 def test_a_recording_without_addresses_assumes_the_default_from_an_empty_device() -> None:
     found = baseline(load_trace(TRACES / "gpt2-small-train.npz"))
     assert found.exact and not found.late and found.own == pytorch("")
@@ -315,7 +349,7 @@ def test_what_the_library_recorded_is_repeated_and_other_settings_hold_what_it_h
         case = training(seed, rng.choice(CONFS), rng.randrange(1, 4))
         begin = rng.choice((0, rng.randrange(len(case.commands))))
         data = recorded(oracle, case, begin)
-        if data is None or not data["device_traces"][0] or not data["segments"]:
+        if data is None or not any(event["action"] == "alloc" for event in data["device_traces"][0]):
             continue
         found = baseline(trace_of(tmp_path, data), case.total)
         assert found.exact, (seed, found.reason)
@@ -326,6 +360,50 @@ def test_what_the_library_recorded_is_repeated_and_other_settings_hold_what_it_h
             checked += 1
     oracle.close()
     assert checked > 10
+
+
+@pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.parent.name)
+def test_a_heap_that_is_laid_out_has_the_librarys_statistics(tmp_path: Path, binary: Path) -> None:
+    """What is current at the end of a program, of a heap that is laid out from its final state alone."""
+    if not binary.exists():
+        pytest.skip(f"the real allocator is not built at {binary}")
+    oracle = Oracle(str(binary))
+    for seed in range(30):
+        case = training(seed, random.Random(seed).choice(CONFS), 3, seed % 3)
+        case = replace(case, commands=(*case.commands[: len(case.commands) * 2 // 3], ("s",)))  # something is in use
+        lines = oracle.run(case)
+        assert lines is not None
+        words = [line.split() for line in lines if line.startswith("# ") and "." in line]
+        told = {name: int(now) for _, name, now, *_ in words if not name.startswith("oversize")}
+        recording = read(trace_of(tmp_path, snapshot(lines, case.conf, len(case.commands) - 1)))
+        assert recording is not None and recording.segments
+        found = repeat(recording)[0].replay
+        laid = counting.statistics(found.S)
+        assert {name: laid[f"{name}.current"] for name in told} == told, seed
+    oracle.close()
+
+
+def test_pages_that_lie_far_apart_are_laid_out(tmp_path: Path) -> None:
+    """A range as long as the device's memory demands, of which others hold most: 138 MiB are the allocator's at most."""
+    one = Expandable(0)
+    one.alloc(5 * MIB)
+    one.events = []
+    one.alloc(3 * MIB)
+    one.oom(1 * GIB, 98 * MIB)
+    at = one.base + 20 * GIB
+    used = {"address": at, "size": 18 * MIB, "requested_size": 18 * MIB, "state": "active_allocated"}
+    rest = {"address": at + 18 * MIB, "size": 2 * MIB, "requested_size": 0, "state": "inactive"}
+    far = one.segment() | {"address": at, "blocks": [used, rest]}
+    found = baseline(trace_of(tmp_path, {"segments": [one.segment(), far], "device_traces": [one.events]}))
+    assert found.exact and found.capacity == 138 * MIB
+    assert found.repeated is not None and found.repeated.misses == []
+
+
+def test_a_trace_that_was_saved_is_repeated_as_well(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, three_gpus(), 1)
+    save_trace(trace, tmp_path / "snapshot.npz")
+    found = baseline(load_trace(tmp_path / "snapshot.npz"))
+    assert found.exact and found.late and found.capacity == baseline(trace).capacity
 
 
 def test_a_pickled_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:

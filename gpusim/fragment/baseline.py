@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from gpusim.core.requests import R_ALLOC
 from gpusim.errors import PolicyError, TraceError
 from gpusim.fragment.candidates import DRIVER, Candidate, default
@@ -27,9 +29,11 @@ from gpusim.fragment.requests import Requests, of_trace
 from gpusim.fragment.snapshot import Recording, read
 from gpusim.fragment.start import Row
 from gpusim.policies import registry
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import SEGMENT_ALLOC, Trace
 from gpusim.units import show_bytes
 
+NO_REQUEST = "The snapshot records no allocation, so nothing can be replayed: switch the history on before the program runs."
+NO_SEGMENTS = "The recorded segments are none that PyTorch takes from a device: whole pages of 2 MiB, blocks inside of them."
 DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
 
 
@@ -65,9 +69,18 @@ class Baseline:
         return self.bare is not self.replay
 
     @cached_property
+    def compared(self) -> tuple[Replay, Replay]:
+        """The own setting as (bare, replay), where allocators may hold `capacity`: what others are compared with."""
+        found = self.repeated
+        if found is None or self.capacity == found.recording.capacity:
+            return self.bare, self.replay
+        bare = _from_use(found.recording, self.own, found.release, self.capacity)
+        return bare, _replayed(self.replay.program, self.own, self.capacity, found.release) if self.late else bare
+
+    @property
     def ran(self) -> Outcome:
-        """The own setting on the device at hand, as an outcome."""
-        return under(self, self.own)
+        """The own setting where allocators may hold `capacity`, as an outcome."""
+        return Outcome(self.own, *self.compared, (0, 0))
 
 
 @dataclass(frozen=True)
@@ -126,8 +139,9 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     error = abs(best.replay.held_peak - _held_peak(recording.trace))
     told = "" if recording.told else "The snapshot tells no settings of the allocator: the default ones are taken for granted."
     bare = _from_use(recording, own, best.release, recording.capacity) if recording.segments else best.replay
-    reason = "" if best.exact else _reason(recording, best.misses)
-    return Baseline(trace, best.exact, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
+    empty = not np.any(recording.rows["kind"] == R_ALLOC)
+    reason = NO_REQUEST if empty else "" if best.exact else _reason(recording, best.misses)
+    return Baseline(trace, not reason, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
 
 
 def under(base: Baseline, candidate: Candidate) -> Outcome:
@@ -135,8 +149,7 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
     found = base.repeated
     if found is None:
         low = _replayed(base.replay.program, candidate, base.capacity)
-        own = base.replay if base.capacity >= base.replay.capacity else _replayed(low.program, base.own, base.capacity)
-        saving = own.held_peak - low.held_peak
+        saving = base.replay.held_peak - low.held_peak
         return Outcome(candidate, low, low, (saving, saving))
     recording = found.recording
     low = _from_use(recording, candidate, found.release, base.capacity)
@@ -145,9 +158,10 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
         conf = str(dict(candidate.params).get("conf", ""))
         asked = program(recording, begin(recording, found.known, found.release, conf))
         high = _replayed(asked, candidate, base.capacity, found.release)
-    savings = [base.bare.held_peak - low.held_peak]
+    bare, own = base.compared
+    savings = [bare.held_peak - low.held_peak]
     if high is not low:
-        savings.append(base.replay.held_peak - high.held_peak)
+        savings.append(own.held_peak - high.held_peak)
     return Outcome(candidate, low, high, (min(savings), max(savings)))
 
 
@@ -177,7 +191,7 @@ def _from_use(recording: Recording, candidate: Candidate, release: str, capacity
 def _replayed(asked: Requests, candidate: Candidate, capacity: int, release: str = "") -> Replay:
     """An allocator that takes a share of the device at once is told one, where the recording knows none."""
     own = candidate.place == "pytorch"
-    params = dict(candidate.params) | ({"release": release} if own and release else {})
+    params = ({"release": release} if own and release else {}) | dict(candidate.params)
     policy = registry.get("place", {"name": candidate.place, "params": params})
     endless = capacity >= ENDLESS
     room = max(DEVICE, 2 * int(asked.asked().max(initial=0))) if endless and not own else capacity
@@ -189,6 +203,8 @@ def _assumed(trace: Trace, capacity: int | None) -> Baseline:
     own = default(trace)[0]
     limit = capacity or capacity_of(trace)
     done = _replayed(of_trace(trace), own, limit)
+    if np.any(trace.kind == SEGMENT_ALLOC):
+        return Baseline(trace, False, NO_SEGMENTS, "", own, done, done, abs(done.held_peak - _held_peak(trace)), limit)
     name = "the default setting" if own.place == "pytorch" and not own.params else own.how or own.place
     assumed = f"The recording tells no segments of its allocator: taken for granted is {name}, from an empty device."
     return Baseline(trace, True, "", assumed, own, done, done, 0, limit)
@@ -217,7 +233,9 @@ def _held_peak(trace: Trace) -> int:
 
 def _reason(recording: Recording, misses: list[Miss]) -> str:
     """What differs first."""
-    first = next(miss for miss in misses if miss.what != "alloc")
+    first = next((miss for miss in misses if miss.what != "alloc"), None)
+    if first is None:
+        return "The recorded start cannot be laid out: segments or blocks of it are none that the recorded setting makes."
     there = [miss for miss in misses if miss.event == first.event]
     failed = next((miss for miss in there if miss.what == "oom"), None)
     if failed is None:
@@ -238,6 +256,6 @@ def _reason(recording: Recording, misses: list[Miss]) -> str:
 
 def _change(misses: list[Miss]) -> str:
     """What is taken from the device and given back."""
-    verbs = {"segment_alloc": "takes", "segment_free": "gives back"}
+    verbs = {"segment_alloc": "takes", "segment_free": "gives back", "segment_map": "maps", "segment_unmap": "unmaps"}
     sums = {verb: sum(miss.bytes for miss in misses if miss.what == what) for what, verb in verbs.items()}
     return " and ".join(f"{verb} {show_bytes(size)}" for verb, size in sums.items() if size) or "does nothing of the kind"

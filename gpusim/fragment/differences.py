@@ -21,9 +21,10 @@ class Miss:
     """Something that the model did not do as recorded.
 
     event     index of the trace's event: the allocation, or the one that a segment was taken or given back for
-    what      "alloc", "segment_alloc", "segment_free" or "oom": the one was served and the other was not
-    recorded  address, -1: the recording has no such segment event
-    model     address, -1: the model has none
+    what      "alloc", "segment_alloc", "segment_free", "segment_map", "segment_unmap" or "oom": the one was served and the
+              other was not
+    recorded  address, -1: the recording has no such segment event, or did not serve the request
+    model     the same of the model
     """
 
     event: int
@@ -54,11 +55,13 @@ def differences(recording: Recording, log: Any, whole: Any, first: int) -> tuple
     refused = np.zeros(len(recording.rows), bool)
     refused[log["t"][log["kind"] == logs.OOM]] = True
     for number in np.flatnonzero(made & (refused != recording.failed)).tolist():
-        found.append((number, "oom", int(recording.rows["size"][number]), -1, int(addr[number])))
+        served = 0 if recording.failed[number] else -1  # in the model; the recording is the other way round
+        found.append((number, "oom", int(recording.rows["size"][number]), -1 - served, served))
     for change, n in ((real - model) + (model - real)).items():
         number, taken, place, size = change
         told, did = (max(place, 0), -1) if real[change] > model[change] else (-1, max(place, 0))
-        found += [(number, "segment_alloc" if taken else "segment_free", size, told, did)] * n
+        what = ("segment_map" if taken else "segment_unmap") if place < 0 else "segment_alloc" if taken else "segment_free"
+        found += [(number, what, size, told, did)] * n
     # A segment's event comes before the allocation that it is for.
     found.sort(key=lambda miss: (miss[0], miss[1] in ("alloc", "oom")))
     misses: list[Miss] = []
@@ -70,10 +73,11 @@ def differences(recording: Recording, log: Any, whole: Any, first: int) -> tuple
     return misses, _bytes(real) == _bytes(model)
 
 
-def _bytes(events: Counter[SegmentEvent]) -> Counter[tuple[int, bool, int]]:
-    found: Counter[tuple[int, bool, int]] = Counter()
-    for (number, taken, _, size), n in events.items():
-        found[number, taken, size] += n
+def _bytes(events: Counter[SegmentEvent]) -> Counter[tuple[int, bool, bool, int]]:
+    """Without addresses, but for whether there is one: pages have none here."""
+    found: Counter[tuple[int, bool, bool, int]] = Counter()
+    for (number, taken, addr, size), n in events.items():
+        found[number, taken, addr < 0, size] += n
     return found
 
 
@@ -114,6 +118,6 @@ def _why(what: str, recorded: int, model: int, late: bool) -> str:
         return "the model serves a request that failed" if model >= 0 else "the model has no room for it, and it was served"
     if what == "alloc":
         return "the model takes other free memory" + (", as far as the start is known" if late else "")
-    if what == "segment_free":
+    if what in ("segment_free", "segment_unmap"):
         return "not all of the cache was given back" if recorded < 0 else "what was given back is in use in the model"
     return "the model takes a segment for it" if recorded < 0 else "the model has a free block for it"

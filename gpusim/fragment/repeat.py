@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.core import log as logs
 from gpusim.core.requests import R_ALLOC, R_COMMAND, REQUEST
 from gpusim.core.tables import table
 from gpusim.errors import PolicyError
@@ -163,8 +164,9 @@ def attempt(recording: Recording, release: str, known: Known) -> Repeated:
     log["t"] -= len(first)
     if answers:
         log["addr"][(log["addr"] >= 0) & (log["addr"] < device.VIRTUAL)] += recording.plain
-    misses, held = differences(recording, log, done.log, len(first))
-    return Repeated(recording, release, known, done, misses, held)
+    misses, same = differences(recording, log, done.log, len(first))
+    laid = not np.any((done.log["t"] < len(first)) & (done.log["kind"] == logs.OOM))
+    return Repeated(recording, release, known, done, misses, same and laid)
 
 
 def _larger(found: Repeated, conf: Sequence[rules.Command]) -> Known | None:

@@ -111,7 +111,7 @@ def lay(
         front = fronts.get(first.kind, first.addr)
         near = 0 < first.addr - front < LONGEST and (first.addr - front) % SMALL_SEGMENT == 0
         begin = front if near else first.addr
-        laid = [(R_COMMAND, rules.LAY_RANGE, 0, first.side)]
+        laid = [(R_COMMAND, rules.LAY_RANGE, runs[-1].end - begin, first.side)]
         for run in runs:
             laid += [(R_COMMAND, rules.LAY_PAGES, run.addr - begin, run.size), *_blocks(run, begin, parts, known)]
         rows += within(first.pool, laid)

@@ -1,7 +1,7 @@
 """A recorded heap, laid out again: segments and pages that are held, and each block where it lies in them.
 
     LAY_SEGMENT  bytes, stream and side    a segment of cudaMalloc, all of it free
-    LAY_RANGE    0, stream and side        a reserved range of addresses, nothing of it mapped
+    LAY_RANGE    bytes, stream and side    a reserved range of at least so many addresses, nothing of it mapped
     LAY_PAGES    offset, bytes             pages of that range, free, behind those laid before
     LAY_BLOCK    offset, bytes             the next request gets this part of the segment or range that was laid last
 
@@ -25,6 +25,7 @@ from gpusim.policies.pytorch.layout import (
     INACTIVE_SPLIT,
     INACTIVE_SPLIT_BYTES,
     LAID,
+    RESERVE,
     SMALL_SIZE,
     STATS,
     UNMAPPED,
@@ -54,8 +55,11 @@ def segment(S: I64, size: int, b: int) -> int:
 
 
 @outlined
-def range_(S: I64, b: int) -> int:
+def range_(S: I64, size: int, b: int) -> int:
+    usual = S[RESERVE]
+    S[RESERVE] = max(usual, size)
     p = ranges.new_range(S, side_of(S, b), b >> 1, 0)
+    S[RESERVE] = usual
     S[LAID] = p
     return 0 if p != 0 else -1
 
@@ -88,7 +92,7 @@ def lay(S: I64, code: int, a: int, b: int) -> int:
     if code == rules.LAY_SEGMENT:
         return segment(S, a, b)
     if code == rules.LAY_RANGE:
-        return range_(S, b)
+        return range_(S, a, b)
     if code == rules.LAY_PAGES:
         return pages(S, a, b)
     S[AIM], S[AIMED] = a, b
