@@ -129,7 +129,8 @@ def test_what_is_tried_stands_beside_what_the_program_runs_with(small: str) -> N
     tried = {(c["label"], c["held_peak"] >> 20) for c in values["candidates"]}
     assert tried == {("best_fit", 110), ("default settings", 110)}
     assert values == json.loads(next(Path("results").glob("oom-*/study.json")).read_text())
-    assert said("fragment", small, "--try", "best_fit", "--no-figures") == said("oom", small, "--try", "best_fit", "--no-figures")
+    words = (small, "--try", "best_fit", "--no-figures")
+    assert said("fragment", *words) == said("oom", *words)
 
 
 @pytest.mark.parametrize(
