@@ -260,28 +260,43 @@ def adapt(
 
 
 @app.command()
-def fragment(
-    file: Annotated[
-        str, typer.Argument(help="A trace, a recording (PyTorch snapshot, RMM log, CSV), or 'variable_training(hours=24)'.")
+def oom(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="A PyTorch snapshot, a trace, an RMM log, a script (train.py ARGS, recorded without a GPU), or "
+            "'variable_training(hours=24)'; several: ranks, or times of one program.",
+        ),
     ],
     tries: Annotated[
         list[str] | None,
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
     ] = None,
-    capacity: Annotated[str | None, typer.Option(help="What an allocator may hold, like '24 GiB'; default: no limit.")] = None,
+    capacity: Annotated[
+        str | None, typer.Option(help="What the allocator could hold alone on the device, like '24 GiB'; default: as recorded.")
+    ] = None,
     on: Annotated[str | None, typer.Option(metavar="PROFILE", help="... or else what this machine has room for.")] = None,
-    device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several.")] = None,
-    out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/fragment-NAME.")] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="... or else what the error's text, or a file with it, tells of the device."),
+    ] = None,
+    device: Annotated[int | None, typer.Option(min=0, help="Which GPU of a snapshot that holds several; default: all.")] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="A folder; default: results/oom-NAME.")] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")] = True,
     formats: Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")] = "png",
     json: Json = False,
 ) -> None:
-    """Explain what fragments a program's memory, and what would fix it."""
-    from gpusim.commands.fragment import fragment as verb
+    """Say why a program ran out of memory, what holds it, and what would help."""
+    from gpusim.commands.oom import oom as verb
 
     verb(
-        file, tries or [], capacity=capacity, on=on, device=device, out=out, figures=figures, formats=formats, json=json
+        files, tries or [], capacity=capacity, on=on, message=message, device=device, out=out, figures=figures,
+        formats=formats, json=json,
     )  # fmt: skip
+
+
+app.command("fragment", hidden=True)(oom)  # as it was called before
 
 
 @app.command()

@@ -123,12 +123,14 @@ def test_what_is_no_file_is_written_into_and_stays(small: str) -> None:
 
 def test_what_is_tried_stands_beside_what_the_program_runs_with(small: str) -> None:
     """PyTorch's 30 MiB segment is too small for 60: it holds 30 + 20 + 60.  One range needs 30 less."""
-    values = json.loads(said("fragment", small, "--try", "best_fit", "--no-figures", "--json"))
+    values = json.loads(said("oom", small, "--try", "best_fit", "--no-figures", "--json"))
     assert values["now"]["allocator"] == "pytorch" and values["now"]["held_peak"] == 110 << 20
-    assert [(c["allocator"], c["held_peak"] >> 20) for c in values["candidates"]] == [("best_fit", 110), ("pytorch", 110)]
-    text = said("fragment", small, "--try", "best_fit", "--no-figures")
-    assert "for at most 80 MiB at once" in text and "-0.0 %" not in text
-    assert "Leave it as it is: nothing that was tried holds less." in text
+    assert values["requested_peak"] == 80 << 20
+    tried = {(c["label"], c["held_peak"] >> 20) for c in values["candidates"]}
+    assert tried == {("best_fit", 110), ("default settings", 110)}
+    assert values == json.loads(next(Path("results").glob("oom-*/study.json")).read_text())
+    words = (small, "--try", "best_fit", "--no-figures")
+    assert said("fragment", *words) == said("oom", *words)
 
 
 @pytest.mark.parametrize(
@@ -143,17 +145,17 @@ def test_the_line_that_is_advised_can_be_tried(words: str, small: str) -> None:
 
 def test_what_refuses_requests_saves_nothing(small: str) -> None:
     """Nothing fits into 70 MiB where 80 are in use at once: no advice, and no percentage of what was not served."""
-    text = said("fragment", small, "--try", "best_fit", "--try", "buddy", "--capacity", "70 MiB", "--no-figures")
-    assert "No placement fits into 70 MiB: 80 MiB are in use at once." in text
-    assert "No setting helps: at least as many requests fail under each, like that of 60 MiB" in text
-    assert "for at most 80 MiB at once" in text and "less." not in text and "-" not in text.partition("buddy")[2].split()[1]
+    text = said("oom", small, "--try", "best_fit", "--try", "buddy", "--capacity", "70 MiB", "--no-figures")
+    assert text.startswith("It would run out of memory on a request of 60 MiB: shortage. 20 MiB live + 60 MiB requested")
+    assert "exceed the 70 MiB that PyTorch could hold by 10 MiB; no allocator could serve it." in text
+    assert "Leave the settings as they are: under each the request fails" in text and "export" not in text
 
 
 def test_a_recording_that_held_more_than_the_capacity_is_not_what_is_compared_with() -> None:
     words = ("--capacity", "1 GiB", "--try", "best_fit", "--no-figures", "--json")
-    values = json.loads(said("fragment", "gpt-medium-train-snapshot", *words))
-    assert values["now"]["allocator"] == "pytorch" and values["now"]["held_peak"] <= 2**30 and values["now"]["refused"]
-    assert values["advice"].startswith("No setting helps") and values["requested_peak"] > 6 * 2**30
+    values = json.loads(said("oom", "gpt-medium-train-snapshot", *words))
+    assert values["now"]["allocator"] != "as recorded" and values["now"]["refused"]
+    assert values["advice"] == [] and values["verdict"].startswith("It would run out of memory")
 
 
 def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
@@ -161,8 +163,7 @@ def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
     values = json.loads(said("fragment", log, "--no-figures", "--json"))
     assert values["now"]["allocator"] == "rmm_pool(initial=0)"
     assert values["now"]["held_peak"] < 3 * values["requested_peak"]
-    text = said("fragment", log, "--no-figures")
-    assert " times " in text and "000.0 %" not in text
+    assert not [remedy for remedy in values["advice"] if remedy["kind"] == "setting"]  # the log names no resource
 
 
 def test_a_folder_with_the_name_of_a_trace_does_not_hide_it() -> None:
@@ -228,7 +229,7 @@ def test_curves_can_be_told_apart_and_what_is_far_off_is_named() -> None:
     names = ("pytorch", *(f"max_split_size_mb:{64 * k}" for k in range(1, 9)), "rmm_arena")
     found = study(planned(), named(names))
     figure = FIGURES["held_over_time"](found)
-    lines = [line for line in figure.axes[0].lines if line.get_gid() in {t.replay.name for t in found.tried}]
+    lines = [line for line in figure.axes[0].lines if line.get_gid() in {t.high.name for t in found.tried}]
     assert len(lines) == len({(line.get_color(), line.get_linestyle()) for line in lines}) == 9
     assert lines[0].get_label() == "pytorch (now)"
     texts = " ".join(text.get_text() for text in figure.texts)
@@ -245,7 +246,7 @@ def test_curves_show_reserved_allocated_and_requested() -> None:
     above, below = FIGURES["held_over_time"](found).axes
     lines = {str(line.get_gid()): np.asarray(line.get_ydata()) for line in (*above.lines, *below.lines)}
     assert lines["buddy"].max() >= lines["allocated:buddy"].max() == 96  # MiB
-    assert 60 < lines["allocated:best_fit"].max() < 60.01
+    assert 60 < lines["allocated:pytorch"].max() < 60.01  # best_fit rounds alike: one curve
     assert lines["beyond:buddy"].max() == pytest.approx(lines["buddy"].max() - 60, abs=0.01)
 
 

@@ -39,7 +39,7 @@ class Sheet:
 
 @dataclass(frozen=True)
 class StudySheet:
-    """One figure of `gpusim fragment`."""
+    """One figure of `gpusim oom`."""
 
     figure: str
     study: Any

@@ -31,7 +31,7 @@ def export(
 
 def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:
     """A trace as another tool's program; with `on`, times that were not recorded are modelled for that machine."""
-    from gpusim.commands.fragment import open_trace
+    from gpusim.commands.oom import open_trace
     from gpusim.results.files import write_atomic
     from gpusim.units import parse_bytes
 
@@ -90,7 +90,7 @@ def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
 
 def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
-    from gpusim.commands.fragment import open_trace
+    from gpusim.commands.oom import open_trace
     from gpusim.fragment.replay import replay
     from gpusim.fragment.requests import of_trace
     from gpusim.policies import registry

@@ -81,7 +81,7 @@ def _machines(names: Sequence[str]) -> list[Profile]:
 
 
 def _trace(program: Sequence[str], zoo: str | None, gpu: str, cudnn: int) -> Trace:
-    from gpusim.commands.fragment import open_trace
+    from gpusim.commands.oom import open_trace
 
     if zoo:
         return _recorded(zoo, program, gpu, cudnn)

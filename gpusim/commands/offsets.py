@@ -23,7 +23,7 @@ def offsets(
     json: bool,
 ) -> None:
     """Plan offsets, show how low they are beside what simpler ways take, and write them to `out`."""
-    from gpusim.commands.fragment import parse_capacity
+    from gpusim.commands.oom import parse_capacity
     from gpusim.config.find import find
     from gpusim.offsets import plan as planner
     from gpusim.offsets import table

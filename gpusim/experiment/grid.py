@@ -157,6 +157,6 @@ def _attach_bounds(plan: Plan, task: Task) -> None:
 
 def _fastest(out: Path, keys: Iterable[str]) -> int | None:
     """The least makespan of these references, ns; None when none finished."""
-    texts = (read_json(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
+    texts = (read_sealed(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
     times = (t["metrics"].get("makespan_ns") for t in texts if t["outcome"] == FINISHED)
     return min((int(time) for time in times if time is not None), default=None)

@@ -34,7 +34,7 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
 
 
 def compile_allocators(names: Iterable[str]) -> None:
-    """The same for `gpusim fragment`: every second allocator here, the others there."""
+    """The same for `gpusim oom`: every second allocator here, the others there."""
     names = sorted(set(names))
     command = [sys.executable, "-m", "gpusim.experiment.warm", *(word for name in names[1::2] for word in ("place", name))]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:

@@ -11,6 +11,7 @@ replayed in the same way; forgetting what was cached is no saving.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -162,6 +163,20 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
     if high is not low:
         savings.append(own.held_peak - high.held_peak)
     return Outcome(candidate, low, high, (min(savings), max(savings)))
+
+
+def changed(base: Baseline, edit: Callable[[Requests], Requests]) -> Outcome:
+    """The program with its requests edited, under its own setting and from the same start."""
+    own = base.ran
+    low = ran_as(base, edit(own.low.program))
+    high = low if own.high is own.low else ran_as(base, edit(own.high.program))
+    savings = own.low.held_peak - low.held_peak, own.high.held_peak - high.held_peak
+    return Outcome(base.own, low, high, (min(savings), max(savings)))
+
+
+def ran_as(base: Baseline, asked: Requests, capacity: int | None = None) -> Replay:
+    """Other requests, or the same on another device, under the own setting."""
+    return _replayed(asked, base.own, capacity or base.capacity, base.repeated.release if base.repeated else "")
 
 
 def _from_use(recording: Recording, candidate: Candidate, release: str, capacity: int) -> Replay:

@@ -28,6 +28,16 @@ class Candidate:
     family: str = ""
 
     @property
+    def label(self) -> str:
+        """A name for tables: PyTorch's settings, or an allocator with what is not its default."""
+        if self.place == "pytorch":
+            return str(dict(self.params).get("conf", "")) or "default settings"
+        if self == pytorch(DRIVER):
+            return DRIVER
+        given = ", ".join(f"{name}={value}" for name, value in self.params)
+        return f"{self.place}({given})" if given else self.place
+
+    @property
     def spec(self) -> dict[str, Any]:
         return {"name": self.place, "params": dict(self.params)}
 
@@ -72,6 +82,11 @@ def default(trace: Trace) -> list[Candidate]:
     return [
         *map(pytorch, settings), pytorch(DRIVER), *RMM[:1], *OTHERS,
     ]  # fmt: skip
+
+
+def advisable(trace: Trace) -> list[Candidate]:
+    """What the program ran with, then what could be advised instead: settings of the same allocator."""
+    return [c for c in default(trace) if c.place == "pytorch"]
 
 
 def lasting() -> list[Candidate]:

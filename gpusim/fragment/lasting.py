@@ -10,10 +10,10 @@ from gpusim.commands.output import table
 from gpusim.fragment.candidates import Candidate
 from gpusim.fragment.replay import Replay, replay
 from gpusim.fragment.requests import Requests
-from gpusim.fragment.study import DEVICE
 from gpusim.policies import registry
 from gpusim.units import show_bytes
 
+DEVICE = 80 << 30  # bytes of the device where none is named
 PART = 24  # a look at the first and at the last of so many parts of the program
 
 
@@ -78,7 +78,7 @@ def values(found: Lasting) -> dict[str, Any]:
 
 
 def text(found: Lasting) -> str:
-    """The report that `gpusim fragment` prints of a generated program."""
+    """The report that `gpusim oom` prints of a generated program."""
     lines = [
         {"allocator": r["allocator"], "held": show_bytes(r["held_peak"]), "not in use, first": show_bytes(r["idle_first"]),
          "last": show_bytes(r["idle_last"]), "refused": r["refused"], "device calls": r["device_calls"]}

@@ -2,152 +2,245 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from gpusim.commands.output import table
-from gpusim.fragment.diagnosis import CAUSES, Diagnosis
+from gpusim.fragment.answer import Answer, Remedy
+from gpusim.fragment.baseline import Outcome
+from gpusim.fragment.candidates import CONF
+from gpusim.fragment.causes import WORDS, reasons
+from gpusim.fragment.diagnosis import Diagnosis
+from gpusim.fragment.holders import Holder
 from gpusim.fragment.replay import ENDLESS, Replay
-from gpusim.fragment.study import Study, Tried, advice, show_share
+from gpusim.fragment.study import Study, show_share
+from gpusim.fragment.verdict import balance
 from gpusim.units import show_bytes
 
-MOST_PINS = 6
-TIMES = 900  # percent: from here on a factor says it better
+MOST_HOLDERS, MOST_PINS, MOST_LEAKS, MOST_REMEDIES = 6, 4, 4, 5
 
 
 def values(found: Study) -> dict[str, Any]:
     """Everything of a study as JSON: bytes, counts, shares of 1."""
+    answer = found.answer
     return {
         "name": found.program.name,
         "requests": found.program.total,
         "requested_peak": found.asked,
-        "capacity": found.capacity if found.capacity < ENDLESS else None,
-        "now": _outcome(found.now, found.diagnosis) | {
+        **told(answer),
+        "baseline": {
+            "exact": found.base.exact, "reason": found.base.reason or None, "assumed": found.base.assumed or None,
+            "setting": found.base.own.label, "held_peak": found.base.replay.held_peak, "error": found.base.error,
+        },
+        "now": _outcome(found.now) | {
             "moment": _moment(found.diagnosis),
             "causes": found.diagnosis.causes,
             "pins": [vars(pin) | {"stack": found.program.stacks.get(pin.site, [])} for pin in found.diagnosis.pins],
         },
         "candidates": [
-            {"how": t.candidate.how, "saved_share": found.saving(t)} | _outcome(t.replay, t.diagnosis) for t in found.tried
+            {"label": t.candidate.label, "how": t.candidate.how, "held": t.held, "saving": t.saving} | _outcome(t.high)
+            for t in found.tried
         ],
         "floor": vars(found.floor),
-        "fidelity": found.fidelity or None,
-        "advice": advice(found),
     }  # fmt: skip
 
 
-def _outcome(replay: Replay, diagnosis: Diagnosis) -> dict[str, Any]:
+def told(answer: Answer) -> dict[str, Any]:
+    """The answer for one program as JSON."""
+    m = answer.moment
+    return {
+        "verdict": answer.verdict,
+        "causes": [asdict(cause) for cause in answer.causes],
+        "capacity": _or_none(answer.limit),
+        "device": _or_none(answer.device),
+        "request": m and {
+            "event": m.event, "failed": m.failed, "bytes": m.size, "held": _known(m.held), "live": m.live,
+            "requested": m.requested, "device_free": _known(m.left), "failures": m.failures,
+        },
+        "end": answer.end,
+        "holders": {by: [asdict(row) for row in rows] for by, rows in answer.holders.items()},
+        "leaks": [
+            {"site": leak.site, "bytes": leak.bytes, "tensors": len(leak.tensors), "steps": leak.steps,
+             "per_step": leak.per_step}
+            for leak in answer.leaks
+        ],
+        "advice": [asdict(remedy) for remedy in answer.advice],
+        "refusal": answer.refusal or None,
+    }  # fmt: skip
+
+
+def _or_none(size: int) -> int | None:
+    return size if size < ENDLESS else None
+
+
+def _known(size: int) -> int | None:
+    return size if size >= 0 else None
+
+
+def _outcome(replay: Replay) -> dict[str, Any]:
     counts = replay.counts
     return {
         "allocator": replay.name, "fits": replay.fits, "refused": counts["refused"], "fragmented": counts["fragmented"],
-        "held_peak": replay.held_peak, "utilisation": replay.utilisation, "internal": diagnosis.internal,
-        "external": diagnosis.external, "device_allocs": counts["device_allocs"], "device_frees": counts["device_frees"],
+        "held_peak": replay.held_peak, "utilisation": replay.utilisation, "device_allocs": counts["device_allocs"],
+        "device_frees": counts["device_frees"],
     }  # fmt: skip
 
 
 def _moment(d: Diagnosis) -> dict[str, Any]:
     return {
         "request": d.request, "refused": d.refused, "size": d.size, "stream": d.stream, "held": d.held, "rounded": d.rounded,
-        "requested": d.requested, "largest_hole": d.largest_hole,
+        "requested": d.requested, "largest_hole": d.largest_hole, "internal": d.internal, "external": d.external,
     }  # fmt: skip
 
 
 def text(found: Study) -> str:
-    """The report that `gpusim fragment` prints."""
-    now, d = found.now, found.diagnosis
-    limit = f" of the {show_bytes(found.capacity)}" if found.capacity < ENDLESS else ""
-    total = found.program.total
-    many = f"{total:,} request{'s' if total != 1 else ''}"
-    parts = [
-        f"{found.program.name}: {many}, for at most {show_bytes(found.asked)} at once",
-        f"Now ({now.name}) it holds {show_bytes(now.held_peak)}{limit} of device memory at its peak. {_when(d)}",
-    ]
-    if d.idle:
-        rows = [
-            {"bytes": show_bytes(size), "share": show_share(size / d.idle), "where": CAUSES[name]}
-            for name, size in d.causes.items() if size
-        ]  # fmt: skip
-        parts.append(_titled("Where the bytes are that are not in use", table(rows, ["bytes", "share", "where"])))
-    parts.append(
-        f"Fragmentation: internal {show_share(d.internal)}, external {show_share(d.external)} then; "
-        f"used {show_share(now.utilisation)} at the peaks; {now.counts['refused']:,} refused"
-    )
-    if d.pins:
-        parts.append(_titled("Who keeps segments (pieces of device memory) that are mostly free", _pins(found)))
-    parts.append(_titled("What each would have held", _candidates(found)))
-    if found.program.failed and not limit:
-        many = f"{found.program.failed:,} request{'s' if found.program.failed != 1 else ''}"
-        parts.append(f"{many} failed in the recording, which does not say how much memory there was: give --capacity.")
-    parts.append(_floor(found))
-    if found.fidelity:
-        parts.append(found.fidelity)
-    parts.append(advice(found))
-    return "\n\n".join(parts)
+    """What `gpusim oom` prints: verdict, holders, remedies, and what each allocator would have held."""
+    return "\n\n".join([*answered(found.answer, found.conf), *_pinned(found), *_remedies(found)])
 
 
-def _floor(found: Study) -> str:
-    """How much of what is held could have been avoided, with the whole program known."""
-    floor, held = found.floor, found.now.held_peak
-    if floor.live > found.capacity:
-        return f"No placement fits into {show_bytes(found.capacity)}: {show_bytes(floor.live)} are in use at once."
-    if floor.planned is None:
-        return f"No placement holds less than {show_bytes(floor.live)}; `gpusim offsets` plans programs as long as this one."
-    most = "no placement holds less" if floor.proven else f"no placement holds less than {show_bytes(floor.live)}"
-    could = f"{show_bytes(max(0, held - floor.planned))} of what is held now could be avoided"
-    if not found.now.fits:
-        could = "it would serve all requests" if floor.planned <= found.capacity else "it does not fit either"
-    return f"A plan made ahead holds {show_bytes(floor.planned)}, {most}: {could}."
+def answered(answer: Answer, conf: str = "") -> list[str]:
+    """Verdict and holders, in parts."""
+    m = answer.moment
+    parts = [answer.verdict]
+    if m is None:
+        return parts
+    rows = [{"bytes": show_bytes(size), "where": what} for size, what in balance(m, answer.limit, answer.device)]
+    when = f"when the request of {show_bytes(m.size)} failed" if m.failed else "at the peak"
+    if rows:
+        parts.append(titled(f"Where the memory was {when}", table(rows, ["bytes", "where"])))
+    why = reasons(m, conf) if m.failed else {}
+    if why:
+        rows = [{"bytes": show_bytes(size), "why": WORDS[name]} for name, size in sorted(why.items(), key=lambda i: -i[1])]
+        parts.append(titled("Why the cached bytes could not serve it", table(rows, ["bytes", "why"])))
+    for by, holding in answer.holders.items():
+        parts.append(titled(f"Live bytes by {by}", _holders(holding)))
+    parts.append(_growth(answer))
+    return parts
 
 
-def _when(d: Diagnosis) -> str:
-    if d.refused:
-        told = f"Request {d.request:,} ({show_bytes(d.size)}) fails with {show_bytes(d.held - d.rounded)} free"
-        if not d.idle:
-            return f"{told}."
-        return f"{told}, the largest piece of it {show_bytes(d.largest_hole)}; {show_bytes(d.idle)} are not in use:"
-    if not d.idle:
-        return "All of it is in use then."
-    share = show_share(d.idle / d.held) if d.held else "0 %"
-    return f"At request {d.request:,} ({show_bytes(d.size)}) {show_bytes(d.idle)} of it ({share}) are not in use:"
+def _growth(answer: Answer) -> str:
+    m = answer.moment
+    assert m is not None
+    lines = []
+    for leak in answer.leaks[:MOST_LEAKS]:
+        lines.append(
+            f"Leak: {show_bytes(leak.per_step)} per step from {leak.site}, {show_bytes(leak.bytes)} after {leak.steps:,} steps "
+            f"({len(leak.tensors):,} tensors, none of them freed)."
+        )
+    if not m.failed:
+        lines.append(f"Peak and end: {show_bytes(m.live)} live at the peak, {show_bytes(answer.end)} at the recording's end.")
+    if not lines:
+        seen = answer.steps.count if answer.steps else 0
+        lines.append(f"No leak: nothing grows over the {seen:,} steps of the recording." if seen > 3 else
+                     "Growth per step: the recording holds too few steps that repeat to tell.")  # fmt: skip
+    return "\n".join(lines)
 
 
-def _titled(title: str, body: str) -> str:
+def titled(title: str, body: str) -> str:
     return f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
 
 
-def _pins(found: Study) -> str:
+def _holders(rows: list[Holder]) -> str:
+    shown = rows[:MOST_HOLDERS]
+    lines = [{"bytes": show_bytes(row.bytes), "tensors": row.tensors, "from": row.name} for row in shown]
+    if len(rows) > len(shown):
+        rest = rows[len(shown) :]
+        lines.append({"bytes": show_bytes(sum(r.bytes for r in rest)), "tensors": sum(r.tensors for r in rest),
+                      "from": f"{len(rest):,} others"})  # fmt: skip
+    stacks = [f"{row.name}: {' < '.join(row.stack)}" for row in shown if len(row.stack) > 1]
+    return "\n".join([table(lines, ["bytes", "tensors", "from"]), *stacks])
+
+
+def _pinned(found: Study) -> list[str]:
+    """Which tensors keep segments that are mostly free, where that is what is wrong."""
     pins = found.diagnosis.pins[:MOST_PINS]
+    if not pins or not any(cause.kind in ("fragmentation", "cached") for cause in found.answer.causes):
+        return []
     rows = [
         {"from": pin.site, "segments": pin.segments, "free in them": show_bytes(pin.free), "tensors": pin.tensors,
          "of": show_bytes(pin.tensor_bytes), "oldest since event": pin.born}
         for pin in pins
     ]  # fmt: skip
-    stacks = [f"{pin.site}: {' < '.join(found.program.stacks[pin.site])}" for pin in pins if pin.site in found.program.stacks]
-    return "\n".join([table(rows, list(rows[0])), *stacks])
+    return [titled("What keeps segments that are mostly free", table(rows, list(rows[0])))]
+
+
+def _remedies(found: Study) -> list[str]:
+    answer = found.answer
+    parts = [titled("What each would have held", _candidates(found)), _floor(found)]
+    if answer.refusal:
+        return [f"No advice: {answer.refusal}"]
+    parts.append(_baseline(found))
+    if not answer.advice:
+        return [*parts, nothing(found)]
+    rows = [_row(r) for r in answer.advice[:MOST_REMEDIES]]
+    helps = titled("What would help, each simulated on this program", table(rows, list(rows[0])))
+    return [helps, *parts, line(answer.advice[0])]
+
+
+def _baseline(found: Study) -> str:
+    """What savings are against, and how well the model repeats the recording."""
+    same = "The recorded setting, replayed from the recorded start, gives the recorded held bytes, segment events and outcome."
+    against = "Savings are against the program's own setting, replayed from the same start."
+    return f"{found.base.assumed or same} {against}"
+
+
+def _row(r: Remedy) -> dict[str, Any]:
+    interval = f"{show_bytes(r.low)} to {show_bytes(r.high)}" if r.low < r.high else "exact start"
+    change = r.setting or f"unset {CONF}"
+    return {"change": change, "held": show_bytes(r.held), "between": interval, "saves": show_bytes(r.saves),
+            "request served": r.serves}  # fmt: skip
+
+
+def line(best: Remedy) -> str:
+    """The one line to copy, with what it does."""
+    if best.kind == "program":
+        return f"Change the program: {best.setting}. It would hold {show_bytes(best.held)}."
+    copied = f"export {CONF}={best.setting}" if best.setting else f"unset {CONF}"
+    return f"{copied}    # holds {show_bytes(best.high)} at most"
+
+
+def nothing(found: Study) -> str:
+    """Why there is no advice although it could be given."""
+    if found.answer.moment and found.answer.moment.failed:
+        kinds = {cause.kind for cause in found.answer.causes}
+        if kinds & {"shortage", "impossible"}:
+            return "Leave the settings as they are: under each the request fails, since more is live than there is room for."
+        return "Leave the settings as they are: the request fails under each that was tried."
+    whole = found.answer.device < ENDLESS
+    of = f"the device's {show_bytes(found.answer.device)}" if whole else f"the {show_bytes(found.base.ran.high.held_peak)} held"
+    return f"Leave it as it is: nothing that was tried saves 2 % of {of}."
+
+
+def _floor(found: Study) -> str:
+    """How much of what is held could have been avoided, with the whole program known."""
+    floor = found.floor
+    if floor.planned is None:
+        return f"No placement holds less than {show_bytes(floor.live)}; `gpusim offsets` plans programs as long as this one."
+    most = "no placement holds less" if floor.proven else f"no placement holds less than {show_bytes(floor.live)}"
+    return f"A plan made ahead would hold {show_bytes(floor.planned)}; {most}."
 
 
 def _candidates(found: Study) -> str:
-    rows = [_line(found, t) for t in found.tried]
+    rows = [_line(t) for t in found.tried]
     return table(rows, list(rows[0]))
 
 
-def _against(found: Study, t: Tried) -> str:
-    """What it holds beside what is held now; "" where it did not serve the same requests."""
-    if t.replay.counts["refused"] != found.now.counts["refused"]:
-        return ""
-    more = round(-100 * found.saving(t), 1)
-    if more >= TIMES:
-        return f"{1 + more / 100:,.0f} times"
-    return f"{more:+.1f} %" if more else "same"
-
-
-def _line(found: Study, t: Tried) -> dict[str, Any]:
-    counts = t.replay.counts
+def _line(t: Outcome) -> dict[str, Any]:
+    counts, (least, most) = t.high.counts, t.held
     return {
-        "allocator": t.replay.name,
-        "held": show_bytes(t.replay.held_peak),
-        "against now": _against(found, t),
-        "used": show_share(t.replay.utilisation) if t.replay.held_peak else "",
+        "allocator": t.candidate.label,
+        "held": show_bytes(most) if least == most else f"{show_bytes(least)} to {show_bytes(most)}",
+        "saves": _saving(t),
+        "used": show_share(t.high.utilisation) if t.high.held_peak else "",
         "refused": counts["refused"],
         "device calls": counts["device_allocs"] + counts["device_frees"],
-        "how": t.candidate.how,
+        "to get it": t.candidate.how if t.candidate.place != "pytorch" else "",
     }
+
+
+def _saving(t: Outcome) -> str:
+    """Bytes less than the own setting, replayed in the same way; "" where requests are refused."""
+    if not t.fits:
+        return ""
+    least, most = (("-" if s < 0 else "") + show_bytes(abs(s)) for s in t.saving)
+    return least if least == most else f"{least} to {most}"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from gpusim.fragment.baseline import Outcome
 from gpusim.fragment.recorded import NAME
 from gpusim.fragment.replay import Replay
-from gpusim.fragment.study import Study, Tried, show_share
+from gpusim.fragment.study import Study, show_share
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
+from gpusim.trace.trace import I64
 from gpusim.units import show_bytes
 
 MOST = 10  # curves of one figure
@@ -31,16 +34,13 @@ def draw(found: Study) -> Figure:
     highest = max((r.held_peak for r in shown), default=1)
     per_byte, unit = scale("B", highest)
     asked = found.now.samples["requested"]
-    # Before this a recording knows only what was there already.
-    first = found.program.before if found.now.name == NAME else 0
-    begin = first // found.now.counts["bucket"]
-    beyond = max((int((r.samples["held"] - asked)[begin:].max(initial=0)) for r in shown), default=0)
+    beyond = max((int((r.samples["held"] - r.samples["requested"])[_at(r) >= 0].max(initial=0)) for r in shown), default=0)
     per_idle, idle_unit = scale("B", beyond)
-    at = [k * found.now.counts["bucket"] for k in range(len(asked))]
-    above.fill_between(at, 0, asked / per_byte, step="post", color=FAINT, lw=0, gid="requested")
+    above.fill_between(_at(found.now), 0, asked / per_byte, step="post", color=FAINT, lw=0, gid="requested")
     drawn, alike = Counter[str](), set()
     for rank, replay in enumerate(shown):
         colour, held, rounded = look[replay.name].colour, replay.samples["held"], replay.samples["rounded"]
+        at, requested = _at(replay), replay.samples["requested"]
         width = 2.2 - 1.2 * rank / max(1, len(shown) - 1)
         style = ("-", "--", "-.")[drawn[colour] % 3]  # a look differs in its marker alone where colours run out
         drawn[colour] += 1
@@ -49,16 +49,17 @@ def draw(found: Study) -> Figure:
         if rounded.tobytes() not in alike:  # most allocators round alike
             alike.add(rounded.tobytes())
             above.step(at, rounded / per_byte, where="post", color=colour, lw=0.9, ls=":", gid=f"allocated:{replay.name}")
-        below.step(at, (held - asked) / per_idle, where="post", color=colour, lw=width, ls=style, gid=f"beyond:{replay.name}")
+        beside = f"beyond:{replay.name}"
+        below.step(at, (held - requested) / per_idle, where="post", color=colour, lw=width, ls=style, gid=beside)
         if not replay.fits:
             refused = replay.counts["refused_at"]
             high = held[min(refused // replay.counts["bucket"], len(held) - 1)] / per_byte
-            above.plot([refused], [high], "x", color=ALARM, ms=8, mew=2.2)
+            above.plot([refused - replay.program.before], [high], "x", color=ALARM, ms=8, mew=2.2)
     top = highest
     if found.capacity < 1.3 * highest:
         above.axhline(found.capacity / per_byte, color=ALARM, lw=1.1, ls="--", gid="capacity")
         top = max(top, found.capacity)
-    above.set_xlim(first, max(found.program.total, first + 1))
+    above.set_xlim(0, max(found.program.total - found.program.before, 1))
     above.set_ylim(0, top / per_byte * 1.06)
     above.set_ylabel(f"memory [{unit}]")
     below.set_ylim(0, beyond / per_idle * 1.06 or 1)
@@ -68,15 +69,20 @@ def draw(found: Study) -> Figure:
     handles += [Line2D([], [], color=INK, lw=0.9, ls=":", label="allocated"), Patch(facecolor=FAINT, label="requested")]
     above.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.03), borderaxespad=0)
     crosses = "Red cross: a request is refused." if any(not r.fits for r in shown) else ""
-    left_out = [f"{t.replay.name} ({show_bytes(t.replay.held_peak)})" for t in found.tried if _far(found, t.replay)]
+    left_out = [f"{t.high.name} ({show_bytes(t.high.held_peak)})" for t in found.tried if _far(found, t.high)]
     note = " ".join(filter(None, (crosses, f"Not shown: {', '.join(left_out)}." if left_out else "")))
     headline(figure, "What would each allocator have held?", _least(found), note)
     return figure
 
 
+def _at(replay: Replay) -> I64:
+    """The request of each sample, counted from the recording's first: each allocator begins with requests of its own."""
+    return np.arange(len(replay.samples)) * replay.counts["bucket"] - replay.program.before
+
+
 def _worth_showing(found: Study) -> list[Replay]:
     """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
-    others = [t.replay for t in found.tried if t.replay is not found.now and not _far(found, t.replay)][: MOST - 1]
+    others = [t.high for t in found.tried if t.high is not found.now and not _far(found, t.high)][: MOST - 1]
     return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
 
 
@@ -86,9 +92,10 @@ def _far(found: Study, replay: Replay) -> bool:
 
 
 def _least(found: Study) -> str:
-    first: Tried | None = next((t for t in found.tried if t.replay.fits), None)
+    first: Outcome | None = next((t for t in found.tried if t.fits), None)
     if first is None:
         return "No candidate can serve all requests."
-    saved = found.saving(first)
-    than = f", {show_share(saved)} less than now" if saved > 0 else ", no less than now"
-    return f"{first.replay.name} holds least: {show_bytes(first.replay.held_peak)} at its peak{than}."
+    own = found.base.replay.held_peak
+    saved = 1 - first.high.held_peak / own if own else 0.0
+    than = f", {show_share(saved)} less than its own allocator" if saved > 0 else ", no less than its own allocator"
+    return f"{first.high.name} holds least: {show_bytes(first.high.held_peak)} at its peak{than}."

@@ -138,6 +138,6 @@ def largest(S: I64) -> int:
 
 
 def apart(S: I64) -> dict[str, int]:
-    """What is kept apart, for `gpusim fragment`: free blocks by stream, by size of the request, and those not to be cut."""
+    """What is kept apart, for `gpusim oom`: free blocks by stream, by size of the request, and those not to be cut."""
     most = int(S[layout.MAX_SPLIT])
     return {"stream": 1, "small": layout.SMALL_SIZE, "oversize": most if most < layout.NEVER else 0}

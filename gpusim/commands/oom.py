@@ -1,0 +1,178 @@
+"""`gpusim oom`: why a program ran out of memory, what holds it, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from gpusim.commands.output import emit_json
+from gpusim.errors import TraceError, UnitError
+from gpusim.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from gpusim.fragment.study import Study
+
+FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
+
+
+def oom(
+    files: Sequence[str], tries: Sequence[str], *, capacity: str | None, on: str | None, message: str | None,
+    device: int | None, out: Path | None, figures: bool, formats: str, json: bool,
+) -> None:  # fmt: skip
+    """Examine a program and leave the answer with its figures in `out`; of several, say first what differs."""
+    from gpusim.commands.draw import STUDY_NEEDS
+    from gpusim.commands.look import chosen_formats
+    from gpusim.experiment.pool import cores, prepare
+
+    wanted = chosen_formats(formats)
+    limit = _limit(capacity, on, message)
+    if len(files) == 1 and _is_generated(files[0]):
+        if device is not None:
+            hint = "leave it out: a generated program runs on one"
+            raise TraceError("--device chooses one GPU of a snapshot", files[0], hint)
+        _long(files[0], tries, limit, out, json=json)
+        return
+    if figures and cores() > 1:
+        prepare(STUDY_NEEDS)  # the workers' ancestor imports what draws, while the program is replayed here
+    traces = _traces(files, device, out)
+    compared = _compared(traces, limit) if len(traces) > 1 else None
+    trace = traces[compared.main] if compared else next(iter(traces.values()))
+    found = _studied(trace, tries, limit)
+    from gpusim.fragment import doctor, report
+    from gpusim.results.files import make_folder, write_json
+
+    if len(files) == 1 and compared:  # the devices of one snapshot
+        devices = {int(other.meta["device"]): other for other in traces.values()}
+        found = replace(found, answer=doctor.with_others(found.answer, devices, int(trace.meta["device"])))
+    folder = out or Path("results") / f"oom-{trace.name}"
+    values = report.values(found) | (compared.values() if compared else {})
+    make_folder(folder)
+    write_json(folder / "study.json", values)
+    made = _draw(found, folder, wanted) if figures else []
+    if json:
+        emit_json(values)
+        return
+    typer.echo("\n\n".join(([compared.text()] if compared else []) + [report.text(found)]))
+    typer.echo(f"\n{folder}: study.json{''.join(f', {name}' for name in made)}")
+
+
+def _studied(trace: Trace, tries: Sequence[str], limit: int | None) -> Study:
+    """The trace under what could be tried, with what is not compiled yet compiled first."""
+    from gpusim.experiment import warm
+    from gpusim.fragment import candidates
+    from gpusim.fragment.study import study
+    from gpusim.policies.pytorch.rules import repeated
+
+    chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
+    for candidate in chosen:
+        for sentence in repeated(str(dict(candidate.params).get("conf", ""))):
+            typer.echo(f"gpusim: warning: {sentence}", err=True)
+    if warm.is_cold("requests"):
+        typer.echo("gpusim: compiling the allocators, once; this takes some seconds", err=True)
+        warm.compile_allocators(candidate.place for candidate in chosen)
+    return study(trace, chosen, limit)
+
+
+def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[str, Trace]:
+    """Label -> trace: of each file, each device that a snapshot holds."""
+    from gpusim.fragment import inputs
+
+    def warn(sentence: str) -> None:
+        typer.echo(f"gpusim: warning: {sentence}", err=True)
+
+    if files[0].endswith(".py"):
+        return {files[0]: inputs.record(files, out, warn)}
+    found: dict[str, Trace] = {}
+    for file in files:
+        traces = {device: inputs.open_trace(file, device, warn)} if device is not None else inputs.open_all(file, warn)
+        for number, trace in traces.items():
+            label = file if len(traces) == 1 else f"{file} device {number}"
+            found[label if label not in found else f"{label} ({len(found) + 1})"] = trace
+    return found
+
+
+def _compared(traces: dict[str, Trace], limit: int | None) -> Any:
+    from gpusim.fragment.compare import compare
+
+    return compare(traces, limit)
+
+
+def open_trace(file: str, device: int | None) -> Trace:
+    """A trace by name or path, or a foreign recording, imported on the way; warnings go to stderr."""
+    from gpusim.fragment import inputs
+
+    return inputs.open_trace(file, device, lambda sentence: typer.echo(f"gpusim: warning: {sentence}", err=True))
+
+
+def _draw(found: Study, folder: Path, formats: Sequence[str]) -> list[str]:
+    """All figures of the study, by worker processes; the names of their files."""
+    from gpusim.commands.draw import StudySheet, carry_out, draw_study_sheet
+    from gpusim.experiment.pool import cores
+    from gpusim.fragment.study import for_figures
+
+    shown, plain = FIGURES if found.diagnosis.heap.held else FIGURES[:1], for_figures(found)
+    carry_out([StudySheet(name, plain, folder, tuple(formats)) for name in shown], draw_study_sheet, cores())
+    return [f"{name}.{form}" for name in shown for form in formats]
+
+
+def _is_generated(file: str) -> bool:
+    """True for "variable_training(hours=24)" and the like; a file of that name goes before."""
+    from gpusim import generate
+
+    name = file.partition("(")[0].strip()
+    return not Path(file).exists() and ("(" in file or any(name == entry.name for entry in generate.entries()))
+
+
+def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | None, *, json: bool) -> None:
+    from gpusim import generate
+    from gpusim.commands.progress import bar
+    from gpusim.fragment import candidates, lasting
+    from gpusim.results.files import make_folder, write_json
+
+    chosen = candidates.named(tries) if tries else candidates.lasting()
+    with bar("requests") as progress:
+        found = lasting.lasting(generate.get(program), chosen, limit, progress)
+    values = lasting.values(found)
+    if out is not None:
+        make_folder(out)
+        write_json(out / "study.json", values)
+    if json:
+        emit_json(values)
+        return
+    typer.echo(lasting.text(found))
+    if out is not None:
+        typer.echo(f"\n{out}: study.json")
+
+
+def parse_capacity(text: str) -> int:
+    """Bytes, above 0, of "24 GiB"."""
+    from gpusim.units import parse_bytes
+
+    limit = parse_bytes(text)
+    if not limit:
+        raise UnitError(f"a capacity of '{text}' holds nothing", hint="leave it out for no limit")
+    return limit
+
+
+def _limit(capacity: str | None, on: str | None, message: str | None) -> int | None:
+    """Bytes that the allocator could hold: as given, what the CUDA context leaves of a machine's memory, or the device's."""
+    given = [word for word, value in (("--capacity", capacity), ("--on", on), ("--message", message)) if value is not None]
+    if len(given) > 1:
+        raise UnitError(f"{given[0]} and {given[1]} both say what an allocator may hold", hint="give one of them")
+    if capacity is not None:
+        return parse_capacity(capacity)
+    if message is not None:
+        from gpusim.fragment.message import parse
+
+        path = Path(message).expanduser()
+        return parse(path.read_text("utf-8", "replace") if len(message) < 256 and path.is_file() else message).total
+    if on is None:
+        return None
+    from gpusim.hardware.catalogue import load
+
+    profile = load(on)
+    return int(profile.memory.capacity.value - profile.context.value)
