@@ -21,8 +21,10 @@ from gpusim.record import flops
 from gpusim.record.adopt import Adopted
 from gpusim.record.homes import Homes
 from gpusim.record.phases import Phases
+from gpusim.record.processes import collective, is_collective
 from gpusim.record.readback import read_scalar
-from gpusim.record.schema import effects, is_composite, is_dense, tensors, view_bytes, written
+from gpusim.record.schema import effects, is_composite, is_dense, is_wrapper, tensors, view_bytes, written
+from gpusim.record.standins import follow
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.substitutes import OPERATORS
 from gpusim.record.tape import Operator, Tape
@@ -48,6 +50,8 @@ class Dispatch(TorchDispatchMode):
         self.phases, self.workspaces = phases, workspaces
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_wrapper, types)):
+            return NotImplemented
         if func is torch.ops.prim.device.default:
             return _CPU
         if self.homes.inside:  # what an operator of fake tensors is made of
@@ -67,6 +71,11 @@ class Dispatch(TorchDispatchMode):
         inputs = [*tensors(args), *tensors(kwargs.values())]
         if kwargs.get("device") == _META:
             return func(*args, **kwargs)
+        if is_collective(func):
+            return self._collective(func, args, inputs)
+        if (asked := kwargs.get("device")) is not None and asked.type == "cuda":  # called where no mode of functions watches
+            with self.homes.at(GPU):
+                return self._run(func, args, {**kwargs, "device": _CPU})
         home = self._home(inputs)
         if home == HOST and not any(isinstance(t, FakeTensor) for t in inputs) and not (not inputs and _large(func, args)):
             made = func(*args, **kwargs)
@@ -126,6 +135,7 @@ class Dispatch(TorchDispatchMode):
             if self.storages.find(tensor) is None:
                 fresh.append(tensor)
                 self.storages.add(tensor, home, "input" if crossing == COPY_IN else "")
+        follow(self.storages, func, args, kwargs, outputs)
         mutated = list(written(func, args, kwargs))
         changed = [*fresh, *mutated]
         if known.memory_only or not changed or (home == HOST and crossing != COPY_OUT):
@@ -153,6 +163,18 @@ class Dispatch(TorchDispatchMode):
         )
         if workspace and workspace.given_back:
             self.tape.free(workspace.tensor)
+
+    def _collective(self, func: Any, args: Any, inputs: list[torch.Tensor]) -> Any:
+        """Written down as a kernel that reads what it is given and writes its first argument; nothing is sent."""
+        on_gpu = [self._fake(t, GPU) for t in inputs if self.homes.of(t) == GPU]
+        into = [self._fake(t, GPU) for t in tensors(args[:1]) if self.homes.of(t) == GPU]
+        if on_gpu:
+            read, wrote = (sum(map(view_bytes, side)) for side in (on_gpu, into))
+            dtype = str(on_gpu[0].dtype).removeprefix("torch.")
+            self.tape.op(
+                Operator(str(func), self._ids(on_gpu), self._ids(into), read, wrote, 0.0, dtype, self.phases.module())
+            )
+        return collective(func, args)
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)
