@@ -68,7 +68,8 @@ def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
     _replace(patches, torch, {"Stream": _Stream, "Event": _Event})
     for name in ("_record_memory_history", "_dump_snapshot"):
         patches.set(torch.cuda.memory, name, answer(None))
-    _replace(patches, torch.cuda.nvtx, {**dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), answer(None)), "range": _Range})
+    marks = dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), answer(None))
+    _replace(patches, torch.cuda.nvtx, {**marks, "range": _Range})
     _replace(patches, torch.cuda.profiler, dict.fromkeys(("init", "start", "stop"), answer(None)))
 
 
@@ -104,7 +105,8 @@ class _Device(contextlib.nullcontext[Any]):
 class _Stream:
     """All streams are one."""
 
-    cuda_stream = device_index = stream_id = 0
+    cuda_stream = device_index = stream_id = priority = 0
+    device_type = 1  # CUDA's number among PyTorch's kinds of device
     device = _CUDA
 
     def __init__(self, *_: Any, **__: Any) -> None: ...

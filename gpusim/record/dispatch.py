@@ -147,11 +147,12 @@ class Dispatch(TorchDispatchMode):
         if known.gathers and reads:
             read_bytes -= max(0, view_bytes(reads[0]) - written_bytes)
         workspace = self.workspaces.take(func, self.phases.backward) if crossing == KERNEL else None
+        copied = self.workspaces.copies(func, args) if workspace else []
         self.tape.op(
             Operator(
                 str(func),
                 self._ids(reads),
-                [*self._ids(changed), *([workspace.tensor] if workspace else [])],
+                [*self._ids(changed), *([workspace.tensor] if workspace else []), *copied],
                 written_bytes if crossing == COPY_IN else read_bytes,
                 0 if crossing == COPY_OUT else written_bytes,
                 flops.flops(func, args, kwargs, out),
@@ -163,6 +164,8 @@ class Dispatch(TorchDispatchMode):
         )
         if workspace and workspace.given_back:
             self.tape.free(workspace.tensor)
+        for matrix in copied:
+            self.tape.free(matrix)
 
     def _collective(self, func: Any, args: Any, inputs: list[torch.Tensor]) -> Any:
         """Written down as a kernel that reads what it is given and writes its first argument; nothing is sent."""

@@ -181,7 +181,7 @@ def _within_backward(patches: Patches, recording: Recording) -> None:
     patches.set(function, "apply", watched(apply))
     saved = torch.autograd.graph.saved_tensors_hooks
     set_up = saved.__init__
-    patches.set(saved, "__init__", lambda self, pack, unpack: set_up(self, pack, watched(unpack)))
+    patches.set(saved, "__init__", lambda self, pack, unpack: set_up(self, watched(pack), watched(unpack)))
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
         patches.set(torch.Tensor, name, _hooked(getattr(torch.Tensor, name), watched))
 
