@@ -1,4 +1,4 @@
-"""`torch.cuda` and `torch.accelerator` where there is one GPU: nothing runs on it, its memory is what the recording has seen."""
+"""`torch.cuda` and `torch.accelerator` where there is one GPU: nothing runs, and its memory is what the recording has seen."""
 
 from __future__ import annotations
 

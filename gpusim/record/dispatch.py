@@ -72,7 +72,8 @@ class Dispatch(TorchDispatchMode):
         if kwargs.get("device") == _META:
             return func(*args, **kwargs)
         if is_collective(func):
-            return self._collective(func, args, inputs)
+            self.opaque(str(func), args[:1], inputs)
+            return collective(func, args)
         if (asked := kwargs.get("device")) is not None and asked.type == "cuda":  # called where no mode of functions watches
             with self.homes.at(GPU):
                 return self._run(func, args, {**kwargs, "device": _CPU})
@@ -87,6 +88,10 @@ class Dispatch(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             return read_scalar(args[0])
         crossing = COPY_IN if data else self._crossing(home, inputs)
+        if func is aten.copy_.default and len(inputs) == 2 and all(isinstance(t, FakeTensor) for t in inputs):
+            into, source = map(self.homes.of, inputs)
+            if into != source:
+                home, crossing = into, COPY_IN if into == GPU else COPY_OUT
         if crossing == COPY_IN and inputs[0].dim():
             self.phases.batch_arrives()
         elif home == GPU:
@@ -167,17 +172,13 @@ class Dispatch(TorchDispatchMode):
         for matrix in copied:
             self.tape.free(matrix)
 
-    def _collective(self, func: Any, args: Any, inputs: list[torch.Tensor]) -> Any:
-        """Written down as a kernel that reads what it is given and writes its first argument; nothing is sent."""
-        on_gpu = [self._fake(t, GPU) for t in inputs if self.homes.of(t) == GPU]
-        into = [self._fake(t, GPU) for t in tensors(args[:1]) if self.homes.of(t) == GPU]
-        if on_gpu:
-            read, wrote = (sum(map(view_bytes, side)) for side in (on_gpu, into))
-            dtype = str(on_gpu[0].dtype).removeprefix("torch.")
-            self.tape.op(
-                Operator(str(func), self._ids(on_gpu), self._ids(into), read, wrote, 0.0, dtype, self.phases.module())
-            )
-        return collective(func, args)
+    def opaque(self, name: str, into: Any, given: Any) -> None:
+        """Write down a kernel that no operator stands for: it reads what it is given, and writes `into`."""
+        read, wrote = ([self._fake(t, GPU) for t in tensors(side) if self.homes.of(t) == GPU] for side in (given, into))
+        if read:
+            dtype, module = str(read[0].dtype).removeprefix("torch."), self.phases.module()
+            sizes = [sum(map(view_bytes, side)) for side in (read, wrote)]
+            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), *sizes, 0.0, dtype, module))
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)
@@ -186,7 +187,8 @@ class Dispatch(TorchDispatchMode):
     def _takes_over(self, func: Any, args: Any) -> tuple[int, ...]:
         """The tensors that autograd would write into here instead of making a new one, had nobody watched.
 
-        It adds up gradients in place (torch/csrc/autograd/input_buffer.cpp, accumulate), and fills zeros that it has just made
+        It adds later gradients to the first one in place unless that is a view (torch/csrc/autograd/input_buffer.cpp,
+        accumulate), and fills zeros that it has just made
         (torch/csrc/autograd/FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.
         """
         if torch.is_grad_enabled() or not self.phases.in_engine():
@@ -198,7 +200,7 @@ class Dispatch(TorchDispatchMode):
         a, b = args[:2]
         if a.shape != b.shape or a.dtype != b.dtype:
             return ()
-        return tuple(self._ids([t for t in (a, b) if not t._is_view() and is_dense(t)]))
+        return tuple(self._ids([a])) if not a._is_view() and is_dense(a) else ()
 
 
 def _large(func: Any, args: Any) -> bool:

@@ -83,6 +83,8 @@ class Homes(TorchFunctionMode):
             return func(*args, **kwargs)
         if holds_unknown(args):
             _into_tensors(self, func, args, kwargs)
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs)

@@ -17,7 +17,7 @@ import torch.utils.data
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
-from gpusim.record import cuda_api, processes
+from gpusim.record import cuda_api, processes, triton_kernels
 from gpusim.record.patches import Patches, answer
 from gpusim.record.readback import refuse_values
 from gpusim.record.schema import is_wrapper
@@ -42,6 +42,7 @@ def pretending(recording: Recording) -> Iterator[None]:
         _autocast(patches, recording)
         _within_backward(patches, recording)
         _programs(patches, recording)
+        triton_kernels.stand_in(patches, recording.dispatch)
         with processes.alone(patches):
             yield
     finally:

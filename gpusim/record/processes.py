@@ -68,13 +68,11 @@ def is_collective(func: Any) -> bool:
 
 def collective(func: Any, args: Any) -> Any:
     """What a collective returns: the buffers that it was given, and work that is done."""
-    from torch._C._distributed_c10d import _create_work_from_future
-
     done: Any = torch.futures.Future()
     done.set_result(list(tensors(args[:1])))
 
     def result(kind: str) -> Any:
-        return _create_work_from_future(done).boxed() if "Work" in kind else args[0]
+        return torch._C._distributed_c10d._create_work_from_future(done).boxed() if "Work" in kind else args[0]
 
     kinds = [str(returned.type) for returned in func._schema.returns]
     found = tuple(map(result, kinds))

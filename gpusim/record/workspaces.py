@@ -2,8 +2,8 @@
 
 cuBLAS: one workspace per handle and stream, kept for good.  The thread of the backward pass has a handle of its own, so
 training holds two, inference one (aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize).
-A matrix whose strides cuBLAS cannot take, such as an expanded one, is copied for the product (aten/src/ATen/native/cuda/Blas.cpp,
-prepare_matrix_for_cublas).
+A matrix whose strides cuBLAS cannot take, such as an expanded one, is copied for the product
+(aten/src/ATen/native/cuda/Blas.cpp, prepare_matrix_for_cublas).
 cuDNN: a workspace per convolution, given back at once; its size depends on the algorithm that is chosen, so it is an option.
 """
 

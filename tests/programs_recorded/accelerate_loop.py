@@ -11,7 +11,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = DataLoader(TensorDataset(torch.randn(64, 16), torch.randint(0, 2, (64,))), batch_size=8, shuffle=True)
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.95**step)
 model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
-for epoch in range(2):
+for _epoch in range(2):
     for x, y in loader:
         with accelerator.accumulate(model):
             loss = nn.functional.cross_entropy(model(x), y)

@@ -5,7 +5,9 @@ from torch import nn
 
 
 def block(inside: int, outside: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(inplace=True), nn.MaxPool2d(2))
+    return nn.Sequential(
+        nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(inplace=True), nn.MaxPool2d(2)
+    )
 
 
 torch.backends.cudnn.benchmark = True

@@ -14,8 +14,10 @@ def _(x, y, factor):
     return torch.empty_like(x)
 
 
-scaled_add.register_autograd(lambda ctx, grad: (grad, grad * ctx.factor, None),
-                             setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[2]))
+scaled_add.register_autograd(
+    lambda ctx, grad: (grad, grad * ctx.factor, None),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "factor", inputs[2]),
+)
 
 model = nn.Linear(16, 16).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

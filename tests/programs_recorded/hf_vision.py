@@ -4,7 +4,15 @@ import torch
 from transformers import ViTConfig, ViTForImageClassification
 
 model = ViTForImageClassification(
-    ViTConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128, image_size=32, patch_size=8, num_labels=5)
+    ViTConfig(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        image_size=32,
+        patch_size=8,
+        num_labels=5,
+    )
 ).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 for _ in range(3):

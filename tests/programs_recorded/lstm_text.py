@@ -8,7 +8,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 class Tagger(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.embed, self.lstm = nn.Embedding(100, 32, padding_idx=0), nn.LSTM(32, 64, num_layers=2, batch_first=True, dropout=0.1)
+        self.embed, self.lstm = (
+            nn.Embedding(100, 32, padding_idx=0),
+            nn.LSTM(32, 64, num_layers=2, batch_first=True, dropout=0.1),
+        )
         self.out = nn.Linear(64, 5)
 
     def forward(self, ids, lengths):

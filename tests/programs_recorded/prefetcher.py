@@ -39,7 +39,9 @@ class Prefetcher:
 
 model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-prefetcher = Prefetcher(DataLoader(Noise(), batch_size=16, shuffle=True, num_workers=2, pin_memory=True, persistent_workers=True))
+prefetcher = Prefetcher(
+    DataLoader(Noise(), batch_size=16, shuffle=True, num_workers=2, pin_memory=True, persistent_workers=True)
+)
 while (batch := prefetcher.next()) is not None:
     x, y = batch
     loss = nn.functional.cross_entropy(model(x), y)

@@ -13,7 +13,7 @@ target.load_state_dict(policy.state_dict())
 optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-4, amsgrad=True)
 memory: deque = deque(maxlen=1000)
 state = torch.randn(4)
-for step in range(40):
+for _step in range(40):
     with torch.no_grad():
         action = policy(state.cuda()).argmax().item() if random.random() > 0.1 else random.randrange(2)
     following = torch.randn(4)
