@@ -79,7 +79,7 @@ def test_a_training_step_by_hand() -> None:
         "+fwd 4", "sum 2 > 4", "-2",
         "step0.bwd:",
         "+bwd 4", "ones_like 4 > 5",
-        "+grad 48", f"+workspace {CUBLAS}", "mm 5 1 > 6 7",
+        "+grad 48", f"+workspace {CUBLAS}", "+workspace 32", "mm 5 1 > 6 7 8", "-8",  # the gradient of a sum is an expanded 1
         "-5", "-4",
         "step0.opt:",
         "_foreach_add_ 0 6 > 0",
@@ -260,8 +260,8 @@ def _exists(name: str) -> bool:
 @pytest.mark.parametrize(("gpu", "size"), [("ampere", CUBLAS), ("hopper", 33_554_432)])
 def test_a_workspace_for_each_thread_that_multiplies(gpu: str, size: int) -> None:
     trace = trained(nn.Linear(3, 4), torch.ones(2, 3), gpu=gpu)
-    taken = trace.category == trace.categories.index("workspace")
-    assert trace.size[taken].tolist() == [size] * 2
+    taken = trace.size[trace.category == trace.categories.index("workspace")].tolist()
+    assert [found for found in taken if found > 1000] == [size] * 2
 
 
 def test_cudnn_gives_its_workspace_back() -> None:
