@@ -88,7 +88,7 @@ class Dispatch(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             return read_scalar(args[0])
         crossing = COPY_IN if data else self._crossing(home, inputs)
-        if func is aten.copy_.default and len(inputs) == 2 and all(isinstance(t, FakeTensor) for t in inputs):
+        if func is aten.copy_.default and len(inputs) == 2 and isinstance(inputs[1], FakeTensor):
             into, source = map(self.homes.of, inputs)
             if into != source:
                 home, crossing = into, COPY_IN if into == GPU else COPY_OUT
@@ -177,8 +177,8 @@ class Dispatch(TorchDispatchMode):
         read, wrote = ([self._fake(t, GPU) for t in tensors(side) if self.homes.of(t) == GPU] for side in (given, into))
         if read:
             dtype, module = str(read[0].dtype).removeprefix("torch."), self.phases.module()
-            sizes = [sum(map(view_bytes, side)) for side in (read, wrote)]
-            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), *sizes, 0.0, dtype, module))
+            taken, given_out = (sum(map(view_bytes, side)) for side in (read, wrote))
+            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), taken, given_out, 0.0, dtype, module))
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)

@@ -68,8 +68,7 @@ def written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     yield from tensors(kwargs[name] for name in known.names if name in kwargs)
 
 
-@cache
-def is_wrapper(kind: type) -> bool:
+def is_wrapper(kind: Any) -> bool:
     """Whether a class of tensors is made of others, such as those that are sharded: only its parts are looked at."""
     return issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")
 
