@@ -187,7 +187,7 @@ class Dispatch(TorchDispatchMode):
     def _takes_over(self, func: Any, args: Any) -> tuple[int, ...]:
         """The tensors that autograd would write into here instead of making a new one, had nobody watched.
 
-        It adds later gradients to the first in place unless that is a view (torch/csrc/autograd/input_buffer.cpp, accumulate), and
+        It adds later gradients to the first in place unless that is a view (torch/csrc/autograd/input_buffer.cpp), and
         fills zeros that it has just made (FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.
         """
         if torch.is_grad_enabled() or not self.phases.in_engine():
