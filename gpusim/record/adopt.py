@@ -13,7 +13,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.weak import WeakIdKeyDictionary, WeakTensorKeyDictionary
 
-from gpusim.record.schema import tensors
+from gpusim.record.schema import is_wrapper, tensors
+from gpusim.record.standins import keep
 from gpusim.record.storages import GPU, Storages
 
 
@@ -34,7 +35,7 @@ class Adopted:
 
     def takes(self, tensor: torch.Tensor, scalars: bool = False) -> bool:
         """Whether a real tensor stands for one on the GPU: any but a scalar, where all that names no device is there."""
-        if isinstance(tensor, FakeTensor):
+        if isinstance(tensor, FakeTensor) or is_wrapper(type(tensor)):
             return False
         if tensor in self._fakes:
             return self._storages.home(self._fakes[tensor]) == GPU
@@ -62,6 +63,7 @@ class Adopted:
         if self._storages.find(fake) is None:
             older = bool(category) or self.first
             self._storages.add(fake, home, category or "input", before=older and home == GPU)
+            keep(self._storages, fake, tensor)
         return fake
 
     def module(self, module: torch.nn.Module) -> None:

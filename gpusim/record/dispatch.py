@@ -21,8 +21,10 @@ from gpusim.record import flops
 from gpusim.record.adopt import Adopted
 from gpusim.record.homes import Homes
 from gpusim.record.phases import Phases
+from gpusim.record.processes import collective, is_collective
 from gpusim.record.readback import read_scalar
-from gpusim.record.schema import effects, is_composite, is_dense, tensors, view_bytes, written
+from gpusim.record.schema import effects, is_composite, is_dense, is_wrapper, tensors, view_bytes, written
+from gpusim.record.standins import follow
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.substitutes import OPERATORS
 from gpusim.record.tape import Operator, Tape
@@ -48,6 +50,8 @@ class Dispatch(TorchDispatchMode):
         self.phases, self.workspaces = phases, workspaces
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(map(is_wrapper, types)):
+            return NotImplemented
         if func is torch.ops.prim.device.default:
             return _CPU
         if self.homes.inside:  # what an operator of fake tensors is made of
@@ -67,6 +71,12 @@ class Dispatch(TorchDispatchMode):
         inputs = [*tensors(args), *tensors(kwargs.values())]
         if kwargs.get("device") == _META:
             return func(*args, **kwargs)
+        if is_collective(func):
+            self.opaque(str(func), args[:1], inputs)
+            return collective(func, args)
+        if (asked := kwargs.get("device")) is not None and asked.type == "cuda":  # called where no mode of functions watches
+            with self.homes.at(GPU):
+                return self._run(func, args, {**kwargs, "device": _CPU})
         home = self._home(inputs)
         if home == HOST and not any(isinstance(t, FakeTensor) for t in inputs) and not (not inputs and _large(func, args)):
             made = func(*args, **kwargs)
@@ -78,6 +88,10 @@ class Dispatch(TorchDispatchMode):
         if func is aten._local_scalar_dense.default:
             return read_scalar(args[0])
         crossing = COPY_IN if data else self._crossing(home, inputs)
+        if func is aten.copy_.default and len(inputs) == 2 and isinstance(inputs[1], FakeTensor):
+            into, source = map(self.homes.of, inputs)
+            if into != source:
+                home, crossing = into, COPY_IN if into == GPU else COPY_OUT
         if crossing == COPY_IN and inputs[0].dim():
             self.phases.batch_arrives()
         elif home == GPU:
@@ -126,6 +140,7 @@ class Dispatch(TorchDispatchMode):
             if self.storages.find(tensor) is None:
                 fresh.append(tensor)
                 self.storages.add(tensor, home, "input" if crossing == COPY_IN else "")
+        follow(self.storages, func, args, kwargs, outputs)
         mutated = list(written(func, args, kwargs))
         changed = [*fresh, *mutated]
         if known.memory_only or not changed or (home == HOST and crossing != COPY_OUT):
@@ -137,11 +152,12 @@ class Dispatch(TorchDispatchMode):
         if known.gathers and reads:
             read_bytes -= max(0, view_bytes(reads[0]) - written_bytes)
         workspace = self.workspaces.take(func, self.phases.backward) if crossing == KERNEL else None
+        copied = self.workspaces.copies(func, args) if workspace else []
         self.tape.op(
             Operator(
                 str(func),
                 self._ids(reads),
-                [*self._ids(changed), *([workspace.tensor] if workspace else [])],
+                [*self._ids(changed), *([workspace.tensor] if workspace else []), *copied],
                 written_bytes if crossing == COPY_IN else read_bytes,
                 0 if crossing == COPY_OUT else written_bytes,
                 flops.flops(func, args, kwargs, out),
@@ -153,6 +169,16 @@ class Dispatch(TorchDispatchMode):
         )
         if workspace and workspace.given_back:
             self.tape.free(workspace.tensor)
+        for matrix in copied:
+            self.tape.free(matrix)
+
+    def opaque(self, name: str, into: Any, given: Any) -> None:
+        """Write down a kernel that no operator stands for: it reads what it is given, and writes `into`."""
+        read, wrote = ([self._fake(t, GPU) for t in tensors(side) if self.homes.of(t) == GPU] for side in (given, into))
+        if read:
+            dtype, module = str(read[0].dtype).removeprefix("torch."), self.phases.module()
+            taken, given_out = (sum(map(view_bytes, side)) for side in (read, wrote))
+            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), taken, given_out, 0.0, dtype, module))
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)
@@ -161,8 +187,8 @@ class Dispatch(TorchDispatchMode):
     def _takes_over(self, func: Any, args: Any) -> tuple[int, ...]:
         """The tensors that autograd would write into here instead of making a new one, had nobody watched.
 
-        It adds up gradients in place (torch/csrc/autograd/input_buffer.cpp, accumulate), and fills zeros that it has just made
-        (torch/csrc/autograd/FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.
+        It adds later gradients to the first in place unless that is a view (torch/csrc/autograd/input_buffer.cpp), and
+        fills zeros that it has just made (FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.
         """
         if torch.is_grad_enabled() or not self.phases.in_engine():
             return ()
@@ -173,7 +199,7 @@ class Dispatch(TorchDispatchMode):
         a, b = args[:2]
         if a.shape != b.shape or a.dtype != b.dtype:
             return ()
-        return tuple(self._ids([t for t in (a, b) if not t._is_view() and is_dense(t)]))
+        return tuple(self._ids([a])) if not a._is_view() and is_dense(a) else ()
 
 
 def _large(func: Any, args: Any) -> bool:

@@ -17,14 +17,15 @@ from torch.utils import _device
 
 from gpusim.record import substitutes
 from gpusim.record.adopt import Adopted
-from gpusim.record.readback import Unknown, holds_unknown, refuse_values
-from gpusim.record.schema import tensors
+from gpusim.record.readback import Unknown, decided, holds_unknown, refuse_values
+from gpusim.record.schema import plain, tensors
+from gpusim.record.standins import stand_in
 from gpusim.record.storages import GPU, HOST, Storages
 from gpusim.record.where import calls_from, warn
 
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
-_READ = ("tolist", "numpy", "data_ptr", "__int__", "__bool__", "__index__", "__array__")
+_READ = ("tolist", "numpy", "data_ptr", "__int__", "__index__", "__array__")
 
 
 class Homes(TorchFunctionMode):
@@ -42,6 +43,7 @@ class Homes(TorchFunctionMode):
 
     def of(self, tensor: torch.Tensor) -> str:
         """Where a tensor lives: GPU or HOST."""
+        tensor = plain(tensor)
         if isinstance(tensor, FakeTensor):
             return self.storages.home(tensor) or self.adopted.default
         return GPU if self.adopted.takes(tensor) else HOST
@@ -81,6 +83,8 @@ class Homes(TorchFunctionMode):
             return func(*args, **kwargs)
         if holds_unknown(args):
             _into_tensors(self, func, args, kwargs)
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
         handler = self._handlers.get(func)
         if handler is not None:
             return handler(self, func, args, kwargs)
@@ -178,8 +182,11 @@ def _item(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
         return 0.0  # nothing overflowed
     if calls_from("torch", 2):
         return 1.0
+    value = stand_in(homes.storages, tensor)
+    if isinstance(value, bool):
+        return decided(value)
     warn("a value that is not computed while recording is read; it shows as '?'")
-    return Unknown()
+    return Unknown(value)
 
 
 def _into_tensors(homes: Homes, func: Any, args: Any, kwargs: Any) -> None:
@@ -195,6 +202,13 @@ def _float(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     warn("a value that is not computed while recording is read as 1.0")
     return 1.0
+
+
+def _bool(homes: Homes, func: Any, args: Any, kwargs: Any) -> bool:
+    tensor = args[0]
+    if (_is_known(tensor) and homes.of(tensor) == HOST) or tensor.numel() != 1:
+        return bool(func(*args, **kwargs))
+    return decided(bool(stand_in(homes.storages, tensor)))
 
 
 def _values(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
@@ -220,6 +234,7 @@ def _handlers() -> dict[Any, Any]:
         Tensor.record_stream: nothing,
         Tensor.item: _item,
         Tensor.__float__: _float,
+        Tensor.__bool__: _bool,
         **{getattr(Tensor, name): _values for name in _READ},
         **substitutes.HANDLERS,
     }

@@ -22,6 +22,7 @@ from torch.optim.optimizer import (
 from gpusim.record.adopt import Adopted
 from gpusim.record.storages import GPU, Storages
 from gpusim.record.tape import Tape
+from gpusim.record.where import next_step
 
 
 class EnoughSteps(BaseException):
@@ -37,7 +38,8 @@ class Phases:
         self.current = ""  # "" while the program is being set up
         self.backward = False
         self.optimized = self.backward_seen = False
-        self._stepped = False  # whether the optimizer has run since the last forward pass
+        self._stepping = 0  # optimizers at work, one inside the other
+        self._stepped = False  # whether an optimizer has run since the last forward pass
         self.marked = False  # the user names the phases
         self._path: list[str] = []
         self._names: Any = weakref.WeakKeyDictionary()
@@ -58,9 +60,9 @@ class Phases:
         elif kind == "fwd" and self._stepped:
             self.step, self._stepped = self.step + 1, False
             self._adopted.first = False
+            next_step()
             if self._steps is not None and self.step >= self._steps:
                 raise EnoughSteps
-        self._stepped = self._stepped or kind == "opt"
         self.current = kind
         self._tape.phase(f"step{self.step}.{kind}")
 
@@ -74,7 +76,7 @@ class Phases:
 
     def before(self, func: Any, inputs: list[torch.Tensor]) -> None:
         """An operator is about to run on the GPU."""
-        if self.backward or self.current == "fwd" or self.marked:
+        if self.backward or self._stepping or self.current == "fwd" or self.marked:
             return
         if torch._C._current_autograd_node() is not None:  # a backward pass that was started in another way
             self.enter("bwd")
@@ -174,6 +176,8 @@ class Phases:
             return original(*args, **kwargs)
         finally:
             self.backward = outer
+            if self._stepping and not outer:  # a closure of the optimizer's
+                self.enter("opt")
 
     def _in_zero(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         if self.optimized:
@@ -187,9 +191,14 @@ class Phases:
                 self.tell(parameter, "param")
                 self._gradient(parameter)
         self.optimized = True
+        self._stepping += 1
         self.enter("opt")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._stepping -= 1
+        self._stepped = self._stepped or bool(self.current)
+        if self.backward:  # in the hook of a gradient
+            self.enter("bwd")
         for state in optimizer.state.values():
             for value in state.values():
                 if isinstance(value, torch.Tensor):

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.cuda
+import torch.profiler
 import torch.utils.checkpoint
 import torch.utils.data
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter
 
-from gpusim.record import cuda_api
+from gpusim.record import cuda_api, processes, triton_kernels
 from gpusim.record.patches import Patches, answer
 from gpusim.record.readback import refuse_values
+from gpusim.record.schema import is_wrapper
 from gpusim.record.storages import GPU, HOST
 from gpusim.record.where import warn
 
@@ -40,7 +42,9 @@ def pretending(recording: Recording) -> Iterator[None]:
         _autocast(patches, recording)
         _within_backward(patches, recording)
         _programs(patches, recording)
-        yield
+        triton_kernels.stand_in(patches, recording.dispatch)
+        with processes.alone(patches):
+            yield
     finally:
         patches.close()
 
@@ -107,7 +111,8 @@ def _tensors(patches: Patches, recording: Recording) -> None:
     make = torch.nn.Parameter.__new__
 
     def parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
-        if isinstance(data, torch.Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu":
+        kind = type(data)
+        if isinstance(data, torch.Tensor) and not (kind is FakeTensor or is_wrapper(kind)) and data.device.type == "cpu":
             data = recording.adopted.fake_of(data.detach(), recording.homes.of(data))
         return make(cls, data, requires_grad)
 
@@ -159,7 +164,7 @@ def _autocast(patches: Patches, recording: Recording) -> None:
 def _within_backward(patches: Patches, recording: Recording) -> None:
     """Python that runs in the backward pass sees the same GPU: PyTorch's engine does not take modes of functions along.
 
-    That is what a checkpoint computes again, and the backward of functions written in Python.
+    That is what a checkpoint computes again, the backward of functions written in Python, and the hooks of gradients.
     """
     frame, function = torch.utils.checkpoint._CheckpointFrame, torch.autograd.function.BackwardCFunction
     make, apply = frame.__init__, function.apply
@@ -175,11 +180,19 @@ def _within_backward(patches: Patches, recording: Recording) -> None:
 
     patches.set(frame, "__init__", lambda self, recompute, *rest: make(self, watched(recompute), *rest))
     patches.set(function, "apply", watched(apply))
+    saved = torch.autograd.graph.saved_tensors_hooks
+    set_up = saved.__init__
+    patches.set(saved, "__init__", lambda self, pack, unpack: set_up(self, watched(pack), watched(unpack)))
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        patches.set(torch.Tensor, name, _hooked(getattr(torch.Tensor, name), watched))
+
+
+def _hooked(register: Any, watched: Any) -> Any:
+    return lambda self, hook: register(self, watched(hook))
 
 
 def _programs(patches: Patches, recording: Recording) -> None:
     """What programs do around their steps."""
-    homes = recording.homes
 
     def set_default_device(device: Any) -> None:
         from gpusim.record.homes import home_of
@@ -205,6 +218,8 @@ def _programs(patches: Patches, recording: Recording) -> None:
         def __new__(cls, device: Any = "cpu") -> Any:
             return super().__new__(cls)
 
+    patches.set(torch.Tensor, "record_stream", answer(None))
+    _profiler(patches)
     patches.set(torch, "set_default_device", set_default_device)
     patches.set(torch, "save", save)
     patches.set(torch, "compile", compile)
@@ -215,6 +230,23 @@ def _programs(patches: Patches, recording: Recording) -> None:
     patches.set(torch.backends.cudnn, "is_acceptable", answer(False))  # recurrent networks: plain operators stand for cuDNN's
     patches.set(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)  # errors are said once, with their line
 
+    _loaders(patches, recording.homes)
+
+
+def _profiler(patches: Patches) -> None:
+    """A profiler that is asked for the GPU's activities looks at the host's alone."""
+    base = torch.profiler.profiler._KinetoProfile
+    make = base.__init__
+
+    def on_host(self: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.activities, self.use_device = {torch.profiler.ProfilerActivity.CPU}, None
+
+    patches.set(base, "__init__", on_host)
+
+
+def _loaders(patches: Patches, homes: Any) -> None:
+    """Data loaders run on the host and in this process."""
     begin, following, make = DataLoader.__iter__, _BaseDataLoaderIter.__next__, DataLoader.__init__
     signature = inspect.signature(make)
 

@@ -68,6 +68,18 @@ def written(func: Any, args: Any, kwargs: Any) -> Iterator[torch.Tensor]:
     yield from tensors(kwargs[name] for name in known.names if name in kwargs)
 
 
+def is_wrapper(kind: Any) -> bool:
+    """Whether a class of tensors is made of others, such as those that are sharded: only its parts are looked at."""
+    return issubclass(kind, torch.Tensor) and hasattr(kind, "__tensor_flatten__")
+
+
+def plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor under the wrappers of torch.func's transforms."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def view_bytes(tensor: torch.Tensor) -> int:
     """Bytes that a view covers, each counted once where it repeats them."""
     return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())

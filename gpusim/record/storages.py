@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from gpusim.record.schema import plain
 from gpusim.record.tape import Tape
 
 GPU, HOST = "cuda", "cpu"
@@ -25,6 +26,7 @@ class Storage:
     tensor: int  # on the tape; -1 on the host
     nbytes: int
     alive: Any  # the weak reference whose callback ends it
+    stand_in: Any = None  # what its values count as where one is asked for; None: not known
 
 
 class Storages:
@@ -37,7 +39,7 @@ class Storages:
 
     def find(self, tensor: torch.Tensor) -> Storage | None:
         """What is known about a tensor's storage; notices that it was resized."""
-        raw = tensor.untyped_storage()
+        raw = plain(tensor).untyped_storage()
         found = self._live.get(raw._cdata)
         if found is not None and found.nbytes != raw.nbytes():
             self._resize(found, raw.nbytes())
@@ -53,12 +55,12 @@ class Storages:
         return storage
 
     def home(self, tensor: torch.Tensor) -> str | None:
-        found = self._live.get(tensor.untyped_storage()._cdata)
+        found = self._live.get(plain(tensor).untyped_storage()._cdata)
         return found.home if found else None
 
     def mark(self, tensor: torch.Tensor, category: str) -> None:
         """Say what a tensor is, if it is on the GPU."""
-        found = self._live.get(tensor.untyped_storage()._cdata)
+        found = self._live.get(plain(tensor).untyped_storage()._cdata)
         if found is not None and found.tensor >= 0:
             self.tape.category[found.tensor] = category
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import warnings
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -92,6 +93,20 @@ def warn(message: str) -> None:
         warnings.warn_explicit(message, RecordWarning, file or "gpusim", line)
 
 
+_times: Counter[tuple[str, int]] = Counter()
+
+
+def times_here() -> int:
+    """How often the user's line has asked so, within this step."""
+    _times[users_frame()] += 1
+    return _times[users_frame()]
+
+
+def next_step() -> None:
+    _times.clear()
+
+
 def warn_again() -> None:
     """A recording begins."""
     _warned.clear()
+    _times.clear()
