@@ -36,10 +36,10 @@ def refused(trace: Trace) -> str:
     found = answers(trace)
     if not found.accesses or not found.times:
         need = "accesses" if not found.accesses else "times"
-        return f"{lacking(trace, need)}; {instead(trace, need)}"
+        return f"{lacking(trace.name, need)}; {instead(found, need)}"
     if not found.flops:
         words = "whose times are those of the machine that it was recorded on"
-        return f"{lacking(trace, 'flops')}, {words}; {instead(trace, 'flops')}"
+        return f"{lacking(trace.name, 'flops')}, {words}; {instead(found, 'flops')}"
     return ""
 
 
