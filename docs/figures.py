@@ -93,9 +93,11 @@ def results_of(experiment: str) -> tuple[Any, ...]:
     from gpusim.commands import load
     from gpusim.experiment import grid
     from gpusim.experiment.plan import plan
+    from gpusim.results.folder import load_folder
 
     with tempfile.TemporaryDirectory() as folder:
-        return tuple(grid.run(plan(load.experiment(experiment), Path(folder)), "", {}).results)
+        grid.run(plan(load.experiment(experiment), Path(folder)), "", {})
+        return tuple(load_folder(Path(folder)))
 
 
 def drawn(name: str) -> Any:

@@ -24,6 +24,7 @@ from gpusim.commands import load
 from gpusim.defaults import LATER
 from gpusim.experiment import grid
 from gpusim.experiment.plan import plan
+from gpusim.results.folder import load_folder
 from gpusim.results.result import FINISHED, HOST_OOM, Result
 
 ROOT = Path(__file__).parents[1]
@@ -41,9 +42,8 @@ AXES = (
 def results(name: str) -> tuple[Result, ...]:
     loaded = load.experiment(str(ROOT / "experiments" / f"{name}.yaml"))
     with tempfile.TemporaryDirectory() as folder:
-        done = grid.run(plan(loaded, Path(folder)), "", {})
-    assert not done.failures
-    return tuple(done.results)
+        assert not grid.run(plan(loaded, Path(folder)), "", {}).failures
+        return tuple(load_folder(Path(folder)))
 
 
 def label(r: Result) -> str:
