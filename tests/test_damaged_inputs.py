@@ -92,6 +92,9 @@ def test_one_request_of_many_tokens(tmp_path: Path) -> None:
     refused(path, [":3:", "this request of 17 + 100,000,000 tokens alone", "budget of 200,000,000", "--option budget=N"])
     path.write_text(TABLES["azure-llm"])
     refused(path, [":2:", "above the budget of 10"], budget="10")
+    path.write_text(TABLES["azure-llm"].replace(",17,3", ",100000000,3"))
+    refused(path, [":3:", "a prompt of 100,000,000 tokens takes", "which no kernel computes"])
+    path.write_text(TABLES["azure-llm"])
     refused(path, ["batch x stride is at most"], batch="100000", stride="100000")
 
 

@@ -54,9 +54,10 @@ def _asked(loaded: Loaded, name: str, can: Answers) -> Iterator[Problem]:
         said_of = loaded.document.data.get("policies") or {}
         for kind in _MOVING:
             chosen = getattr(e.policies, kind)
-            if kind in said_of and any(policy != NONE for policy in chosen):
+            moving = [str(policy) for policy in chosen if policy != NONE]
+            if kind in said_of and moving:
                 leave = f"--set policies.{kind}=none asks what fits"
-                yield said(("policies", kind), f"what {' or '.join(map(str, chosen[:2]))} costs", "accesses", leave)
+                yield said(("policies", kind), f"what {' or '.join(moving[:2])} costs", "accesses", leave)
         for key, plain in (("unified", NONE), ("transform", AS_RECORDED)):
             if any(value != plain for value in getattr(e, key)):
                 yield said((key,), f"what `{key}` changes", "accesses")

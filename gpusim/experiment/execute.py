@@ -83,7 +83,7 @@ def result(task: Task) -> Result:
         },
         metrics=answered(metrics, can),
         bounds=answered(bounds, can),
-        timeline=done.timeline if can.times else {k: v for k, v in done.timeline.items() if k != "time_ns"},
+        timeline=done.timeline if can.times else {k: v for k, v in done.timeline.items() if not k.endswith("_ns")},
     )  # fmt: skip
 
 

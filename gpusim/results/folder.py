@@ -300,7 +300,7 @@ def has_log(out: Path) -> bool:
 
 def has_timeline(out: Path) -> bool:
     """True when a finished run of this folder has something to show over time."""
-    return any(len(load_result(folder, log=False).timeline.get("time_ns", ())) for folder in run_folders(out))
+    return any(len(load_result(folder, log=False).timeline.get("reserved", ())) for folder in run_folders(out))
 
 
 def write_summary(out: Path, results: Iterable[Result]) -> Path:

@@ -34,8 +34,9 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from gpusim.errors import TraceError, shown, suggest
+from gpusim.trace.check import MAX_FLOPS
 from gpusim.trace.importers.kv_cache import Requests, serve
-from gpusim.trace.importers.kv_service import MODELS, WIDTHS, Setup
+from gpusim.trace.importers.kv_service import MODELS, WIDTHS, Clock, Setup
 from gpusim.trace.trace import Trace
 
 _CSV = ("timestamp", "contexttokens", "generatedtokens")
@@ -92,6 +93,7 @@ def read(
         shape=replace(MODELS[model], **changed), dtype=dtype, block=block, batch=batch, tokens=tokens, stride=stride,
         retain=retain, profile=profile, prefill=prefill, decode=decode,
     )  # fmt: skip
+    _check_prompts(found, Clock(setup), path)
     trace_name = name or ("mooncake" if hashed else "azure-llm")
     return serve(trace_name, path, found, setup)
 
@@ -111,6 +113,15 @@ def _check_budget(requests: Requests, block: int, stride: int, budget: int, path
                 f"{what} makes about {max(mine, accesses):,} accesses to cache blocks, above the budget of {budget:,}",
                 f"{path}:{line}", "take larger blocks or strides, fewer requests, or raise it: --option budget=N",
             )  # fmt: skip
+
+
+def _check_prompts(requests: Requests, clock: Clock, path: str) -> None:
+    """Refuse a prompt that no operator can compute, before anything is made of it."""
+    for prompt, line in zip(requests.prompt, requests.line, strict=True):
+        flops = clock.prefill(prompt, 0)[1]
+        if flops > MAX_FLOPS:
+            raise TraceError(f"computing a prompt of {prompt:,} tokens takes {flops:.2g} flops, which no kernel computes",
+                             f"{path}:{line}", "is this the number of its tokens?")  # fmt: skip
 
 
 def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
