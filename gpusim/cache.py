@@ -1,4 +1,4 @@
-"""The user's cache: folders and files that nobody but this user, or root, can have written.
+"""The user's cache: folders and files that only this user, or root, can have written.
 
 What is kept there is compiled code: a file that another user could plant would run as the one who reads it.  So a folder that
 does not belong to the user, or into which others can write, is not used, and without a safe folder nothing is kept.
@@ -20,11 +20,13 @@ from gpusim.errors import note
 def folder(name: str) -> Path | None:
     """The folder of this name in the user's cache ($GPUSIM_CACHE, else ~/.cache/gpusim), mode 0700; None where that is unsafe
     or cannot be, which is said once."""
-    wanted = os.environ.get("GPUSIM_CACHE")
-    if wanted:
-        return _private(Path(wanted).expanduser().absolute(), name)
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return _private(Path(home).absolute(), "gpusim", name)
+    own, shared = os.environ.get("GPUSIM_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    wanted = own or (shared if os.path.isabs(shared) else "~/.cache")
+    place = os.path.expanduser(wanted)
+    if place.startswith("~"):
+        _keeps_nothing(Path(wanted), "there is no such home folder")
+        return None
+    return _private(Path(place).absolute(), *([] if own else ["gpusim"]), name)
 
 
 def of_source(file: Path) -> Path | None:
@@ -38,7 +40,7 @@ def of_source(file: Path) -> Path | None:
 
 
 def read(path: Path) -> bytes | None:
-    """The content of a plain file of this user's or root's that nobody else can write; None for anything else."""
+    """The content of a plain file of this user's or root's that others cannot write; None for anything else."""
     try:
         # Without O_NONBLOCK a pipe in the file's place would never answer.
         at = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
@@ -69,11 +71,12 @@ def write(path: Path, content: bytes) -> None:
 
 @cache
 def _private(base: Path, *names: str) -> Path | None:
-    """BASE/NAMES, which are the user's alone and lie where nobody else can put others in their place."""
+    """BASE/NAMES, which are the user's alone and lie where others cannot put theirs in their place."""
     found = base
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
-        why = _replaceable(base)
+        found = base.resolve()  # a link on the way there could point elsewhere after the check
+        why = _replaceable(found)
         for name in names if not why else ():
             found = found / name
             found.mkdir(mode=0o700, exist_ok=True)
@@ -83,12 +86,16 @@ def _private(base: Path, *names: str) -> Path | None:
     except OSError as error:
         why = f"{error.filename or base}: {error.strerror or error}"
     if why:
-        note(
-            f"no compiled code is kept in {base.joinpath(*names[:-1])}: {why}; "
-            "without a safe place every run compiles again (GPUSIM_CACHE=FOLDER names one)"
-        )
+        _keeps_nothing(base.joinpath(*names[:-1]), why)
         return None
     return found
+
+
+def _keeps_nothing(place: Path, why: str) -> None:
+    note(
+        f"no compiled code is kept in {place}: {why}; "
+        "without a safe place every run compiles again (GPUSIM_CACHE=FOLDER names one)"
+    )
 
 
 @cache
@@ -124,12 +131,17 @@ def _close(folder: Path) -> str:
 def _replaceable(folder: Path) -> str:
     """Why others could put something of theirs in the place of what lies in this folder; "" when they cannot."""
     folder = folder.resolve()
+    below = None
     for place in (folder, *folder.parents):
         found = place.lstat()
         if _of_others(found):
             return f"{place} belongs to another user"
-        if _others_write(found) and not found.st_mode & stat.S_ISVTX:  # with that bit, as in /tmp, only an owner can replace
-            return f"others can write into {place}"
+        if _others_write(found):
+            if not found.st_mode & stat.S_ISVTX:  # with that bit, as in /tmp, only an owner can replace
+                return f"others can write into {place}"
+            if below is not None and below.st_uid not in (os.geteuid(), 0):  # in a container all strangers have one number
+                return f"what lies in {place} may belong to another user"
+        below = found
     return ""
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -137,6 +138,29 @@ def test_a_shared_temporary_folder_holds_private_ones(tmp_path: Path, monkeypatc
     tmp_path.chmod(0o1777)
     monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
     assert cache.folder("policies") == tmp_path / "policies"
+
+
+def test_without_a_home_folder_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUSIM_CACHE", "~nosuchuser/cache")
+    assert cache.folder("policies") is None and list(tmp_path.iterdir()) == []
+    assert "no compiled code is kept in ~nosuchuser/cache: there is no such home folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_in_a_container_strangers_have_the_number_of_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All users that a user namespace does not know are one there, root among them."""
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", STRANGER, -1)
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", lambda at, **how: SimpleNamespace(st_uid=STRANGER) if at == "/" else stat(at, **how))
+    monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path / "theirs"))
+    assert cache.folder("policies") == tmp_path / "theirs" / "policies", "a folder of root's"
+    cache._private.cache_clear()
+    tmp_path.chmod(0o1777)
+    assert cache.folder("policies") is None
 
 
 def test_code_lies_beside_its_source_unless_others_can_write_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
