@@ -260,7 +260,8 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))
     if request > capacity:
-        out["advice"] = f"tensor {out['tensor']} alone takes {show_bytes(request)}, more than the {show_bytes(capacity)} of memory"
+        tensor, size = out["tensor"], show_bytes(request)
+        out["advice"] = f"tensor {tensor} alone takes {size}, more than the {show_bytes(capacity)} of memory"
     elif widest > capacity:
         out["advice"] = f"operator {op} alone touches {show_bytes(widest)}, more than the memory; no eviction policy can help"
     elif free >= request:
