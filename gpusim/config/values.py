@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.config.fields import refuse
+from gpusim.defaults import LATER
 from gpusim.errors import UnitError
 from gpusim.units import BYTES, FRACTION, parse, write
 
@@ -129,6 +130,8 @@ def _arguments(text: str, spec: str) -> dict[str, Any]:
 
 def grain(value: Any) -> str:
     """`tensor`, or the size of a chunk in its shortest form."""
+    if value == LATER["grain"]:
+        return str(value)
     from gpusim.trace import grain as of_trace  # with numba, which few experiments need here
 
     return of_trace.write(of_trace.parse(value))
