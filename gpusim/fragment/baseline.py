@@ -34,7 +34,7 @@ from gpusim.units import show_bytes
 
 NO_REQUEST = "The snapshot records no allocation, so nothing can be replayed: switch the history on before the program runs."
 NO_SEGMENTS = "The recorded segments are none that PyTorch takes from a device: whole pages of 2 MiB, blocks inside of them."
-DEVICE = 80 << 30  # bytes of a device where nobody names one: some allocators take a share of it at once
+DEVICE = 80 << 30  # bytes of a device where no machine is named: some allocators take a share of it at once
 
 
 @dataclass(frozen=True)
