@@ -56,8 +56,8 @@ def summary(name: str, errors: list[float]) -> str:
 
 def main(everything: bool) -> None:
     found: list[tuple[Row, float]] = []
-    print("| row | program of the zoo | quantity | published | computed | error |")
-    print("| --- | --- | --- | ---: | ---: | ---: |")
+    print("| row | quantity | published | computed | error |")
+    print("| --- | --- | ---: | ---: | ---: |")
     for row in rows():
         if not everything and row.seen == "no":
             continue
@@ -65,7 +65,7 @@ def main(everything: bool) -> None:
         found.append((row, error))
         marks = " (seen)" * (row.seen == "yes") + " (not stated)" * (row.stated == "no")
         gib = f"{int(row.bytes) / 2**30:.2f} GiB | {int(row.bytes) * (1 + error) / 2**30:.2f} GiB"
-        print(f"| {row.row}{marks} | `{row.program}` | {row.quantity} | {gib} | {error:+.1%} |", flush=True)
+        print(f"| `{row.row}`{marks} | {row.quantity} | {gib} | {error:+.1%} |", flush=True)
     print()
     for name, stated, seen in (("stated, not seen", "yes", "no"), ("stated, seen", "yes", "yes"), ("not stated", "no", "no")):
         errors = [error for row, error in found if (row.stated, row.seen) == (stated, seen)]

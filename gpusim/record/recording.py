@@ -65,12 +65,13 @@ class Recording:
         self._stack = ExitStack()
 
     def __enter__(self) -> Recording:
-        gc.collect()
         with ExitStack() as stack:
             running.start(self)
             stack.callback(running.stop)
-            stack.callback(gc.enable)
-            gc.disable()
+            if gc.isenabled():
+                gc.collect()
+                stack.callback(gc.enable)
+                gc.disable()
             stack.callback(self.adopted.restore)
             stack.enter_context(pretending(self))
             stack.enter_context(self.autocast.rules())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
 from collections.abc import Callable, Sequence
@@ -36,9 +37,10 @@ def record_zoo(spec: str, options: dict[str, Any], path: Path, *, name: str | No
 
 
 def _record(program: Callable[[], Any], path: Path, what: str, **options: Any) -> Trace:
-    recorded = begin(path, **options)
+    collects = gc.isenabled()
+    gc.disable()  # as during the recording: PyTorch is imported faster
     try:
-        with recorded:
+        with begin(path, **options) as recorded:
             try:
                 program()
             except SystemExit as end:
@@ -49,6 +51,9 @@ def _record(program: Callable[[], Any], path: Path, what: str, **options: Any) -
     except Exception as error:
         first = str(error).strip().splitlines() or [""]
         raise RecordError(f"{type(error).__name__}: {first[0]}", line_of(error.__traceback__), _hint(error)) from error
+    finally:
+        if collects:
+            gc.enable()
     assert recorded.trace is not None
     return recorded.trace
 
