@@ -54,8 +54,8 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
         import gpusim.core.requests  # noqa: F401  # now: the process that will draw imports it, too
 
         def ready() -> None:
-            import gpusim.offsets.fit  # noqa: F401
-            import gpusim.policies.place.pytorch  # noqa: F401
+            import gpusim.offsets.fit
+            import gpusim.policies.place.pytorch
 
             other.wait()
 
