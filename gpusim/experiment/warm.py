@@ -55,7 +55,7 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
 
         def ready() -> None:
             import gpusim.offsets.fit
-            import gpusim.policies.place.pytorch
+            import gpusim.policies.place.pytorch  # noqa: F401
 
             other.wait()
 
