@@ -94,7 +94,8 @@ def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
         return found
     causes = []
     if m.failed and found.device < ENDLESS:
-        room = {number: _room(trace, found.device) for number, trace in others.items()}
+        outside = min(why.normal(found.device), found.device - found.limit)  # as here, but for what is foreign
+        room = {number: _room(trace, found.device, outside) for number, trace in others.items()}
         roomy = [number for number, size in room.items() if size >= why.segment(m.size)]
         if roomy:
             sentence = f"{_devices(roomy)} could serve the request, if as large as device {chosen}"
@@ -108,10 +109,12 @@ def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
     return replace(found, causes=causes, verdict=verdict.verdict(m, causes, found.limit))
 
 
-def _room(trace: Trace, device: int) -> int:
-    """Bytes in one piece that the device could give at the recording's end, or the allocator has in a free block."""
-    left = device - why.normal(device) - int(held_bytes(trace)[-1])
-    return max(left, int(holes(trace, trace.events, block_sizes(trace)).bytes.max(initial=0)))
+def _room(trace: Trace, device: int, outside: int) -> int:
+    """Bytes in one piece that the device could give at the recording's end, the allocator's cached segments given back, or that
+    the allocator has in a free block."""
+    free = holes(trace, trace.events, block_sizes(trace))
+    left = device - outside - int(held_bytes(trace)[-1]) + int(free.bytes[free.whole & ~free.private].sum())
+    return max(left, int(free.bytes.max(initial=0)))
 
 
 def _devices(numbers: Sequence[int]) -> str:
