@@ -40,7 +40,7 @@ def wasted(base: Baseline, m: Moment, least: float) -> list[Cause]:
     if base.ran.high.held_peak - live >= least:
         between = _needed(base, program, live) - live
         if between >= least:
-            found.append(Cause("fragmentation", between, _kind(base, m, program, live + between // 2)))
+            found.append(Cause("fragmentation", between, _kind(base, m, live + between // 2)))
     return found
 
 
@@ -96,13 +96,14 @@ def _limited(program: Requests, share: float) -> Requests:
     return inserted(program, np.array([program.before] * 2), rows)
 
 
-def _kind(base: Baseline, m: Moment, program: Requests, room: int) -> str:
+def _kind(base: Baseline, m: Moment, room: int) -> str:
     """What keeps the free bytes from being used: the pattern without which half of them suffices, else pieces.
 
     room  bytes live, and half of what is needed beyond them
     """
     conf = str(dict(base.own.params).get("conf", ""))
     plain = ",".join(item for item in conf.split(",") if not item.strip().startswith(DIVISIONS))
+    program = base.ran.low.program  # from what was in use: the recorded heap is one that the pattern has made
     rows = program.rows()
     command = rows["kind"] == R_COMMAND
     pools = command & np.isin(rows["unit"], (rules.POOL_BEGIN, rules.POOL_END, rules.POOL_RELEASE))
