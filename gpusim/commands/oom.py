@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,16 +86,25 @@ def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[
     """Label -> trace: of each file, each device that a snapshot holds."""
     from gpusim.fragment import inputs
 
-    def warn(sentence: str) -> None:
-        typer.echo(f"gpusim: warning: {sentence}", err=True)
+    def warn(sentence: str, of: str = "") -> None:
+        typer.echo(f"gpusim: warning: {of}{sentence}", err=True)
 
     if files[0].endswith(".py"):
         return {files[0]: inputs.record(files, out, warn)}
     found: dict[str, Trace] = {}
+    short = len({Path(file).name for file in files}) == len(files)
     for file in files:
-        traces = {device: inputs.open_trace(file, device, warn)} if device is not None else inputs.open_all(file, warn)
+        name = Path(file).name if short else file
+        say = partial(warn, of=f"{name}: ") if len(files) > 1 else warn
+        try:
+            traces = {device: inputs.open_trace(file, device, say)} if device is not None else inputs.open_all(file, say)
+        except TraceError as error:
+            if file == files[-1] and not found:
+                raise
+            warn(f"left out: {error}")
+            continue
         for number, trace in traces.items():
-            label = file if len(traces) == 1 else f"{file} device {number}"
+            label = name if len(traces) == 1 else f"{name} device {number}"
             found[label if label not in found else f"{label} ({len(found) + 1})"] = trace
     return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpusim.errors import TraceError
 from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
 from gpusim.fragment.answer import Answer, Cause
@@ -17,6 +18,7 @@ from gpusim.fragment.remedies import rank, settings
 from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.fragment.waste import wasted
 from gpusim.trace.trace import OOM, Trace
+from gpusim.units import show_bytes
 
 
 def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, device: int | None = None) -> Answer:
@@ -46,7 +48,13 @@ def compared_with(trace: Trace, capacity: int | None) -> Baseline:
     """The program as it ran, within what the recording says that the device had, else within `capacity`."""
     if not has_segments(trace):
         return baseline(trace, capacity or ENDLESS)
-    return baseline(trace, None if capacity_of(trace) < ENDLESS else capacity)
+    if capacity_of(trace) >= ENDLESS:
+        return baseline(trace, capacity)
+    most = int(held_bytes(trace).max())
+    if capacity and capacity < most:
+        said = f"the program held {show_bytes(most)}, more than a capacity of {show_bytes(capacity)}"
+        raise TraceError(said, hint="give all that the device has, or leave it out")
+    return baseline(trace)
 
 
 def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
