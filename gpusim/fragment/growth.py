@@ -72,14 +72,15 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
         now = int(found.number[:event].max(initial=-1))
     first = 1 if found.how == "phases" else 0  # what the first step makes is there to stay (states of an optimizer)
     # Alive over the whole step after its own: where a step is cut in the middle, what it saved is free by then.
-    of = (step >= first) & (step <= now - 2)
+    last = now - 1 if found.how == "phases" and event >= trace.events else now - 2
+    of = (step >= first) & (step <= last)
     left = (died < 0) & of
     if found.how != "phases" and _kinds(trace, left) > WITHIN * _kinds(trace, of):
         return []
     leaks = []
     for site in np.unique(trace.category[left]).tolist():
         mine = np.flatnonzero(left & (trace.category == site))
-        counts = np.bincount(step[mine], minlength=now + 1)[first : now - 1]
+        counts = np.bincount(step[mine], minlength=now + 1)[first : last + 1]
         seen = np.flatnonzero(counts)
         most = APART if len(counts) >= 2 * APART else 1
         if len(seen) < FEWEST or max(np.diff(np.concatenate([[-1], seen, [len(counts)]]))) > most:
