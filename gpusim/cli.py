@@ -273,6 +273,9 @@ def oom(
         list[str] | None,
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
     ] = None,
+    others: Annotated[
+        bool, typer.Option("--others", help="Show allocators of other libraries and drivers beside them, for comparison.")
+    ] = False,
     capacity: Annotated[
         str | None, typer.Option(help="What the allocator could hold alone on the device, like '24 GiB'; default: as recorded.")
     ] = None,
@@ -292,7 +295,7 @@ def oom(
 
     verb(
         files, tries or [], capacity=capacity, on=on, message=message, device=device, out=out, figures=figures,
-        formats=formats, json=json,
+        formats=formats, others=others, json=json,
     )  # fmt: skip
 
 

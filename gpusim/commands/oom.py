@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from gpusim.errors import TraceError, UnitError
 from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from gpusim.fragment.candidates import Candidate
     from gpusim.fragment.study import Study
 
 FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
@@ -21,12 +23,13 @@ FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_ti
 
 def oom(
     files: Sequence[str], tries: Sequence[str], *, capacity: str | None, on: str | None, message: str | None,
-    device: int | None, out: Path | None, figures: bool, formats: str, json: bool,
+    device: int | None, out: Path | None, figures: bool, formats: str, others: bool, json: bool,
 ) -> None:  # fmt: skip
     """Examine a program and leave the answer with its figures in `out`; of several, say first what differs."""
     from gpusim.commands.draw import STUDY_NEEDS
     from gpusim.commands.look import chosen_formats
     from gpusim.experiment.pool import cores, prepare
+    from gpusim.experiment.warm import allocators_beside
 
     wanted = chosen_formats(formats)
     limit = _limit(capacity, on, message)
@@ -36,13 +39,18 @@ def oom(
             raise TraceError("--device chooses one GPU of a snapshot", files[0], hint)
         _long(files[0], tries, limit, out, json=json)
         return
-    if figures and cores() > 1:
-        prepare(STUDY_NEEDS)  # the workers' ancestor imports what draws, while the program is replayed here
-    traces = _traces(files, device, out)
-    compared = _compared(traces, limit) if len(traces) > 1 else None
-    trace = traces[compared.main] if compared else next(iter(traces.values()))
-    found = _studied(trace, tries, limit)
-    from gpusim.fragment import doctor, report
+    with allocators_beside() as compiled:
+        if figures and cores() > 1:
+            prepare(STUDY_NEEDS)  # the workers' ancestor imports what draws, while the program is replayed here
+        traces = _traces(files, device, out)
+        from gpusim.fragment import doctor, report
+        from gpusim.fragment.study import study
+
+        compared = _compared(traces, limit) if len(traces) > 1 else None
+        trace = traces[compared.main] if compared else next(iter(traces.values()))
+        chosen = _chosen(trace, tries, others=others)
+        compiled()
+        found = study(trace, chosen, limit)
     from gpusim.results.files import make_folder, write_json
 
     if len(files) == 1 and compared:  # the devices of one snapshot
@@ -60,37 +68,43 @@ def oom(
     typer.echo(f"\n{folder}: study.json{''.join(f', {name}' for name in made)}")
 
 
-def _studied(trace: Trace, tries: Sequence[str], limit: int | None) -> Study:
-    """The trace under what could be tried, with what is not compiled yet compiled first."""
-    from gpusim.experiment import warm
+def _chosen(trace: Trace, tries: Sequence[str], *, others: bool) -> list[Candidate]:
+    """What the program ran with, and what to try instead of it."""
     from gpusim.fragment import candidates
-    from gpusim.fragment.study import study
     from gpusim.policies.pytorch.rules import repeated
 
     chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
+    if others:
+        chosen = list(dict.fromkeys((*chosen, *candidates.others(trace))))
     for candidate in chosen:
         for sentence in repeated(str(dict(candidate.params).get("conf", ""))):
             typer.echo(f"gpusim: warning: {sentence}", err=True)
-    if warm.is_cold("requests"):
-        typer.echo("gpusim: compiling the allocators, once; this takes some seconds", err=True)
-        warm.compile_allocators(candidate.place for candidate in chosen)
-    return study(trace, chosen, limit)
+    return chosen
 
 
 def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[str, Trace]:
     """Label -> trace: of each file, each device that a snapshot holds."""
     from gpusim.fragment import inputs
 
-    def warn(sentence: str) -> None:
-        typer.echo(f"gpusim: warning: {sentence}", err=True)
+    def warn(sentence: str, of: str = "") -> None:
+        typer.echo(f"gpusim: warning: {of}{sentence}", err=True)
 
     if files[0].endswith(".py"):
         return {files[0]: inputs.record(files, out, warn)}
     found: dict[str, Trace] = {}
+    short = len({Path(file).name for file in files}) == len(files)
     for file in files:
-        traces = {device: inputs.open_trace(file, device, warn)} if device is not None else inputs.open_all(file, warn)
+        name = Path(file).name if short else file
+        say = partial(warn, of=f"{name}: ") if len(files) > 1 else warn
+        try:
+            traces = {device: inputs.open_trace(file, device, say)} if device is not None else inputs.open_all(file, say)
+        except TraceError as error:
+            if file == files[-1] and not found:
+                raise
+            warn(f"left out: {error}")
+            continue
         for number, trace in traces.items():
-            label = file if len(traces) == 1 else f"{file} device {number}"
+            label = name if len(traces) == 1 else f"{name} device {number}"
             found[label if label not in found else f"{label} ({len(found) + 1})"] = trace
     return found
 

@@ -1,6 +1,7 @@
 """The first run of all compiles the kernels: the large ones in this process, what they work with in another, at the same time.
 
-    python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does
+    python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does: policies,
+    python -m gpusim.experiment.warm far MODULE.FUNCTION ...           or what verbs call seldom
 """
 
 from __future__ import annotations
@@ -8,11 +9,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim import cache
-from gpusim.errors import GpusimError
+from gpusim.errors import GpusimError, note
+
+# Half of the work of compiling PyTorch's allocator; a program that begins with an empty device needs most of it, too.
+SELDOM = (
+    "pytorch.cache.release_all", "pytorch.settings.carry_out", "pytorch.restore.lay", "device.recorded",
+    "pytorch.expandable.grow", "pytorch.restore.carve",
+)  # fmt: skip
 
 
 def is_cold(kernels: str = "island", package: str = "core") -> bool:
@@ -33,15 +41,28 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
         other.wait()
 
 
-def compile_allocators(names: Iterable[str]) -> None:
-    """The same for `gpusim oom`: every second allocator here, the others there."""
-    names = sorted(set(names))
-    command = [sys.executable, "-m", "gpusim.experiment.warm", *(word for name in names[1::2] for word in ("place", name))]
+@contextmanager
+def allocators_beside() -> Iterator[Callable[[], None]]:
+    """For `gpusim oom`, before its first replay: what PyTorch's allocator calls seldom is compiled by another process, while
+    this one reads the program; the answer compiles the rest here and waits for the other."""
+    if not is_cold("requests"):
+        yield lambda: None
+        return
+    note("compiling the allocators, once; this takes some seconds")
+    command = [sys.executable, "-m", "gpusim.experiment.warm", "far", *(f"gpusim.policies.{name}" for name in SELDOM)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        import gpusim.core.requests  # noqa: F401
+        import gpusim.core.requests  # noqa: F401  # now: the process that will draw imports it, too
 
-        _compile(("place", name) for name in names[::2])
-        other.wait()
+        def ready() -> None:
+            import gpusim.offsets.fit
+            import gpusim.policies.place.pytorch  # noqa: F401
+
+            other.wait()
+
+        try:
+            yield ready
+        finally:
+            other.terminate()  # of no use where the program cannot be read
 
 
 def compile_unified() -> None:
@@ -68,6 +89,12 @@ def _compile(policies: Iterable[tuple[str, str]]) -> None:
 
 def main(words: list[str]) -> None:
     """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
+    if words[:1] == ["far"]:
+        from gpusim.policies.far import compile_now
+
+        for name in words[1:]:
+            compile_now(name)
+        return
     from gpusim.engine.bounds import swap_in_bound
     from gpusim.trace.synth import training
     from gpusim.trace.workload import build

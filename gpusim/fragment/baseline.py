@@ -12,7 +12,7 @@ replayed in the same way; forgetting what was cached is no saving.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -136,12 +136,13 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     best, recording = found[0], found[0].recording
     limit = capacity or recording.capacity
     own = candidate_of(recording.conf)
-    error = abs(best.replay.held_peak - _held_peak(recording.trace))
+    ran = replace(best.replay, name=own.label)
+    error = abs(ran.held_peak - _held_peak(recording.trace))
     told = "" if recording.told else "The snapshot tells no settings of the allocator: the default ones are taken for granted."
-    bare = _from_use(recording, own, best.release, recording.capacity) if recording.segments else best.replay
+    bare = _from_use(recording, own, best.release, recording.capacity) if recording.segments else ran
     empty = not np.any(recording.rows["kind"] == R_ALLOC)
     reason = NO_REQUEST if empty else "" if best.exact else _reason(recording, best.misses)
-    return Baseline(trace, not reason, reason, told, own, best.replay, bare, error, limit, best, tuple(found[1:]))
+    return Baseline(trace, not reason, reason, told, own, ran, bare, error, limit, best, tuple(found[1:]))
 
 
 def under(base: Baseline, candidate: Candidate) -> Outcome:
@@ -195,7 +196,7 @@ def _replayed(asked: Requests, candidate: Candidate, capacity: int, release: str
     policy = registry.get("place", {"name": candidate.place, "params": params})
     endless = capacity >= ENDLESS
     room = max(DEVICE, 2 * int(asked.asked().max(initial=0))) if endless and not own else capacity
-    return replay(asked, policy, room, log=True)
+    return replace(replay(asked, policy, room, log=True), name=candidate.label)
 
 
 def _assumed(trace: Trace, capacity: int | None) -> Baseline:

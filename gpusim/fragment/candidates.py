@@ -71,22 +71,24 @@ RMM = (
 
 
 def default(trace: Trace) -> list[Candidate]:
-    """What a program of this kind could run with, first what it did; then other allocators, for comparison."""
+    """What a program of this kind could run with, first what it did."""
     if trace.meta.get("format") == "rmm":
         streams = list(trace.meta.get("streams") or [])
         # The null stream and the legacy stream are one to RMM; the trace numbers them apart.
         legacy = (("legacy", streams.index("0x1")),) if "0x1" in streams else ()
         own = [replace(c, params=c.params + legacy) if c.place != "rmm_arena" else c for c in RMM]
-        return [*own, Candidate("cuda_async", (), "rmm.mr.CudaAsyncMemoryResource", "rmm"), pytorch(""), *OTHERS]
-    settings = dict.fromkeys((str(trace.meta.get("alloc_conf") or ""), *SETTINGS))
-    return [
-        *map(pytorch, settings), pytorch(DRIVER), *RMM[:1], *OTHERS,
-    ]  # fmt: skip
+        return [*own, Candidate("cuda_async", (), "rmm.mr.CudaAsyncMemoryResource", "rmm")]
+    return [pytorch(conf) for conf in dict.fromkeys((str(trace.meta.get("alloc_conf") or ""), *SETTINGS))]
 
 
 def advisable(trace: Trace) -> list[Candidate]:
     """What the program ran with, then what could be advised instead: settings of the same allocator."""
     return [c for c in default(trace) if c.place == "pytorch"]
+
+
+def others(trace: Trace) -> list[Candidate]:
+    """Allocators that a program of this kind cannot simply run with, or whose model is not checked against a real one."""
+    return [*([pytorch("")] if trace.meta.get("format") == "rmm" else [pytorch(DRIVER), *RMM[:1]]), *OTHERS]
 
 
 def lasting() -> list[Candidate]:

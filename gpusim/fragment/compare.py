@@ -26,6 +26,8 @@ class Compared:
     grown: list[Holder]
 
     def text(self) -> str:
+        from gpusim.fragment.report import wrapped
+
         rows = [self._row(label, answer) for label, answer in self.answers.items()]
         failed = [label for label, answer in self.answers.items() if answer.moment and answer.moment.failed]
         first, last = next(iter(self.answers)), list(self.answers)[-1]
@@ -37,7 +39,7 @@ class Compared:
             what = ", ".join(f"{row.name} +{show_bytes(row.bytes)}" for row in self.grown[:MOST])
             lines.append(f"More is live at the end of {last} than of {first}: {what}.")
         lines.append(f"Below: {self.main}.")
-        return "\n\n".join(lines)
+        return "\n\n".join([lines[0], *map(wrapped, lines[1:])])
 
     def _row(self, label: str, answer: Answer) -> dict[str, Any]:
         m = answer.moment

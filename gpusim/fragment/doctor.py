@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gpusim.errors import TraceError
 from gpusim.fragment import candidates, growth, holders, inputs, verdict
 from gpusim.fragment import causes as why
 from gpusim.fragment.answer import Answer, Cause
@@ -17,6 +18,7 @@ from gpusim.fragment.remedies import rank, settings
 from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.fragment.waste import wasted
 from gpusim.trace.trace import OOM, Trace
+from gpusim.units import show_bytes
 
 
 def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, device: int | None = None) -> Answer:
@@ -46,7 +48,13 @@ def compared_with(trace: Trace, capacity: int | None) -> Baseline:
     """The program as it ran, within what the recording says that the device had, else within `capacity`."""
     if not has_segments(trace):
         return baseline(trace, capacity or ENDLESS)
-    return baseline(trace, None if capacity_of(trace) < ENDLESS else capacity)
+    if capacity_of(trace) >= ENDLESS:
+        return baseline(trace, capacity)
+    most = int(held_bytes(trace).max())
+    if capacity and capacity < most:
+        said = f"the program held {show_bytes(most)}, more than a capacity of {show_bytes(capacity)}"
+        raise TraceError(said, hint="give all that the device has, or leave it out")
+    return baseline(trace)
 
 
 def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
@@ -94,7 +102,8 @@ def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
         return found
     causes = []
     if m.failed and found.device < ENDLESS:
-        room = {number: _room(trace, found.device) for number, trace in others.items()}
+        outside = min(why.normal(found.device), found.device - found.limit)  # as here, but for what is foreign
+        room = {number: _room(trace, found.device, outside) for number, trace in others.items()}
         roomy = [number for number, size in room.items() if size >= why.segment(m.size)]
         if roomy:
             sentence = f"{_devices(roomy)} could serve the request, if as large as device {chosen}"
@@ -108,10 +117,12 @@ def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
     return replace(found, causes=causes, verdict=verdict.verdict(m, causes, found.limit))
 
 
-def _room(trace: Trace, device: int) -> int:
-    """Bytes in one piece that the device could give at the recording's end, or the allocator has in a free block."""
-    left = device - why.normal(device) - int(held_bytes(trace)[-1])
-    return max(left, int(holes(trace, trace.events, block_sizes(trace)).bytes.max(initial=0)))
+def _room(trace: Trace, device: int, outside: int) -> int:
+    """Bytes in one piece that the device could give at the recording's end, the allocator's cached segments given back, or that
+    the allocator has in a free block."""
+    free = holes(trace, trace.events, block_sizes(trace))
+    left = device - outside - int(held_bytes(trace)[-1]) + int(free.bytes[free.whole & ~free.private].sum())
+    return max(left, int(free.bytes.max(initial=0)))
 
 
 def _devices(numbers: Sequence[int]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ALLOC, FREE, I64, Trace
@@ -12,9 +13,9 @@ from gpusim.trace.trace import ALLOC, FREE, I64, Trace
 FEWEST = 3     # steps in which the same tensor has to be left behind
 APART = 3      # every so many steps, at least, it has to happen again; in every one where there are few
 EVEN = 1.6     # times the usual distance between two steps, at most; at least the usual one divided by it
-MOSTLY = 0.66  # of the distances
+MOSTLY = 0.66  # of the program between the first and the last step lies in such distances
 LONG = 0.75    # of the program: what comes next may be no step, an evaluation perhaps
-WITHIN = 0.35  # of a step's allocations, at most, may be left behind; more is one pass that saves what it computes
+WITHIN = 0.35  # of the kinds of tensors of a step, at most, may be left behind; more is one pass that saves what it computes
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,15 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
         now = int(found.number[:event].max(initial=-1))
     first = 1 if found.how == "phases" else 0  # what the first step makes is there to stay (states of an optimizer)
     # Alive over the whole step after its own: where a step is cut in the middle, what it saved is free by then.
-    of = (step >= first) & (step <= now - 2)
+    last = now - 1 if found.how == "phases" and event >= trace.events else now - 2
+    of = (step >= first) & (step <= last)
     left = (died < 0) & of
-    regular = found.how == "phases" or left.sum() <= WITHIN * of.sum()
-    if not regular:
+    if found.how != "phases" and _kinds(trace, left) > WITHIN * _kinds(trace, of):
         return []
     leaks = []
     for site in np.unique(trace.category[left]).tolist():
         mine = np.flatnonzero(left & (trace.category == site))
-        counts = np.bincount(step[mine], minlength=now + 1)[first : now - 1]
+        counts = np.bincount(step[mine], minlength=now + 1)[first : last + 1]
         seen = np.flatnonzero(counts)
         most = APART if len(counts) >= 2 * APART else 1
         if len(seen) < FEWEST or max(np.diff(np.concatenate([[-1], seen, [len(counts)]]))) > most:
@@ -89,6 +90,12 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
         mine = np.flatnonzero(alike & (died < 0) & (step >= 0))
         leaks.append(Leak(trace.categories[site], mine, int(trace.size[mine].sum()), len(np.unique(step[mine]))))
     return sorted(leaks, key=lambda leak: -leak.bytes)
+
+
+def _kinds(trace: Trace, which: npt.NDArray[np.bool_]) -> int:
+    """How many places of the program, with sizes, these tensors come from again and again."""
+    columns = np.stack([trace.category[which].astype(np.int64), trace.size[which]])
+    return int(np.count_nonzero(np.unique(columns, axis=1, return_counts=True)[1] >= FEWEST))
 
 
 def _lives(trace: Trace, event: int) -> tuple[I64, I64]:
@@ -106,9 +113,12 @@ def _marks(trace: Trace, made: I64) -> I64:
     _, key = np.unique(np.stack([trace.category[tensor].astype(np.int64), trace.size[tensor]]), axis=1, return_inverse=True)
     key = key.ravel()
     order = np.argsort(key, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(key[order])) + 1)
+    groups = [group for group in groups if len(group) >= FEWEST + 1 and _even(group, len(made))]
+    widest = max((int(group[-1] - group[0]) for group in groups), default=0)
     found: dict[int, list[I64]] = {}
-    for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-        if len(group) >= FEWEST + 1 and _even(group, len(made)):
+    for group in groups:
+        if group[-1] - group[0] >= widest * MOSTLY:  # what repeats in a part of the program only is a loop within it
             found.setdefault(len(group), []).append(group)
     if not found:
         return np.zeros(0, np.int64)
@@ -121,4 +131,4 @@ def _even(at: I64, total: int) -> bool:
     gaps = np.diff(at)
     usual = float(np.median(gaps))
     even = (gaps <= EVEN * usual) & (gaps * EVEN >= usual)
-    return bool(even.mean() >= MOSTLY and even[-2:].all() and at[-1] + EVEN * usual >= LONG * total)
+    return bool(gaps[even].sum() >= MOSTLY * gaps.sum() and even[-2:].all() and at[-1] + EVEN * usual >= LONG * total)

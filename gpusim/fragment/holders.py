@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.fragment.moment import alive
 from gpusim.trace.roles import ROLES, roles
-from gpusim.trace.trace import I64, Trace
+from gpusim.trace.trace import ALLOC, I64, Trace
 
 UNKNOWN = "unknown"
+BEFORE = "in use before the recording began (no stack)"
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ def holders(trace: Trace, event: int) -> dict[str, list[Holder]]:
     live = alive(trace, event)
     found = {}
     stacks = trace.meta.get("stacks") or {}
-    names = [*trace.categories]
     if stacks or not trace.ops:
-        found["stack"] = _sums(trace, live, trace.category[live].astype(np.int64), names, stacks)
+        index = np.where(before(trace)[live], len(trace.categories), trace.category[live].astype(np.int64))
+        found["stack"] = _sums(trace, live, index, [*trace.categories, BEFORE], stacks)
     if trace.ops:
         maker = _maker(trace)[live]
         known = maker >= 0
@@ -41,6 +43,14 @@ def holders(trace: Trace, event: int) -> dict[str, list[Holder]]:
         found["phase"] = _sums(trace, live, _or_last(phase, len(trace.phases)), [*trace.phases, "before the first"])
         found["role"] = _sums(trace, live, roles(trace)[live].astype(np.int64), ROLES)
     return {by: rows for by, rows in found.items() if any(row.name != UNKNOWN for row in rows)}
+
+
+def before(trace: Trace) -> npt.NDArray[np.bool_]:
+    """(T,) tensors that live since before the recording, of which it does not tell where they come from."""
+    old = np.zeros(trace.tensors, bool)
+    old[trace.arg[trace.kind == ALLOC][: int((trace.meta.get("start") or {}).get("tensors", 0))]] = True
+    old &= np.array([name == UNKNOWN for name in trace.categories], bool)[trace.category]
+    return old
 
 
 def _or_last(index: I64, last: int) -> I64:

@@ -83,6 +83,8 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
     if path.suffix == ".npz" or not path.is_file():
         if path.is_dir() and file not in names("trace"):
             raise TraceError("this is a folder", file, "give a trace (.npz) or a recording")
+        if not path.is_file() and (path.suffix or "/" in file) and file not in names("trace"):
+            raise TraceError("there is no such file", file)
         trace = load_trace(find("trace", file))
         if device is not None:
             raise TraceError("--device chooses one GPU of a snapshot", file, "leave it out: a trace is of one")

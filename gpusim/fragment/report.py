@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from textwrap import fill
 from typing import Any
 
 from gpusim.commands.output import table
@@ -11,12 +12,15 @@ from gpusim.fragment.baseline import Outcome
 from gpusim.fragment.candidates import CONF
 from gpusim.fragment.causes import WORDS, reasons
 from gpusim.fragment.diagnosis import Diagnosis
-from gpusim.fragment.holders import Holder
+from gpusim.fragment.holders import BEFORE, UNKNOWN, Holder, before
 from gpusim.fragment.replay import ENDLESS, Replay
 from gpusim.fragment.study import Study, show_share
 from gpusim.fragment.verdict import balance
 from gpusim.units import show_bytes
 
+WIDTH = 116  # characters of a line, without the two before it
+SERVED = "request served"
+UNTOLD = {"stack": "no stack recorded", "module": "outside of any module"}
 MOST_HOLDERS, MOST_PINS, MOST_LEAKS, MOST_REMEDIES = 6, 4, 4, 5
 
 
@@ -101,7 +105,7 @@ def text(found: Study) -> str:
 def answered(answer: Answer, conf: str = "") -> list[str]:
     """Verdict and holders, in parts."""
     m = answer.moment
-    parts = [answer.verdict]
+    parts = [wrapped(answer.verdict)]
     if m is None:
         return parts
     rows = [{"bytes": show_bytes(size), "where": what} for size, what in balance(m, answer.limit, answer.device)]
@@ -113,12 +117,12 @@ def answered(answer: Answer, conf: str = "") -> list[str]:
         rows = [{"bytes": show_bytes(size), "why": WORDS[name]} for name, size in sorted(why.items(), key=lambda i: -i[1])]
         parts.append(titled("Why the cached bytes could not serve it", table(rows, ["bytes", "why"])))
     for by, holding in answer.holders.items():
-        parts.append(titled(f"Live bytes by {by}", _holders(holding)))
-    parts.append(_growth(answer))
+        parts.append(titled(f"Live bytes by {by}", _holders(by, holding)))
+    parts.append("\n".join(map(wrapped, _growth(answer))))
     return parts
 
 
-def _growth(answer: Answer) -> str:
+def _growth(answer: Answer) -> list[str]:
     m = answer.moment
     assert m is not None
     lines = []
@@ -133,32 +137,52 @@ def _growth(answer: Answer) -> str:
         seen = answer.steps.count if answer.steps else 0
         lines.append(f"No leak: nothing grows over the {seen:,} steps of the recording." if seen > 3 else
                      "Growth per step: the recording holds too few steps that repeat to tell.")  # fmt: skip
-    return "\n".join(lines)
+    return lines
+
+
+def wrapped(sentences: str) -> str:
+    """Prose in lines that a terminal has room for; names of files and settings stay whole."""
+    return fill(sentences, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def titled(title: str, body: str) -> str:
     return f"{title}\n" + "\n".join(f"  {line}" for line in body.splitlines())
 
 
-def _holders(rows: list[Holder]) -> str:
+def _holders(by: str, rows: list[Holder]) -> str:
     shown = rows[:MOST_HOLDERS]
-    lines = [{"bytes": show_bytes(row.bytes), "tensors": row.tensors, "from": row.name} for row in shown]
+    lines = [
+        {"bytes": show_bytes(row.bytes), "tensors": row.tensors, "from": UNTOLD[by] if row.name == UNKNOWN else row.name}
+        for row in shown
+    ]
     if len(rows) > len(shown):
         rest = rows[len(shown) :]
         lines.append({"bytes": show_bytes(sum(r.bytes for r in rest)), "tensors": sum(r.tensors for r in rest),
                       "from": f"{len(rest):,} others"})  # fmt: skip
-    stacks = [f"{row.name}: {' < '.join(row.stack)}" for row in shown if len(row.stack) > 1]
+    stacks = [_stack(row) for row in shown if len(row.stack) > 1]
     return "\n".join([table(lines, ["bytes", "tensors", "from"]), *stacks])
+
+
+def _stack(row: Holder) -> str:
+    """A stack in one line: as many frames from the innermost one on as there is room for."""
+    line, frames = f"{row.name}: {row.stack[0]}", row.stack[1:]
+    for n, frame in enumerate(frames):
+        more = f" < {frame}"
+        if len(line) + len(more) + (len(" < ... 99 more") if n + 1 < len(frames) else 0) > WIDTH:
+            return f"{line} < ... {len(frames) - n} more"
+        line += more
+    return line
 
 
 def _pinned(found: Study) -> list[str]:
     """Which tensors keep segments that are mostly free, where that is what is wrong."""
-    pins = found.diagnosis.pins[:MOST_PINS]
+    pins, old = found.diagnosis.pins[:MOST_PINS], before(found.base.trace)
     if not pins or not any(cause.kind in ("fragmentation", "cached") for cause in found.answer.causes):
         return []
     rows = [
-        {"from": pin.site, "segments": pin.segments, "free in them": show_bytes(pin.free), "tensors": pin.tensors,
-         "of": show_bytes(pin.tensor_bytes), "oldest since event": pin.born}
+        {"segments": pin.segments, "free in them": show_bytes(pin.free), "tensors": pin.tensors,
+         "of": show_bytes(pin.tensor_bytes), "oldest since event": pin.born,
+         "from": BEFORE if pin.example < len(old) and old[pin.example] else pin.site}
         for pin in pins
     ]  # fmt: skip
     return [titled("What keeps segments that are mostly free", table(rows, list(rows[0])))]
@@ -168,35 +192,42 @@ def _remedies(found: Study) -> list[str]:
     answer = found.answer
     parts = [titled("What each would have held", _candidates(found)), _floor(found)]
     if answer.refusal:
-        return [f"No advice: {answer.refusal}"]
+        return [wrapped(f"No advice: {answer.refusal}")]
     parts.append(_baseline(found))
     if not answer.advice:
-        return [*parts, nothing(found)]
+        return [*parts, wrapped(nothing(found))]
+    failed = bool(answer.moment and answer.moment.failed)
     rows = [_row(r) for r in answer.advice[:MOST_REMEDIES]]
-    helps = titled("What would help, each simulated on this program", table(rows, list(rows[0])))
-    return [helps, *parts, line(answer.advice[0])]
+    told = [name for name in rows[0] if (name != "between" or any(row[name] for row in rows)) and (failed or name != SERVED)]
+    helps = titled("What would help, each simulated on this program", table(rows, told))
+    return [helps, *parts, line(answer.advice[0], failed)]
 
 
 def _baseline(found: Study) -> str:
     """What savings are against, and how well the model repeats the recording."""
-    same = "The recorded setting, replayed from the recorded start, gives the recorded held bytes, segment events and outcome."
+    repeated = found.base.repeated
+    order = f" (PyTorch {repeated.release}'s order of free blocks)" if repeated else ""
+    given = "gives the recorded held bytes, segment events and outcome."
+    same = f"The recorded setting, replayed from the recorded start{order}, {given}"
     against = "Savings are against the program's own setting, replayed from the same start."
-    return f"{found.base.assumed or same} {against}"
+    return wrapped(f"{found.base.assumed or same} {against}")
 
 
 def _row(r: Remedy) -> dict[str, Any]:
-    interval = f"{show_bytes(r.low)} to {show_bytes(r.high)}" if r.low < r.high else "exact start"
+    interval = f"{show_bytes(r.low)} to {show_bytes(r.high)}" if r.low < r.high else ""
     change = r.setting or f"unset {CONF}"
-    return {"change": change, "held": show_bytes(r.held), "between": interval, "saves": show_bytes(r.saves),
-            "request served": r.serves}  # fmt: skip
+    saves = f"{'-' if r.saves < 0 else ''}{show_bytes(abs(r.saves))}"
+    return {"change": change, "held": show_bytes(r.held), "between": interval, "saves": saves, SERVED: r.serves}
 
 
-def line(best: Remedy) -> str:
+def line(best: Remedy, failed: bool) -> str:
     """The one line to copy, with what it does."""
+    saves = f"saves {show_bytes(best.saves)}, " if best.saves > 0 else ""
+    does = f"{'serves the request, ' if failed else ''}{saves}holds {show_bytes(best.high)} at most"
     if best.kind == "program":
-        return f"Change the program: {best.setting}. It would hold {show_bytes(best.held)}."
+        return f"Change the program: {best.setting}. It {does}."
     copied = f"export {CONF}={best.setting}" if best.setting else f"unset {CONF}"
-    return f"{copied}    # holds {show_bytes(best.high)} at most"
+    return f"{copied}    # {does}"
 
 
 def nothing(found: Study) -> str:
@@ -221,20 +252,26 @@ def _floor(found: Study) -> str:
 
 
 def _candidates(found: Study) -> str:
-    rows = [_line(t) for t in found.tried]
-    return table(rows, list(rows[0]))
+    rows = [_line(t, t.candidate == found.base.own) for t in sorted(found.tried, key=_order)]
+    other = [t.candidate for t in found.tried if t.candidate.how and t.candidate.family != "pytorch"]
+    how = [f"{candidate.label}: {candidate.how}" for candidate in other]
+    return "\n".join([table(rows, list(rows[0])), *how])
 
 
-def _line(t: Outcome) -> dict[str, Any]:
+def _order(t: Outcome) -> tuple[bool, int, int, str]:
+    """What serves all first, what surely saves most first; then what holds least."""
+    return not t.fits, -t.saving[0], t.held[1], t.candidate.label
+
+
+def _line(t: Outcome, own: bool) -> dict[str, Any]:
     counts, (least, most) = t.high.counts, t.held
     return {
-        "allocator": t.candidate.label,
+        "allocator": t.candidate.label + (" (as it ran)" if own else ""),
         "held": show_bytes(most) if least == most else f"{show_bytes(least)} to {show_bytes(most)}",
         "saves": _saving(t),
         "used": show_share(t.high.utilisation) if t.high.held_peak else "",
         "refused": counts["refused"],
         "device calls": counts["device_allocs"] + counts["device_frees"],
-        "to get it": t.candidate.how if t.candidate.place != "pytorch" else "",
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from gpusim.core import jit
 from gpusim.policies import contract
 from gpusim.policies.compiled import helper, stamp
 
+_doors: dict[str, Callable[[], int]] = {}  # module.function -> what compiles it
 _kept: list[Any] = []  # compiled code knows their addresses for as long as the process lives
 _I64 = ir.IntType(64)
 
@@ -48,6 +50,13 @@ def _word(typing: Any, address: Any) -> Any:
     return types.int64(types.int64), build
 
 
+def compile_now(name: str) -> None:
+    """Leave a far function, by "module.function", compiled on disk, before a verb calls it."""
+    import_module(name.rpartition(".")[0])
+    if name in _doors:
+        _doors[name]()
+
+
 def far(function: Callable[..., int]) -> Any:
     """Decorate a function of (S, integers...) to an integer."""
     if config.DISABLE_JIT:
@@ -63,6 +72,7 @@ def far(function: Callable[..., int]) -> Any:
         return 0
 
     name = f"{function.__module__}.{function.__qualname__}"
+    _doors[name] = door
     _kept.append(ctypes.CFUNCTYPE(ctypes.c_int64)(door))
     binding.add_symbol(f"{name}.door", ctypes.cast(_kept[-1], ctypes.c_void_p).value)
     _kept.append(where)

@@ -142,9 +142,10 @@ def heap_over_time(found: Study) -> Figure:
 
 
 def _few_sites(found: Study) -> list[str]:
-    """Where each unit comes from: the sites with most bytes by name, as many as a line has room for; the rest are others."""
+    """Where each unit comes from, as many sites as a line has room for: those of the largest areas; the rest are others."""
     program = found.program
-    total = np.bincount(program.site, program.size, len(program.sites))
+    lives = program.buffers()
+    total = np.bincount(program.site, program.size * (lives.end - lives.first), len(program.sites))
     order = [s for s in np.argsort(-total, kind="stable").tolist() if total[s]]
     wide = np.cumsum([len(program.sites[s]) + PATCH for s in order])
     room = LINE if not len(wide) or wide[-1] <= LINE else LINE - len(OTHERS) - PATCH
