@@ -234,7 +234,7 @@ def test_an_experiment_runs_each_transform_under_a_name_of_its_own(tmp_path: Pat
     spec = axis.grid[1].spec
     assert replace(spec, transform="none").hash == plain.grid[0].spec.hash != spec.hash
     assert "transform" not in plain.grid[0].spec.plain() and isinstance(spec, RunSpec)
-    (tmp_path / "own.py").write_text(OWN.replace("smaller", "much smaller"))
+    (tmp_path / "own.py").write_text(OWN.replace("factor=2", "factor=3"))
     code = f"""
 from pathlib import Path
 from gpusim.commands import load

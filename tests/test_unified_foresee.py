@@ -91,7 +91,8 @@ def test_policies_of_what_moves_are_told_to_change_nothing_where_nothing_moves(e
 
 
 def test_snapshots_have_no_kernels_that_could_fault(experiment: Path) -> None:
-    assert "has no kernels" in refused(experiment, "trace=gpt-medium-infer-snapshot")
+    told = refused(experiment, "trace=gpt-medium-infer-snapshot")
+    assert "what `unified` changes cannot be told" in told and "gpusim record" in told
 
 
 @pytest.mark.parametrize(

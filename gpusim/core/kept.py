@@ -29,7 +29,8 @@ try:
     from numba.core.serialize import dumps
 except ImportError:  # private parts of numba, which may go
     CompileResult = dumps = None
-    note("this version of numba has no way to keep what gpusim compiles: every process compiles it again")
+    if not config.DISABLE_JIT:
+        note("this version of numba has no way to keep what gpusim compiles: every process compiles it again")
 
 
 def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -39,7 +40,8 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return keep(njit(**options)(function), function, _content(inspect.getfile(function)), signature)
+        dispatcher = njit(**options)(function)
+        return dispatcher if config.DISABLE_JIT else keep(dispatcher, function, _content(inspect.getfile(function)), signature)
 
     return decorate
 
@@ -51,7 +53,7 @@ def keep(dispatcher: Any, function: Callable[..., Any], content: str, signature:
     """
     if config.DISABLE_JIT:
         return dispatcher
-    folder = folder or places.of_source(Path(inspect.getfile(function)))
+    folder = folder or (places.of_source(Path(inspect.getfile(function))) if content else None)
     if folder is not None and dumps is not None:
         dispatcher._cache = _Cache(function, folder, content)
     if signature is not None:
@@ -62,7 +64,8 @@ def keep(dispatcher: Any, function: Callable[..., Any], content: str, signature:
 
 @cache
 def _content(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    """Hash of the source; "" of one inside a zip-app, beside which nothing is kept."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).is_file() else ""
 
 
 class _Files:

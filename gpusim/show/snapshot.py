@@ -17,6 +17,7 @@ from gpusim.trace.trace import ALLOC, Trace
 
 MOST_SMALL = 2 << 20  # bytes of a segment of PyTorch's small pool
 _ACTIONS = {logs.RESERVE: "segment_alloc", logs.RELEASE: "segment_free", logs.PLACE: "alloc", logs.UNPLACE: "free"}
+_OF_RUNS = {logs.RESERVE: "segment_map", logs.RELEASE: "segment_unmap"}  # of an allocator whose neighbouring segments are one
 DEVICE = 0
 
 
@@ -31,6 +32,8 @@ def snapshot(log: Any, trace: Trace, *, title: str, microseconds: bool = True) -
     # A request of no bytes has no block, and PyTorch records none.
     log = settled(log)
     device = log[(log["b"] == DEVICE) & np.isin(log["kind"], list(_ACTIONS)) & (log["bytes"] > 0)]
+    joined = _joined(device)
+    actions = {**_ACTIONS, **(_OF_RUNS if joined else {})}
     events: list[dict[str, Any]] = []
     for t, kind, unit, addr, size in zip(*(device[c].tolist() for c in ("t", "kind", "a", "addr", "bytes")), strict=True):
         event = {"addr": addr, "size": size, "stream": 0, "time_us": t // 1000 if microseconds else t, "frames": []}
@@ -44,9 +47,9 @@ def snapshot(log: Any, trace: Trace, *, title: str, microseconds: bool = True) -
         if kind == logs.UNPLACE:
             events += [{"action": f"free_{step}", **event} for step in ("requested", "completed")]
         else:
-            events.append({"action": _ACTIONS[kind], **event})
+            events.append({"action": actions[kind], **event})
     return {
-        "segments": _segments(log, trace, frames, stream),
+        "segments": _segments(log, trace, frames, stream, expandable=joined),
         "device_traces": [events],
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "gpusim": title},
         "external_annotations": [],
@@ -58,15 +61,28 @@ def dump(found: dict[str, Any]) -> bytes:
     return pickle.dumps(found, protocol=4)
 
 
-def _segments(log: Any, trace: Trace, frames: list[Any], stream: Any) -> list[dict[str, Any]]:
-    """The final state: segments by address, each with all its blocks, free ones as well."""
+def _joined(log: Any) -> bool:
+    """Whether the allocator held neighbouring ranges as one, which PyTorch does with expandable segments alone."""
+    taken = {(int(row["addr"]), int(row["bytes"])) for row in log[log["kind"] == logs.RESERVE]}
+    given = {(int(row["addr"]), int(row["bytes"])) for row in log[log["kind"] == logs.RELEASE]}
+    left = _final(log).segments
+    return not (given | set(zip(left.addr.tolist(), left.bytes.tolist(), strict=True))) <= taken
+
+
+def _final(log: Any) -> Any:
+    """The heap at the end of the log."""
     end = int(log["t"][-1]) if len(log) else 0
-    heap = History(log, end).at(end)
+    return History(log, end).at(end)
+
+
+def _segments(log: Any, trace: Trace, frames: list[Any], stream: Any, *, expandable: bool) -> list[dict[str, Any]]:
+    """The final state: segments by address, each with all its blocks, free ones as well."""
+    heap = _final(log)
     found: list[dict[str, Any]] = [
         {
             "device": DEVICE, "address": addr, "total_size": size, "allocated_size": 0, "active_size": 0,
             "requested_size": 0, "stream": 0, "segment_type": "small" if size <= MOST_SMALL else "large",
-            "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": [],
+            "segment_pool_id": (0, 0), "is_expandable": expandable, "frames": [], "blocks": [],
         }
         for addr, size in zip(heap.segments.addr.tolist(), heap.segments.bytes.tolist(), strict=True)
     ]  # fmt: skip

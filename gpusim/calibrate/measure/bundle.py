@@ -20,7 +20,7 @@ PARTS = (
     # and for training steps: the models, what records them, what writes a trace
     "calibrate/steps/*.py", "zoo/*.py", "record/*.py", "trace/*.py", "trace/importers/*.py", "results/__init__.py",
     "results/files.py", "policies/__init__.py", "policies/entry.py", "policies/facts.py", "policies/registry.py",
-    "policies/user.py", "units.py",
+    "policies/user.py", "units.py", "cache.py", "core/__init__.py", "core/kept.py",
 )  # fmt: skip
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of everything inside, so that equal sources give equal files."""

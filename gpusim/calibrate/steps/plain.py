@@ -16,6 +16,12 @@ class _Anything:
         return self
 
 
+class config:
+    """As numba is with its compiler switched off."""
+
+    DISABLE_JIT = 1
+
+
 types = from_dtype = _Anything()
 
 
