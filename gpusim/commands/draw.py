@@ -13,12 +13,11 @@ from typing import Any, TypeVar
 
 from gpusim.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
-from gpusim.results.folder import FIGURES, has_log, has_timeline, load_folder
+from gpusim.results.folder import FIGURES, has_log, load_folder
 from gpusim.results.result import Result
 from gpusim.show import figures
 
 MAP = "address_map"  # the figure that reads event logs and traces
-OVER_TIME = "memory_over_time"  # the figure of every run that has a timeline
 
 # What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
 LATE = ("matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin")
@@ -117,8 +116,7 @@ def draw(
 
 def fitting(results: Sequence[Result], folder: Path) -> list[str]:
     """The figures that say something about the results of this folder, in the order in which they are worth reading."""
-    known = {*figures.suitable(results)}
-    known |= {name for name, kept in ((MAP, has_log), (OVER_TIME, has_timeline)) if kept(folder)}
+    known = {*figures.suitable(results), *([MAP] if has_log(folder) else [])}
     return [name for name in figures.FIGURES if name in known]
 
 

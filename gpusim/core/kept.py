@@ -1,6 +1,6 @@
 """Machine code that the next process finds on disk.
 
-Numba's own disk cache reads what lies in its folder, without a look at its owner, and ends with an error where a file is damaged.
+Numba's own disk cache reads what lies in its folder, never mind the owner, and fails where a file is damaged.
 Here a file is read only when no other user can have written it and its digest fits it, the source and numba's version;
 anything else counts as not there, and the function is compiled.
 """

@@ -298,11 +298,6 @@ def has_log(out: Path) -> bool:
     return any((folder / EVENT_LOG).is_file() for folder in run_folders(out))
 
 
-def has_timeline(out: Path) -> bool:
-    """True when a finished run of this folder has something to show over time."""
-    return any(len(load_result(folder, log=False).timeline.get("reserved", ())) for folder in run_folders(out))
-
-
 def write_summary(out: Path, results: Iterable[Result]) -> Path:
     """`summary.csv`: axes, outcome, oracle, every metric and bound that a run has, the run's key.  Returns its path."""
     write_text(out / SUMMARY, summary(list(results)))

@@ -32,6 +32,10 @@ class Drawing:
     timeline: bool = False
 
 
+def _use_memory(results: Sequence[Result]) -> bool:
+    return any(value(r, "reserved_peak_bytes") for r in results)
+
+
 FIGURES: dict[str, Drawing] = {
     "policy_comparison": Drawing(
         "Slowdown (or makespan) by policy over memory, with oracles, bounds and runs that failed.",
@@ -40,7 +44,7 @@ FIGURES: dict[str, Drawing] = {
     ),
     "memory_over_time": Drawing(
         "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
-        lambda results: any(len(r.timeline.get("reserved", ())) for r in results),
+        _use_memory,
         "no run got as far as to use memory",
         timeline=True,
     ),
@@ -67,7 +71,7 @@ FIGURES: dict[str, Drawing] = {
     ),
     "fragmentation": Drawing(
         "Four measures of fragmentation per allocator, and reserved against allocated bytes over time.",
-        lambda results: "place" in varying(results) and any(len(r.timeline.get("reserved", ())) for r in results),
+        lambda results: "place" in varying(results) and _use_memory(results),
         "no allocators are compared",
         timeline=True,
     ),
