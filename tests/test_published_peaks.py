@@ -7,7 +7,7 @@ from published_peaks import rows, summary
 
 from gpusim.zoo.catalogue import ask
 
-QUICK = {"gpt2-trainer-allocated": 0.005, "bert-eager-4x512": 0.05, "bert-sdpa-4x512": 0.07}
+QUICK = {"gpt2-trainer-allocated": 0.005, "bert-eager-4x512": 0.015, "bert-sdpa-4x512": 0.03}
 
 
 def test_every_row_asks_for_a_program_and_few_are_not_stated():

@@ -129,7 +129,8 @@ def ask(spec: str, more: Mapping[str, Value] | None = None) -> Asked:
     known = {e.name: e for e in ENTRIES}
     name, texts = split(spec, "a model")
     if name not in known:
-        raise GpusimError(f"the zoo has no model '{name}'", hint=f"{suggest(name, known)} `gpusim zoo` lists all {len(known)}".strip())
+        near = suggest(name, known)
+        raise GpusimError(f"the zoo has no model '{name}'", hint=f"{near} `gpusim zoo` lists all {len(known)}".strip())
     entry = known[name]
     given = {**texts, **(more or {})}
     mode = str(_value(name, "mode", "train", given.get("mode", "train")))
