@@ -37,7 +37,7 @@ def test_our_importer_reads_back_the_same_program(trace: Trace, place: str, tmp_
         now = back.size[back.arg[back.kind == kind]]
         assert np.array_equal(was[was > 0], now[now > 0])
     assert int((back.kind == SEGMENT_ALLOC).sum()) == done.counts["device_allocs"]
-    assert back.meta["start"]["segments"] == back.meta["start"]["tensors"] == 0  # rewinding the final blocks over the events ends with nothing
+    assert back.meta["start"]["segments"] == back.meta["start"]["tensors"] == 0
 
 
 def test_segments_are_tiled_by_their_blocks(trace: Trace) -> None:
