@@ -15,6 +15,7 @@ APART = 3      # every so many steps, at least, it has to happen again; in every
 EVEN = 1.6     # times the usual distance between two steps, at most; at least the usual one divided by it
 MOSTLY = 0.66  # of the program between the first and the last step lies in such distances
 LONG = 0.75    # of the program: what comes next may be no step, an evaluation perhaps
+SMALLEST = 8   # tensors of a step in which nothing repeats: with fewer it may be one layer
 WITHIN = 0.35  # of the kinds of tensors of a step, at most, may be left behind; more is one pass that saves what it computes
 
 
@@ -75,7 +76,7 @@ def leaks(trace: Trace, event: int, found: Steps) -> list[Leak]:
     last = now - 1 if found.how == "phases" and event >= trace.events else now - 2
     of = (step >= first) & (step <= last)
     left = (died < 0) & of
-    if found.how != "phases" and _kinds(trace, left) > WITHIN * _kinds(trace, of):
+    if found.how != "phases" and (_kinds(trace, left) > WITHIN * _kinds(trace, of) or _one_layer(trace, step, of)):
         return []
     leaks = []
     for site in np.unique(trace.category[left]).tolist():
@@ -96,6 +97,13 @@ def _kinds(trace: Trace, which: npt.NDArray[np.bool_]) -> int:
     """How many places of the program, with sizes, these tensors come from again and again."""
     columns = np.stack([trace.category[which].astype(np.int64), trace.size[which]])
     return int(np.count_nonzero(np.unique(columns, axis=1, return_counts=True)[1] >= FEWEST))
+
+
+def _one_layer(trace: Trace, step: I64, of: npt.NDArray[np.bool_]) -> bool:
+    """Whether the "steps" may be the layers of one pass: few tensors each, and nothing that repeats within, as layers do."""
+    columns = np.stack([step[of], trace.category[of].astype(np.int64), trace.size[of]])
+    repeats = np.unique(columns, axis=1, return_counts=True)[1]
+    return bool(len(columns.T) < SMALLEST * len(np.unique(step[of])) and repeats.max(initial=1) == 1)
 
 
 def _lives(trace: Trace, event: int) -> tuple[I64, I64]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import GpusimError, TraceError
+from gpusim.errors import TraceError
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.kv_service import Clock, Setup
+from gpusim.trace.importers.kv_service import Setup, clock_of
 from gpusim.trace.trace import Trace
 
 
@@ -63,7 +63,7 @@ class _Prefix:
 class _Server:
     def __init__(self, name: str, path: str, requests: Requests, setup: Setup) -> None:
         self.build = TraceBuilder(name, path)
-        self.requests, self.setup, self.clock = requests, setup, Clock(setup)
+        self.requests, self.setup, self.clock = requests, setup, clock_of(setup, path)
         self.block_bytes = setup.block * self.clock.token
         self.weights = self.build.alloc(self.clock.weights, "param")
         self.prefixes: dict[int, _Prefix] = {}
@@ -204,10 +204,7 @@ def serve(name: str, path: str, requests: Requests, setup: Setup) -> Trace:
     """The trace of serving all requests.  Raises TraceError."""
     if not len(requests.arrival):
         raise TraceError("there are no requests in this file", path)
-    try:
-        server = _Server(name, path, requests, setup)
-    except GpusimError as error:
-        raise TraceError(f"the profile '{setup.profile}' gives no times: {error}", path) from None
+    server = _Server(name, path, requests, setup)
     server.run()
     clock, build, hashed = server.clock, server.build, bool(requests.hashes)
     last = requests.arrival[-1]

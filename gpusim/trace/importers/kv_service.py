@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.errors import GpusimError, TraceError
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import ALLOC, FREE, OP
 
@@ -97,6 +98,14 @@ class Clock:
             return round(len(iteration) / self.setup.decode * 1e9), float(flops.sum())
         moved = self.weights + (seen + count) * self.token
         return round(float(np.maximum(flops / self.compute, moved / self.memory).sum()) * 1e9), float(flops.sum())
+
+
+def clock_of(setup: Setup, path: str) -> Clock:
+    """The clock of a setup.  Raises TraceError where its profile gives no times."""
+    try:
+        return Clock(setup)
+    except GpusimError as error:
+        raise TraceError(f"the profile '{setup.profile}' gives no times: {error}", path) from None
 
 
 def _rates(profile: str) -> tuple[float, float]:

@@ -36,7 +36,7 @@ from typing import Any, BinaryIO
 from gpusim.errors import TraceError, shown, suggest
 from gpusim.trace.check import MAX_FLOPS
 from gpusim.trace.importers.kv_cache import Requests, serve
-from gpusim.trace.importers.kv_service import MODELS, WIDTHS, Clock, Setup
+from gpusim.trace.importers.kv_service import MODELS, WIDTHS, Clock, Setup, clock_of
 from gpusim.trace.trace import Trace
 
 _CSV = ("timestamp", "contexttokens", "generatedtokens")
@@ -93,7 +93,7 @@ def read(
         shape=replace(MODELS[model], **changed), dtype=dtype, block=block, batch=batch, tokens=tokens, stride=stride,
         retain=retain, profile=profile, prefill=prefill, decode=decode,
     )  # fmt: skip
-    _check_prompts(found, Clock(setup), path)
+    _check_prompts(found, clock_of(setup, path), path)
     trace_name = name or ("mooncake" if hashed else "azure-llm")
     return serve(trace_name, path, found, setup)
 
