@@ -151,10 +151,6 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
 
     e, drawn = loaded.experiment, {}
 
-    def tell() -> None:
-        refresh(folder, done.results)
-        print_results(done.results, json=json)
-
     try:
         drawn = draw(
             folder,
@@ -165,7 +161,7 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
             jobs=jobs,
             # Equal results give equal figures: what is there from an earlier run need not be drawn again.
             new=bool(done.ran) or done.resampled,
-            meanwhile=tell,
+            meanwhile=lambda: print_results(done.results, json=json),
         )
     finally:
         refresh(folder, done.results)

@@ -153,7 +153,7 @@ def _start(trace: Trace, addr: I64, stream: I64, first: int, heap: _Heap) -> lis
 
 
 def _requests(trace: Trace, stream: I64, first: int, releases: list[int], heap: _Heap) -> tuple[Any, I64]:
-    """(rows, event of each).  A request that failed is made again, and freed at once should it succeed."""
+    """(rows, event of each).  A request that failed is repeated, and freed at once should it succeed."""
     kind = trace.kind
     asked = (kind == ALLOC) & (trace.bytes > 0) | (kind == FREE) | (kind == OOM)
     asked[:first] = False
