@@ -1,6 +1,6 @@
 """How well do zstd and LZ4 compress the tensors of models that were really trained, and how fast on one core?
 
-    pip install "gpusim[torch,bench]" && python benchmarks/codecs.py --out gpusim/hardware/data/codecs.csv
+    pip install "gpusim[torch,bench]" && python benchmarks/codecs.py --out gpusim/machine/data/codecs.csv
 
 Two small models are trained on the CPU: a GPT on the bytes of Python's own standard library (GELU, AdamW) and a residual CNN
 on drawn shapes (batch norm, ReLU, AdamW).  After the last backward pass their parameters, gradients, Adam states and

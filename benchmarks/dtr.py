@@ -24,10 +24,10 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from dtr_reference import Replay, schedule  # noqa: E402
 
-from gpusim.hardware.catalogue import load  # noqa: E402
-from gpusim.hardware.roofline import durations  # noqa: E402
-from gpusim.remat import from_log, from_trace  # noqa: E402
-from gpusim.remat.replay import peak, replay  # noqa: E402
+from gpusim.machine.catalogue import load  # noqa: E402
+from gpusim.machine.roofline import durations  # noqa: E402
+from gpusim.policies.plan.parts.recompute import from_log, from_trace  # noqa: E402
+from gpusim.policies.plan.parts.recompute.replay import peak, replay  # noqa: E402
 from gpusim.trace.exporters.dtr import write  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.workload import build  # noqa: E402

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError
-from gpusim.hardware import catalogue
-from gpusim.paged.study import Study, load
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import GpusimError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.g10.study import Study, load
 
 SHIPPED = Path(__file__).parent.parent / "traces" / "g10"
 PROGRAMS = ("bert_base_b256", "vit_b1280", "inceptionv3_b1536", "resnet152_b1280", "senet154_b1024")

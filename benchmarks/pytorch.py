@@ -23,7 +23,7 @@ import numpy as np
 from place import drive
 
 from gpusim.policies import registry
-from gpusim.policies.pytorch.counting import statistics
+from gpusim.policies.place.parts.pytorch.counting import statistics
 
 TOTAL = 1 << 40
 SETTINGS = {"default": "", "expandable": "expandable_segments:True"}

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.core.replay import next_uses, replay
 from gpusim.policies import registry
+from gpusim.policies.trials.misses import next_uses, replay
 
 Requests = npt.NDArray[np.int32]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numba import types
 
-from gpusim.core.jit import address, entry, verb
+from gpusim.base.jit import address, entry, verb
 from gpusim.policies import registry
 from gpusim.policies.contract import ALLOC, FREE
 

@@ -34,13 +34,14 @@ from simpy_ahead import RivalAhead
 from simpy_rival import Rival
 
 from gpusim import policy
-from gpusim.core import state
-from gpusim.engine import outcome
-from gpusim.engine.machine import machine as machine_of
-from gpusim.engine.simulate import Simulation, simulate
-from gpusim.hardware import catalogue
+from gpusim.engine import state
+from gpusim.engine.run import outcome
+from gpusim.engine.run.simulate import Simulation, simulate
+from gpusim.machine import catalogue
+from gpusim.machine.constants import machine as machine_of
 from gpusim.policies import registry
-from gpusim.trace import synth, workload
+from gpusim.programs.generate import synth
+from gpusim.trace import workload
 from gpusim.trace.build import make_trace
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import NAME_TABLES, Trace, columns

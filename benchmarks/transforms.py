@@ -32,7 +32,7 @@ def shipped(name: str) -> Trace:
 @cache
 def recorded(spec: str, run: Callable[[Any], None] | None = None) -> Trace:
     """The zoo's program, or another way to train its model."""
-    from gpusim import zoo
+    from gpusim.programs import zoo
 
     with gpusim.record(name=spec) as recording:
         program = zoo.build(spec)

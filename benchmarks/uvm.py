@@ -18,10 +18,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from uvm_reference import Reference
 
-from gpusim.uvm import patterns as p
-from gpusim.uvm.platforms import load
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel, Prefetch
-from gpusim.uvm.simulate import simulate_uvm
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine.platforms import load
+from gpusim.programs.managed import patterns as p
+from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, Prefetch
 
 GIB = 1 << 30
 GTX_1080_TI, RTX_5070_TI = load("gtx-1080-ti"), load("rtx-5070-ti")

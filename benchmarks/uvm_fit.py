@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from uvm_programs import T4, grid_pass_on
 
-from gpusim.uvm import platforms
-from gpusim.uvm.calibration import Row, fit, read
+from gpusim.calibrate.uvm import Row, fit, read
+from gpusim.machine import platforms
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
 

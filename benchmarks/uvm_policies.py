@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from gpusim.uvm.memory import lay_out
-from gpusim.uvm.platforms import Platform, load
-from gpusim.uvm.prefetchers import ORACLES as AHEAD_ORACLES
-from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import ManagedProgram
-from gpusim.uvm.simulate import simulate_uvm
-from gpusim.uvm.tables import BLOCK_BYTES
-from gpusim.uvm.text import load as read
-from gpusim.uvm.victims import EVICT, ORACLES
+from gpusim.engine.pages.prefetchers import ORACLES as AHEAD_ORACLES
+from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.engine.pages.victims import EVICT, ORACLES
+from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.platforms import Platform, load
+from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.program import ManagedProgram
+from gpusim.programs.managed.text import load as read
 
 PROGRAMS = ("stream_sweep", "iterate", "hot_keys", "bfs")
 SHARE = 1 / 1.5

@@ -11,9 +11,9 @@ from typing import Any
 import uvm_programs as p
 from uvm_programs import GIB, MIB
 
-from gpusim.uvm.calibration import Row
-from gpusim.uvm.platforms import Work, load
-from gpusim.uvm.simulate import StepResult, UvmResult
+from gpusim.calibrate.uvm import Row
+from gpusim.engine.pages.simulate import StepResult, UvmResult
+from gpusim.machine.platforms import Work, load
 
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "KB": 1024, "MB": 1e6, "MiB": MIB, "GiB": GIB, "GB/s": 1, "GiB/s": GIB / 1e9}
 PROCESS_START = 0.2e9  # a CUDA context and its modules, ns; estimated, no source at hand

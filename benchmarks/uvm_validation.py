@@ -14,7 +14,7 @@ from statistics import median
 
 from uvm_rows import Comparison, compare
 
-from gpusim.uvm.calibration import read
+from gpusim.calibrate.uvm import read
 
 ROOT = Path(__file__).parent.parent
 TEXT = Path(__file__).with_suffix(".md")

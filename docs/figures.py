@@ -37,7 +37,7 @@ class OfExperiment:
 
     def draw(self, results: Sequence[Any]) -> Any:
         """The matplotlib figure of the experiment's results."""
-        from gpusim.commands import load
+        from gpusim.cli import load
         from gpusim.show import figures
 
         shown = [results[self.run - 1]] if self.run else list(results)
@@ -56,10 +56,10 @@ EXPERIMENTS = {
 
 def fit() -> Any:
     """`gpusim fit llama-1b-train`."""
-    from gpusim.config.find import find, names
-    from gpusim.fit import remedies, report, study
-    from gpusim.hardware.catalogue import load
+    from gpusim.base.yaml.find import find, names
+    from gpusim.machine.catalogue import load
     from gpusim.show import fit as shown
+    from gpusim.studies.capacity import remedies, report, study
     from gpusim.trace.files import load_trace
 
     trace = load_trace(find("trace", "llama-1b-train"))
@@ -69,9 +69,9 @@ def fit() -> Any:
 
 def heap() -> Any:
     """`gpusim fragment gpt-medium-train-snapshot`."""
-    from gpusim.config.find import find
-    from gpusim.fragment import candidates, study
+    from gpusim.base.yaml.find import find
     from gpusim.show.study import FIGURES
+    from gpusim.studies.fragmentation import candidates, study
     from gpusim.trace.files import load_trace
 
     trace = load_trace(find("trace", "gpt-medium-train-snapshot"))
@@ -90,7 +90,7 @@ NAMES = (*EXPERIMENTS, *VERBS, *SCRIPTS)
 @cache
 def results_of(experiment: str) -> tuple[Any, ...]:
     """The results of a shipped experiment, simulated now."""
-    from gpusim.commands import load
+    from gpusim.cli import load
     from gpusim.experiment import grid
     from gpusim.experiment.plan import plan
     from gpusim.results.folder import load_folder

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-# What `gpusim.NAME` imports when it is first asked for.
-_LAZY = {"record": "gpusim.record:record", "transform": "gpusim.transforms:apply"}
+from gpusim.base.public import PUBLIC
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name not in PUBLIC:
         raise AttributeError(f"module 'gpusim' has no attribute '{name}'")
     from importlib import import_module
 
-    module, _, attribute = _LAZY[name].partition(":")
-    return getattr(import_module(module), attribute)
+    module, _, attribute = PUBLIC[name].partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found

@@ -1,8 +1,8 @@
 """DTR's simulator (github.com/uwsampl/dtr-prototype @ eff53cc, simrd), plainly: how it reads a log, and how it replays one.
 
-Written from its rules alone, and shares nothing with the importer or with `gpusim.remat`: names stand for tensors, tensors
-for storages, every line becomes actions on them, and the replay does what the rules say, one sentence after another.  A
-mutation makes new storages.
+Written from its rules alone, and shares nothing with the importer or with `plan/parts/recompute`: names stand for tensors,
+tensors for storages, every line becomes actions on them, and the replay does what the rules say, one sentence after another.
+A mutation makes new storages.
 """
 
 from __future__ import annotations

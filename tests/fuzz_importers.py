@@ -23,8 +23,8 @@ import numpy as np
 from damaged import HOSTILE, HUGE, damaged_bytes, damaged_lines, damaged_tree, outcome, text
 from nsys_exports import NEW, OLD, Export
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import FORMATS, import_trace
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import FORMATS, import_trace
 from gpusim.trace.importers.libcachesim import RECORD
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.core import log
-from gpusim.engine.machine import machine as machine_of
-from gpusim.engine.simulate import Simulation, simulate
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import Profile, changed
+from gpusim.engine.run.simulate import Simulation, simulate
+from gpusim.machine import catalogue
+from gpusim.machine.constants import machine as machine_of
+from gpusim.machine.profile import Profile, changed
 from gpusim.policies import registry
+from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.build import TraceBuilder

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from gpusim.core.log import CREATE, LOG, PLACE, RESERVE, UNPLACE
+from gpusim.results import fault_picture as picture
+from gpusim.results import faults as report
+from gpusim.results.log import CREATE, LOG, PLACE, RESERVE, UNPLACE
 from gpusim.results.result import Result
-from gpusim.uvm import picture, report
 
 GIB = 2**30
 MS = 1_000_000

@@ -114,9 +114,9 @@ def held_under(oracle: Oracle, case: Program, conf: str) -> int | None:
 
 
 def main() -> None:
-    from gpusim.fragment.baseline import baseline, under
-    from gpusim.fragment.candidates import pytorch
-    from gpusim.trace.importers import import_trace
+    from gpusim.programs.recordings import import_trace
+    from gpusim.studies.fragmentation.baseline import baseline, under
+    from gpusim.studies.fragmentation.candidates import pytorch
 
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")

@@ -77,7 +77,7 @@ def make(seeds: range, library: Library) -> tuple[list[dict[str, Any]], Counter[
 
 def doctor() -> Doctor:
     """The one under test, given each case as a file."""
-    from gpusim.fragment.doctor import examine
+    from gpusim.studies.fragmentation.doctor import examine
 
     folder = tempfile.TemporaryDirectory()
 

@@ -30,8 +30,8 @@ class Row(NamedTuple):
 
     def computed(self) -> int:
         """Bytes of the row's own quantity; nvidia-smi's is taken without its context."""
-        from gpusim.fit.need import need
-        from gpusim.record.script import record_zoo
+        from gpusim.programs.record.script import record_zoo
+        from gpusim.studies.capacity.need import need
 
         with tempfile.TemporaryDirectory() as folder:
             found = need(record_zoo(self.program, {}, Path(folder) / "x.npz", gpu=self.gpu, device="cuda"))

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpusim.policies import arena, device, registry
-from gpusim.policies.bins import ADDR
+from gpusim.policies import registry
 from gpusim.policies.contract import CAPACITY
-from gpusim.policies.pytorch import counting, events, layout, rules
+from gpusim.policies.place.parts import arena, device
+from gpusim.policies.place.parts.bins import ADDR
+from gpusim.policies.place.parts.pytorch import counting, events, layout, rules
 
 Command = tuple[Any, ...]
 POOL_CODES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.core.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, LOG, PLACE, START, UNPLACE
+from gpusim.results.log import COPY, CREATE, DESTROY, DROP, END, ISSUE, LOG, PLACE, START, UNPLACE
 from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 

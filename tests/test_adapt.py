@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpusim import adapt
-from gpusim.adapt import controller
-from gpusim.errors import GpusimError, TraceError
-from gpusim.hardware import catalogue
+from gpusim.base.errors import GpusimError, TraceError
+from gpusim.engine import control as adapt
+from gpusim.engine.control import controller
+from gpusim.machine import catalogue
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.answers import NEEDS, answers, require
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import Trace
 
 DATA = Path(__file__).parent / "data" / "traces"

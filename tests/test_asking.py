@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpusim import policy
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
-from gpusim.hardware import catalogue
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies import registry
+from gpusim.programs.generate.synth import random_program, training
 from gpusim.results.result import Result
-from gpusim.trace.synth import random_program, training
 from gpusim.trace.trace import Trace
 
 
@@ -87,7 +87,7 @@ def test_python_policies_finish_and_move_what_lru_moves(evict: Any, layers: int)
 @pytest.mark.parametrize("evict", [oldest_column, OldestObject])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_batch_that_outlives_its_request_breaks_nothing(evict: Any, seed: int) -> None:
-    from gpusim.results import referee
+    from gpusim import referee
 
     trace = random_program(seed, 300, largest=16 << 20)
     result = replay(trace, evict, 0.9, log=True)

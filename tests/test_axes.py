@@ -11,15 +11,15 @@ import yaml
 from made_results import run as made
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import load
-from gpusim.commands.check import check
-from gpusim.config.experiment import expand
-from gpusim.config.values import PolicySpec
-from gpusim.errors import ConfigError
+from gpusim.base.errors import ConfigError
+from gpusim.base.yaml.values import PolicySpec
+from gpusim.cli import load
+from gpusim.cli.app import app
+from gpusim.cli.check import check
 from gpusim.experiment import grid
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.experiment.spec import expand
 from gpusim.results.folder import PROGRAM, RUNS, load_result, summary
 from gpusim.show import table
 from gpusim.show.answer import answer
@@ -33,7 +33,8 @@ memory: 60 %
 policies: {place: best_fit}
 """
 REMADE = """
-from gpusim import policy, transforms
+from gpusim import policy
+from gpusim.programs import transforms
 
 @policy.plan
 class twice:

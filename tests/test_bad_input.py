@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
+from gpusim.cli.app import app
 
 TRACE = Path(__file__).parents[1] / "traces" / "gpt-medium-infer.npz"
 YAML = """question: Does it work?

@@ -15,16 +15,16 @@ from oom_snapshots import GIB, MIB, Expandable, map_and_unmap, three_gpus
 from oracle_snapshots import CONFS, held_under, recorded, save, snapshot, training
 from pytorch_oracle import Oracle
 
-from gpusim.errors import TraceError
-from gpusim.fragment.baseline import Baseline, baseline, under
-from gpusim.fragment.candidates import Candidate, default, pytorch
-from gpusim.fragment.recorded import held
-from gpusim.fragment.repeat import repeat
-from gpusim.fragment.snapshot import read
-from gpusim.policies.pytorch import counting
+from gpusim.base.errors import TraceError
+from gpusim.policies.place.parts.pytorch import counting
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.fragmentation.baseline import Baseline, baseline, under
+from gpusim.studies.fragmentation.candidates import Candidate, default, pytorch
+from gpusim.studies.fragmentation.recorded import held
+from gpusim.studies.fragmentation.repeat import repeat
+from gpusim.studies.fragmentation.snapshot import read
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import Trace
 
 TRACES = Path(__file__).parent.parent / "traces"

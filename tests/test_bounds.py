@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps
 
-from gpusim.engine.bounds import swap_in_bound
-from gpusim.engine.simulate import simulate
-from gpusim.hardware import catalogue
+from gpusim.engine.run.bounds import swap_in_bound
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies import registry
+from gpusim.programs.generate.synth import random_program
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
-from gpusim.trace.synth import random_program
 from gpusim.trace.workload import Workload, build
 
 EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none"]

@@ -17,8 +17,8 @@ import numba
 import pytest
 from numba import njit, types
 
-from gpusim import cache, errors
-from gpusim.core.kept import keep
+from gpusim.base import cache, errors
+from gpusim.base.kept import keep
 from gpusim.policies import registry
 
 ROOT = Path(__file__).parents[1]
@@ -279,7 +279,7 @@ kept = getattr(owner, name, None)
 if kept is not None:
     delattr(owner, name)
 with mock.patch.dict(sys.modules, {{"numba._dynfunc": None}} if owner is numba else {{}}):
-    from gpusim.core.jit import cached, kernel, outlined
+    from gpusim.base.jit import cached, kernel, outlined
 if kept is not None:
     setattr(owner, name, kept)
 

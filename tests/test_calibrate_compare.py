@@ -10,15 +10,15 @@ import pytest
 from hand_worked import machine
 from test_calibrate_fit import BASE, HELD, MIB, SEEN, UNFITTED, row
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.compare import report
 from gpusim.calibrate.compare.program import Cannot
 from gpusim.calibrate.compare.programs import program
 from gpusim.calibrate.compare.score import FITTED, PARTS, Comparison, Series, compare, quantile
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.rows import Row
-from gpusim.errors import MeasurementError
-from gpusim.hardware.catalogue import load
-from gpusim.hardware.profile import changed, load_file
+from gpusim.machine.catalogue import load
+from gpusim.machine.profile import changed, load_file
 
 # 10 bytes/ns in, 8 out, 18 both ways; 1 us of latency; memory reads 1000, copies 800, writes 500 bytes/ns.
 ROUND = machine(

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.base.errors import MeasurementError
+from gpusim.base.yaml import document, validate
 from gpusim.calibrate.fit.fitting import Fitted, difference, fit
 from gpusim.calibrate.rows import Row, held_out, unit_of
-from gpusim.config import document, validate
-from gpusim.errors import MeasurementError
-from gpusim.hardware.catalogue import load, quantities
-from gpusim.hardware.profile import Profile, load_file
-from gpusim.hardware.streaming import rates, shared
+from gpusim.machine.catalogue import load, quantities
+from gpusim.machine.profile import Profile, load_file
+from gpusim.machine.streaming import rates, shared
 
 UNFITTED = Path(__file__).parent / "data" / "profiles" / "a100-sxm4-80gb.yaml"  # as the catalogue was before any fit
 BASE = load_file(UNFITTED)  # 40 MiB of L2

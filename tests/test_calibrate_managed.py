@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from test_calibrate_fit import MIB, UNFITTED, number, row
 
+from gpusim.base.yaml import document, validate
 from gpusim.calibrate.compare import paged
 from gpusim.calibrate.compare.program import Cannot
 from gpusim.calibrate.compare.programs import program
@@ -12,10 +13,9 @@ from gpusim.calibrate.compare.score import compare
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.fit.paging import TIMES
 from gpusim.calibrate.rows import Row
-from gpusim.config import document, validate
-from gpusim.hardware.catalogue import load
-from gpusim.hardware.profile import Profile, changed, load_file
-from gpusim.uvm.platforms import numbers
+from gpusim.machine.catalogue import load
+from gpusim.machine.platforms import numbers
+from gpusim.machine.profile import Profile, changed, load_file
 
 BASE = load_file(UNFITTED)
 KNOWN = load("gtx-1080-ti")  # which says all of `paging`

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fake_cuda import CALL, RATES, READ, START, STEP, Fake, FakeNvml, MiB
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate import rows
 from gpusim.calibrate.measure import cuda, device, kernels, latency
 from gpusim.calibrate.measure.bundle import bundle
@@ -23,7 +24,6 @@ from gpusim.calibrate.measure.rehearsal import Driver, rehearse
 from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, measure
 from gpusim.calibrate.measure.stats import summary
 from gpusim.calibrate.rows import Row
-from gpusim.errors import MeasurementError
 
 ON_GPU = [g for g in GROUPS if g not in WITHOUT_GPU]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate import rows as ours
 from gpusim.calibrate.readers import read
 from gpusim.calibrate.rows import Row
-from gpusim.cli import app
-from gpusim.errors import MeasurementError
+from gpusim.cli.app import app
 
 NVBANDWIDTH = """\
 nvbandwidth Version: v0.5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from test_calibrate_fit import BASE, MIB, UNFITTED, row
 
+from gpusim.base.yaml import document, validate
 from gpusim.calibrate.fit.fitting import fit
-from gpusim.calibrate.refit import kept, renewed
-from gpusim.config import document, validate
-from gpusim.hardware.profile import Profile
+from gpusim.machine.profile import Profile
+from gpusim.show.calibration_refit import kept, renewed
 
 TEXT = UNFITTED.read_text(encoding="utf-8")
 FAR = 2048 * MIB

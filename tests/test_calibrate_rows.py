@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate import rows
 from gpusim.calibrate.rows import Row
-from gpusim.errors import MeasurementError
 
 HEADER = ",".join(rows.COLUMNS)
 GOOD = 's/h2d_pinned_bw,H200-SXM,node,h2d_pinned_bw,1024,gpu=0;full,1.5,GB/s,median of 3,"a, b",here,seen,'

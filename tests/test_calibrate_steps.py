@@ -15,14 +15,14 @@ import pytest
 from hand_worked import machine
 from test_calibrate_readers import run
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure import cuda, device
 from gpusim.calibrate.steps import measure
 from gpusim.calibrate.steps.compare import compare
 from gpusim.calibrate.steps.offloaded import offloaded, saved
 from gpusim.calibrate.steps.recording import OFFLOAD, PREFETCH, RESIDENT, Step, read, write
-from gpusim.engine.simulate import simulate
-from gpusim.errors import MeasurementError
-from gpusim.hardware.profile import Profile
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.profile import Profile
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
@@ -128,7 +128,7 @@ def test_a_folder_without_steps_and_a_machine_without_a_gpu(tmp_path: Path) -> N
 def test_a_recorded_model_is_offloaded(tmp_path: Path) -> None:
     """GPT-2 small on fake tensors: at the width of 768 a layer saves several activations of more than a MiB."""
     pytest.importorskip("torch")
-    from gpusim.record.script import record_zoo
+    from gpusim.programs.record.script import record_zoo
 
     trace = record_zoo("gpt2-small(batch=1, steps=1)", {}, tmp_path / "gpt2.npz")
     moved = saved(trace)
@@ -230,9 +230,9 @@ plain.install()
 from pathlib import Path
 from gpusim import zoo
 from gpusim.calibrate.steps.hooks import kept
-from gpusim.record.on_gpu import GpuRecording, assemble
+from gpusim.programs.record.on_gpu import GpuRecording, assemble
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.importers import import_trace
+from gpusim.programs.recordings import import_trace
 zoo.build("gpt2-small(batch=1, seq=8)").step()
 save_trace(import_trace(Path({str(snapshot)!r}), "pytorch", name="x", device=0, frames=False), Path("x.npz"))
 """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
+from gpusim.cli.app import app
 from gpusim.results.folder import note_results
 from gpusim.results.seal import write_sealed
 
@@ -122,7 +122,7 @@ def test_a_bug_in_a_figure_is_told_as_one(results: Path, tmp_path: Path, monkeyp
         raise KeyError("a bug")
 
     monkeypatch.delenv("GPUSIM_TRACEBACK", raising=False)
-    monkeypatch.setattr("gpusim.commands.draw.cores", lambda: 1)
+    monkeypatch.setattr("gpusim.cli.draw.cores", lambda: 1)
     monkeypatch.setattr("gpusim.show.figures.draw_all", fail)
     said = gpusim("plot", results, "-o", tmp_path, "--figure", "traffic", code=1).stderr
     assert "internal error: RuntimeError: traffic: KeyError: 'a bug'" in said
@@ -319,7 +319,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(experiment: P
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    command = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), "-o", str(tmp_path / "out"), "--no-figures"]
+    command = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(tmp_path / "out"), "--no-figures"]
     done = subprocess.run(command, capture_output=True, text=True, preexec_fn=small_files, timeout=300)
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr and "cannot write" in done.stderr
@@ -327,6 +327,6 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(experiment: P
 
 
 def test_a_reader_that_has_seen_enough_stops_the_verb_quietly() -> None:
-    command = f"{sys.executable} -m gpusim.cli trace llama-1b-decode --json | head -1"
+    command = f"{sys.executable} -m gpusim trace llama-1b-decode --json | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=300)
     assert (done.stdout, done.stderr, done.returncode) == ("{\n", "", 0)

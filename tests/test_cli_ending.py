@@ -12,17 +12,18 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands.ending import Verbs
-from gpusim.commands.output import emit_json, table
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
+from gpusim.base.text import table
+from gpusim.cli.app import app
+from gpusim.cli.ending import Verbs
+from gpusim.cli.output import emit_json
 
 VERBS = ["run", "validate", "plot", "compare", "check", "import", "trace", "profiles", "policies", "metrics", "schema"]
 
 
 def test_help_imports_nothing_heavy() -> None:
     program = (
-        "import sys\nfrom gpusim.cli import app\n"
+        "import sys\nfrom gpusim.cli.app import app\n"
         "try: app(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'numpy', 'numba', 'simpy', 'matplotlib', 'pydantic', 'yaml'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
@@ -95,7 +96,7 @@ def test_ctrl_c_is_exit_130() -> None:
 
 
 def test_a_reader_that_has_enough_is_no_error() -> None:
-    program = "from gpusim.cli import main; import sys; sys.argv = ['gpusim', '--help']; main()"
+    program = "from gpusim.cli.app import main; import sys; sys.argv = ['gpusim', '--help']; main()"
     command = f"{sys.executable} -c \"{program}\" | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert "rror" not in done.stderr

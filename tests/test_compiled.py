@@ -9,11 +9,11 @@ import pytest
 from numba import config, njit, types
 from test_uvm_driver import BLOCK, run
 
-from gpusim.core.jit import cached, kernel, outlined
-from gpusim.uvm import batches, host
-from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
-from gpusim.uvm.victims import EVICT
+from gpusim.base.jit import cached, kernel, outlined
+from gpusim.engine.pages import batches, host
+from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.victims import EVICT
+from gpusim.programs.managed.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
 
 compiled = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 

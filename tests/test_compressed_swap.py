@@ -14,13 +14,14 @@ import pytest
 from hand_worked import BLOCK, Steps, machine, play, spans
 from test_engine_swaps import three_tensors_in_two_blocks
 
-from gpusim import policy, transforms
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError, TraceError
+from gpusim import policy
+from gpusim.base.errors import GpusimError, TraceError
+from gpusim.engine.run.simulate import simulate
 from gpusim.experiment.execute import Program
-from gpusim.results.referee import check
+from gpusim.programs import transforms
+from gpusim.programs.generate.synth import random_program
+from gpusim.referee import check
 from gpusim.results.result import Result
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import COPY_OUT, Trace
 
 FAST = "compress=1 PB/s, decompress=1 PB/s"

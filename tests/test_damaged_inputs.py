@@ -15,11 +15,11 @@ import yaml
 from damaged import DEEP, HUGE, damaged_bytes, damaged_lines, damaged_tree, limited, outcome, text
 from fuzz_importers import JSON_LINES, TABLES, TREES, problem, warm
 
+from gpusim.base.errors import ConfigError, GpusimError, TraceError
 from gpusim.calibrate import rows
-from gpusim.errors import ConfigError, GpusimError, TraceError
-from gpusim.hardware.profile import load_file
+from gpusim.machine.profile import load_file
+from gpusim.programs.recordings import FORMATS, import_trace
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.importers import FORMATS, import_trace
 
 ROOT = Path(__file__).parents[1]
 
@@ -169,7 +169,7 @@ def test_a_damaged_profile_is_a_profile_or_sentences(tmp_path: Path) -> None:
 
 
 def test_a_damaged_experiment_is_an_experiment_or_sentences(tmp_path: Path) -> None:
-    from gpusim.commands.load import experiment
+    from gpusim.cli.load import experiment
 
     files, path = sorted((ROOT / "experiments").glob("*.yaml")), tmp_path / "a.yaml"
     experiment(str(files[0]))

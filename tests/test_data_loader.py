@@ -6,8 +6,8 @@ import pytest
 from hand_worked import machine
 
 import gpusim
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError
+from gpusim.base.errors import GpusimError
+from gpusim.engine.run.simulate import simulate
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import FREE, OP, Trace
 

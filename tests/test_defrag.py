@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine
 
-from gpusim.core import log
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
+from gpusim import referee
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
 from gpusim.policies import registry
 from gpusim.policies.contract import CALL_LIST, CALLS, HELD, ROUNDED
-from gpusim.results import referee
-from gpusim.show.heap import blocks, settled
+from gpusim.programs.generate.synth import random_program
+from gpusim.results import log
+from gpusim.results.heap import blocks, settled
 from gpusim.trace import workload
-from gpusim.trace.synth import random_program
 
 MIB = 2**20
 ABLE = ("first_fit", "next_fit", "best_fit", "worst_fit", "tlsf")

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.fragment.compare import compare
-from gpusim.fragment.doctor import examine, seen
-from gpusim.fragment.growth import steps
-from gpusim.fragment.holders import holders
-from gpusim.fragment.message import parse
-from gpusim.fragment.moment import moment
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.fragmentation.compare import compare
+from gpusim.studies.fragmentation.doctor import examine, seen
+from gpusim.studies.fragmentation.growth import steps
+from gpusim.studies.fragmentation.holders import holders
+from gpusim.studies.fragmentation.message import parse
+from gpusim.studies.fragmentation.moment import moment
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import OOM, SEGMENT_ALLOC, Trace
 
 MIB, GIB = 2**20, 2**30

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.errors import TraceError
-from gpusim.hardware.catalogue import load
-from gpusim.hardware.roofline import durations
+from gpusim.base.errors import TraceError
+from gpusim.cli.app import app
+from gpusim.machine.catalogue import load
+from gpusim.machine.roofline import durations
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.exporters import export_trace
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.importers.dtr import read
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hand_worked import BLOCK, Steps, play, spans, stalls
 
-from gpusim.core import log
+from gpusim.results import log
 
 # --- kernels and the host -------------------------------------------------------------------------------------------------
 

@@ -10,13 +10,13 @@ import pytest
 from hand_worked import begin, machine
 from plain_python import interpreted
 
-from gpusim.core import state
-from gpusim.engine import outcome
-from gpusim.engine.simulate import Simulation, simulate
-from gpusim.hardware import catalogue
+from gpusim.engine import state
+from gpusim.engine.run import outcome
+from gpusim.engine.run.simulate import Simulation, simulate
+from gpusim.machine import catalogue
+from gpusim.programs.generate.synth import random_program
 from gpusim.results.result import Result
 from gpusim.trace import workload
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import Trace
 
 POLICIES = (

@@ -17,12 +17,12 @@ from test_engine_agreement import program
 from test_engine_tiers import copies
 
 from gpusim import policy
-from gpusim.core import log
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
-from gpusim.hardware import catalogue
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies.planning import EVICT, PREFETCH
-from gpusim.results.referee import check
+from gpusim.referee import check
+from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 

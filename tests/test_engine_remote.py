@@ -17,11 +17,11 @@ from plan_policies import Written
 from test_engine_agreement import program
 
 from gpusim import policy
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
-from gpusim.hardware import catalogue
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies.planning import EVICT, PREFETCH, Schedule, View
-from gpusim.results.referee import check
+from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls
 
-from gpusim.core import log, state
+from gpusim.engine import state
+from gpusim.results import log
 
 
 def three_tensors_in_two_blocks(begin_at: int = 0) -> Steps:

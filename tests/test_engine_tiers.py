@@ -17,12 +17,12 @@ from plan_policies import Written
 from test_engine_agreement import program
 from test_engine_swaps import three_tensors_in_two_blocks
 
-from gpusim.core import log
-from gpusim.engine.simulate import simulate
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import Profile
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.machine.profile import Profile
 from gpusim.policies.planning import EVICT, PREFETCH
-from gpusim.results.referee import check
+from gpusim.referee import check
+from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.codec import Codec
 from gpusim.trace.trace import Trace

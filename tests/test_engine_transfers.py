@@ -11,9 +11,9 @@ import pytest
 from hand_worked import BLOCK, Steps, machine, play, spans, stalls
 from test_engine_swaps import three_tensors_in_two_blocks
 
-from gpusim.engine.simulate import simulate
-from gpusim.hardware.profile import Collective
-from gpusim.results.referee import check
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.profile import Collective
+from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE, Trace
 
@@ -226,7 +226,7 @@ def test_what_the_program_keeps_on_the_host_is_no_room_for_swaps(blocks: float, 
 
 
 def test_times_without_others_are_those_of_the_links() -> None:
-    from gpusim.hardware.transfer_times import transfer_times
+    from gpusim.machine.transfer_times import transfer_times
 
     steps = Steps()
     steps.kernel(5)

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from gpusim import errors
-from gpusim.errors import ConfigError, GpusimError, PolicyError, Problem, nearest, suggest
+from gpusim.base import errors
+from gpusim.base.errors import ConfigError, GpusimError, PolicyError, Problem, nearest, suggest
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_arc_protects_what_was_seen_twice() -> None:
 
 
 def test_belady_evicts_what_is_needed_last() -> None:
-    from gpusim.core.replay import replay
+    from gpusim.policies.trials.misses import replay
 
     requests = np.array([ord(c) - ord("a") for c in "abcdabeabcde"], np.int32)  # Belady's own example: 7 misses
     assert replay(requests, 1, 3, registry.get("evict", "belady")).misses == 7
@@ -135,7 +135,7 @@ def test_belady_evicts_what_is_needed_last() -> None:
 
 def test_random_is_the_same_for_the_same_seed_and_uses_all_units() -> None:
     requests = np.arange(60, dtype=np.int32) % 12
-    from gpusim.core.replay import replay
+    from gpusim.policies.trials.misses import replay
 
     policy = registry.get("evict", "random")
     assert replay(requests, 1, 6, policy, seed=3) == replay(requests, 1, 6, policy, seed=3)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.cli.app import app
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.importers.et_nodes import written_arguments
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpusim.config import find
-from gpusim.config.experiment import expand, size
-from gpusim.config.load import load_experiment
-from gpusim.config.values import Capacity, PolicySpec
-from gpusim.errors import ConfigError, GridError, PolicyError, TraceError
+from gpusim.base.errors import ConfigError, GridError, PolicyError, TraceError
+from gpusim.base.yaml import find
+from gpusim.base.yaml.values import Capacity, PolicySpec
+from gpusim.experiment.load import load_experiment
+from gpusim.experiment.spec import expand, size
 
 PLAIN = """question: Does it work?
 trace: tiny.npz
@@ -72,8 +72,8 @@ def test_is_a_run_known_by_the_same_name_in_every_process(write):
     path = write(PLAIN + "memory: 60 %\n")
     (run,) = expand(load_experiment(path).experiment)
     code = (
-        "from pathlib import Path; from gpusim.config.load import load_experiment as l;"
-        f"from gpusim.config.experiment import expand; print(expand(l(Path({str(path)!r})).experiment)[0].hash)"
+        "from pathlib import Path; from gpusim.experiment.load import load_experiment as l;"
+        f"from gpusim.experiment.spec import expand; print(expand(l(Path({str(path)!r})).experiment)[0].hash)"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert there.stdout.strip() == run.hash

@@ -20,8 +20,8 @@ import known_unified
 import pytest
 from test_docs_figures import tool
 
-from gpusim.commands import load
-from gpusim.defaults import LATER
+from gpusim.base.defaults import LATER
+from gpusim.cli import load
 from gpusim.experiment import grid
 from gpusim.experiment.plan import plan
 from gpusim.results.folder import load_folder

@@ -10,7 +10,7 @@ import pytest
 from made_results import faulting
 from typer.testing import CliRunner
 
-from gpusim.cli import app
+from gpusim.cli.app import app
 from gpusim.results.folder import open_folder, save_result
 from gpusim.show.report import report
 

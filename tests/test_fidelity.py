@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.fragment import start
-from gpusim.fragment.fidelity import Exactness, how_exact, in_words
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK
-from gpusim.policies.pytorch import events as events_of
-from gpusim.policies.pytorch import rules
+from gpusim.policies.place.parts.pytorch import events as events_of
+from gpusim.policies.place.parts.pytorch import rules
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.fragmentation import start
+from gpusim.studies.fragmentation.fidelity import Exactness, how_exact, in_words
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.importers import pytorch_parts as state
 from gpusim.trace.importers.pytorch_ranges import Segment
 from gpusim.trace.importers.pytorch_state import to_trace

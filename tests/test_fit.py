@@ -10,24 +10,24 @@ import pytest
 from test_transforms_parallel import ALL, model_states
 from typer.testing import CliRunner
 
-from gpusim import transforms
-from gpusim.cli import app
-from gpusim.engine.simulate import simulate
-from gpusim.fit import remedies, report
-from gpusim.fit.batches import Batches
-from gpusim.fit.machine import emulated
-from gpusim.fit.need import count, need, rule_of_thumb
-from gpusim.fit.settings import USUAL, Settings
-from gpusim.fit.study import last_iteration, study
-from gpusim.fit.times import interval
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import Profile, changed
-from gpusim.results.referee import check
+from gpusim.base.units import show_bytes
+from gpusim.cli.app import app
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.machine.profile import Profile, changed
+from gpusim.programs import transforms
+from gpusim.referee import check
 from gpusim.show import fit as figure
+from gpusim.studies.capacity import remedies, report
+from gpusim.studies.capacity.batches import Batches
+from gpusim.studies.capacity.machine import emulated
+from gpusim.studies.capacity.need import count, need, rule_of_thumb
+from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.study import last_iteration, study
+from gpusim.studies.capacity.times import interval
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
-from gpusim.units import show_bytes
 
 ROOT = Path(__file__).parent.parent
 MIB = 2**20

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpusim.core.log import PLACE, RESERVE
-from gpusim.fragment.candidates import Candidate, default, named, pytorch
-from gpusim.fragment.heap import History
-from gpusim.fragment.recorded import recorded
-from gpusim.fragment.replay import replay
-from gpusim.fragment.report import text
-from gpusim.fragment.requests import of_trace
-from gpusim.fragment.study import Study, study
 from gpusim.policies import registry
+from gpusim.policies.trials.program import of_trace
+from gpusim.policies.trials.replay import replay
+from gpusim.results.log import PLACE, RESERVE
+from gpusim.studies.fragmentation.candidates import Candidate, default, named, pytorch
+from gpusim.studies.fragmentation.heap import History
+from gpusim.studies.fragmentation.recorded import recorded
+from gpusim.studies.fragmentation.report import text
+from gpusim.studies.fragmentation.study import Study, study
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import OOM, SEGMENT_ALLOC, Trace
 

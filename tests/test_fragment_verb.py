@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim import generate
-from gpusim.cli import app
-from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
-from gpusim.fragment.candidates import named
-from gpusim.fragment.heap import History
-from gpusim.fragment.lasting import lasting
-from gpusim.fragment.study import study
-from gpusim.policies.pytorch import rules
-from gpusim.show.heap import closed
+from gpusim.cli.app import app
+from gpusim.policies.place.parts.pytorch import rules
+from gpusim.programs import generate
+from gpusim.results.heap import closed
+from gpusim.results.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.show.heap_states import STATES, states
 from gpusim.show.study import FIGURES, _few_sites
+from gpusim.studies.fragmentation.candidates import named
+from gpusim.studies.fragmentation.heap import History
+from gpusim.studies.fragmentation.lasting import lasting
+from gpusim.studies.fragmentation.study import study
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
@@ -194,7 +194,7 @@ def test_a_long_program_tells_how_far_it_is() -> None:
 def test_workers_do_not_import_the_program_twice(tmp_path: Path) -> None:
     """Python warns when the main module of a worker is there before it is run."""
     (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")
-    command = [sys.executable, "-m", "gpusim.cli", "fragment", "small.csv", "--try", "best_fit", "--format", "png", "-o", "out"]
+    command = [sys.executable, "-m", "gpusim", "fragment", "small.csv", "--try", "best_fit", "--format", "png", "-o", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpusim.core import fragmentation
+from gpusim.policies.trials import fragmentation
 
 
 def test_a_heap_by_hand() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.importers.g10 import read
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE

@@ -7,14 +7,14 @@ import pytest
 from hand_worked import BLOCK, GIB, Steps, machine, play
 from test_plan_policies import HOST, Program, plan
 
-from gpusim.engine.simulate import simulate
-from gpusim.paged.arena import Arena
+from gpusim.engine.run.simulate import simulate
 from gpusim.policies import registry
 from gpusim.policies.contract import ABSENT, ARRIVING, DEVICE
 from gpusim.policies.contract import HOST as AWAY
-from gpusim.policies.migration import FLASH, Costs, Lane
+from gpusim.policies.plan.parts.migration import FLASH, Costs, Lane
 from gpusim.policies.planning import Tier
-from gpusim.results.referee import check
+from gpusim.referee import check
+from gpusim.studies.g10.arena import Arena
 
 NVME = Tier("nvme", 10**9, 5.0, 5.0, 3000.0, 3000.0)  # two blocks: 7,096 ns
 

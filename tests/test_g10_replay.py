@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from plain_python import interpreted
 
-from gpusim.errors import GpusimError
-from gpusim.paged.conditions import Conditions
-from gpusim.paged.program import Program
-from gpusim.paged.replay import Policy, Replay, replay
-from gpusim.paged.study import Case, Study, load, read_plan
-from gpusim.paged.tables import DEVICE, HOST, NOWHERE, SSD
+from gpusim.base.errors import GpusimError
+from gpusim.studies.g10.conditions import Conditions
+from gpusim.studies.g10.program import Program
+from gpusim.studies.g10.replay import Policy, Replay, replay
+from gpusim.studies.g10.study import Case, Study, load, read_plan
+from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
 PAGE = 4096
@@ -208,7 +208,7 @@ def test_both_iterations(case: tuple[str, int, str]) -> None:
 
 @pytest.mark.parametrize("name", ["bert_base_b256", "vit_b1280"])
 def test_our_planner_makes_the_plan_of_the_study(name: str) -> None:
-    from gpusim.paged.plans import g10
+    from gpusim.studies.g10.plans import g10
 
     loaded = load(name, TRACES)
     assert loaded is not None

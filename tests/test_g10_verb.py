@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.errors import GpusimError
-from gpusim.paged.reproduction import _row, rankings, summary
-from gpusim.paged.study import DEFAULT, Case, Outcome, Study
+from gpusim.base.errors import GpusimError
+from gpusim.cli.app import app
+from gpusim.studies.g10.reproduction import _row, rankings, summary
+from gpusim.studies.g10.study import DEFAULT, Case, Outcome, Study
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
 
@@ -77,7 +77,7 @@ def test_what_is_special_about_a_case() -> None:
         "host_gib": [(Case("vit", 1280, "G10GDSSSD", 128, 3.2, 15.754), 0), (Case("vit", 1280, "lru", 16, 3.2, 15.754), 16)],
         "line": [(Case("vit", 1024, "FlashNeuron", 128, 3.2, 15.754), 0.993)],
     }  # fmt: skip
-    from gpusim.paged.study import load
+    from gpusim.studies.g10.study import load
 
     program = load("vit_b1280", TRACES)
     assert program is not None
@@ -96,7 +96,7 @@ def test_what_is_special_about_a_case() -> None:
     ],
 )
 def test_bad_words(words: list[str], message: str) -> None:
-    from gpusim.errors import GpusimError as Error
+    from gpusim.base.errors import GpusimError as Error
 
     done = CliRunner().invoke(app, ["reproduce", *words])
     assert done.exit_code == 2 or isinstance(done.exception, Error)

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim import generate
-from gpusim.core.requests import R_ALLOC, R_FREE
-from gpusim.core.tables import table
-from gpusim.errors import GpusimError
-from gpusim.fragment.replay import replay
-from gpusim.generate import gpt2, lengths, llama, registry, schedule, serving, training
-from gpusim.generate.programs import mixed_jobs
-from gpusim.generate.tape import Size, Tape
-from gpusim.generate.transformer import Shape
+from gpusim.base.errors import GpusimError
+from gpusim.base.tables import table
 from gpusim.policies import registry as policies
+from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.requests import R_ALLOC, R_FREE
+from gpusim.programs import generate
+from gpusim.programs.generate import gpt2, lengths, llama, registry, schedule, serving, training
+from gpusim.programs.generate.programs import mixed_jobs
+from gpusim.programs.generate.tape import Size, Tape
+from gpusim.programs.generate.transformer import Shape
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, PHASE
 

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from gpusim.engine.bounds import swap_in_bound
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError, UnitError
-from gpusim.hardware import catalogue
-from gpusim.hardware.roofline import durations
-from gpusim.results import referee
+from gpusim import referee
+from gpusim.base.errors import GpusimError, UnitError
+from gpusim.engine.run.bounds import swap_in_bound
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.machine.roofline import durations
+from gpusim.programs.generate.synth import random_program, training
 from gpusim.trace import grain
 from gpusim.trace.build import make_trace
 from gpusim.trace.check import check_trace
 from gpusim.trace.files import load_trace
-from gpusim.trace.synth import random_program, training
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import build
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import load
-from gpusim.errors import GridError
+from gpusim.base.errors import GridError
+from gpusim.cli import load
+from gpusim.cli.app import app
 from gpusim.experiment import grid
 from gpusim.experiment.plan import Plan, inputs, plan
 from gpusim.experiment.resolved import resolved
@@ -90,7 +90,7 @@ def test_bounds_are_shared_and_hold(experiment: Path, tmp_path: Path) -> None:
 
 def test_a_share_of_memory_is_of_the_live_peak(experiment: Path, tmp_path: Path) -> None:
     """Every tensor rounded up to 512 bytes, recomputed here from the trace alone."""
-    from gpusim.config.find import find
+    from gpusim.base.yaml.find import find
     from gpusim.trace.files import load_trace
     from gpusim.trace.trace import ALLOC, FREE
 
@@ -144,7 +144,7 @@ def test_a_log_does_not_change_the_result(experiment: Path, tmp_path: Path) -> N
 
 
 def test_a_changed_trace_is_another_run(experiment: Path, tmp_path: Path) -> None:
-    from gpusim.config.find import find
+    from gpusim.base.yaml.find import find
 
     copy = tmp_path / "mine.npz"
     copy.write_bytes(find("trace", "gpt-medium-infer").read_bytes())
@@ -162,7 +162,7 @@ def test_a_changed_policy_file_runs_only_its_own_policy_again(experiment: Path, 
     execute(experiment, tmp_path / "out", *sets)
     mine.write_text(text.replace("last_use - now", "2.0 * (last_use - now)"))
     program = (
-        "import sys; from pathlib import Path; from gpusim.commands import load; from gpusim.experiment.plan import plan;"
+        "import sys; from pathlib import Path; from gpusim.cli import load; from gpusim.experiment.plan import plan;"
         "waiting = plan(load.experiment(sys.argv[1], sys.argv[3:]), Path(sys.argv[2])).waiting();"
         "print(sorted(str(t.spec.evict) for t in waiting))"
     )
@@ -197,7 +197,7 @@ def test_the_resolved_experiment_gives_the_same_grid(experiment: Path, tmp_path:
 def test_ctrl_c_keeps_finished_runs_and_the_next_call_does_the_rest(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sets = ["--set", "policies.evict=random", "--set", f"seed={','.join(map(str, range(400)))}", "--set", "memory=60 %"]
-    command = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), *sets, "--no-figures", "-o", str(out)]
+    command = [sys.executable, "-m", "gpusim", "run", str(experiment), *sets, "--no-figures", "-o", str(out)]
     running = subprocess.Popen(
         [*command, "--jobs", "2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -251,7 +251,7 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
     out = tmp_path / "out"
     (tmp_path / "mine.py").write_text(ENDLESS)
     sets = [f"use=[{tmp_path / 'mine.py'}]", "policies.evict=lru,endless", "memory=60 %", "bounds=false"]
-    command = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), *(w for s in sets for w in ("--set", s))]
+    command = [sys.executable, "-m", "gpusim", "run", str(experiment), *(w for s in sets for w in ("--set", s))]
     running = subprocess.Popen(
         [*command, "--jobs", "1", "--no-figures", "-o", str(out)], stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import FORMATS, import_trace
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import FORMATS, import_trace
 from gpusim.trace.trace import ALLOC, FREE, OOM, OP, PHASE, Trace, columns
 
 DATA = Path(__file__).parent / "data" / "traces"
@@ -305,7 +305,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_than_the_limit_is_refused_without_unpacking_it(tmp_path: Path) -> None:
-    from gpusim.trace.importers.detect import read_bytes
+    from gpusim.programs.recordings import read_bytes
 
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(10**7)))

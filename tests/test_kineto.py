@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.hardware.roofline import operator_class
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.machine.roofline import operator_class
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.importers.kineto_events import Memory
 from gpusim.trace.importers.kineto_memory import pair
 from gpusim.trace.iterations import iterations

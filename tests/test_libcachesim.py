@@ -12,15 +12,15 @@ import pytest
 from golden_replay import OBJECTS, UNEQUAL, load_benchmark, unequal_sizes
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.core.replay import replay
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
+from gpusim.cli.app import app
 from gpusim.policies import registry
+from gpusim.policies.trials.misses import replay
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.exporters import export_trace
 from gpusim.trace.exporters.libcachesim import requests
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.importers.libcachesim import RECORD, is_binary, read
 from gpusim.trace.trace import ALLOC, OP, Trace
 

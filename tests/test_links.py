@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.core import state
-from gpusim.core.island import run_until
-from gpusim.core.log import LOG
-from gpusim.core.state import ENDED, NEVER, SWAP, Island, Policies, Program
-from gpusim.core.tables import table
+from gpusim.base.tables import table
+from gpusim.engine import state
+from gpusim.engine.host.island import run_until
+from gpusim.engine.state import ENDED, NEVER, SWAP, Island, Policies, Program
 from gpusim.policies.contract import ACTION
+from gpusim.results.log import LOG
 
 SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace
-from gpusim.trace.importers.kv_service import MODELS
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
+from gpusim.programs.serving.kv_service import MODELS
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 
 DATA = Path(__file__).parent / "data" / "llm_requests"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from nsys_exports import NEW, OLD, PID, Export
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.trace import ACTIVITIES, ALLOC, FREE, OP
 
 BOTH = pytest.mark.parametrize("schema", [OLD, NEW], ids=["2021.5", "2024.6"])

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.errors import TraceError
-from gpusim.offsets import greedy, portfolio
-from gpusim.offsets.buffers import Buffers, from_trace
-from gpusim.offsets.plan import MOST_TENSORS, plan, static_bounds
-from gpusim.results.referee.offsets import check_offsets
+from gpusim.base.errors import TraceError
+from gpusim.cli.app import app
+from gpusim.policies.place.parts.packing import greedy, portfolio
+from gpusim.policies.place.parts.packing.buffers import Buffers, from_trace
+from gpusim.policies.place.parts.packing.plan import MOST_TENSORS, plan, static_bounds
+from gpusim.programs.generate.synth import random_program
+from gpusim.programs.recordings import import_trace
+from gpusim.referee.offsets import check_offsets
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
-from gpusim.trace.synth import random_program
 
 ROOT = Path(__file__).parent.parent
 CASES = {path.name[0]: path for path in sorted((ROOT / "tests/data/minimalloc").glob("?.*.csv"))}
@@ -200,8 +200,8 @@ SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from test_offsets import case, random_buffers
-from gpusim.offsets.greedy import climb
-from gpusim.offsets.plan import plan
+from gpusim.policies.place.parts.packing.greedy import climb
+from gpusim.policies.place.parts.packing.plan import plan
 for b in (random_buffers(3, 40, 30, 50), random_buffers(4, 40, 30, 50)):
     found = plan(b, nodes=2000)
     print(found.nodes, found.offset.tolist(), climb(b, 0, 30_000).offset.tolist())

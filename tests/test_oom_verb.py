@@ -13,9 +13,9 @@ import pytest
 from oom_snapshots import GIB, MIB, Expandable
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.fragment.holders import BEFORE, holders
-from gpusim.trace.importers import import_trace
+from gpusim.cli.app import app
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.fragmentation.holders import BEFORE, holders
 
 LEAKY = """
 import torch
@@ -61,7 +61,7 @@ def failed(live: int) -> dict[str, Any]:
 def test_a_script_is_recorded_and_its_leak_named(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     Path("train.py").write_text(LEAKY)
-    command = [sys.executable, "-m", "gpusim.cli", "oom", "train.py", "--capacity", "64 MiB", "--no-figures", "--json"]
+    command = [sys.executable, "-m", "gpusim", "oom", "train.py", "--capacity", "64 MiB", "--no-figures", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

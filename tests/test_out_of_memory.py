@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hand_worked import BLOCK, Steps, machine, play
 
-from gpusim.core import log
+from gpusim.results import log
 
 
 def two_tensors_taking_turns() -> Steps:

@@ -14,12 +14,12 @@ import pytest
 from hand_worked import BLOCK, Steps, machine, play
 
 from gpusim import policy
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
 from gpusim.policies import registry
-from gpusim.policies.guard import guarded
+from gpusim.policies.place.parts.guard import guarded
+from gpusim.programs.generate.synth import random_program
 from gpusim.trace import workload
-from gpusim.trace.synth import random_program
 
 # Blocks one behind the other, never used again; the third lies `third` bytes from its place and has `less` bytes too few.
 BUMP = """

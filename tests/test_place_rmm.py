@@ -9,10 +9,10 @@ import pytest
 from place_programs import Watched
 from rmm_logs import answers, of_trace, policy_of
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, HELD
-from gpusim.trace.importers import import_trace
+from gpusim.programs.recordings import import_trace
 
 DATA = Path(__file__).parent / "data" / "rmm"
 CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text())}

@@ -12,12 +12,13 @@ import pytest
 from numba import types
 from place_programs import Watched
 
-from gpusim.fragment.replay import replay
-from gpusim.fragment.requests import of_trace
-from gpusim.offsets.plan import static_bounds
-from gpusim.policies import planned, registry
+from gpusim.policies import registry
 from gpusim.policies.compiled import verb
 from gpusim.policies.contract import CAPACITY, HELD
+from gpusim.policies.place.parts import planned
+from gpusim.policies.place.parts.packing.plan import static_bounds
+from gpusim.policies.trials.program import of_trace
+from gpusim.policies.trials.replay import replay
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.iterations import iterations

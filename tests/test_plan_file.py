@@ -2,11 +2,11 @@
 
 import pytest
 
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError
-from gpusim.hardware import catalogue
+from gpusim import referee
+from gpusim.base.errors import GpusimError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies.plan.file import written
-from gpusim.results import referee
 from gpusim.trace.build import make_trace
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, OP

@@ -10,7 +10,7 @@ from hand_worked import BLOCK
 from test_plan_policies import DECISIONS, Program, contended, plan, run, small_network
 from test_remat_plan import AHEAD, UNIT
 
-from gpusim.errors import GpusimError, PolicyError
+from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.policies import registry
 from gpusim.policies.planning import Schedule, View
 from gpusim.trace import workload

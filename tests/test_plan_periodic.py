@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies import registry
 from gpusim.policies.planning import EVICT, Tier, View
 from gpusim.trace.build import TraceBuilder

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, machine
 
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError, TraceError
-from gpusim.hardware import catalogue
-from gpusim.hardware.roofline import durations
+from gpusim import referee
+from gpusim.base.errors import PolicyError, TraceError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.machine.roofline import durations
 from gpusim.policies import registry
+from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, Schedule, Tier, View
-from gpusim.results import referee
 from gpusim.results.result import Result
-from gpusim.swapping.estimate import estimate
 from gpusim.trace import workload
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace

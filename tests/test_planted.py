@@ -151,7 +151,7 @@ def test_the_library_answers_as_stored(cases: list[dict[str, Any]]) -> None:
 
 def test_the_doctor_is_right(cases: list[dict[str, Any]]) -> None:
     """On every fifth program, so that one error may be in each count; all of them: tests/planted.py --file ... --score."""
-    pytest.importorskip("gpusim.fragment.doctor", reason="there is no doctor yet")
+    pytest.importorskip("gpusim.studies.fragmentation.doctor", reason="there is no doctor yet")
     found = score(cases[::5], doctor())
     said = table(found)
     for cause in CAUSES:

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpusim.errors import PolicyError
+from gpusim.base import calls
+from gpusim.base.errors import PolicyError
 from gpusim.policies import contract, facts, registry
 from gpusim.policies.entry import KINDS
 
@@ -30,8 +31,8 @@ def test_every_eviction_policy_is_found_and_says_what_it_is() -> None:
 
 def test_what_is_read_is_what_is_imported() -> None:
     """The listing reads the files; the decorator sees the function.  Both must say the same."""
+    from gpusim.policies.decorators import MARK
     from gpusim.policies.evict.cost_aware import cost_aware
-    from gpusim.policies.user import MARK
 
     read, imported = registry.find("evict", "cost_aware"), getattr(cost_aware, MARK)
     for field in ("name", "kind", "help", "parameters", "knows", "source", "facts", "builtin"):
@@ -68,7 +69,7 @@ def test_facts_are_those_of_the_contract() -> None:
     ],
 )
 def test_a_policy_is_named_with_its_parameters(text: str, name: str, values: dict[str, float]) -> None:
-    assert registry.parse(text) == (name, values)
+    assert calls.parse(text) == (name, values)
 
 
 def test_parameters_come_in_their_order_with_defaults_for_the_rest() -> None:

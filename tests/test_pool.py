@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.experiment.pool import Failure, run_tasks
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from gpusim.config import find
-from gpusim.errors import ConfigError, ProfileError
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import changed, load_file
-from gpusim.hardware.quantity import Quantity
+from gpusim.base.errors import ConfigError, ProfileError
+from gpusim.base.yaml import find
+from gpusim.machine import catalogue
+from gpusim.machine.profile import changed, load_file
+from gpusim.machine.quantity import Quantity
 
 NAMES = catalogue.names()
 ROWS = Path(__file__).parent / "data" / "measured_rows.csv"
 
 # Printed by the driver of the machine itself, not by a benchmark; the source names the log.
-FITTED = "rows of "  # with what source the refit of the catalogue (gpusim.calibrate.refit) names the rows of a number
+FITTED = "rows of "  # with what source the refit of the catalogue (gpusim.show.calibration_refit) names the rows of a number
 DEVICE_LOGS = {"memory.capacity", "host.capacity", "context"}
 
 
@@ -111,8 +111,8 @@ def test_is_every_measured_number_the_one_in_the_cited_row(profiles):
 
 def test_is_every_fitted_number_what_its_rows_give_again(profiles):
     from gpusim.calibrate.fit.fitting import fit
-    from gpusim.calibrate.publish import DATA
     from gpusim.calibrate.rows import read
+    from gpusim.show.calibration_tables import DATA
 
     profile = profiles["a100-sxm4-80gb"]
     found = {one.path: one.value for one in fit(

@@ -47,7 +47,7 @@ def test_a_program_as_it_is_written(program: str, tmp_path: Path) -> None:
     root = str(PROGRAMS.parents[1])
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-m", "gpusim.cli", "record", str(script), "-o", str(tmp_path / "out.npz")],
+        [sys.executable, "-m", "gpusim", "record", str(script), "-o", str(tmp_path / "out.npz")],
         cwd=tmp_path, env={**environment, **ONE_RANK} if program in ("ddp", "fsdp2") else environment,
         capture_output=True, text=True, stdin=subprocess.DEVNULL,
     )  # fmt: skip

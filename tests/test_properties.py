@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpusim import policy
-from gpusim.engine.bounds import swap_in_bound
-from gpusim.engine.simulate import simulate
-from gpusim.hardware import catalogue
+from gpusim.engine.run.bounds import swap_in_bound
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies import registry
-from gpusim.results.referee import check
+from gpusim.programs.generate.synth import random_program
+from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder, make_trace
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import ACTIVITIES, COLUMNS, KERNEL, NAME_TABLES, RECORD, SYNC, WAIT, Trace
 from gpusim.trace.workload import Workload, build
 

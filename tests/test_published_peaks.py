@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from published_peaks import rows, summary
 
-from gpusim.zoo.catalogue import ask
+from gpusim.programs.zoo.catalogue import ask
 
 QUICK = {"gpt2-trainer-allocated": 0.005, "bert-eager-4x512": 0.015, "bert-sdpa-4x512": 0.03}
 

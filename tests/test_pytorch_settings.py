@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from place_programs import Watched
 
-from gpusim.commands import load
-from gpusim.errors import ConfigError, PolicyError
+from gpusim.base.errors import ConfigError, PolicyError
+from gpusim.cli import load
 from gpusim.experiment.plan import plan
-from gpusim.policies import device, registry
+from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK
-from gpusim.policies.pytorch import events, layout, rules
-from gpusim.policies.pytorch.counting import statistics
+from gpusim.policies.place.parts import device
+from gpusim.policies.place.parts.pytorch import events, layout, rules
+from gpusim.policies.place.parts.pytorch.counting import statistics
 
 MIB = 1 << 20
 

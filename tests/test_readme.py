@@ -61,7 +61,7 @@ def test_every_command_of_the_readme_works_as_written(place: Path) -> None:
         words = shlex.split(line)
         words = [str(ROOT / w) if w.startswith("experiments/") else w for w in words]
         done = subprocess.run(
-            [sys.executable, "-m", "gpusim.cli", *words[1:]], cwd=place, capture_output=True, text=True, timeout=300,
+            [sys.executable, "-m", "gpusim", *words[1:]], cwd=place, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert done.stdout.strip(), line
@@ -78,15 +78,15 @@ def test_the_table_of_the_readme_is_what_the_run_prints(place: Path) -> None:
     """The README's first experiment (run here if the test above ran elsewhere) prints every line of the README's table."""
     shown = next(text for kind, text in BLOCKS if kind == "text")
     name = Path(commands("gpusim run")[0].split()[2]).stem
-    subprocess.run([sys.executable, "-m", "gpusim.cli", "run", name], cwd=place, check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "gpusim", "run", name], cwd=place, check=True, capture_output=True, timeout=300)
     printed = subprocess.check_output(
-        [sys.executable, "-m", "gpusim.cli", "compare", f"results/{name}"], cwd=place, text=True, timeout=300
+        [sys.executable, "-m", "gpusim", "compare", f"results/{name}"], cwd=place, text=True, timeout=300
     )
     lines = [line.split() for line in printed.splitlines()]
     assert [line for line in shown.splitlines() if line.split() not in lines] == []
 
 
 def test_the_reference_of_the_command_line_is_up_to_date() -> None:
-    from gpusim.commands.reference import markdown
+    from gpusim.cli.reference import markdown
 
     assert (ROOT / "docs" / "cli.md").read_text("utf-8") == markdown()

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_remat_plan import named, same_results
 
+from gpusim.policies.plan.parts.swap.idle import idle, saved
+from gpusim.policies.plan.parts.swap.layers import products
+from gpusim.policies.plan.parts.swap.recompute import Recompute
 from gpusim.policies.planning import Tier, View
-from gpusim.swapping.idle import idle, saved
-from gpusim.swapping.layers import products
-from gpusim.swapping.recompute import Recompute
+from gpusim.programs.generate.synth import random_program
 from gpusim.trace.files import load_trace
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 

@@ -18,13 +18,13 @@ from torch import nn  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 import gpusim  # noqa: E402
-from gpusim.cli import app  # noqa: E402
-from gpusim.record import where  # noqa: E402
-from gpusim.record.where import RecordError, RecordWarning  # noqa: E402
+from gpusim.cli.app import app  # noqa: E402
+from gpusim.programs.record import where  # noqa: E402
+from gpusim.programs.record.where import RecordError, RecordWarning  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, KERNEL, OP, PHASE, Trace  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::gpusim.record.where.RecordWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::gpusim.programs.record.where.RecordWarning")
 CUBLAS = 8_519_680
 
 
@@ -218,7 +218,7 @@ def test_attention_runs_the_kernel_of_cuda(dtype: Any, mask: bool, kernel: str) 
 
 
 def test_the_flash_kernel_of_the_cpu_has_a_formula() -> None:
-    from gpusim.record.flops import flops
+    from gpusim.programs.record.flops import flops
 
     op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     q = torch.randn(2, 4, 16, 32)
@@ -238,7 +238,7 @@ def test_autocast_casts_weights_once_and_norms_not_at_all() -> None:
 
 
 def test_the_lists_of_autocast_are_those_of_cuda() -> None:
-    from gpusim.record.autocast import FLOAT32, INTO_FLOAT32, LOWER, WIDEST
+    from gpusim.programs.record.autocast import FLOAT32, INTO_FLOAT32, LOWER, WIDEST
 
     ours = {*LOWER, *FLOAT32, *INTO_FLOAT32, *WIDEST}
     theirs = {
@@ -693,7 +693,7 @@ sys.modules["torch"] = None
 import gpusim
 try:
     gpusim.record("x.npz")
-except gpusim.errors.GpusimError as error:
+except gpusim.base.errors.GpusimError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch")
 from plain_transformer import AdamW, Transformer, cross_entropy  # noqa: E402
 
 import gpusim  # noqa: E402
-from gpusim.record.join import Seen, join, kernel_ns  # noqa: E402
-from gpusim.record.tape import Operator  # noqa: E402
+from gpusim.programs.record.join import Seen, join, kernel_ns  # noqa: E402
+from gpusim.programs.record.tape import Operator  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace  # noqa: E402
 

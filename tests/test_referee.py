@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 import serial_simulator
 
-from gpusim.core.log import (
+from gpusim.programs.generate.synth import random_program
+from gpusim.referee import check
+from gpusim.referee.ranges import highest, lowest, paint, ranges
+from gpusim.referee.rates import _most_over
+from gpusim.results.log import (
     COPY,
     CREATE,
     DESTROY,
@@ -24,12 +28,8 @@ from gpusim.core.log import (
     START,
     UNPLACE,
 )
-from gpusim.results.referee import check
-from gpusim.results.referee.ranges import highest, lowest, paint, ranges
-from gpusim.results.referee.rates import _most_over
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import RECORD, SYNC, WAIT, Trace
 
 KIB = 1024

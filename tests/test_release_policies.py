@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hand_worked import Steps, play
 
-from gpusim.core import log
 from gpusim.policies import registry
 from gpusim.policies.release.recall import PRIME
+from gpusim.results import log
 
 CAPACITY = 1000
 

@@ -18,12 +18,12 @@ from numba import njit
 from plain_python import interpreted
 from test_dtr import START, call, constant, exported, line, log, made_up
 
-from gpusim.errors import PolicyError, TraceError
-from gpusim.hardware.catalogue import load
-from gpusim.hardware.roofline import durations
-from gpusim.remat import choice, from_log
-from gpusim.remat.heuristics import HEURISTICS
-from gpusim.remat.replay import Outcome, peak, replay
+from gpusim.base.errors import PolicyError, TraceError
+from gpusim.machine.catalogue import load
+from gpusim.machine.roofline import durations
+from gpusim.policies.plan.parts.recompute import choice, from_log
+from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
+from gpusim.policies.plan.parts.recompute.replay import Outcome, peak, replay
 from gpusim.trace.files import load_trace
 
 HERE = Path(__file__).parent

@@ -14,23 +14,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpusim import transform
-from gpusim.engine.simulate import simulate
-from gpusim.errors import PolicyError
-from gpusim.hardware import catalogue
-from gpusim.hardware.roofline import durations
+from gpusim import referee, transform
+from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.machine.roofline import durations
 from gpusim.policies import registry
 from gpusim.policies.plan import checkmate, checkpointing, dtr
+from gpusim.policies.plan.parts.recompute import from_trace
+from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
+from gpusim.policies.plan.parts.recompute.optimum import optimum
+from gpusim.policies.plan.parts.recompute.replay import Outcome, peak, replay
+from gpusim.policies.plan.parts.recompute.rewrite import rewrite
 from gpusim.policies.planning import View
-from gpusim.remat import from_trace
-from gpusim.remat.heuristics import HEURISTICS
-from gpusim.remat.optimum import optimum
-from gpusim.remat.replay import Outcome, peak, replay
-from gpusim.remat.rewrite import rewrite
-from gpusim.results import referee
+from gpusim.programs.generate.synth import random_program
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 from gpusim.trace.workload import Workload, build
 

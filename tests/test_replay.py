@@ -16,9 +16,10 @@ from golden_replay import FILE, OBJECTS, REQUESTS, load_benchmark, unequal_sizes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.core.replay import Counts, next_uses, replay
-from gpusim.errors import PolicyError, TraceError
+from gpusim.base.errors import PolicyError, TraceError
 from gpusim.policies import registry
+from gpusim.policies.trials.misses import Counts, replay
+from gpusim.trace.reuse import next_uses
 
 benchmark = load_benchmark()
 SEQUENCES = benchmark.sequences(REQUESTS, OBJECTS)
@@ -177,7 +178,7 @@ def test_policies_that_need_time_or_never_evict_say_so() -> None:
 SCRIPT = """
 import sys; sys.path.insert(0, "tests")
 from golden_replay import load_benchmark
-from gpusim.core.replay import replay
+from gpusim.policies.trials.misses import replay
 from gpusim.policies import registry
 requests = load_benchmark().sequences(600, 80)["phases"]
 for name in sys.argv[1].split(","):

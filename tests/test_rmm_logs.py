@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import simpy
 
-from gpusim.engine.simulate import Simulation, simulate
-from gpusim.errors import TraceError
-from gpusim.fragment import requests
-from gpusim.hardware import catalogue
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.engine.run.simulate import Simulation, simulate
+from gpusim.machine import catalogue
+from gpusim.policies.trials import program as requests
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.trace import ALLOC, FREE, OOM, Trace
 
 HEAD = "Thread,Time,Action,Pointer,Size,Stream\n"

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.hardware import fit_roofline, roofline
-from gpusim.hardware.profile import Profile, load_file
-from gpusim.hardware.roofline import BASIS, ESTIMATED, FITTED, RECORDED, Coefficients
+from gpusim.calibrate import fit_roofline
+from gpusim.machine import roofline
+from gpusim.machine.profile import Profile, load_file
+from gpusim.machine.roofline import BASIS, ESTIMATED, FITTED, RECORDED, Coefficients
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.core.log import LOG
-from gpusim.errors import ResultError
-from gpusim.results import files
+from gpusim.base import files
+from gpusim.base.errors import ResultError
 from gpusim.results.compare import Change, changes
 from gpusim.results.folder import (
     changed,
@@ -27,6 +26,7 @@ from gpusim.results.folder import (
     save_result,
     write_summary,
 )
+from gpusim.results.log import LOG
 from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
 

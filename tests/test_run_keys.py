@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import gpusim
-from gpusim.commands import load
-from gpusim.config.experiment import RunSpec
+from gpusim.cli import load
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.key import RUN, Code, _loaded_by
 from gpusim.experiment.plan import plan
+from gpusim.experiment.spec import RunSpec
 from gpusim.policies import registry
 
 YAML = """
@@ -119,7 +119,7 @@ def test_whatever_a_run_imports_is_in_its_key(kind: str, tmp_path: Path) -> None
     program = """
 import sys
 from pathlib import Path
-from gpusim.commands import load
+from gpusim.cli import load
 from gpusim.experiment.plan import plan
 tasks = plan(load.experiment(sys.argv[1]), Path(sys.argv[2])).grid
 before = set(sys.modules)
@@ -216,5 +216,5 @@ def test_imports_are_found_wherever_they_stand(tmp_path: Path) -> None:
 def test_lazy_names_of_the_package_are_followed(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("from gpusim import transform\n")
-    assert gpusim._LAZY["transform"].startswith("gpusim.transforms")
-    assert "transforms/registry.py" in Closure().contents([file])
+    assert gpusim.PUBLIC["transform"].startswith("gpusim.programs.transforms")
+    assert "programs/transforms/registry.py" in Closure().contents([file])

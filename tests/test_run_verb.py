@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import progress
+from gpusim.cli import progress
+from gpusim.cli.app import app
 from gpusim.results.folder import load_folder
 
 SNAPSHOT = "gpt-medium-infer-snapshot"
@@ -130,7 +130,7 @@ def test_check_brings_the_report_up_to_date(experiment: Path, tmp_path: Path) ->
 def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sets = ["--set", f"seed={','.join(map(str, range(60)))}", "--set", "policies.evict=lru"]
-    words = [sys.executable, "-m", "gpusim.cli", "run", str(experiment), "-o", str(out), "-j", "1", "--no-figures", *sets]
+    words = [sys.executable, "-m", "gpusim", "run", str(experiment), "-o", str(out), "-j", "1", "--no-figures", *sets]
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
     while len(list(out.glob("runs/*/result.json"))) < 8:
         assert run.poll() is None, run.communicate()

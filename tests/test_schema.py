@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from gpusim.config import document, find, schema
-from gpusim.errors import ConfigError
-from gpusim.uvm.text import load
+from gpusim.base.errors import ConfigError
+from gpusim.base.yaml import document, find
+from gpusim.cli import schema
+from gpusim.programs.managed.text import load
 
 TYPES = {
     "string": str, "object": dict, "array": list, "boolean": bool, "integer": int, "number": (int, float),
@@ -149,7 +150,7 @@ def test_does_the_schema_accept_every_way_of_writing(schemas, line):
 @pytest.mark.parametrize("which", list(schema.MODELS))
 def test_are_the_schema_files_up_to_date(which):
     path = schema.FOLDER / f"{which}.schema.json"
-    assert path.read_text(encoding="utf-8") == schema.text(which), "python -m gpusim.config.schema"
+    assert path.read_text(encoding="utf-8") == schema.text(which), "python -m gpusim.cli.schema"
 
 
 def test_does_the_schema_say_what_keys_mean(schemas):

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from made_results import MS, faulting
 
+from gpusim.results.faults import FaultReport
 from gpusim.results.folder import load_result, save_result
 from gpusim.show.faults import markdown, text, verdict
-from gpusim.uvm.report import FaultReport
 
 
 def made() -> FaultReport:

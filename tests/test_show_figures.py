@@ -16,8 +16,8 @@ from matplotlib.colors import to_hex, to_rgba
 from matplotlib.ft2font import FT2Font
 from matplotlib.text import Text
 
-from gpusim.core.log import OOM
-from gpusim.errors import ResultError
+from gpusim.base.errors import ResultError
+from gpusim.results.log import OOM
 from gpusim.show import figures, font
 from gpusim.show.figure import address_map, fault_map
 from gpusim.show.steps import visible

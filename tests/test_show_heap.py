@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.core.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
-from gpusim.engine.simulate import simulate
-from gpusim.hardware.profile import load_file
-from gpusim.show.heap import blocks, holes, segments
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.profile import load_file
+from gpusim.results.heap import blocks, holes, segments
+from gpusim.results.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.trace.files import load_trace
 
 ROOT = Path(__file__).parents[1]

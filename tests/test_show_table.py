@@ -8,7 +8,7 @@ import re
 import pytest
 from made_results import GIB, MS, run, sweep
 
-from gpusim.errors import ResultError
+from gpusim.base.errors import ResultError
 from gpusim.show.answer import answer
 from gpusim.show.basis import basis
 from gpusim.show.report import doubts, report, write_report

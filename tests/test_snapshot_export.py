@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.fragment.replay import replay
-from gpusim.fragment.requests import of_trace
+from gpusim.cli.app import app
 from gpusim.policies import registry
+from gpusim.policies.trials.program import of_trace
+from gpusim.policies.trials.replay import replay
+from gpusim.programs.recordings import import_trace
 from gpusim.show.snapshot import dump, snapshot
 from gpusim.trace.files import load_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import ALLOC, FREE, SEGMENT_ALLOC, Trace
 
 TRACES = Path(__file__).parent.parent / "traces"

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace, pickle_scan
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
+from gpusim.trace.importers import pickle_scan
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import ALLOC, FREE, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim.programs.generate.synth import random_program, training, variable_length
 from gpusim.trace.stats import live_bytes
-from gpusim.trace.synth import random_program, training, variable_length
 from gpusim.trace.trace import ALLOC, FREE, OP
 
 

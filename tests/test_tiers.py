@@ -4,10 +4,10 @@ import copy
 
 import pytest
 
-from gpusim.errors import ProfileError
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import changed
-from gpusim.hardware.tiers import Link, nvme_rate, parse
+from gpusim.base.errors import ProfileError
+from gpusim.machine import catalogue
+from gpusim.machine.profile import changed
+from gpusim.machine.tiers import Link, nvme_rate, parse
 
 GIB = 2**30
 

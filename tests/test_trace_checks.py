@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace
 

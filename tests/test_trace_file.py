@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
+from gpusim.programs.generate.synth import random_program, training
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.synth import random_program, training
 from gpusim.trace.trace import columns
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
+from gpusim.programs.generate.synth import random_program
 from gpusim.trace import check
 from gpusim.trace.build import make_trace
 from gpusim.trace.sound import sound
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpusim.programs.generate.synth import random_program
 from gpusim.trace import stats
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.synth import random_program
 from gpusim.trace.trace import FREE, OP, Trace
 
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from test_transforms import story
 
-from gpusim import transforms
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError, TraceError
-from gpusim.hardware import catalogue
-from gpusim.results.referee import check
+from gpusim.base.errors import GpusimError, TraceError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.programs import transforms
+from gpusim.programs.transforms.parameters import parameters
+from gpusim.referee import check
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, OP, Trace
 from gpusim.trace.training import updates
-from gpusim.transforms.parameters import parameters
 
 ROOT = Path(__file__).parent.parent
 LAYERS, P = 4, 64_000  # parameters of one layer

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from test_transforms_parallel import moved, shipped
 
-from gpusim import transforms
-from gpusim.engine.simulate import simulate
-from gpusim.errors import GpusimError
-from gpusim.hardware import catalogue
-from gpusim.results.referee import check
+from gpusim.base.errors import GpusimError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
+from gpusim.programs import transforms
+from gpusim.referee import check
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.roles import PARAMETER, roles
 from gpusim.trace.stats import live_bytes

@@ -26,19 +26,20 @@ from hand_worked import BLOCK, ROUND_NUMBERS, Steps
 from made_results import run as made_run
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import load
-from gpusim.config import find
-from gpusim.config.experiment import KINDS, Capacity, Policies, PolicySpec, RunSpec, Uncertainty
-from gpusim.engine.machine import machine as machine_of
-from gpusim.engine.simulate import simulate
+from gpusim.base.yaml import find
+from gpusim.cli import load
+from gpusim.cli.app import app
+from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import grid
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.reach import Counts, reach, weighs_times
 from gpusim.experiment.resolved import resolved
-from gpusim.hardware import catalogue
-from gpusim.hardware.roofline import durations
-from gpusim.hardware.sampling import draws, intervals, with_numbers
+from gpusim.experiment.spec import KINDS, Capacity, Policies, PolicySpec, RunSpec, Uncertainty
+from gpusim.machine import catalogue
+from gpusim.machine.constants import machine as machine_of
+from gpusim.machine.roofline import durations
+from gpusim.machine.sampling import draws, intervals, with_numbers
+from gpusim.programs.recordings import import_trace
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import Sampled
 from gpusim.show.answer import answer
@@ -46,7 +47,6 @@ from gpusim.show.figures import draw
 from gpusim.show.report import report
 from gpusim.show.table import render, rows
 from gpusim.trace.files import load_trace, save_trace
-from gpusim.trace.importers import import_trace
 from gpusim.trace.trace import MOVES
 from gpusim.trace.workload import build
 

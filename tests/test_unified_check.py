@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.hardware.catalogue import load
-from gpusim.results.referee import pages
+from gpusim.cli.app import app
+from gpusim.engine.pages.advice import ADVICE
+from gpusim.engine.pages.run import simulate_unified
+from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.victims import EVICT
+from gpusim.machine.catalogue import load
+from gpusim.programs.managed.text import load as read
+from gpusim.referee import pages
 from gpusim.results.result import Result
-from gpusim.uvm.advice import ADVICE
-from gpusim.uvm.run import simulate_unified
-from gpusim.uvm.settings import Settings
-from gpusim.uvm.text import load as read
-from gpusim.uvm.victims import EVICT
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: 3 MiB}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import load
-from gpusim.errors import ConfigError
+from gpusim.base.errors import ConfigError
+from gpusim.cli import load
+from gpusim.cli.app import app
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: {bytes: 4 MiB, kind: system}}

@@ -9,22 +9,22 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.commands import load
-from gpusim.config.experiment import expand
-from gpusim.config.find import find_run, is_managed
-from gpusim.config.values import PolicySpec
-from gpusim.errors import ConfigError, TraceError
+from gpusim.base.errors import ConfigError, TraceError
+from gpusim.base.yaml.find import find_run, is_managed
+from gpusim.base.yaml.values import PolicySpec
+from gpusim.cli import load
+from gpusim.cli.app import app
+from gpusim.engine.pages.before import holds_all
+from gpusim.engine.pages.run import simulate_unified
+from gpusim.engine.pages.settings import Settings
 from gpusim.experiment import grid
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
-from gpusim.hardware import catalogue
+from gpusim.experiment.spec import expand
+from gpusim.machine import catalogue
+from gpusim.programs.managed import text
 from gpusim.results.compare import changes
 from gpusim.results.folder import load_folder, summary
-from gpusim.uvm import text
-from gpusim.uvm.before import holds_all
-from gpusim.uvm.run import simulate_unified
-from gpusim.uvm.settings import Settings
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: 4 MiB}

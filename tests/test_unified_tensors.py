@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from hand_worked import machine
 
-from gpusim.config.find import find
-from gpusim.config.values import policy
-from gpusim.errors import GpusimError
-from gpusim.hardware.catalogue import load
-from gpusim.hardware.roofline import durations
+from gpusim.base.errors import GpusimError
+from gpusim.base.yaml.find import find
+from gpusim.base.yaml.values import policy
+from gpusim.engine.pages import simulate
+from gpusim.engine.pages.run import simulate_unified
+from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.tensors import Heap, _rows, managed
+from gpusim.machine.catalogue import load
+from gpusim.machine.roofline import durations
+from gpusim.programs.managed.program import Kernel, Prefetch, Start
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import COPY_IN
 from gpusim.trace.workload import Workload, build
-from gpusim.uvm import simulate
-from gpusim.uvm.program import Kernel, Prefetch, Start
-from gpusim.uvm.run import simulate_unified
-from gpusim.uvm.settings import Settings
-from gpusim.uvm.tensors import Heap, _rows, managed
 
 MIB = 1 << 20
 CHUNK = 2 * MIB

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpusim import units
-from gpusim.errors import UnitError
-from gpusim.units import BYTES, FLOPS, FRACTION, FREQUENCY, KINDS, POWER, RATE, TIME, parse, show, write
+from gpusim.base import units
+from gpusim.base.errors import UnitError
+from gpusim.base.units import BYTES, FLOPS, FRACTION, FREQUENCY, KINDS, POWER, RATE, TIME, parse, show, write
 
 
 @pytest.mark.parametrize(

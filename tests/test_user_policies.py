@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from gpusim import policy
-from gpusim.core.replay import replay
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies import registry
 from gpusim.policies.ask import EVICTED, FREED, INSERT, TOUCH
 from gpusim.policies.contract import FACTS
+from gpusim.policies.trials.misses import replay
 
 ROOT = Path(__file__).parents[1]
 

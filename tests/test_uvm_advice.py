@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, one_thread
 
-from gpusim.config.find import find
+from gpusim.base.yaml.find import find
+from gpusim.engine.pages import account, advisor
+from gpusim.engine.pages.advice import advised
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.engine.pages.tensors import Heap
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, ManagedProgram
 from gpusim.show.faults import advice as in_words
 from gpusim.trace.files import load_trace
 from gpusim.trace.roles import ROLES
 from gpusim.trace.workload import build
-from gpusim.uvm import advisor, report
-from gpusim.uvm.advice import advised
-from gpusim.uvm.parameters import UvmError
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel, ManagedProgram
-from gpusim.uvm.simulate import simulate_uvm
-from gpusim.uvm.tensors import Heap
 
 
 def sweep(array: str, blocks: int, times: int, write: bool = False) -> Kernel:
@@ -38,7 +38,7 @@ def found(program: ManagedProgram, names: Sequence[str] = (), platform: Any = TI
         return math.inf if result.failed else result.ns
 
     plain = simulate_uvm(program.arrays, program.steps, platform)
-    names = names or advisor.candidates(report.of(plain))
+    names = names or advisor.candidates(account.of(plain))
     return advisor.search(names, lambda said: [makespan(s) for s in said], plain.ns, **more)
 
 
@@ -147,4 +147,4 @@ def test_findings_read_like_advice_and_survive_a_file() -> None:
 def test_only_what_costs_something_is_tried(name: str) -> None:
     program = ManagedProgram("one", [Array("a", BLOCK), Array("b", BLOCK)], [one_thread(0, array=name)])
     result = simulate_uvm(program.arrays, program.steps, TINY)
-    assert advisor.candidates(report.of(result)) == [name]
+    assert advisor.candidates(account.of(result)) == [name]

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from test_uvm_driver import BLOCK, TINY, WORK, one_thread
 
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel, Prefetch
-from gpusim.uvm.simulate import UvmResult, simulate_uvm
+from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
+from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, Prefetch
 
 COPY = 300 + 65536  # 64 KiB, a byte per ns
 

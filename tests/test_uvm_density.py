@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.uvm import density
-from gpusim.uvm.bits import WORDS
-from gpusim.uvm.compiled import entry
+from gpusim.base.bits_compiled import entry
+from gpusim.engine.pages import density
+from gpusim.engine.pages.bits import WORDS
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvm_prefetch_cases.jsonl").read_text().splitlines()]
 F, R, T, C, OUT, LEAVES = range(6)

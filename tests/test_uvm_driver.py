@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.uvm.platforms import Link, Platform, Work
-from gpusim.uvm.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
-from gpusim.uvm.simulate import UvmError, simulate_uvm
+from gpusim.engine.pages.simulate import UvmError, simulate_uvm
+from gpusim.machine.platforms import Link, Platform, Work
+from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 MIB = 1 << 20
 BLOCK = 2 * MIB

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm.events import COPY, FILL, GONE, KEEP, pages
-from gpusim.uvm.memory import resident_bytes
-from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
-from gpusim.uvm.tables import EVICTION, Memory
-from gpusim.uvm.victims import EVICT, ORACLES, POLICIES
+from gpusim.engine.pages.events import COPY, FILL, GONE, KEEP, pages
+from gpusim.engine.pages.memory import resident_bytes
+from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.tables import EVICTION, Memory
+from gpusim.engine.pages.victims import EVICT, ORACLES, POLICIES
+from gpusim.programs.managed.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
 
 PIECES = [name for name, policy in POLICIES.items() if hasattr(policy, "PIECES")]
 

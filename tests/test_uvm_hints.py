@@ -9,9 +9,9 @@ import pytest
 from test_uvm_counts import seen
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm.parameters import UvmError
-from gpusim.uvm.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
-from gpusim.uvm.simulate import simulate_uvm
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.programs.managed.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
 
 
 def told(*hints: Advise) -> list[str]:

@@ -11,14 +11,10 @@ import pytest
 from plain_python import interpreted
 from test_uvm_driver import BLOCK, LINK, TINY
 
-from gpusim.results.referee import pages as referee
-from gpusim.results.result import FINISHED, Result
-from gpusim.uvm.memory import lay_out
-from gpusim.uvm.prefetchers import PREFETCHERS
-from gpusim.uvm.program import ADVICE, Access, Advise, Array, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch
-from gpusim.uvm.run import _for_referee
-from gpusim.uvm.simulate import UvmResult, simulate_uvm
-from gpusim.uvm.tables import (
+from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.run import _for_referee
+from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
+from gpusim.engine.pages.tables import (
     ATS,
     COUNTER,
     CPU,
@@ -37,7 +33,22 @@ from gpusim.uvm.tables import (
     WRITABLE,
     Memory,
 )  # fmt: skip
-from gpusim.uvm.victims import EVICT
+from gpusim.engine.pages.victims import EVICT
+from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.program import (
+    ADVICE,
+    Access,
+    Advise,
+    Array,
+    Discard,
+    Free,
+    HostTouch,
+    Kernel,
+    ManagedProgram,
+    Prefetch,
+)
+from gpusim.referee import pages as referee
+from gpusim.results.result import FINISHED, Result
 
 PCIE = replace(TINY, memory=3 * BLOCK, warps=4)
 MACHINES = {

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.config.find import find
-from gpusim.errors import ConfigError
-from gpusim.hardware import catalogue
-from gpusim.uvm import patterns, platforms
-from gpusim.uvm.calibration import fit, read
-from gpusim.uvm.parameters import PARAMETERS, UvmError, resolve
-from gpusim.uvm.platforms import load
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel
-from gpusim.uvm.simulate import simulate_uvm
+from gpusim.base.errors import ConfigError
+from gpusim.base.yaml.find import find
+from gpusim.calibrate.uvm import fit, read
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine import catalogue, platforms
+from gpusim.machine.driver_parameters import PARAMETERS, UvmError, resolve
+from gpusim.machine.platforms import load
+from gpusim.programs.managed import patterns
+from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel
 
 ROWS = read(Path(__file__).parent / "data" / "uvm_measurements.csv")
 MIB = 1 << 20

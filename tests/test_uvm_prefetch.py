@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, PAGE, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm.prefetchers import ORACLES
-from gpusim.uvm.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.engine.pages.prefetchers import ORACLES
+from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 
 def came(program: list[Any], prefetcher: str, **more: Any) -> list[tuple[int, int]]:

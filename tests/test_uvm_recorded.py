@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from test_uvm_driver import TINY
 
-from gpusim.errors import ConfigError
-from gpusim.uvm.program import HostTouch, Kernel, ManagedProgram
-from gpusim.uvm.simulate import simulate_uvm
-from gpusim.uvm.text import load
+from gpusim.base.errors import ConfigError
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.programs.managed.program import HostTouch, Kernel, ManagedProgram
+from gpusim.programs.managed.text import load
 
 MIB = 1 << 20
 ARRAYS = "{a: {bytes: 4 MiB, address: 0x7f0000000000}, b: {bytes: 64 KiB, address: 0x7f0000400000}}"

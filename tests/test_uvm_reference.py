@@ -10,9 +10,9 @@ import pytest
 from test_uvm_driver import BLOCK, PAGE, TINY
 from uvm_reference import Reference
 
-from gpusim.uvm.events import COPY, GONE, READ, WRITE, pages
-from gpusim.uvm.program import Access, Array, HostTouch, Kernel
-from gpusim.uvm.simulate import simulate_uvm
+from gpusim.engine.pages.events import COPY, GONE, READ, WRITE, pages
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel
 
 
 def both(seed: int) -> tuple[Any, Reference]:

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm import picture as pictures
-from gpusim.uvm import report
-from gpusim.uvm.program import Advise, Array, HostTouch, Start
+from gpusim.engine.pages import account
+from gpusim.programs.managed.program import Advise, Array, HostTouch, Start
+from gpusim.results import fault_picture as pictures
+from gpusim.results import faults as report
 
 PAGE = 4096
 
 
 def reported(*program: Any, **more: Any) -> report.FaultReport:
-    return report.of(run(list(program), **more))
+    return account.of(run(list(program), **more))
 
 
 def test_the_report_of_a_cyclic_sweep_is_known_exactly() -> None:
@@ -83,7 +84,7 @@ def test_the_picture_holds_every_page_and_what_is_resident() -> None:
 
 def test_what_stands_before_the_start_is_not_counted_but_known_to_be_there() -> None:
     result = run([HostTouch("a"), blocks(0, 1), Start(), blocks(0, 1, 2)], parameters=WHOLE)
-    found = report.of(result)
+    found = account.of(result)
     (a,) = found.allocations
     assert (a.faults["gpu_reads"], a.faults["cpu_writes"], a.brought) == (1, 0, BLOCK)
     assert [s.name for s in found.steps] == ["touch"] and found.makespan_ns == result.steps[0].ns
@@ -106,7 +107,7 @@ def test_a_picture_and_a_report_are_the_same_after_a_file() -> None:
     result = run([HostTouch("a"), blocks(0, 1, 5)])
     back = pictures.from_arrays(result.picture.arrays())
     assert np.array_equal(back.pages, result.picture.pages) and back.row_bytes == result.picture.row_bytes
-    found = report.of(result)
+    found = account.of(result)
     assert report.from_plain(json.loads(json.dumps(found.plain()))) == found
 
 
@@ -120,8 +121,8 @@ def test_allocations_that_differ_in_a_number_only_are_one_where_that_is_asked_fo
     arrays = [Array("weights_0", BLOCK), Array("weights_1", 2 * BLOCK), Array("x", BLOCK)]
     program = [one_thread(0, array="weights_0"), one_thread(0, 512, array="weights_1"), one_thread(0, array="x", write=True)]
     result = run(program, arrays, parameters=WHOLE)
-    weights, x = sorted(report.of(result, together=True).allocations, key=lambda a: a.first)
+    weights, x = sorted(account.of(result, together=True).allocations, key=lambda a: a.first)
     assert (weights.name, weights.first, weights.bytes, weights.faults["gpu_reads"]) == ("weights_*", 0, 3 * BLOCK, 3)
     assert (x.name, x.first, x.faults["gpu_writes"], x.faults["gpu_reads"]) == ("x", 3 * BLOCK, 1, 0)
-    apart = {a.name: a for a in report.of(result).allocations}
+    apart = {a.name: a for a in account.of(result).allocations}
     assert weights.service_ns == apart["weights_0"].service_ns + apart["weights_1"].service_ns

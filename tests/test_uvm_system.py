@@ -10,10 +10,10 @@ import pytest
 from test_uvm_counts import seen
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.uvm.events import COPY, FILL, KINDS, NOTICE
-from gpusim.uvm.parameters import UvmError
-from gpusim.uvm.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
-from gpusim.uvm.simulate import simulate_uvm
+from gpusim.engine.pages.events import COPY, FILL, KINDS, NOTICE
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 BIG = 65536
 # 32 pages of 64 KiB to a block; the CPU's first touch of 4 KiB costs 7 ns.

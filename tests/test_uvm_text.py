@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.errors import ConfigError
-from gpusim.uvm import patterns
-from gpusim.uvm.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start
-from gpusim.uvm.text import load
+from gpusim.base.errors import ConfigError
+from gpusim.programs.managed import patterns
+from gpusim.programs.managed.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start
+from gpusim.programs.managed.text import load
 
 ROOT = Path(__file__).parents[1]
 MIB = 1 << 20

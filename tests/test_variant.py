@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gpusim.cli import app
-from gpusim.config.find import find
-from gpusim.errors import GpusimError
-from gpusim.hardware import variant
-from gpusim.hardware.sampling import intervals
+from gpusim.base.errors import GpusimError
+from gpusim.base.yaml.find import find
+from gpusim.cli.app import app
+from gpusim.machine import variant
+from gpusim.machine.sampling import intervals
 
 A100 = find("profile", "a100-pcie-80gb")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpusim.errors import TraceError
-from gpusim.trace.importers import import_trace
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import import_trace
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 
 DATA = Path(__file__).parent / "data" / "xla"

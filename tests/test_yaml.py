@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpusim.config import document, find, validate
-from gpusim.config.experiment import Experiment
-from gpusim.errors import ConfigError
-from gpusim.hardware.profile import Profile
+from gpusim.base.errors import ConfigError
+from gpusim.base.yaml import document, find, validate
+from gpusim.experiment.spec import Experiment
+from gpusim.machine.profile import Profile
 
 
 def read(text):

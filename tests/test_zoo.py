@@ -6,10 +6,10 @@ from importlib import import_module
 
 import pytest
 
-from gpusim import zoo
-from gpusim.errors import GpusimError
-from gpusim.zoo.catalogue import CHOICES, FAMILIES, OPTIONS, ask
-from gpusim.zoo.models import CRITEO_KAGGLE, CRITEO_TERABYTE
+from gpusim.base.errors import GpusimError
+from gpusim.programs import zoo
+from gpusim.programs.zoo.catalogue import CHOICES, FAMILIES, OPTIONS, ask
+from gpusim.programs.zoo.models import CRITEO_KAGGLE, CRITEO_TERABYTE
 
 PUBLISHED = {  # parameters, tied ones once; source
     "gpt2-small": 124_439_808,  # keras-hub's gpt2_presets.py; transformers' model.num_parameters()
@@ -75,7 +75,7 @@ PUBLISHED = {  # parameters, tied ones once; source
 def on_meta(family: str, **config: object) -> int:
     torch = pytest.importorskip("torch")
     with torch.device("meta"):
-        model = import_module(f"gpusim.zoo.{family}").Model(**config)
+        model = import_module(f"gpusim.programs.zoo.{family}").Model(**config)
     return sum(p.numel() for p in model.parameters())
 
 
@@ -92,7 +92,7 @@ def test_published_numbers_of_parameters():
 def test_bert_with_its_pooler_has_the_published_size(layers, width, heads, count):
     """As transformers' BertModel (bert-base-uncased, bert-large-uncased); also in keras-hub's bert_presets.py."""
     torch = pytest.importorskip("torch")
-    from gpusim.zoo.bert import Encoder
+    from gpusim.programs.zoo.bert import Encoder
 
     with torch.device("meta"):
         encoder = Encoder(layers, width, heads, positions=512, pooler=True)
@@ -125,7 +125,7 @@ def test_dlrm_counted_by_hand():
 
 
 def test_listing_the_zoo_imports_no_torch():
-    code = "import sys, gpusim.zoo as z; assert len(z.entries()) > 15; sys.exit('torch' in sys.modules)"
+    code = "import sys, gpusim.programs.zoo as z; assert len(z.entries()) > 15; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

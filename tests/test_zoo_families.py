@@ -30,7 +30,7 @@ SHAPES = {"unet": {"image": 64}, "dit": {"image": 64}}
 
 def small(family: str):
     torch.manual_seed(0)
-    return import_module(f"gpusim.zoo.{family}").Model(**SMALL[family])
+    return import_module(f"gpusim.programs.zoo.{family}").Model(**SMALL[family])
 
 
 @pytest.mark.parametrize("family", SMALL)
@@ -45,7 +45,7 @@ def test_every_parameter_learns(family):
 @pytest.mark.parametrize("family", ["llama", "gemma", "gpt_oss", "deepseek"])
 def test_decoding_answers_what_one_pass_answers(family):
     """With all experts chosen routing does not depend on how many tokens come at once."""
-    from gpusim.zoo.layers import Cache
+    from gpusim.programs.zoo.layers import Cache
 
     model = small(family).eval()
     ids = torch.randint(50, (1, 12))

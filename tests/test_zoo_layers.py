@@ -5,9 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-from gpusim.errors import GpusimError  # noqa: E402
-from gpusim.zoo import optimizers  # noqa: E402
-from gpusim.zoo.layers import Attend, Cache, OldSoftmax  # noqa: E402
+from gpusim.base.errors import GpusimError  # noqa: E402
+from gpusim.programs.zoo import optimizers  # noqa: E402
+from gpusim.programs.zoo.layers import Attend, Cache, OldSoftmax  # noqa: E402
 
 
 def attending(how: str, **more: object) -> Attend:

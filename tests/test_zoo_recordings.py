@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gpusim.config.find import find
+from gpusim.base.yaml.find import find
 from gpusim.trace.files import load_trace
 from gpusim.trace.stats import ROUND, live_bytes
 from gpusim.trace.trace import ALLOC, PHASE, Trace
@@ -78,7 +78,7 @@ def sums_in_place(trace: Trace, phase: str) -> int:
 
 @pytest.mark.parametrize("shipped", PAIRS)
 def test_a_recording_from_the_zoo_is_the_shipped_trace(shipped):
-    from gpusim import record, zoo
+    from gpusim.programs import record, zoo
 
     with record.record() as recording:
         zoo.build(PAIRS[shipped]).run()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import MeasurementError, shown, suggest
+from gpusim.base.errors import MeasurementError, shown, suggest
 
 UNITS = {
     "_bw": "GB/s",

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpusim.errors import ResultError
+from gpusim.base.errors import ResultError
+from gpusim.base.files import read_json, write_json
+from gpusim.engine.pages import advisor
 from gpusim.experiment.execute import load_user_files, program_of, simulated
 from gpusim.experiment.plan import Task
 from gpusim.experiment.pool import cores, run_tasks
-from gpusim.results.files import read_json, write_json
 from gpusim.results.result import Result
-from gpusim.uvm import advisor
 
 SHORT = 0.5   # seconds that a run may take for its search not to be asked for
 APART = 4.0   # seconds of work from which worker processes are worth their start

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from gpusim.config.experiment import AS_RECORDED, RunSpec
-from gpusim.config.find import is_managed
-from gpusim.config.load import Loaded
-from gpusim.config.values import NONE
-from gpusim.errors import Problem
+from gpusim.base.errors import Problem
+from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.values import NONE
+from gpusim.experiment.load import Loaded
+from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.results.metrics import METRICS
 from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
 from gpusim.trace.files import load_meta, load_trace

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from gpusim.engine.bounds import swap_in_bound
-from gpusim.engine.plans import timed
-from gpusim.hardware.profile import Profile
-from gpusim.offsets.plan import static_bounds
+from gpusim.engine.run.bounds import swap_in_bound
+from gpusim.engine.run.plans import timed
+from gpusim.machine.profile import Profile
+from gpusim.policies.place.parts.packing.plan import static_bounds
 from gpusim.results.result import Result
 from gpusim.trace.codec import swap_codec
 from gpusim.trace.grain import TENSOR, chunked, parse

@@ -20,7 +20,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpusim import cache
+from gpusim.base import cache
+from gpusim.base.public import PUBLIC
 
 PACKAGE = Path(__file__).parents[1]
 _KEPT, _MOST = f"sources-{sys.version_info[0]}.{sys.version_info[1]}.json", 10_000
@@ -108,9 +109,7 @@ class Closure:
                 yield place
 
     def _of_package(self, name: str) -> Iterator[Path]:
-        import gpusim
-
-        lazy = gpusim._LAZY.get(name.partition(".")[2], "")
+        lazy = PUBLIC.get(name.partition(".")[2], "")
         for each in (name, lazy.partition(":")[0]):
             if each not in self._ours:
                 self._ours[each] = list(_modules(self._package.parent, each.split(".")))

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.config.experiment import AS_RECORDED
-from gpusim.config.values import NONE, Capacity, PolicySpec
-from gpusim.engine.simulate import simulate
+from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
+from gpusim.engine.run.simulate import simulate
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.plan import Task, read
-from gpusim.hardware import variant
-from gpusim.hardware.profile import Profile, changed
-from gpusim.hardware.roofline import durations, model_error, shares
+from gpusim.experiment.spec import AS_RECORDED
+from gpusim.machine import variant
+from gpusim.machine.profile import Profile, changed
+from gpusim.machine.roofline import durations, model_error, shares
 from gpusim.policies import registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
@@ -32,8 +32,8 @@ from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 
 if TYPE_CHECKING:
-    from gpusim.config.experiment import RunSpec
-    from gpusim.uvm.program import ManagedProgram
+    from gpusim.experiment.spec import RunSpec
+    from gpusim.programs.managed.program import ManagedProgram
 
     Source = Workload | ManagedProgram  # what runs on a machine
 
@@ -98,8 +98,8 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     spec = task.spec
     profile = on_host(task, work, profile)
     if spec.unified != NONE:
-        from gpusim.uvm.run import simulate_unified
-        from gpusim.uvm.settings import settings
+        from gpusim.engine.pages.run import simulate_unified
+        from gpusim.engine.pages.settings import settings
 
         return simulate_unified(
             work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=spec.place,
@@ -209,7 +209,7 @@ def _program(
 ) -> Program:
     found = variant.load(profile, machine)
     if unified:
-        from gpusim.uvm.platforms import completed
+        from gpusim.machine.platforms import completed
 
         found = completed(found)
     return Program(read(trace, transform), found)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpusim.config.load import Loaded
-from gpusim.config.values import NONE
-from gpusim.engine.machine import machine
-from gpusim.engine.plans import view
-from gpusim.errors import ConfigError, Problem
+from gpusim.base.errors import ConfigError, Problem
+from gpusim.base.yaml.values import NONE
+from gpusim.engine.run.plans import view
 from gpusim.experiment.execute import capacity_of, on_host, program_of
+from gpusim.experiment.load import Loaded
 from gpusim.experiment.plan import Task
+from gpusim.machine.constants import machine
 from gpusim.policies.plan import file
 from gpusim.trace.workload import Workload
 
@@ -55,10 +55,10 @@ def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def _refused(loaded: Loaded, task: Task) -> Problem | None:
-    from gpusim.uvm.advice import AdviceError
-    from gpusim.uvm.before import refuse
-    from gpusim.uvm.parameters import UvmError
-    from gpusim.uvm.settings import settings
+    from gpusim.engine.pages.advice import AdviceError
+    from gpusim.engine.pages.before import refuse
+    from gpusim.engine.pages.settings import settings
+    from gpusim.machine.driver_parameters import UvmError
 
     spec, e = task.spec, loaded.experiment
     program = program_of(task)

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.config.experiment import Uncertainty
-from gpusim.config.values import NONE
+from gpusim.base.files import remove
+from gpusim.base.yaml.values import NONE
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
-from gpusim.results.files import remove
+from gpusim.experiment.spec import Uncertainty
 from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, note_results, open_folder, sampled_in, write_summary
 from gpusim.results.result import FINISHED, Result
 from gpusim.results.seal import read_sealed, write_sealed

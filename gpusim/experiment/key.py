@@ -10,14 +10,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim import transforms
-from gpusim.config.experiment import KINDS
-from gpusim.config.values import NONE
+from gpusim.base.yaml.values import NONE
 from gpusim.experiment.closure import PACKAGE, Closure
+from gpusim.experiment.spec import KINDS
 from gpusim.policies import registry
+from gpusim.programs import transforms
 
 if TYPE_CHECKING:
-    from gpusim.config.experiment import RunSpec
+    from gpusim.experiment.spec import RunSpec
 
 RUN = "gpusim.experiment.execute"  # where every run begins
 
@@ -76,6 +76,6 @@ def origins(spec: RunSpec) -> list[str]:
     """Hashes of the machines that others' costs of unified memory follow from, of runs that have it."""
     if spec.unified == NONE:
         return []
-    from gpusim.uvm import platforms
+    from gpusim.machine import platforms
 
     return [file_hash(path) for path in platforms.origins()]

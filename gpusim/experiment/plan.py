@@ -18,20 +18,20 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim import transforms
-from gpusim.config.experiment import AS_RECORDED, KINDS, Experiment, RunSpec, expand
-from gpusim.config.find import is_managed
-from gpusim.config.load import Loaded
-from gpusim.config.values import NONE, Capacity, PolicySpec
-from gpusim.defaults import LATER
+from gpusim.base.defaults import LATER
+from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
+from gpusim.experiment.load import Loaded
+from gpusim.experiment.spec import AS_RECORDED, KINDS, Experiment, RunSpec, expand
 from gpusim.policies import registry
+from gpusim.programs import transforms
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
 if TYPE_CHECKING:
+    from gpusim.programs.managed.program import ManagedProgram
     from gpusim.trace.trace import Trace
-    from gpusim.uvm.program import ManagedProgram
 
 BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")
 
@@ -161,9 +161,9 @@ def _holds_all(task: Task) -> bool:
     spec = task.spec
     if spec.unified == NONE or not is_managed(task.trace) or spec.host_memory != Capacity():
         return False
-    from gpusim.hardware import variant
-    from gpusim.uvm.before import holds_all
-    from gpusim.uvm.settings import settings
+    from gpusim.engine.pages.before import holds_all
+    from gpusim.engine.pages.settings import settings
+    from gpusim.machine import variant
 
     program = _managed(task.trace, task.trace.stat().st_mtime_ns)
     capacity = None if spec.memory == Capacity() else spec.memory.resolve(program.footprint, 0)
@@ -194,7 +194,7 @@ def _under_oracle(spec: RunSpec) -> RunSpec | None:
     """The same run under oracle eviction; None where unified memory has none."""
     if spec.unified == NONE:
         return replace(spec, evict=BELADY, plan=NONE, log=False)
-    from gpusim.uvm.victims import EVICT
+    from gpusim.engine.pages.victims import EVICT
 
     params = tuple(sorted({**dict(spec.unified.params), "evict": BELADY.name}.items()))
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
@@ -207,7 +207,7 @@ def read(file: Path, chain: str = AS_RECORDED) -> Trace | ManagedProgram:
 
 @lru_cache(maxsize=4)
 def _managed(file: Path, stamp: int) -> ManagedProgram:
-    from gpusim.uvm.text import load
+    from gpusim.programs.managed.text import load
 
     return load(file)
 

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from gpusim.errors import GpusimError
+from gpusim.base.errors import GpusimError
 
 Task = TypeVar("Task")
 
@@ -53,7 +53,7 @@ def prepare(modules: Sequence[str]) -> None:
         return
     from multiprocessing import forkserver, resource_tracker
 
-    # What each worker runs as its main module (python -m gpusim.cli) must not be there before.
+    # What each worker runs as its main module (python -m gpusim.cli.app) must not be there before.
     main = getattr(sys.modules["__main__"], "__spec__", None)
     forkserver.set_forkserver_preload([module for module in modules if main is None or module != main.name])
     resource_tracker.ensure_running()  # else the ancestor starts it, and that lets Ctrl-C through again
@@ -147,7 +147,7 @@ def _serve(work: Callable[[Any], object], pipe: Connection) -> None:
     """A worker's life: tasks from the pipe until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent decides
     gc.freeze()  # what comes from the ancestor stays
-    gc.set_threshold(100_000)  # as in the parent: gpusim.cli.main
+    gc.set_threshold(100_000)  # as in the parent: gpusim.cli.app.main
     try:
         while True:
             pipe.send(_attempt(work, pipe.recv()))

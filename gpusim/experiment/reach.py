@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpusim.config.experiment import KINDS, RunSpec
-from gpusim.config.values import NONE
-from gpusim.engine.machine import Machine
-from gpusim.hardware.tiers import DEFAULT
+from gpusim.base.yaml.values import NONE
+from gpusim.experiment.spec import KINDS, RunSpec
+from gpusim.machine.constants import Machine
+from gpusim.machine.tiers import DEFAULT
 from gpusim.policies import registry
 
 TIMELESS = {"size", "uses", "dirty"}  # facts that are the same on a slower machine

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from gpusim.config.experiment import KINDS, Experiment, Uncertainty
-from gpusim.defaults import LATER
-from gpusim.units import FRACTION, write
+from gpusim.base.defaults import LATER
+from gpusim.base.units import FRACTION, write
+from gpusim.experiment.spec import KINDS, Experiment, Uncertainty
 
 
 def resolved(e: Experiment) -> str:

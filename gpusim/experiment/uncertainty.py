@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpusim.config.experiment import KINDS, Uncertainty
-from gpusim.config.values import NONE
-from gpusim.defaults import LATER
-from gpusim.engine.machine import machine
+from gpusim.base.defaults import LATER
+from gpusim.base.yaml.values import NONE
 from gpusim.experiment.execute import Program, capacity_of, load_user_files, program_of, simulated
 from gpusim.experiment.key import run_key
 from gpusim.experiment.plan import Plan, Task
 from gpusim.experiment.pool import Failure, run_tasks
 from gpusim.experiment.reach import Counts, reach, weighs_times
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.sampling import Interval, draws, intervals, with_numbers
+from gpusim.experiment.spec import KINDS, Uncertainty
+from gpusim.machine.constants import machine
+from gpusim.machine.profile import Profile
+from gpusim.machine.sampling import Interval, draws, intervals, with_numbers
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import path_of, save

@@ -13,22 +13,22 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpusim import cache
-from gpusim.errors import GpusimError, note
+from gpusim.base import cache
+from gpusim.base.errors import GpusimError, note
 
 # Half of the work of compiling PyTorch's allocator; a program that begins with an empty device needs most of it, too.
 SELDOM = (
-    "pytorch.cache.release_all", "pytorch.settings.carry_out", "pytorch.restore.lay", "device.recorded",
-    "pytorch.expandable.grow", "pytorch.restore.carve",
+    "parts.pytorch.cache.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay", "parts.device.recorded",
+    "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
 
 
-def is_cold(kernels: str = "island", package: str = "core") -> bool:
-    """True when no compiled kernel of this file of gpusim/core, or of another package, is on disk where it could be."""
+def is_cold(kernels: str = "engine/host/island") -> bool:
+    """True when no compiled kernel of this file of gpusim is on disk where it could be."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return False
-    place = cache.of_source(Path(__file__).parents[1] / package / f"{kernels}.py")
-    return place is not None and next(place.glob(f"{kernels}.*.nbi"), None) is None
+    place = cache.of_source(Path(__file__).parents[1] / f"{kernels}.py")
+    return place is not None and next(place.glob(f"{kernels.rpartition('/')[2]}.*.nbi"), None) is None
 
 
 def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
@@ -36,7 +36,7 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
     words = [word for pair in sorted(set(policies)) for word in pair]
     command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        import gpusim.core.island  # noqa: F401
+        import gpusim.engine.host.island  # noqa: F401
 
         other.wait()
 
@@ -45,16 +45,16 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
 def allocators_beside() -> Iterator[Callable[[], None]]:
     """For `gpusim oom`, before its first replay: what PyTorch's allocator calls seldom is compiled by another process, while
     this one reads the program; the answer compiles the rest here and waits for the other."""
-    if not is_cold("requests"):
+    if not is_cold("policies/trials/requests"):
         yield lambda: None
         return
     note("compiling the allocators, once; this takes some seconds")
-    command = [sys.executable, "-m", "gpusim.experiment.warm", "far", *(f"gpusim.policies.{name}" for name in SELDOM)]
+    command = [sys.executable, "-m", "gpusim.experiment.warm", "far", *(f"gpusim.policies.place.{name}" for name in SELDOM)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        import gpusim.core.requests  # noqa: F401  # now: the process that will draw imports it, too
+        import gpusim.policies.trials.requests  # noqa: F401  # now: the process that will draw imports it, too
 
         def ready() -> None:
-            import gpusim.offsets.fit
+            import gpusim.policies.place.parts.packing.fit
             import gpusim.policies.place.pytorch  # noqa: F401
 
             other.wait()
@@ -67,10 +67,10 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
 
 def compile_unified() -> None:
     """The same for unified memory, before several processes do it at once: a program of all that the CPU and a GPU do."""
-    from gpusim.uvm import platforms
-    from gpusim.uvm.patterns import sweep
-    from gpusim.uvm.program import Array, HostTouch, Prefetch
-    from gpusim.uvm.simulate import simulate_uvm
+    from gpusim.engine.pages.simulate import simulate_uvm
+    from gpusim.machine import platforms
+    from gpusim.programs.managed.patterns import sweep
+    from gpusim.programs.managed.program import Array, HostTouch, Prefetch
 
     simulate_uvm([Array("a", 4096)], [HostTouch("a"), sweep("a", 1024), Prefetch("a")], platforms.load("t4"))
 
@@ -95,8 +95,8 @@ def main(words: list[str]) -> None:
         for name in words[1:]:
             compile_now(name)
         return
-    from gpusim.engine.bounds import swap_in_bound
-    from gpusim.trace.synth import training
+    from gpusim.engine.run.bounds import swap_in_bound
+    from gpusim.programs.generate.synth import training
     from gpusim.trace.workload import build
 
     _compile(zip(words[::2], words[1::2], strict=True))

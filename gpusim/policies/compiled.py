@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from gpusim.core.jit import cached, callee
+from gpusim.base.jit import cached, callee
 from gpusim.policies.entry import KINDS
 
 I64 = npt.NDArray[np.int64]

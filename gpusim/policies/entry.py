@@ -4,7 +4,7 @@ A built-in is one file `policies/<kind>/<name>.py`, found by being there.  It is
 it.
 The file is either
 
-* a function of facts, decorated as a user would (see `gpusim.policies.user`), or
+* a function of facts, decorated as a user would (see `gpusim.policies.decorators`), or
 * a module with the verbs of the contract and a function `state`, in which
 
       docstring           the help; a line "Source: ..." names the paper
@@ -26,9 +26,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import PolicyError, UnitError
+from gpusim.base.errors import PolicyError, UnitError
+from gpusim.base.units import parse_bytes
 from gpusim.policies import facts
-from gpusim.units import parse_bytes
 
 MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from gpusim.errors import PolicyError, suggest
+from gpusim.base.errors import PolicyError, suggest
 
 _CONTRACT = Path(__file__).with_name("contract.py")
 

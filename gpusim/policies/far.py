@@ -18,7 +18,7 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from gpusim.core import jit
+from gpusim.base import jit
 from gpusim.policies import contract
 from gpusim.policies.compiled import helper, stamp
 

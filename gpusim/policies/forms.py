@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gpusim.errors import GpusimError, PolicyError
+from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.policies import contract
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk, own_line
 from gpusim.policies.compiled import F64, verb
+from gpusim.policies.decorators import check_verb
 from gpusim.policies.entry import Entry, Value, vector
 from gpusim.policies.planning import Schedule, View
 from gpusim.policies.scores import compile_score, no_score
-from gpusim.policies.user import check_verb
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
@@ -291,7 +291,7 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
             check_verb(entry, name, function, len(wanted[name].args))
         verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
     if entry.kind == "place" and not entry.builtin:
-        from gpusim.policies.guard import guarded
+        from gpusim.policies.place.parts.guard import guarded
 
         return guarded(target.state, verbs)
     return {"state": getattr(target, "state", None), **verbs}

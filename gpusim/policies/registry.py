@@ -12,7 +12,6 @@ decorator).
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 from collections.abc import Mapping
 from functools import cache
@@ -20,14 +19,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import PolicyError, suggest
+from gpusim.base.calls import parse
+from gpusim.base.errors import PolicyError, suggest
 from gpusim.policies import entry as entry_file
+from gpusim.policies.decorators import MARK
 from gpusim.policies.entry import KINDS, MOST, Entry, Value, check_range, check_value, vector
-from gpusim.policies.user import MARK
 
 _users: dict[tuple[str, str], Entry] = {}
-_CALL = re.compile(r"\s*([\w.-]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_NEXT = re.compile(r",(?=\s*(?:\w+\s*=|$))")  # text may have commas of its own: conf=max_split_size_mb:64,backend:native
 
 
 @cache
@@ -115,40 +113,6 @@ def _frames(error: BaseException) -> list[Any]:
     import traceback
 
     return list(traceback.extract_tb(error.__traceback__))
-
-
-def parse(spec: str) -> tuple[str, dict[str, Value]]:
-    """'next_k(k=4)' -> ('next_k', {'k': 4})."""
-    name, texts = split(spec)
-    return name, {key: value_of(text) for key, text in texts.items()}
-
-
-def split(spec: str, what: str = "a policy") -> tuple[str, dict[str, str]]:
-    """'next_k(k=4)' -> ('next_k', {'k': '4'}), of anything that is written like a policy."""
-    match = _CALL.fullmatch(spec)
-    if not match:
-        raise PolicyError(f"'{spec}' is not {what}", hint="write name or name(parameter=value, ...)")
-    values: dict[str, str] = {}
-    for part in _NEXT.split(match[2] or ""):
-        if not part.strip():
-            continue
-        key, equals, text = (p.strip() for p in part.partition("="))
-        if not equals or not key:
-            raise PolicyError(f"'{part.strip()}' in '{spec}' is not a parameter", hint="write parameter=value")
-        values[key] = text
-    return match[1], values
-
-
-def value_of(text: str) -> Value:
-    """A number where the text is one; text in quotes stays text."""
-    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
-        return text[1:-1]
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text
 
 
 def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:

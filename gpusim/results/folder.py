@@ -33,10 +33,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.core.log import LOG
-from gpusim.defaults import LATER
-from gpusim.errors import ResultError
-from gpusim.results.files import (
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import ResultError
+from gpusim.base.files import (
     digest,
     make_folder,
     read_arrays,
@@ -46,14 +45,15 @@ from gpusim.results.files import (
     write_json,
     write_text,
 )
+from gpusim.results import fault_picture as pictures
+from gpusim.results import faults as report
+from gpusim.results.faults import FaultReport
+from gpusim.results.log import LOG
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.result import FOR_REFEREE, Result
 from gpusim.results.seal import AGAIN, OTHER, note_seals, read_final, read_sealed, write_sealed
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
-from gpusim.uvm import picture as pictures
-from gpusim.uvm import report
-from gpusim.uvm.report import FaultReport
 
 FORMAT, VERSION = "gpusim-result", 1
 EXPERIMENT, MANIFEST, MACHINE, SUMMARY, RUNS, FIGURES = (

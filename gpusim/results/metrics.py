@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from gpusim.errors import ResultError, suggest
+from gpusim.base.errors import ResultError, suggest
 
 LOWER, HIGHER, NEITHER = "lower", "higher", ""
 TIE = 0.01  # two numbers within 1 % are a tie

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.core.log import LOG
-from gpusim.errors import ResultError, suggest
+from gpusim.base.errors import ResultError, suggest
+from gpusim.results.faults import FaultReport
+from gpusim.results.log import LOG
 from gpusim.results.metrics import refuse_unknown
 from gpusim.results.uncertainty import Sampled
 from gpusim.trace.trace import Trace
-from gpusim.uvm.report import FaultReport
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 # Keys of `spec` that nothing compares.
@@ -45,7 +45,7 @@ class Result:
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
-    pages     the event log of unified memory, column -> array as in gpusim/uvm/events.py; None when it was not recorded
+    pages     the event log of unified memory, column -> array as in engine/pages/events.py; None when it was not recorded
     faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
     """
@@ -78,7 +78,7 @@ class Result:
         if len(set(lengths.values())) > 1:
             raise ResultError(f"the columns of a timeline differ in length: {lengths}")
         if self.log is not None and self.log.dtype != LOG:
-            raise ResultError("the event log has another format than gpusim.core.log.LOG")
+            raise ResultError("the event log has another format than gpusim.results.log.LOG")
 
     @property
     def finished(self) -> bool:

@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import ResultError, note
-from gpusim.results.files import json_text, read_bytes, read_json, write_json, write_text
+from gpusim.base.errors import ResultError, note
+from gpusim.base.files import json_text, read_bytes, read_json, write_json, write_text
 
 SEAL = "seal"
 OTHER, AGAIN = "this file is not the one that the run wrote", "run again with --force"

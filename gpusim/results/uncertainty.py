@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.errors import ResultError
-from gpusim.results.files import make_folder
+from gpusim.base.errors import ResultError
+from gpusim.base.files import make_folder
 from gpusim.results.seal import read_sealed, write_sealed
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpusim.base.text import join
+from gpusim.base.units import show_fraction
 from gpusim.results.metrics import evicted
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
@@ -13,14 +15,12 @@ from gpusim.show.view import (
     ORACLE,
     ending,
     human,
-    join,
     layout,
     main_metric,
     number,
     text,
     value,
 )  # fmt: skip
-from gpusim.units import show_fraction
 
 MOST_REASONS = 3  # programs of which it is said why nothing finishes
 MOST_FLIPS = 2  # numbers that would change who is best, by name

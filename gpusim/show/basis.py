@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpusim.base.text import join
+from gpusim.base.units import show_time
 from gpusim.results.result import Result
-from gpusim.show.view import join
 from gpusim.trace.answers import unanswered
-from gpusim.units import show_time
 
 _WORDS = {
     "kernel_recorded_share": "recorded",

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gpusim.commands.output import table
-from gpusim.show.view import human, join
-from gpusim.units import show_bytes, show_fraction, show_time
-from gpusim.uvm.report import FAULTS, TIMES, Allocation, FaultReport, percentile
+from gpusim.base.text import join, table
+from gpusim.base.units import show_bytes, show_fraction, show_time
+from gpusim.results.faults import FAULTS, TIMES, Allocation, FaultReport, percentile
+from gpusim.show.view import human
 
 if TYPE_CHECKING:
-    from gpusim.uvm.advisor import Advised, Finding  # compiled code comes with it, which no figure needs
+    from gpusim.engine.pages.advisor import Advised, Finding  # compiled code comes with it, which no figure needs
 
 MOST = 8         # allocations of a table
 LITTLE = 0.02    # share of the makespan below which nothing is said of a part

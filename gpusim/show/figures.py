@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpusim.errors import ResultError, suggest
+from gpusim.base.errors import ResultError, suggest
 from gpusim.results.result import Result
 from gpusim.show.view import main_metric, value, varying
 

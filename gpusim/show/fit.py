@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from gpusim.base.units import show_bytes, show_time
 from gpusim.show.style import (
     ALARM,
     BLUE,
@@ -28,7 +29,6 @@ from gpusim.show.style import (
     styled,
 )
 from gpusim.show.view import scale
-from gpusim.units import show_bytes, show_time
 
 # Green is left to the answers.
 ROLES = {

@@ -11,14 +11,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gpusim.fragment.heap import Heap, History
-from gpusim.fragment.recorded import NAME
-from gpusim.fragment.study import Study
-from gpusim.show.heap import closed
+from gpusim.base.text import join
+from gpusim.base.units import show_bytes
+from gpusim.results.heap import closed
 from gpusim.show.style import FAINT, HEIGHT, INK, PINK, SKY, VERMILION, WINE, canvas, empty, headline, styled
-from gpusim.show.view import join, scale
+from gpusim.show.view import scale
+from gpusim.studies.fragmentation.heap import Heap, History
+from gpusim.studies.fragmentation.recorded import NAME
+from gpusim.studies.fragmentation.study import Study
 from gpusim.trace.trace import I64
-from gpusim.units import show_bytes
 
 # From what is in use to what nothing pins, in the order of the stack of bytes below the map.
 STATES = {

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpusim.fragment.baseline import Outcome
-from gpusim.fragment.recorded import NAME
-from gpusim.fragment.replay import Replay
-from gpusim.fragment.study import Study, show_share
+from gpusim.base.units import show_bytes
+from gpusim.policies.trials.replay import Replay
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
+from gpusim.studies.fragmentation.baseline import Outcome
+from gpusim.studies.fragmentation.recorded import NAME
+from gpusim.studies.fragmentation.study import Study, show_share
 from gpusim.trace.trace import I64
-from gpusim.units import show_bytes
 
 MOST = 10  # curves of one figure
 FAR = 3    # times what is held now: no curve

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.units import show_fraction
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import Push
 from gpusim.show.groups import mean
 from gpusim.show.view import human
-from gpusim.units import show_fraction
 
 LOW, HIGH = 0.1, 0.9  # the interval that is shown: 10th to 90th percentile
 BY_TURNS = 0.1  # share of the samples from which a change of order counts

@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gpusim.results.files import write_text
+from gpusim.base.files import write_text
+from gpusim.base.text import join
 from gpusim.results.metrics import TIE
 from gpusim.results.result import Result
 from gpusim.show.answer import answer, sureness
@@ -15,7 +16,7 @@ from gpusim.show.faults import markdown as markdown_faults
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
 from gpusim.show.table import markdown
-from gpusim.show.view import join, main_metric, run_name, value, varying
+from gpusim.show.view import main_metric, run_name, value, varying
 
 NAME = "report.md"
 REFERENCES = {

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.core import log as logs
-from gpusim.fragment.heap import History
-from gpusim.show.heap import settled
+from gpusim.results import log as logs
+from gpusim.results.heap import settled
+from gpusim.studies.fragmentation.heap import History
 from gpusim.trace.trace import ALLOC, Trace
 
 MOST_SMALL = 2 << 20  # bytes of a segment of PyTorch's small pool

@@ -10,18 +10,18 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from gpusim.fragment.diagnosis import CAUSES
-from gpusim.fragment.heap import History
-from gpusim.fragment.recorded import NAME
-from gpusim.fragment.study import Study
+from gpusim.base.units import show_bytes
+from gpusim.results.heap import closed
 from gpusim.results.result import FINISHED, OOM, Result
 from gpusim.show import heap_states, held_over_time
 from gpusim.show.figure import address_map
-from gpusim.show.heap import closed
 from gpusim.show.style import ALARM, HEIGHT, INK, SOFT, canvas, empty, headline, looks, styled
 from gpusim.show.view import scale
+from gpusim.studies.fragmentation.diagnosis import CAUSES
+from gpusim.studies.fragmentation.heap import History
+from gpusim.studies.fragmentation.recorded import NAME
+from gpusim.studies.fragmentation.study import Study
 from gpusim.trace.trace import I64
-from gpusim.units import show_bytes
 
 UNKNOWN = "unknown"  # where a recording does not say what its tensors are
 LINE = 64        # characters of a legend's line that are left to names

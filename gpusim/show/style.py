@@ -25,7 +25,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 
-from gpusim.results.files import write_atomic
+from gpusim.base.files import write_atomic
 from gpusim.show import font
 
 P = ParamSpec("P")

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.defaults import LATER
-from gpusim.errors import UnitError
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import UnitError
+from gpusim.base.text import join
+from gpusim.base.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 from gpusim.results.metrics import METRICS, same
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
-from gpusim.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 
 POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain", "unified")  # what is chosen on a machine
 # Keys that follow from others, or that only the referee needs.
@@ -311,8 +312,3 @@ def main_unit(metric: str, largest: float) -> tuple[float, str]:
         divisor, word = scale(declared.unit, largest)
         return divisor, f"{declared.label} [{word}]"
     return (0.01, f"{declared.label} [%]") if declared.unit == "1" else (1.0, declared.header)
-
-
-def join(words: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.trace import ALLOC, KERNEL, Trace
 
 

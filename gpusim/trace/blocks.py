@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.trace import I64, Trace
 
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")  # up to the first number: "GPT2LMHeadModel.transformer.h.11"

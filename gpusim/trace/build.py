@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.check import Where, check_trace
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, NAME_TABLES, OP, PHASE, Trace
 

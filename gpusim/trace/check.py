@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 
 MAX_BYTES = 2**56  # one tensor, segment or access: 64 PiB, so that sums of a few thousand still fit int64

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.trace import I64, Trace
 
 KEY = "swap"  # of the meta

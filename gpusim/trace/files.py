@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace, recorded_columns
 

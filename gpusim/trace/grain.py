@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpusim.errors import GpusimError, UnitError
+from gpusim.base.errors import GpusimError, UnitError
+from gpusim.base.units import BYTES, parse_bytes, show_bytes
+from gpusim.base.units import write as write_quantity
 from gpusim.trace.trace import ALLOC, FREE, I64, Trace
 from gpusim.trace.workload import ROUND, Workload
-from gpusim.units import BYTES, parse_bytes, show_bytes
-from gpusim.units import write as write_quantity
 
 TENSOR = 0
 MOST = 5 * 10**7  # chunks, and accesses to them: some 2 GB of tables

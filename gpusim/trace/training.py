@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.roles import GRADIENT, PARAMETER, STEP, phase_kinds, roles
 from gpusim.trace.trace import I64, OP, PHASE, Trace
 

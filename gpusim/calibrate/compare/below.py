@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim import policy
 from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.program import LARGE, Program, started
 from gpusim.calibrate.rows import Row
-from gpusim.engine.ways import FULL
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.streaming import KERNEL
+from gpusim.engine.run.ways import FULL
+from gpusim.machine.profile import Profile
+from gpusim.machine.streaming import KERNEL
+from gpusim.policies import decorators as policy
 from gpusim.policies.planning import EVICT, Schedule, View
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace

@@ -6,8 +6,8 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.score import FITTED, Series
 from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.meaning import PEER, local
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.quantity import Quantity
+from gpusim.machine.profile import Profile
+from gpusim.machine.quantity import Quantity
 
 MEDIAN, P90 = 0.05, 0.15
 """Errors above these are misses."""

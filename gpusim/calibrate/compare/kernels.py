@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Cannot, Program, started
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.streaming import COPY, KERNEL, SHARED
+from gpusim.machine.streaming import COPY, KERNEL, SHARED
 from gpusim.trace.build import TraceBuilder
 
 _PASSES = 1 << 32  # bytes that a kernel moves which goes over the same ones again and again

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from gpusim.calibrate.compare.program import Cannot
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.profile import Profile
-from gpusim.uvm.patterns import streaming
-from gpusim.uvm.platforms import Platform, of
-from gpusim.uvm.program import Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
-from gpusim.uvm.simulate import simulate_uvm
-from gpusim.uvm.tables import BLOCK_BYTES
+from gpusim.engine.pages.simulate import simulate_uvm
+from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.machine.platforms import Platform, of
+from gpusim.machine.profile import Profile
+from gpusim.programs.managed.patterns import streaming
+from gpusim.programs.managed.program import Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
 
 _THREADS = 1024  # of a thread block, as many blocks as the device holds
 _LARGE = 1 << 30  # bytes from which a thread of a triad stands for sixteen: nothing of it faults

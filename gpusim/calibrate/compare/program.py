@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.hardware.tiers import DEFAULT
+from gpusim.machine.tiers import DEFAULT
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import RECORD, WAIT, Trace
 

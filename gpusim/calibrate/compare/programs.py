@@ -10,7 +10,7 @@ from gpusim.calibrate.compare.lacks import lacking
 from gpusim.calibrate.compare.paged import Managed
 from gpusim.calibrate.compare.program import Cannot, Program
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.profile import Profile
+from gpusim.machine.profile import Profile
 
 
 def program(row: Row, profile: Profile) -> Program | Managed | Cannot:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.fit.estimate import published
 from gpusim.calibrate.fit.fitting import ALL, GPU, HOST, SERIES, SOME
 from gpusim.calibrate.rows import Row, gpus, held_out
-from gpusim.errors import MeasurementError
-from gpusim.hardware import catalogue
-from gpusim.hardware.profile import Profile
+from gpusim.machine import catalogue
+from gpusim.machine.profile import Profile
 
 
 @dataclass(frozen=True)

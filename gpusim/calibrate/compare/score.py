@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.compare import paged
 from gpusim.calibrate.compare.paged import Managed
 from gpusim.calibrate.compare.program import Cannot, Program
@@ -19,11 +20,10 @@ from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.fit.links import of_host
 from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, series
-from gpusim.core import log
-from gpusim.engine.simulate import simulate
-from gpusim.errors import MeasurementError
-from gpusim.hardware.catalogue import quantities
-from gpusim.hardware.profile import Profile, changed
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.catalogue import quantities
+from gpusim.machine.profile import Profile, changed
+from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 

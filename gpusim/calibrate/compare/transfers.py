@@ -6,7 +6,7 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Program, started
 from gpusim.calibrate.meaning import PEER, sent
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.profile import Profile
+from gpusim.machine.profile import Profile
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, SYNC
 

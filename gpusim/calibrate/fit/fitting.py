@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from gpusim.base.errors import MeasurementError
+from gpusim.base.yaml import document, validate
 from gpusim.calibrate.fit import calls, kernels, links, paging, yaml_text
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left, said_by
 from gpusim.calibrate.fit.unused import unused
 from gpusim.calibrate.rows import Row, gpus, held_out, series
-from gpusim.config import document, validate
-from gpusim.errors import MeasurementError
-from gpusim.hardware.paging import Paging
-from gpusim.hardware.profile import Collective, Profile
-from gpusim.hardware.quantity import Quantity
+from gpusim.machine.paging import Paging
+from gpusim.machine.profile import Collective, Profile
+from gpusim.machine.quantity import Quantity
 
 T = TypeVar("T")
 DIGITS = 5

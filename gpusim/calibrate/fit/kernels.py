@@ -10,8 +10,8 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, middle, plateau, thinned
 from gpusim.calibrate.meaning import local, nanoseconds
 from gpusim.calibrate.rows import Row, series
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.streaming import at
+from gpusim.machine.profile import Profile
+from gpusim.machine.streaming import at
 
 _LONG = 0.125, 0.5
 """Shares of L2's size between which kernels are long beside their start, and all that they touch is in L2."""

@@ -9,8 +9,8 @@ import numpy as np
 from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, best_known, middle, plateau, thinned
 from gpusim.calibrate.meaning import PEER, nanoseconds, sent, streams, synchronised, together_with
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.streaming import at
+from gpusim.machine.profile import Profile
+from gpusim.machine.streaming import at
 
 _SMALL = 16 * 1024  # bytes: start-up is all that such a copy costs
 _FULL = 4  # bytes that a thread accesses: with its neighbours it fills requests

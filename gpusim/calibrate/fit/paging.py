@@ -18,9 +18,9 @@ import numpy.typing as npt
 from gpusim.calibrate.fit.estimate import Estimate, Found, Left, plateau
 from gpusim.calibrate.meaning import nanoseconds
 from gpusim.calibrate.rows import Row
-from gpusim.hardware.paging import Paging
-from gpusim.hardware.profile import Profile
-from gpusim.uvm.platforms import numbers
+from gpusim.machine.paging import Paging
+from gpusim.machine.platforms import numbers
+from gpusim.machine.profile import Profile
 
 F64 = npt.NDArray[np.float64]
 TIMES = (

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.quantity import Quantity
-from gpusim.units import BYTES, RATE, Kind, write
+from gpusim.base.units import BYTES, RATE, Kind, write
+from gpusim.machine.profile import Profile
+from gpusim.machine.quantity import Quantity
 
 
 def text(profile: Profile, head: str, beside: Mapping[str, str], kept: Collection[str] = ()) -> str:

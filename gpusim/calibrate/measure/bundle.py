@@ -7,8 +7,6 @@ import stat
 import zipfile
 from pathlib import Path
 
-import gpusim
-
 MAIN = """import sys
 
 from gpusim.calibrate.measure.command import main
@@ -16,11 +14,10 @@ from gpusim.calibrate.measure.command import main
 sys.exit(main())
 """
 PARTS = (
-    "__init__.py", "errors.py", "calibrate/__init__.py", "calibrate/rows.py", "calibrate/measure/*.py",
+    "__init__.py", "base/*.py", "calibrate/__init__.py", "calibrate/rows.py", "calibrate/measure/*.py",
     # and for training steps: the models, what records them, what writes a trace
-    "calibrate/steps/*.py", "zoo/*.py", "record/*.py", "trace/*.py", "trace/importers/*.py", "results/__init__.py",
-    "results/files.py", "policies/__init__.py", "policies/entry.py", "policies/facts.py", "policies/registry.py",
-    "policies/user.py", "units.py", "cache.py", "core/__init__.py", "core/kept.py",
+    "calibrate/steps/*.py", "programs/*.py", "programs/zoo/*.py", "programs/record/*.py", "trace/*.py", "trace/importers/*.py",
+    "policies/__init__.py", "policies/entry.py", "policies/facts.py", "policies/registry.py", "policies/decorators.py",
 )  # fmt: skip
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of everything inside, so that equal sources give equal files."""
@@ -28,7 +25,7 @@ DATE = (1980, 1, 1, 0, 0, 0)
 
 def bundle(out: Path) -> int:
     """Write the zip-app; returns its bytes."""
-    root = Path(gpusim.__file__).parent
+    root = Path(__file__).parents[2]
     part = out.with_name(out.name + ".part")
     with open(part, "wb") as file:
         file.write(b"#!/usr/bin/env python3\n")

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gpusim.errors import GpusimError
+from gpusim.base.errors import GpusimError
 
 
 def main(arguments: list[str] | None = None) -> int:

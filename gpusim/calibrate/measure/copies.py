@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
 from gpusim.calibrate.measure.gpu import Bytes, Gpu, pattern
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 CALL = "cuMemcpyHtoDAsync or cuMemcpyDtoHAsync"
 QUEUED = f"{CALL}, pinned, queued behind a spin kernel, CUDA events, places rotated over a window larger than the L2"

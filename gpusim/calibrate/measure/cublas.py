@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import MeasurementError
+from gpusim.base.errors import MeasurementError
 
 COMPUTE_32F, COMPUTE_32F_FAST_TF32 = 68, 77
 R_32F, R_16F, R_16BF = 0, 2, 14

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from gpusim.errors import MeasurementError
+from gpusim.base.errors import MeasurementError
 
 
 class CudaError(MeasurementError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.cuda import Cuda, CudaError, NoGpu
 from gpusim.calibrate.measure.nvml import Nvml
-from gpusim.errors import MeasurementError
 
 LEAST = 256 << 20
 """Bytes of free device memory without which nothing is measured."""

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
-from gpusim.errors import MeasurementError
 
 PAGE = 4 * KiB
 FIRST = 32 * MiB

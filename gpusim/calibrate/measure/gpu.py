@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure import kernels
 from gpusim.calibrate.measure.cuda import Cuda
-from gpusim.errors import MeasurementError
 
 Bytes = npt.NDArray[np.uint8]
 SPIN_LIMIT = 2_000_000_000

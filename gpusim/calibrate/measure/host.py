@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, KiB, MiB, free_host, nodes, on_cpus
 from gpusim.calibrate.measure.gpu import Bytes
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 
 def run(bench: Bench) -> None:

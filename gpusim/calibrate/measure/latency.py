@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
 from gpusim.calibrate.measure.gpu import U64, Gpu
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 LINE = 128
 """Bytes between two links of a chain: a line of the L2."""

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, MiB
 from gpusim.calibrate.measure.gpu import U32, U64, Gpu, pattern, view
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 HOST = -1
 """The CPU as a place of managed memory."""

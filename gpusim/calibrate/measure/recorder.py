@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.stats import summary
 from gpusim.calibrate.rows import HOST, Row, unit_of
-from gpusim.errors import MeasurementError
 
 Clock = Callable[[], int]
 """Host time in ns."""

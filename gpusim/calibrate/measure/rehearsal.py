@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.cuda import Cuda
 from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, measure
-from gpusim.errors import MeasurementError
 
 FREE = 140 << 30
 ATTRIBUTES = {

@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, MiB
 from gpusim.calibrate.measure.cublas import TYPES, Cublas
 from gpusim.calibrate.measure.gpu import F32, I32, U64, Gpu
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 SMALL = 256
 """Side of the product that is compared with the host's; its entries are whole numbers that every type holds."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from gpusim.base.errors import MeasurementError, suggest
 from gpusim.calibrate import rows
 from gpusim.calibrate.measure import (
     allocation,
@@ -32,7 +33,6 @@ from gpusim.calibrate.measure.bench import Bench, on_cpus
 from gpusim.calibrate.measure.device import Card
 from gpusim.calibrate.measure.gpu import I32, U64, Gpu
 from gpusim.calibrate.measure.recorder import Clock, Recorder
-from gpusim.errors import MeasurementError, suggest
 
 GROUPS: dict[str, tuple[int, str]] = {
     "copies": (90, "host to device and back: pinned, pageable, both directions, several streams"),

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, KiB, MiB
 from gpusim.calibrate.measure.gpu import U32, U64, pattern
 from gpusim.calibrate.measure.local import THREADS, kernel
 from gpusim.calibrate.measure.recorder import sizes
-from gpusim.errors import MeasurementError
 
 WIDTHS = (1, 4, 8, 16)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate import rows as ours
 from gpusim.calibrate.readers import gpu_benches, nvbandwidth
 from gpusim.calibrate.rows import Row
-from gpusim.errors import MeasurementError
 
 
 def read(path: Path | str, gpu: str = "") -> list[Row]:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.rows import Row, unit_of
-from gpusim.errors import MeasurementError
 
 _KIB = 1024
 _STREAMED = 2 * 2**30

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.rows import Row, unit_of
-from gpusim.errors import MeasurementError
 
 _BUFFER = 512 * 2**20
 """Bytes of each copy unless --bufferSize says otherwise, which the output does not repeat."""

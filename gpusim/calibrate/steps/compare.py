@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gpusim.calibrate.steps.offloaded import offloaded, saved
 from gpusim.calibrate.steps.recording import RESIDENT, Step, read
-from gpusim.engine.simulate import simulate
-from gpusim.hardware.profile import Profile
-from gpusim.hardware.roofline import model_error
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.profile import Profile
+from gpusim.machine.roofline import model_error
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 

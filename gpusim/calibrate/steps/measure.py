@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.steps.recording import RESIDENT, WAYS, Step, write
-from gpusim.errors import MeasurementError
 
 PROGRAMS = (
     "gpt2-small(batch=4)", "gpt2-small(batch=16)", "bert-large(batch=8)", "bert-large(batch=32)", "resnet50(batch=32)",
@@ -58,9 +58,9 @@ def _conditions(torch: Any, left: dict[str, str]) -> dict[str, Any]:
 def _measured(spec: str, way: str, folder: Path) -> Step:
     import torch
 
-    from gpusim import zoo
     from gpusim.calibrate.steps.hooks import kept
-    from gpusim.record.on_gpu import GpuRecording
+    from gpusim.programs import zoo
+    from gpusim.programs.record.on_gpu import GpuRecording
 
     program = zoo.build(spec)
 

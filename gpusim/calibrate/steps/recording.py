@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gpusim.errors import MeasurementError, suggest
-from gpusim.results.files import write_json
+from gpusim.base.errors import MeasurementError, suggest
+from gpusim.base.files import write_json
 
 FILE = "steps.json"
 RESIDENT, OFFLOAD, PREFETCH = WAYS = ("resident", "offload", "prefetch")
@@ -25,7 +25,7 @@ class Step:
     """One program in one way."""
 
     program: str
-    """As `gpusim.zoo.build` takes it."""
+    """As `gpusim.programs.zoo.build` takes it."""
     way: str
     step_ns: float
     """Median of `repeats` steps, host clock with a wait for the device at both ends."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import queue, sizes
+from gpusim.policies import queue
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
+from gpusim.policies.place.parts import sizes
 
 # L1 holds B1 (ghosts) and then T1, L2 holds B2 and then T2, each from the least to the most recently used.
 L1, L2 = 0, queue.WORDS

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpusim import policy
+from gpusim.policies import decorators as policy
 from gpusim.policies import horizon  # noqa: F401  the same order when time is the index of a request
 
 

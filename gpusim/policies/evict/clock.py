@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, pages, queue
+from gpusim.policies import pages, queue
 from gpusim.policies.compiled import F64, I64, U8, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
+from gpusim.policies.place.parts import marks
 
 Q = 0  # the queue
 COUNT, M = queue.WORDS, queue.WORDS + 1  # resident units; first word of the reference bits

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpusim import policy
+from gpusim.policies import decorators as policy
 
 
 @policy.evict

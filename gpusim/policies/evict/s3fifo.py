@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, queue, sizes
+from gpusim.policies import queue
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
+from gpusim.policies.place.parts import marks, sizes
 
 PARAMS = {"small": 0.1, "ghost": 0.9, "promote": 2}
 

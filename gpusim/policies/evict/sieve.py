@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies import marks, pages, queue
+from gpusim.policies import pages, queue
 from gpusim.policies.compiled import F64, I64, U8, helper, verb
 from gpusim.policies.contract import INSERT, REMOVE, TOUCH, VICTIM
+from gpusim.policies.place.parts import marks
 
 Q, HAND = 0, queue.LIVE  # the queue; its word LIVE is the slot of the hand
 COUNT, M = queue.WORDS, queue.WORDS + 1  # resident units; first word of the access bits

@@ -10,9 +10,11 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies import arena, defragment, sized
 from gpusim.policies.compiled import F64, I64, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import compaction as defragment
+from gpusim.policies.place.parts import size_index as sized
 
 PARAMS = {"align": 512, "min_rest": 512}
 

@@ -24,13 +24,13 @@ rapidsai/rmm #1245 and pytorch/pytorch #110194.
 
 from __future__ import annotations
 
-from gpusim.errors import PolicyError
-from gpusim.policies import arena, bins, chunks, device
-from gpusim.policies.bins import ADDR, KEY, PREV
-from gpusim.policies.chunks import LAST_CHUNK, STREAM_BIT, size_of, stream_of
+from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, COMMAND, FREE, HELD, LARGEST, RELEASE
-from gpusim.policies.device import PAGE
+from gpusim.policies.place.parts import arena, bins, chunks, device
+from gpusim.policies.place.parts.bins import ADDR, KEY, PREV
+from gpusim.policies.place.parts.chunks import LAST_CHUNK, STREAM_BIT, size_of, stream_of
+from gpusim.policies.place.parts.device import PAGE
 
 PARAMS = {"page": 33554432, "threshold": 0, "remap": 0, "opportunistic": 1, "dependencies": 1, "align": 512}
 LIMITS = {"remap": 1, "opportunistic": 1, "dependencies": 1}

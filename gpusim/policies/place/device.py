@@ -7,11 +7,12 @@ align  bytes that addresses and sizes are multiples of
 
 from __future__ import annotations
 
-from gpusim.policies import arena, fits
-from gpusim.policies.arena import CALL, SIZE
-from gpusim.policies.bins import ADDR
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, HELD, LARGEST, RELEASE
+from gpusim.policies.place.parts import address_index as fits
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts.arena import CALL, SIZE
+from gpusim.policies.place.parts.bins import ADDR
 
 PARAMS = {"align": 512}
 

@@ -8,9 +8,11 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies import arena, defragment, fits
 from gpusim.policies.compiled import F64, I64, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.place.parts import address_index as fits
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import compaction as defragment
 
 PARAMS = {"align": 512, "min_rest": 512}
 

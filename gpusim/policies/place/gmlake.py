@@ -21,13 +21,13 @@ memory stitching", ASPLOS 2024; GMLake/src/CUDACachingAllocator.cpp of github.co
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, chunks, device
-from gpusim.policies.bins import ADDR
-from gpusim.policies.chunks import LAST_CHUNK, size_of
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, MOVES, RELEASE, ROUNDED
-from gpusim.policies.gmlake import stitches
-from gpusim.policies.gmlake.stitches import (
+from gpusim.policies.place.parts import arena, bins, chunks, device
+from gpusim.policies.place.parts.bins import ADDR
+from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
+from gpusim.policies.place.parts.gmlake import stitches
+from gpusim.policies.place.parts.gmlake.stitches import (
     AUTO_GC,
     FRAG_LIMIT,
     FREE_LARGE,

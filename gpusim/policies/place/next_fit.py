@@ -10,11 +10,13 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5, exercise 6 (the rov
 
 from __future__ import annotations
 
-from gpusim.policies import arena, defragment, fits
-from gpusim.policies.arena import ROVER, SIZE, TAIL
-from gpusim.policies.bins import ADDR, NEXT, PREV
 from gpusim.policies.compiled import F64, I64, helper, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.place.parts import address_index as fits
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import compaction as defragment
+from gpusim.policies.place.parts.arena import ROVER, SIZE, TAIL
+from gpusim.policies.place.parts.bins import ADDR, NEXT, PREV
 
 PARAMS = {"align": 512, "min_rest": 512}
 

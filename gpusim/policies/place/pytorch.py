@@ -11,16 +11,14 @@ release  the release of PyTorch: among equal blocks the lowest address wins up t
 device   the address a segment gets: lowest (free one), bump (a new one each time), recorded (those of a recording), or
          contiguous: lowest, and on a device without virtual memory, where a segment needs one free range below the capacity
 
-Commands (codes in policies/pytorch/rules.py) hold streams, begin and end private pools, and change settings; `statistics`
-and the events of a memory snapshot are read from the table (pytorch/counting.py, pytorch/events.py).
+Commands (codes in parts/pytorch/rules.py) hold streams, begin and end private pools, and change settings; `statistics` and the
+events of a memory snapshot are read from the table (parts/pytorch/counting.py, parts/pytorch/events.py).
 
 Source: c10/cuda/CUDACachingAllocator.cpp of PyTorch 2.11 to 2.15, compared with the library itself.
 """
 
 from __future__ import annotations
 
-from gpusim.policies import arena, device
-from gpusim.policies.bins import ADDR, LEFT
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import (
     ALLOC,
@@ -34,10 +32,23 @@ from gpusim.policies.contract import (
     ROUNDED,
     USE,
 )
-from gpusim.policies.pytorch import blocks, cache, growth, layout, pools, restore, rounding, rules, settings, streams
+from gpusim.policies.place.parts import arena, device
+from gpusim.policies.place.parts.bins import ADDR, LEFT
+from gpusim.policies.place.parts.pytorch import (
+    blocks,
+    cache,
+    growth,
+    layout,
+    pools,
+    restore,
+    rounding,
+    rules,
+    settings,
+    streams,
+)
 
 PARAMS = {"conf": "", "release": "2.13", "device": "lowest"}
-NUMBERS = "gpusim.policies.pytorch.rules"
+NUMBERS = "gpusim.policies.place.parts.pytorch.rules"
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:

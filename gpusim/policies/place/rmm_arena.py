@@ -16,13 +16,13 @@ Source: rmm/mr/arena_memory_resource.hpp, RMM 26.04 (RAPIDS Memory Manager); che
 
 from __future__ import annotations
 
-from gpusim.errors import PolicyError
-from gpusim.policies.arena import SIZE
-from gpusim.policies.bins import ADDR, NEXT
+from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.rmm import arena, device, superblocks, table
-from gpusim.policies.rmm.table import statistics as statistics
+from gpusim.policies.place.parts.arena import SIZE
+from gpusim.policies.place.parts.bins import ADDR, NEXT
+from gpusim.policies.place.parts.rmm import arena, device, superblocks, table
+from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {"size": 0.5, "size_classes": 0}
 

@@ -18,15 +18,15 @@ Source: rmm/mr/binning_memory_resource.hpp, RMM 26.04 (RAPIDS Memory Manager); c
 
 from __future__ import annotations
 
-from gpusim.core.jit import outlined
-from gpusim.errors import PolicyError
-from gpusim.policies import bits
-from gpusim.policies.bins import NEXT
+from gpusim.base.errors import PolicyError
+from gpusim.base.jit import outlined
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.rmm import device, fixed, pool, streams, table
-from gpusim.policies.rmm.table import MADE, OWN, STREAMS
-from gpusim.policies.rmm.table import statistics as statistics
+from gpusim.policies.place.parts import bits
+from gpusim.policies.place.parts.bins import NEXT
+from gpusim.policies.place.parts.rmm import device, fixed, pool, streams, table
+from gpusim.policies.place.parts.rmm.table import MADE, OWN, STREAMS
+from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {
     "min_size_exponent": 18, "max_size_exponent": 22, "initial": 0.0, "maximum": 0.0, "reclaim": 1, "reuse": 1, "legacy": -1,

@@ -14,12 +14,12 @@ Source: rmm/mr/fixed_size_memory_resource.hpp, RMM 26.04 (RAPIDS Memory Manager)
 
 from __future__ import annotations
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.rmm import device, fixed, streams, table
-from gpusim.policies.rmm.table import FRESH, OWN
-from gpusim.policies.rmm.table import statistics as statistics
+from gpusim.policies.place.parts.rmm import device, fixed, streams, table
+from gpusim.policies.place.parts.rmm.table import FRESH, OWN
+from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {"block_size": 1048576, "blocks": 128, "legacy": -1}
 

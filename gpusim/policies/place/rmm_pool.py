@@ -18,11 +18,11 @@ Source: rmm/mr/pool_memory_resource.hpp, RMM 26.04 to 26.10 (RAPIDS Memory Manag
 
 from __future__ import annotations
 
-from gpusim.policies.bins import NEXT
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.rmm import device, pool, table
-from gpusim.policies.rmm.table import statistics as statistics
+from gpusim.policies.place.parts.bins import NEXT
+from gpusim.policies.place.parts.rmm import device, pool, table
+from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {"initial": 0.5, "maximum": 0.0, "reclaim": 1, "reuse": 1, "legacy": -1}
 

@@ -15,11 +15,12 @@ FreeBSD" (jemalloc), BSDCan 2006; D. Leijen et al., "mimalloc: free list shardin
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, chunks, classes, device
-from gpusim.policies.bins import ADDR, PREV, RIGHT, ROOTS
-from gpusim.policies.chunks import LAST_CHUNK, size_of
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, RELEASE, ROUNDED
+from gpusim.policies.place.parts import arena, bins, bits, chunks, device
+from gpusim.policies.place.parts import size_bins as classes
+from gpusim.policies.place.parts.bins import ADDR, PREV, RIGHT, ROOTS
+from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
 
 PARAMS = {"steps": 8, "page": 2097152, "min_block": 512}
 

@@ -21,11 +21,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.offsets.buffers import Buffers
-from gpusim.offsets.plan import plan
-from gpusim.policies import arena, planned, sized
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, CAPACITY, FREE, LARGEST, RELEASE, ROUNDED
+from gpusim.policies.place.parts import arena, planned
+from gpusim.policies.place.parts import size_index as sized
+from gpusim.policies.place.parts.packing.buffers import Buffers
+from gpusim.policies.place.parts.packing.plan import plan
 
 PARAMS = {"align": 512, "iteration": 0}
 KNOWS = "window"

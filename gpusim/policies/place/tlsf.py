@@ -13,11 +13,13 @@ Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory a
 
 from __future__ import annotations
 
-from gpusim.policies import arena, bins, bits, classes, defragment
-from gpusim.policies.arena import ALIGN, INDEX, SIZE
-from gpusim.policies.bins import ROOTS
 from gpusim.policies.compiled import F64, I64, helper, seldom, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.place.parts import arena, bins, bits
+from gpusim.policies.place.parts import compaction as defragment
+from gpusim.policies.place.parts import size_bins as classes
+from gpusim.policies.place.parts.arena import ALIGN, INDEX, SIZE
+from gpusim.policies.place.parts.bins import ROOTS
 
 PARAMS = {"align": 512, "min_rest": 512}
 

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpusim.policies.plan.parts.swap.choice import until_it_fits
+from gpusim.policies.plan.parts.swap.idle import F64, Idle, idle, in_time, in_turns, schedule
+from gpusim.policies.plan.parts.swap.recompute import Recompute
 from gpusim.policies.planning import Schedule, View
-from gpusim.swapping.choice import until_it_fits
-from gpusim.swapping.idle import F64, Idle, idle, in_time, in_turns, schedule
-from gpusim.swapping.recompute import Recompute
 from gpusim.trace.trace import Trace
 
 PARAMS = {"recompute": 1, "fill": 1.0}

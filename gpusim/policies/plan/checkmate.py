@@ -4,22 +4,22 @@ fill    share of the memory that the program may fill; the rest is for what the 
 states  how many states the search may look at
 
 The paper's question, without its restriction to one run of each operator per stage, and answered by a search over what is in
-memory instead of an integer program (gpusim/remat/optimum.py).  A program with which that does not come to an end, or that does
-not fit whatever is dropped, is refused: some twenty tensors that can be made again are well within reach, a whole training step
-is not, and more than 100 are not tried.
+memory instead of an integer program (parts/recompute/optimum.py).  A program with which that does not come to an end, or that
+does not fit whatever is dropped, is refused: some twenty tensors that can be made again are well within reach, a whole training
+step is not, and more than 100 are not tried.
 
 Source: Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020.
 """
 
 from __future__ import annotations
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
+from gpusim.base.units import show_bytes
+from gpusim.policies.plan.parts.recompute import from_trace
+from gpusim.policies.plan.parts.recompute.optimum import optimum
+from gpusim.policies.plan.parts.recompute.rewrite import rewrite as rewritten
 from gpusim.policies.planning import View
-from gpusim.remat import from_trace
-from gpusim.remat.optimum import optimum
-from gpusim.remat.rewrite import rewrite as rewritten
 from gpusim.trace.trace import Trace
-from gpusim.units import show_bytes
 
 PARAMS = {"fill": 1.0, "states": 100_000}
 KNOWS = "future"

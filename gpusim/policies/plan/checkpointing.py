@@ -12,12 +12,12 @@ Source: Chen et al., "Training deep nets with sublinear memory cost", arXiv:1604
 
 from __future__ import annotations
 
+from gpusim.policies.plan.parts.checkpointing import checkpointed
 from gpusim.policies.planning import View
 from gpusim.trace.trace import Trace
-from gpusim.transforms.checkpointing import checkpointing
 
 PARAMS = {"every": "1", "modules": ""}
 
 
 def rewrite(view: View, every: str = "1", modules: str = "") -> Trace:
-    return checkpointing(view.work.trace, every, modules)
+    return checkpointed(view.work.trace, every, modules)

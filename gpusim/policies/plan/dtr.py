@@ -7,24 +7,24 @@ fill       share of the memory that the program may fill; the rest is for what t
 limit      recomputation, as a share of the program's own time, after which nothing is dropped any more: the rest of the program
            runs as it is, and the evict policy swaps; 0: the program stays as it is from the start
 
-What can be made again, and until when: gpusim/remat/from_trace.py.  Where dropping does not make room, the program goes over,
-and the evict policy swaps; with none it is out of memory.  Only the changes of data that end recomputation are looked up ahead,
-which a runtime would meet with copies.
+What can be made again, and until when: parts/recompute/from_trace.py.  Where dropping does not make room, the program goes
+over, and the evict policy swaps; with none it is out of memory.  Only the changes of data that end recomputation are looked up
+ahead, which a runtime would meet with copies.
 
 Source: Kirisame et al., "Dynamic tensor rematerialization", ICLR 2021; msps: Peng et al., "Capuchin", ASPLOS 2020.
 """
 
 from __future__ import annotations
 
+from gpusim.base.units import show_bytes
+from gpusim.policies.plan.parts.recompute import from_trace
+from gpusim.policies.plan.parts.recompute.replay import replay
+from gpusim.policies.plan.parts.recompute.rewrite import rewrite as rewritten
 from gpusim.policies.planning import View
-from gpusim.remat import from_trace
-from gpusim.remat.replay import replay
-from gpusim.remat.rewrite import rewrite as rewritten
 from gpusim.trace.trace import Trace
-from gpusim.units import show_bytes
 
 PARAMS = {"heuristic": "dtr_eq", "fill": 0.9, "limit": 1.0}
-NUMBERS = "gpusim.remat.heuristics"
+NUMBERS = "gpusim.policies.plan.parts.recompute.heuristics"
 
 
 def rewrite(view: View, heuristic: str = "dtr_eq", fill: float = 0.9, limit: float = 1.0) -> Trace:

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import PolicyError, TraceError
+from gpusim.base.errors import PolicyError, TraceError
+from gpusim.base.units import show_bytes
 from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Schedule, View
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import ALLOC, FREE, I64, OP
 from gpusim.trace.workload import ROUND
-from gpusim.units import show_bytes
 
 PARAMS = {"path": ""}
 KNOWS = "future"

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpusim.policies.plan.parts.swap.idle import I64, Idle, idle, resident, saved, schedule
+from gpusim.policies.plan.parts.swap.layers import needs_backward
 from gpusim.policies.planning import NOTHING, Schedule, View
-from gpusim.swapping.idle import I64, Idle, idle, resident, saved, schedule
-from gpusim.swapping.layers import needs_backward
 from gpusim.trace.trace import ALLOC, FREE, OP
 
 KNOWS = "future"

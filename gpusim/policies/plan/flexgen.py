@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
+from gpusim.policies.plan.parts.swap.idle import I64, Mask, idle, schedule
 from gpusim.policies.planning import Gaps, Schedule, View
-from gpusim.swapping.idle import I64, Mask, idle, schedule
 from gpusim.trace.blocks import blocks
 from gpusim.trace.roles import PARAMETER, roles
 from gpusim.trace.trace import Trace

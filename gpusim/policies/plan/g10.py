@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.migration import BACK, FLASH, Costs, Planner, Stretches
+from gpusim.policies.plan.parts.migration import BACK, FLASH, Costs, Planner, Stretches
 from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, Schedule, View
 
 PARAMS = {"target": 0.99, "delta": 0.5}

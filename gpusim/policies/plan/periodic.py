@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, Schedule, View
 from gpusim.trace.edit import begun, issued
 from gpusim.trace.iterations import iterations

@@ -1,6 +1,6 @@
 """The best plan that a search finds: the other planners' plans and what a local search makes of the best of them.
 
-moves  changes that are tried by the quick estimate (`gpusim.swapping.estimate`)
+moves  changes that are tried by the quick estimate (`gpusim.policies.plan.parts.swap.estimate`)
 runs   changes that are tried in the engine itself, after all plans to start from have run there
 seed   of the search's random numbers
 
@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gpusim.errors import GpusimError
+from gpusim.base.errors import GpusimError
 from gpusim.policies import registry
 from gpusim.policies.forms import PlanPolicy
+from gpusim.policies.plan.parts.swap.estimate import estimate
+from gpusim.policies.plan.parts.swap.moves import Moves
 from gpusim.policies.planning import NOTHING, Schedule, View
-from gpusim.swapping.estimate import estimate
-from gpusim.swapping.moves import Moves
 from gpusim.trace import workload
 from gpusim.trace.trace import Trace
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpusim.policies.plan.parts.swap.choice import until_it_fits
+from gpusim.policies.plan.parts.swap.estimate import estimate
+from gpusim.policies.plan.parts.swap.idle import idle, schedule
 from gpusim.policies.planning import Schedule, View
-from gpusim.swapping.choice import until_it_fits
-from gpusim.swapping.estimate import estimate
-from gpusim.swapping.idle import idle, schedule
 
 PARAMS = {"interval": 0, "fill": 1.0}
 KNOWS = "future"

@@ -6,7 +6,7 @@ fill                     share of the memory that the plan may fill; the rest is
 
 An individual ranks the idle stretches of large tensors (0.1 % of the memory and more); decoded, stretches are taken in its
 order until the rest fits, and copies back take turns on the link.  Its fitness is the estimated time of the program
-(`gpusim.swapping.estimate`).  The first ones rank by spare time, length, last use and size; two parents, each the better of
+(`parts/swap/estimate.py`).  The first ones rank by spare time, length, last use and size; two parents, each the better of
 two drawn, are mixed rank by rank, one rank in twenty is drawn anew, and the best two live on.  Departures from the paper: the
 order of operators and the addresses, which it searches as well, are the program's and the allocator's; what to swap is
 searched here, where the paper takes the longest unused.
@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.policies.plan.parts.swap.choice import until_it_fits
+from gpusim.policies.plan.parts.swap.estimate import estimate
+from gpusim.policies.plan.parts.swap.idle import idle, in_time, in_turns, schedule
 from gpusim.policies.planning import Schedule, View
-from gpusim.swapping.choice import until_it_fits
-from gpusim.swapping.estimate import estimate
-from gpusim.swapping.idle import idle, in_time, in_turns, schedule
 
 PARAMS = {"generations": 20, "population": 30, "seed": 0, "fill": 1.0}
 KNOWS = "future"

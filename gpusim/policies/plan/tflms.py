@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.core.kept import kept
+from gpusim.base.kept import kept
+from gpusim.policies.plan.parts.swap.idle import I64, idle, resident, schedule
 from gpusim.policies.planning import Schedule, View
-from gpusim.swapping.idle import I64, idle, resident, schedule
 from gpusim.trace.roles import OPTIMIZER, PARAMETER, roles
 from gpusim.trace.trace import Trace
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.errors import PolicyError, suggest
+from gpusim.base.errors import PolicyError, suggest
+from gpusim.policies.plan.parts.swap.idle import I64, Idle, Mask, fits, idle, saved, schedule
+from gpusim.policies.plan.parts.swap.layers import convolutions_or_products, needs_backward, reads
 from gpusim.policies.planning import NOTHING, Schedule, View
-from gpusim.swapping.idle import I64, Idle, Mask, fits, idle, saved, schedule
-from gpusim.swapping.layers import convolutions_or_products, needs_backward, reads
 
 PARAMS = {"what": "all"}
 KNOWS = "future"

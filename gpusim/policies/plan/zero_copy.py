@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.errors import PolicyError, suggest
+from gpusim.base.errors import PolicyError, suggest
 from gpusim.policies.planning import NOTHING, Schedule, View
 from gpusim.trace.roles import ACTIVATION, GRADIENT, INPUT, OPTIMIZER, PARAMETER, roles
 

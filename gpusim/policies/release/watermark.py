@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.errors import PolicyError
+from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 

@@ -15,10 +15,12 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from gpusim.core.log import OOM
+from gpusim.base.text import join
+from gpusim.base.units import show_bytes, show_time
+from gpusim.results.heap import DEVICE, Boxes, Holes, blocks, holes, segments
+from gpusim.results.log import OOM
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
-from gpusim.show.heap import DEVICE, Boxes, Holes, blocks, holes, segments
 from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.style import (
     ALARM,
@@ -39,8 +41,7 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, join, pick, run_name, scale, varying
-from gpusim.units import show_bytes, show_time
+from gpusim.show.view import ending, pick, run_name, scale, varying
 
 MOST = 4
 REQUEST = "request"  # of a run's spec under `clock`: its log counts the allocator's requests, not nanoseconds

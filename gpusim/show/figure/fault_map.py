@@ -12,6 +12,9 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from gpusim.base.units import show_bytes
+from gpusim.results.fault_picture import EVICTED, FAULTED, TAKEN, Picture
+from gpusim.results.faults import Allocation, FaultReport
 from gpusim.results.result import Result
 from gpusim.show.faults import brief
 from gpusim.show.groups import starred
@@ -30,9 +33,6 @@ from gpusim.show.style import (
     styled,
 )  # fmt: skip
 from gpusim.show.view import pick, run_name, scale, varying
-from gpusim.units import show_bytes
-from gpusim.uvm.picture import EVICTED, FAULTED, TAKEN, Picture
-from gpusim.uvm.report import Allocation, FaultReport
 
 MOST = 4
 HELD = "#E4E7EC"  # what a GPU holds

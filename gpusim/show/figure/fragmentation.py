@@ -9,14 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gpusim.base.text import join
+from gpusim.base.units import show_bytes, show_fraction
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.moments import axis, moments, rows, timed
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
-from gpusim.show.view import ending, join, pick, run_name, scale, value, varying
-from gpusim.units import show_bytes, show_fraction
+from gpusim.show.view import ending, pick, run_name, scale, value, varying
 
 MOST = 10
 # title, what it is, share of 1 or None when not measured

@@ -12,14 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from gpusim.base.text import join
+from gpusim.base.units import show_bytes, show_time
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.moments import axis, end, moments, rows, timed
 from gpusim.show.panels import entitle, grid, shape
 from gpusim.show.steps import visible
 from gpusim.show.style import ALARM, BLUE, DPI, INK, ORANGE, PINK, SKY, SOFT, WIDTH, canvas, empty, headline, styled
-from gpusim.show.view import ending, join, pick, run_name, scale, varying
-from gpusim.units import show_bytes, show_time
+from gpusim.show.view import ending, pick, run_name, scale, varying
 
 MOST = 9
 APART = 3.0  # slowest over fastest run from which each has its own axis of time

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from gpusim.base.text import join
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.style import (
@@ -25,7 +26,7 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, human, join, pick, ratio, run_name, scale, value, varying
+from gpusim.show.view import ending, human, pick, ratio, run_name, scale, value, varying
 
 MOST = 16
 UNSEEN = 1 / 500  # share of the axis below which a part is thinner than its edges

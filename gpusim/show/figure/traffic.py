@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
 from gpusim.show.view import ORACLE, ending, pick, ratio, run_name, scale, value, varying
-from gpusim.units import show_bytes
 
 MOST = 14
 IN, OUT = ("h2d_bytes", "host to device", BLUE), ("d2h_bytes", "device to host", ORANGE)

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.answers import require
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace
 from gpusim.trace.workload import build

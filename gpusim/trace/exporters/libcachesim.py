@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from gpusim.core.replay import next_uses
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.answers import require
 from gpusim.trace.importers.libcachesim import RECORD
+from gpusim.trace.reuse import next_uses
 from gpusim.trace.trace import I64, Trace
 from gpusim.trace.workload import build
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, types
 
-from gpusim.core.jit import kernel
-from gpusim.core.kept import kept
+from gpusim.base.jit import kernel
+from gpusim.base.kept import kept
 from gpusim.trace.importers.csv_tables import (
     ADDR,
     AT,

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpusim.errors import TraceError, suggest
+from gpusim.base.errors import TraceError, suggest
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.dtr_lines import CUT, instruction
 from gpusim.trace.trace import Trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpusim.errors import TraceError, suggest
+from gpusim.base.errors import TraceError, suggest
 
 _FIELDS: dict[str, dict[str, type]] = {
     "CONSTANT": {"NAME": str},

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, BinaryIO, NamedTuple
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.kineto_events import TYPES
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.et_nodes import Node, read_nodes
 from gpusim.trace.importers.et_program import Program, Step

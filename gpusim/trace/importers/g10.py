@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpusim.errors import TraceError, shown
+from gpusim.base.errors import TraceError, shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 
 _CHUNK = 1 << 20
 _LARGEST = 16 << 20  # characters of one value

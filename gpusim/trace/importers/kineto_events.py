@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from typing import Any, BinaryIO, NamedTuple
 
-from gpusim.errors import TraceError, shown
+from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import ALLOC, I64, OP, Trace

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.trace import Trace

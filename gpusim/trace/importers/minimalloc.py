@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpusim.errors import shown
+from gpusim.base.errors import shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import Trace

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.importers.nsys_tables import COPY, KIND, OPERATION, Tables, faulting_kernels, migrations
 from gpusim.trace.trace import COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, Trace

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 
 # ENUM table -> prefix of its names, and its documented numbers, for versions without these tables.
 KIND = ("ENUM_CUDA_MEM_KIND", "CUDA_MEMOPR_MEMORY_KIND_",

@@ -31,7 +31,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.errors import TraceError, suggest
+from gpusim.base.errors import TraceError, suggest
 from gpusim.trace.build import make_trace
 from gpusim.trace.importers import csv_tables as rows
 from gpusim.trace.importers.csv_parse import fill_slots, parse

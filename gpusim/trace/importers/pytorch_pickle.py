@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pickle_scan import load_plain
 from gpusim.trace.importers.pytorch_causes import causes

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Block, Doubt, Snapshot, segment_of
 from gpusim.trace.importers.pytorch_ranges import Held, Segment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Block, Doubt, Event, hex_stream, segment_of
 from gpusim.trace.importers.pytorch_ranges import SMALL_PAGE, Held, Segment

@@ -15,7 +15,7 @@ import json
 import re
 from typing import Any
 
-from gpusim.errors import TraceError, shown
+from gpusim.base.errors import TraceError, shown
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpusim.errors import TraceError, suggest
+from gpusim.base.errors import TraceError, suggest
 
 MAX_BYTES = 4 * 2**30  # of a recording once decompressed
 _BUFFER = 1 << 20

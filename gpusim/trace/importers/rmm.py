@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from gpusim.errors import suggest
+from gpusim.base.errors import suggest
 from gpusim.trace.build import Names, TraceBuilder
 from gpusim.trace.importers.table import Table
 from gpusim.trace.trace import OOM, Trace

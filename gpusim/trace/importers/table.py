@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpusim.errors import TraceError, shown, suggest
+from gpusim.base.errors import TraceError, shown, suggest
 
 _LONGEST_LINE = 1 << 20
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpusim.errors import TraceError
+from gpusim.base.errors import TraceError
 from gpusim.trace.importers.recording import open_recording
 
 SUFFIX = "-buffer-assignment.txt"

@@ -1,1 +1,0 @@
-"""One controller a file, found by being there; see `gpusim.adapt.controller`."""

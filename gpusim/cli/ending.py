@@ -1,0 +1,60 @@
+"""How every verb ends: what it raises becomes a sentence on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from gpusim.base.errors import GpusimError
+
+
+class Verbs(TyperGroup):
+    """Turns what a verb raises into a sentence on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+            return done
+        except GpusimError as error:
+            _say(f"{error}")
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            _say("interrupted")
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # Whoever read our output has enough; nothing more may be flushed to it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from None
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                place = error.filename or "output"
+                _say(f"{place}: the disk is full (what is finished is kept; free some space and run again)")
+            else:
+                _say(f"{error.filename or 'input or output'}: {error.strerror or error}")
+            raise typer.Exit(2) from None
+        except MemoryError:
+            _say("this machine ran out of memory (a smaller input, or a run with fewer --jobs, needs less)")
+            raise typer.Exit(2) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if os.environ.get("GPUSIM_TRACEBACK") or _is_usage(error):
+                raise
+            _say(f"internal error: {type(error).__name__}: {error}")
+            _say("this is a bug in gpusim: run again with GPUSIM_TRACEBACK=1 for the traceback to report")
+            raise typer.Exit(1) from None
+
+
+def _is_usage(error: Exception) -> bool:
+    """An error of the command line itself, which typer shows with the usage."""
+    return hasattr(error, "exit_code") and hasattr(error, "show")
+
+
+def _say(text: str) -> None:
+    typer.echo(f"gpusim: {text}", err=True)

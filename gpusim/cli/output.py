@@ -1,0 +1,41 @@
+"""What the verbs print: aligned tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import typer
+
+from gpusim.base.text import Row, table
+
+
+def emit(rows: Iterable[Row], as_json: bool = False, columns: Sequence[str] | None = None) -> None:
+    """Print rows as an aligned table, or as a JSON list.
+
+    columns  the keys that the table shows, in this order; those of the first row by default.  JSON shows all.
+    """
+    rows = list(rows)
+    if as_json:
+        emit_json([dict(row) for row in rows])
+    elif rows:
+        typer.echo(table(rows, columns or list(rows[0])))
+
+
+def emit_json(value: Any) -> None:
+    """Print a value as JSON; a number that is not finite becomes null, since JSON has none."""
+    typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item") and not isinstance(value, str):  # a numpy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool) or value is None else str(value)

@@ -1,0 +1,304 @@
+"""Activities and their queues: what starts when.
+
+An activity may start when it is first in its queue, the queue has a free slot, and for every queue k the first `need[k]`
+activities are done.  Queues complete in order as far as waiting is concerned, so one count per queue says everything.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpusim.base.jit import kernel, outlined
+from gpusim.engine.clock import accounts, heap, links
+from gpusim.engine.memory import remote
+from gpusim.engine.state import (
+    DRAIN,
+    E_KERNEL,
+    E_MOVE,
+    E_READY,
+    NEVER,
+    NO_WAY,
+    RUNNING,
+    SPACE,
+    STAGING,
+    SWAP,
+    Island,
+    Policies,
+    Program,
+)
+from gpusim.results import log
+from gpusim.trace.trace import COLLECTIVE, KERNEL
+
+
+@outlined
+def append(control: Any, log: Any, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
+    """One more record in the event log; the loop makes sure that there is room."""
+    e = log[control[0].logged]
+    control[0].logged += 1
+    e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
+
+
+@kernel
+def record(isl: Island, pol: Policies, kind: int, a: int, b: int, addr: int, size: int) -> None:
+    """Write to the event log, if there is one."""
+    if isl.control[0].log_on:
+        append(isl.control, pol.log, isl.control[0].now, kind, a, b, addr, size)
+
+
+@kernel
+def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, duration: int, time: int) -> int:
+    """Append an activity to queue q with no needs yet; returns its row."""
+    c = isl.control[0]
+    queue = isl.queues[q]
+    row = queue.base + (queue.submitted & queue.mask)
+    queue.submitted += 1
+    a = isl.activities[row]
+    a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
+    a.start, a.end, a.done, a.brought, a.cancelled, a.parts = NEVER, NEVER, 0, 0, 0, 0
+    c.number += 1
+    c.woken = 1
+    for k in range(c.queues):
+        isl.need[row, k] = 0
+    return row
+
+
+@kernel
+def wait_for(isl: Island, row: int, needs: Any) -> None:
+    """The activity needs these as well; needs: int64[Q]."""
+    for k in range(isl.control[0].queues):
+        isl.need[row, k] = max(isl.need[row, k], needs[k])
+
+
+@kernel
+def own_rate(prog: Program, way: Any, size: int) -> float:
+    """The rate that a copy of this size reaches alone once it moves, bytes/ns: that of the way, or less by its size curve."""
+    if way.curve < 0:
+        return way.rate
+    points = prog.curve[way.curve, 0]
+    rates = prog.curve[way.curve, 1]
+    x = math.log2(max(1, size))
+    n = points.size
+    if x >= points[n - 1]:
+        rate = rates[n - 1]
+    elif x <= points[0]:
+        rate = rates[0] * 2.0 ** (x - points[0])
+    else:
+        i = 1
+        while points[i] < x:
+            i += 1
+        w = (x - points[i - 1]) / (points[i] - points[i - 1])
+        rate = rates[i - 1] + w * (rates[i] - rates[i - 1])
+    # The measured rate counts the start-up too, which the engine has spent already.
+    moving = max(size / rate - way.latency, size / way.rate)
+    return size / moving
+
+
+@outlined
+def due(isl: Island, q: int) -> int:
+    """The operator that waits for the first activity of a queue, if that may start now; NEVER otherwise."""
+    queue = isl.queues[q]
+    while queue.started < queue.submitted:
+        row = queue.base + (queue.started & queue.mask)
+        if isl.activities[row].cancelled == 0:
+            for k in range(isl.control[0].queues):
+                if isl.need[row, k] > isl.queues[k].done:
+                    return NEVER
+            return isl.activities[row].due
+        pass_over(isl, q)
+    return NEVER
+
+
+@kernel
+def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
+    """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
+    c, n = isl.control[0], isl.counts[0]
+    c.woken = 0
+    ranked = c.ranked
+    for q in range(c.queues):
+        queue = isl.queues[q]
+        while queue.started < queue.submitted and queue.running < queue.slots:
+            row = queue.base + (queue.started & queue.mask)
+            if ranked:
+                if isl.activities[row].cancelled:
+                    pass_over(isl, q)
+                    continue
+                if queue.pair >= 0 and queue.running + isl.queues[queue.pair].running >= queue.slots:
+                    break
+            waiting = 0
+            for k in range(c.queues):
+                if isl.need[row, k] > isl.queues[k].done:
+                    waiting = 1
+            if waiting:
+                break
+            a = isl.activities[row]
+            if ranked and queue.pair > q and due(isl, queue.pair) < a.due:
+                c.woken = 1  # that one starts in this pass, and there may be a slot left
+                break
+            launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
+            if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
+                if queue.ready_at < queue.free_at + queue.gap:
+                    queue.ready_at = queue.free_at + queue.gap
+                    heap.push(isl, queue.ready_at, E_READY, q)
+                break
+            queue.started += 1
+            queue.running += 1
+            a.start = c.now
+            if queue.computes:
+                accounts.account_stall(isl, row)
+            if a.kind == KERNEL:
+                n.busy += a.duration
+            if a.kind != SWAP:
+                isl.began[a.arg] = c.now
+                accounts.count_copies(isl, a.kind, 1)
+            record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
+            if a.way == NO_WAY:
+                heap.push(isl, c.now + a.duration, E_KERNEL, row)
+                if c.remote and a.kind == KERNEL:
+                    remote.begin(isl, prog, row)
+            else:
+                heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
+
+
+@kernel
+def shown(isl: Island, q: int) -> int:
+    """The queue as the log has it: those of copies are not numbered with the streams, but -1, -2 and so on."""
+    streams = isl.control[0].streams
+    return q if q < streams else streams - 1 - q
+
+
+@kernel
+def move(isl: Island, prog: Program, row: int) -> None:
+    """The latency of a copy is over: its bytes flow."""
+    a = isl.activities[row]
+    links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
+
+
+@kernel
+def count_done(isl: Island, q: int) -> None:
+    queue = isl.queues[q]
+    while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
+        queue.done += 1
+
+
+@outlined
+def pass_over(isl: Island, q: int) -> None:
+    """The first of the queue has been cancelled; whoever counts on it need not wait."""
+    queue = isl.queues[q]
+    a = isl.activities[queue.base + (queue.started & queue.mask)]
+    a.done, a.end = 1, isl.control[0].now
+    queue.started += 1
+    count_done(isl, q)
+    isl.control[0].woken = 1
+    wake_hosts(isl)
+
+
+@kernel
+def finish(isl: Island, pol: Policies, row: int) -> None:
+    """An activity ends now; whatever waited for it may start."""
+    c = isl.control[0]
+    a = isl.activities[row]
+    q = a.queue
+    queue = isl.queues[q]
+    a.end = c.now
+    a.done = 1
+    queue.running -= 1
+    queue.free_at = c.now
+    if a.kind != KERNEL and a.kind != SWAP:
+        accounts.count_operator(isl, a)
+        accounts.count_copies(isl, a.kind, -1)
+    record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
+    count_done(isl, q)
+    c.woken = 1
+    wake_hosts(isl)
+
+
+@kernel
+def idle(isl: Island) -> bool:
+    """True when every submitted activity is done."""
+    busy = 0
+    for k in range(isl.control[0].queues):
+        busy += isl.queues[k].submitted - isl.queues[k].done
+    return busy == 0
+
+
+@kernel
+def full(isl: Island, q: int) -> bool:
+    """True when the host is as far ahead of queue q as it may be."""
+    queue = isl.queues[q]
+    return queue.submitted - queue.done >= queue.limit
+
+
+@kernel
+def full_of_copies(isl: Island) -> int:
+    """A queue of copies that the host may not run further ahead of, -1 when there is none."""
+    c = isl.control[0]
+    for q in range(c.streams, c.queues):
+        if full(isl, q):
+            return q
+    return -1
+
+
+@kernel
+def stage(isl: Island, m: int, q: int, count: int) -> None:
+    """Whoever copies from or to memory that is not pinned waits until that is done."""
+    if isl.memories[m].waits:
+        isl.control[0].staged = 1
+        isl.marks[isl.marks.shape[0] - 1, q] = count
+
+
+@kernel
+def staged(isl: Island) -> bool:
+    """True when the copies that the host takes part in are done."""
+    waiting = 0
+    for k in range(isl.control[0].queues):
+        if isl.marks[isl.marks.shape[0] - 1, k] > isl.queues[k].done:
+            waiting = 1
+    return waiting == 0
+
+
+@kernel
+def takes_part(isl: Island, h: Any) -> bool:
+    """The host goes on when the copies that it takes part in are done: True when it has to wait for that."""
+    c = isl.control[0]
+    if c.staged:
+        if staged(isl):
+            c.staged = 0
+        else:
+            h.state = STAGING
+    return c.staged != 0
+
+
+@kernel
+def settle(isl: Island, h: Any) -> None:
+    """The device is idle: the calls that waited for it are made and paid."""
+    c = isl.control[0]
+    h.time += c.owed
+    h.alloc_ns += c.owed
+    c.owed = 0
+    c.drain = 0
+
+
+@kernel
+def wake_hosts(isl: Island) -> None:
+    """Hosts that wait for the device go on when what they wait for is done."""
+    c = isl.control[0]
+    for i in range(isl.hosts.size):
+        h = isl.hosts[i]
+        if (
+            (h.state == DRAIN and idle(isl))
+            or (h.state == SPACE and not full(isl, h.queue))
+            or (h.state == STAGING and staged(isl))
+        ):
+            waited = max(0, c.now - h.time)
+            h.time += waited
+            if h.state == DRAIN:
+                if c.drain:
+                    h.alloc_ns += waited
+                    settle(isl, h)
+                else:
+                    h.sync_ns += waited
+            elif h.state == STAGING:
+                h.sync_ns += waited
+                c.staged = 0
+            h.state = RUNNING

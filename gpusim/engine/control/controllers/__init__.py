@@ -1,0 +1,1 @@
+"""One controller a file, found by being there; see `gpusim.engine.control.controller`."""

@@ -1,0 +1,100 @@
+"""Training under a controller: SimPy runs the rounds one after another, and others who take and give back device memory.
+
+    controller ──batch──▶ job ──the program at this batch──▶ simulate()
+        ▲                  │                                     │
+        └──── Round ───────┴──────────────◀──────────────────────┘        neighbours ──bytes──▶ memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import simpy
+
+from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.units import show_bytes
+from gpusim.engine.control import controller
+from gpusim.engine.control.controller import Controller, Round
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.constants import machine
+from gpusim.machine.profile import Profile
+from gpusim.programs.transforms.scaling import recorded_size, scaled
+from gpusim.results.result import Result
+from gpusim.trace.trace import Trace
+
+MOST = 10**7  # samples of a batch
+MEMORY_STALLS = ("stall_swap_in_ns", "stall_swap_out_ns", "stall_alloc_ns")
+
+
+def train(
+    trace: Trace,
+    profile: Profile,
+    control: str | Controller = "aimd",
+    *,
+    rounds: int = 20,
+    capacity_bytes: int | None = None,
+    neighbours: Sequence[tuple[int, int]] = (),
+    of: int = 0,
+    **policies: Any,
+) -> list[Round]:
+    """Replay the trace `rounds` times, each with the batch that the controller asks for.
+
+    control         "name(parameter=value)", or a generator as in `gpusim.engine.control.controller`
+    capacity_bytes  what the allocator may hold when nobody else takes of it; None: what the profile's device leaves
+    neighbours      (ns, bytes): so much more of it is taken from this time on, or given back where negative; what changes
+                    during a round shows in the next
+    of              samples of the recording, where its meta does not say
+    policies        place, evict, prefetch, ... of `simulate`; without `evict` nothing is swapped, and memory can run out
+
+    Raises GpusimError for a controller that asks for less than one sample, TraceError where nothing says the batch.
+    """
+    recorded = of or recorded_size(trace, ("batch",))
+    if not recorded:
+        raise TraceError(f"{trace.name}: its meta does not say its batch", hint="say `of`: the samples of the recording")
+    capacity = machine(profile, capacity_bytes).capacity
+    env = simpy.Environment()
+    job = _Job(trace, profile, recorded, capacity, {"evict": "none", **policies})
+    for at, taken in neighbours:
+        env.process(_neighbour(env, job, at, taken))
+    deciding = controller.get(control) if isinstance(control, str) else control
+    env.run(until=env.process(job.run(env, deciding, rounds)))
+    return job.rounds
+
+
+class _Job:
+    def __init__(self, trace: Trace, profile: Profile, recorded: int, memory: int, policies: dict[str, Any]) -> None:
+        self.trace, self.profile, self.recorded, self.memory, self.policies = trace, profile, recorded, memory, policies
+        self.rounds: list[Round] = []
+        self._known: dict[tuple[int, int], Result] = {}  # equal rounds are simulated once
+
+    def run(self, env: simpy.Environment, control: Controller, rounds: int) -> Generator[Any, Any, None]:
+        asked = next(control)
+        for number in range(rounds):
+            batch = asked or self.recorded
+            if not 1 <= batch <= MOST:
+                raise GpusimError(f"the controller asked for {batch:,} samples in round {number}", hint=f"1 to {MOST:,}")
+            memory = self.memory
+            m = self._result(batch, memory).metrics
+            time = int(m["makespan_ns"])
+            waited = sum(int(m[name]) for name in MEMORY_STALLS)
+            seen = Round(
+                number, int(env.now), batch, memory, self._result(batch, memory).outcome, time, waited / max(1, time),
+                int(m["reserved_peak_bytes"]),
+            )  # fmt: skip
+            self.rounds.append(seen)
+            yield env.timeout(time)
+            asked = control.send(seen)
+
+    def _result(self, batch: int, memory: int) -> Result:
+        if memory <= 0:
+            raise GpusimError(f"the neighbours leave nothing of the device's memory ({show_bytes(memory)})")
+        if (batch, memory) not in self._known:
+            program = self.trace if batch == self.recorded else scaled(self.trace, "batch", batch / self.recorded, square=False)
+            self._known[batch, memory] = simulate(program, self.profile, capacity_bytes=memory, **self.policies)
+        return self._known[batch, memory]
+
+
+def _neighbour(env: simpy.Environment, job: _Job, at: int, taken: int) -> Generator[Any, Any, None]:
+    yield env.timeout(at)
+    job.memory -= taken

@@ -1,0 +1,48 @@
+"""The plan at work: its actions, one a step of the host, before the operator at which they stand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.jit import kernel
+from gpusim.engine.clock import queues
+from gpusim.engine.memory import swaps
+from gpusim.engine.state import LOCKED, SPACE, WHERE, Island, Policies, Program
+from gpusim.policies.contract import DEVICE, EVICT
+
+
+@kernel
+def acts_at(isl: Island, prog: Program, o: int) -> bool:
+    """The plan has something left to do before operator o."""
+    next_ = isl.control[0].planned
+    return next_ < prog.plan.size and prog.plan[next_].at == o
+
+
+@kernel
+def may_copy(isl: Island, h: Any) -> bool:
+    """There is room in the queues of copies; if not, the host comes back later."""
+    q = queues.full_of_copies(isl)
+    if q >= 0:
+        h.state, h.queue = SPACE, q
+    return q < 0
+
+
+@kernel
+def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+    """1 when the unit leaves the device, to this tier: it is there, nobody has to keep it and the tier has room; else 0."""
+    if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
+        return 0
+    return 1 if swaps.send_away(isl, pol, h, u, to) == 0 else 0
+
+
+@kernel
+def acted(isl: Island, prog: Program, done: bool) -> None:
+    """The next action is behind us, carried out or skipped."""
+    c, n = isl.control[0], isl.counts[0]
+    if not done:
+        n.plan_skipped += 1
+    elif prog.plan[c.planned].verb == EVICT:
+        n.plan_evictions += 1
+    else:
+        n.plan_prefetches += 1
+    c.planned += 1

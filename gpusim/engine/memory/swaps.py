@@ -1,0 +1,152 @@
+"""Swaps: copies in the tiers below the device, and the moves to and from there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.jit import kernel, outlined
+from gpusim.engine.clock import queues
+from gpusim.engine.host import prefetches
+from gpusim.engine.memory import blocks, choice
+from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, Policies
+from gpusim.policies.contract import HOST, REMOTE
+from gpusim.results import log
+
+
+@kernel
+def drop_copy(isl: Island, pol: Policies, u: int) -> None:
+    """The tier below gives up its copy of a unit."""
+    unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
+    tier.used -= unit.stored
+    isl.control[0].below -= unit.stored
+    if isl.flags[SPARE, u]:
+        isl.flags[SPARE, u] = 0
+        tier.spare -= unit.stored
+    queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
+    unit.tier = 0
+
+
+@kernel
+def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
+    """Make room in tier m by dropping copies of units that are on the device too; clock order, amortised O(1)."""
+    tier = isl.memories[m]
+    if tier.used - tier.spare + size > tier.capacity:
+        return False
+    u, units, spare = tier.hand, isl.units.size, isl.flags[SPARE]
+    while tier.used + size > tier.capacity:
+        if spare[u] == m:
+            drop_copy(isl, pol, u)
+        u += 1
+        if u == units:
+            u = 0
+    tier.hand = u
+    return True
+
+
+@kernel
+def rank_of(isl: Island, waiting: int) -> int:
+    """What the log says of a copy that nobody waits for yet, where these have queues of their own."""
+    return 1 << 16 if waiting and isl.control[0].ranked else 0
+
+
+@kernel
+def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int:
+    """Swap a unit out: copy it to tier `to` (0: the nearest with room) unless a valid copy is below.
+
+    late: nobody waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
+    """
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    q, copied = -1, 0
+    if unit.brought:
+        prefetches.give_up(isl, pol, u)
+    if unit.tier or not unit.data:
+        n.clean_drops += 1
+        isl.memories[unit.tier].spare -= unit.stored
+        isl.flags[SPARE, u] = 0
+        queues.record(isl, pol, log.DROP, u, 0, unit.addr, unit.block)
+    else:
+        m = max(1, to)
+        while not has_room(isl, pol, m, unit.stored):
+            c.full = m
+            m += 1
+            if to or m == isl.memories.size:
+                return HOST_OUT_OF_MEMORY
+        tier = isl.memories[m]
+        q = tier.q_late if late else tier.q_out
+        row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now)
+        isl.activities[row].due = NEVER if late else n.op
+        queues.wait_for(isl, row, isl.use[u])
+        queues.wait_for(isl, row, isl.after[u])
+        copied = isl.queues[q].submitted
+        h.time += c.submit_ns
+        isl.use[u, q] = copied
+        unit.tier = m
+        tier.used += unit.stored
+        tier.peak = max(tier.peak, tier.used)
+        tier.out += unit.wire
+        c.below += unit.stored
+        n.swap_outs += 1
+        n.d2h_bytes += unit.wire
+        queues.stage(isl, m, q, copied)
+        queues.record(isl, pol, log.PLACE, u, m, -1, unit.stored)
+        queues.record(isl, pol, log.COPY, u, rank_of(isl, late) | m, isl.activities[row].number, unit.wire)
+    choice.tell(isl, pol, N_EVICT, u)
+    blocks.give_back(isl, pol, h, u, isl.units[u].stream)
+    isl.flags[WHERE, u] = HOST
+    for k in range(c.queues):
+        isl.use[u, k] = 0
+        if isl.queues[k].role != FROM_DEVICE:
+            isl.after[u, k] = 0
+    if copied:
+        isl.after[u, q] = copied  # it can come back only when it has arrived there
+    return 0
+
+
+@outlined
+def settle(isl: Island, pol: Policies, u: int) -> int:
+    """The unit begins in the nearest tier, where it stays.  Returns 0 or HOST_OUT_OF_MEMORY."""
+    c, unit, tier = isl.control[0], isl.units[u], isl.memories[1]
+    if not has_room(isl, pol, 1, unit.stored):
+        c.full, c.request, c.request_bytes = 1, u, unit.stored
+        return HOST_OUT_OF_MEMORY
+    unit.tier = 1
+    tier.used += unit.stored
+    tier.peak = max(tier.peak, tier.used)
+    c.below += unit.stored
+    isl.flags[WHERE, u] = REMOTE
+    queues.record(isl, pol, log.PLACE, u, 1, -1, unit.stored)
+    return 0
+
+
+@outlined
+def send_away(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+    """Evict a unit whose block nobody waits for yet."""
+    return evict(isl, pol, h, u, to, 1)
+
+
+@kernel
+def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
+    """Copy a unit that has just been placed in from the tier that holds it; early: nobody has asked for it yet."""
+    c, n = isl.control[0], isl.counts[0]
+    unit = isl.units[u]
+    m = int(unit.tier)  # a byte would lose what is shifted out of it
+    tier = isl.memories[m]
+    q = tier.q_early if early else tier.q_in
+    row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now)
+    isl.activities[row].due = NEVER if early else n.op
+    queues.wait_for(isl, row, isl.after[u])
+    count = isl.queues[q].submitted
+    isl.after[u, q] = count
+    isl.use[u, q] = count
+    h.time += c.submit_ns
+    tier.into += unit.wire
+    tier.spare += unit.stored
+    isl.flags[SPARE, u] = m
+    n.swap_ins += 1
+    n.h2d_bytes += unit.wire
+    queues.stage(isl, m, q, count)
+    queues.record(isl, pol, log.COPY, u, rank_of(isl, early) | m << 8, isl.activities[row].number, unit.wire)
+    if early:
+        n.prefetches += 1
+        unit.brought, unit.brought_by = count, q

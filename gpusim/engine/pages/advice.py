@@ -1,0 +1,135 @@
+"""What a program tells the driver about its memory, in a word: the table of all advice that an experiment may name.
+
+Each word turns a managed program into the one that its author would have written with that hint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, replace
+
+from gpusim.base.errors import suggest
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.programs.managed.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Step
+
+CPU, GPU = 0, 1
+
+
+@dataclass(frozen=True)
+class Advice:
+    about: str
+    hints: tuple[tuple[str, int], ...] = ()  # cudaMemAdvise of an allocation before anything else: advice, processor
+    steps: Callable[[ManagedProgram, Container[str]], Iterator[Step]] | None = None  # or the steps in place of the program's
+
+
+class AdviceError(UvmError):
+    """What a program would tell the driver is about what it does not have."""
+
+
+def advised(program: ManagedProgram, said: str) -> ManagedProgram:
+    """The program with what is said: a word for all allocations, or `name:word`, several with spaces between.
+
+    `name*` means all allocations whose names begin so.  Raises UvmError for an unknown word, AdviceError for an allocation.
+    """
+    for part in said.split():
+        name, colon, word = part.rpartition(":")
+        known = [array.name for array in program.arrays]
+        begins, star, _ = name.partition("*")
+        meant = [k for k in known if k.startswith(begins)] if star else [k for k in known if k == name or not colon]
+        if not meant:
+            raise AdviceError(f"advice '{part}': no allocation of {program.name} is called '{name}'", hint=suggest(name, known))
+        program = _advised(program, meant, find(word))
+    return program
+
+
+def check(said: str) -> None:
+    """Raises UvmError for a word that there is not."""
+    for part in said.split():
+        find(part.rpartition(":")[2])
+
+
+def find(word: str) -> Advice:
+    if word not in ADVICE:
+        raise UvmError(f"there is no advice '{word}'", hint=suggest(word, ADVICE))
+    return ADVICE[word]
+
+
+def _advised(program: ManagedProgram, names: list[str], advice: Advice) -> ManagedProgram:
+    hints = [Advise(name, *hint) for name in names for hint in advice.hints]
+    steps = advice.steps(program, frozenset(names)) if advice.steps else program.steps
+    return replace(program, steps=(*hints, *steps))
+
+
+def _prefetching(program: ManagedProgram, names: Container[str]) -> Iterator[Step]:
+    """cudaMemPrefetchAsync of what a kernel touches, before it, on its stream."""
+    sizes = {array.name: array.bytes for array in program.arrays}
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            ranges: dict[str, list[tuple[int, int]]] = {}
+            for access in step.accesses:
+                if access.array in names:
+                    ranges.setdefault(access.array, []).append(reach(access, step, sizes[access.array]))
+            for name, found in ranges.items():
+                for first, end in merged(found):
+                    yield Prefetch(name, step.gpu, first, end - first)
+        yield step
+
+
+def reach(access: Access, kernel: Kernel, size: int) -> tuple[int, int]:
+    """The bytes [first, end) of its allocation that an access may touch: exact for an affine one, else all of it."""
+    whole = access.elements * access.bytes if access.elements is not None else size
+    if access.index is not None or access.random is not None or access.wraps:
+        return 0, whole
+    ways = zip(
+        (access.tx, access.ty, access.bx, access.by, access.inner, access.outer),
+        (*kernel.block, *kernel.grid, *kernel.steps),
+        strict=True,
+    )
+    low = high = access.start
+    for stride, count in ways:
+        low, high = low + min(stride * (count - 1), 0), high + max(stride * (count - 1), 0)
+    return max(low * access.bytes, 0), min((high + 1) * access.bytes, whole)
+
+
+def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same bytes in ranges that do not touch, in rising order; empty ones are left out."""
+    out: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if end <= first:
+            continue
+        if out and first <= out[-1][1]:
+            out[-1] = out[-1][0], max(out[-1][1], end)
+        else:
+            out.append((first, end))
+    return out
+
+
+def _discarding(program: ManagedProgram, names: Container[str]) -> Iterator[Step]:
+    """What nobody touches again is discarded; what is freed anyway is not."""
+    last: dict[str, int] = {}
+    for i, step in enumerate(program.steps):
+        for name in touched(step):
+            last[name] = i
+    for i, step in enumerate(program.steps):
+        yield step
+        if not isinstance(step, Free):
+            yield from (Discard(name) for name in touched(step) if name in names and last[name] == i)
+
+
+def touched(step: Step) -> list[str]:
+    """The allocations that a step reads, writes or frees."""
+    if isinstance(step, Kernel):
+        return list(dict.fromkeys(access.array for access in step.accesses))
+    return [step.array] if isinstance(step, HostTouch | Prefetch | Discard | Free) else []
+
+
+ADVICE = {
+    "none": Advice("as the program itself says"),
+    "prefetch": Advice("cudaMemPrefetchAsync of what a kernel touches, before it", steps=_prefetching),
+    "zero_copy": Advice("preferred location CPU, accessed by the GPU: nothing migrates",
+                        (("preferred_location", CPU), ("accessed_by", GPU))),
+    "preferred_gpu": Advice("preferred location GPU", (("preferred_location", GPU),)),
+    "accessed_by": Advice("accessed by the GPU: mapped wherever it is", (("accessed_by", GPU),)),
+    "read_mostly": Advice("read mostly: every reader gets a copy", (("read_mostly", GPU),)),
+    "discard": Advice("what nobody touches again is discarded, and leaves without a copy", steps=_discarding),
+}  # fmt: skip

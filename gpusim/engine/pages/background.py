@@ -1,0 +1,64 @@
+"""What the driver does while the link is idle: it makes room ahead of need, and brings what prefetchers expect.
+
+A thread of its own on the host; the link's idle time is that of kernels, and of the driver's work on faults.  What has begun is
+finished, and the copies of the next batch wait for it.
+"""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import outlined
+from gpusim.engine.pages.ahead import next_wanted
+from gpusim.engine.pages.bits import clear, copy, none, subtract
+from gpusim.engine.pages.chunks import append
+from gpusim.engine.pages.eviction import evict
+from gpusim.engine.pages.prefetchers import extend
+from gpusim.engine.pages.ranking import in_flight
+from gpusim.engine.pages.service import place, plain
+from gpusim.engine.pages.tables import FAULTED, FREE, NONE, PREFETCH, RESIDENT, WANTED, WRITES, Memory, row, scratch, shared
+from gpusim.engine.pages.victims import spare, victim
+
+
+@outlined
+def work_ahead(M: Memory, g: int, idle: float) -> None:
+    """The link of GPU g has been idle for `idle` ns until now."""
+    s, gpu = M.state[0], M.gpus[g]
+    gpu.queued = 0.0
+    while idle > 0.0 and gpu.length[FREE] < s.reserve and s.oversubscription:
+        r = spare(M, g)
+        if r == NONE:
+            break
+        took = evict(M, g, r)
+        append(M, g, r, FREE)
+        idle -= max(took, gpu.queued)
+        gpu.queued = 0.0
+    while idle > 0.0 and s.learns and not s.failed:
+        b = next_wanted(M)
+        if b != NONE:
+            idle -= fetch_ahead(M, g, b)
+        elif not extend(M, g):
+            break
+    if idle < 0.0:
+        gpu.copied = max(gpu.copied, s.now - idle)
+
+
+@outlined
+def fetch_ahead(M: Memory, g: int, b: int) -> float:
+    """The wanted pages of block b come to GPU g; ns."""
+    W, s, gpu = M.bits, M.state[0], M.gpus[g]
+    mask, nobody, wanted = scratch(M, FAULTED), scratch(M, WRITES), shared(M, WANTED, b)
+    copy(W, mask, wanted)
+    clear(W, wanted)
+    subtract(W, mask, row(M, g, RESIDENT, b))
+    full = gpu.length[FREE] == 0 and M.chunk[g, b] == NONE and not s.oversubscription
+    if none(W, mask) or full or not plain(M, b):
+        return 0.0
+    if gpu.length[FREE] == 0 and M.chunk[g, b] == NONE:
+        r = victim(M, g)
+        if r == NONE or in_flight(M, g, r):  # what was asked for goes before what may be
+            return 0.0
+    clear(W, nobody)
+    M.blocks[b].served = M.counts[g].replays + 1
+    took = gpu.block + place(M, g, b, g, mask, nobody, PREFETCH, NONE)
+    took = max(took, gpu.queued + gpu.setting_up)
+    gpu.queued, gpu.setting_up = 0.0, 0.0
+    return float(took)

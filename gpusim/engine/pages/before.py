@@ -1,0 +1,97 @@
+"""What is known of a run before it: its program, what would be refused, whether the size of memory can matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.units import show_bytes
+from gpusim.engine.pages import victims
+from gpusim.engine.pages.advice import advised
+from gpusim.engine.pages.memory import kind
+from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.simulate import by_malloc, fits
+from gpusim.engine.pages.tables import HMM
+from gpusim.engine.pages.tensors import managed
+from gpusim.machine import platforms
+from gpusim.machine.driver_parameters import UvmError, resolve
+from gpusim.machine.platforms import Platform
+from gpusim.machine.profile import Profile
+from gpusim.programs.managed.layout import lay_out
+from gpusim.programs.managed.program import Advise, Kernel, ManagedProgram, Prefetch
+from gpusim.trace.workload import Workload
+
+
+def footprint(source: Workload | ManagedProgram) -> int:
+    """Bytes of GPU memory of which shares are: what holds all that is alive at once."""
+    return source.live_peak if isinstance(source, Workload) else source.footprint
+
+
+def room(source: Workload | ManagedProgram, profile: Profile, capacity_bytes: int | None) -> int:
+    """Bytes of GPU memory that managed pages may take.  Raises UvmError when a machine has too few of them in all."""
+    device = platforms.of(profile).memory
+    available = device if capacity_bytes is None else capacity_bytes
+    most = min(available, device)  # a share may be more memory than the GPU has
+    host, needed = int(profile.host.capacity.value), footprint(source)
+    name = source.trace.name if isinstance(source, Workload) else source.name
+    if profile.memory.unified and needed > most:
+        has = "has" if most == device else "is given"
+        said = f"{name} needs {show_bytes(needed)}, and {profile.name} {has} {show_bytes(most)} of one memory for CPU and GPU"
+        raise UvmError(f"{said}, where nothing can be moved away", hint="" if most == device else "give it memory: capacity")
+    if not profile.memory.unified and needed > most + host:
+        raise UvmError(
+            f"{name} needs {show_bytes(needed)}, more than the {show_bytes(most)} of GPU memory and "
+            f"the {show_bytes(host)} of host memory that {profile.name} has together",
+            hint=f"give it a larger host: {profile.name}(host.capacity=...)",
+        )
+    return available
+
+
+def program_of(source: Workload | ManagedProgram, profile: Profile, settings: Settings, place: Any) -> ManagedProgram:
+    """The program as it runs: a recorded one with its allocator's segments, and with what it is advised to tell the driver."""
+    if isinstance(source, Workload):
+        source = managed(source, profile, place, discards=settings.advice == "discard")
+    return advised(source, settings.advice)
+
+
+def refuse(
+    source: Workload | ManagedProgram, profile: Profile, settings: Settings, capacity_bytes: int | None, place: Any
+) -> None:
+    """Raises UvmError for what a run could not get past.  Allocators of recordings are asked only where that matters."""
+    available = room(source, profile, capacity_bytes)
+    if isinstance(source, Workload):
+        if not source.trace.ops or ":" in settings.advice or profile.memory.unified:
+            program = program_of(source, profile, settings, place)
+            fits(program.arrays, platforms.of(profile, available))
+        return
+    program, platform = program_of(source, profile, settings, place), platforms.of(profile, available)
+    fits(program.arrays, platform)
+    _reaches(program, platform, settings)
+
+
+def _reaches(program: ManagedProgram, platform: Platform, settings: Settings) -> None:
+    """May kernels touch what the program has by malloc?"""
+    values, _ = resolve({**platform.parameters, **settings.parameters})
+    if not values["uvm_disable_hmm"]:
+        return
+    spans = lay_out(program.arrays)
+    refused = {array.name for array in program.arrays if kind(array, platform, values["uvm_ats_mode"]) == HMM}
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            for access in step.accesses:
+                if access.array in refused:
+                    raise by_malloc(step, access.array, spans[access.array])
+
+
+def holds_all(program: ManagedProgram, profile: Profile, settings: Settings, capacity_bytes: int | None) -> bool:
+    """Whether the run would be the same with more memory, and whoever chose what leaves: nothing ever has to.
+
+    So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.
+    """
+    policy = victims.POLICIES[settings.evict]
+    if hasattr(policy, "RESERVE") or hasattr(policy, "PIECES"):
+        return False  # they keep chunks free, or move smaller ones, wherever there is room
+    available = platforms.of(profile).memory if capacity_bytes is None else capacity_bytes
+    if profile.memory.unified or available >= program.footprint:
+        return True
+    hints = any(isinstance(step, Advise | Prefetch) for step in program.steps)
+    return settings.advice == "zero_copy" and not hints and all(array.kind == "managed" for array in program.arrays)

@@ -1,0 +1,62 @@
+"""Copies run behind the driver's back: it pushes them and serves the next block, the GPU keeps their order.
+
+A service's copies begin when the driver has done its part of it and the copies of the service before are over.  A replay waits
+for all of them, and so does the program.  One engine does both directions: what comes into a chunk waits for what leaves it.
+Copies of a service follow each other without a gap: together they start once.  (A profiler shows each from its own start.)
+"""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import kernel
+from gpusim.engine.pages.bits import PAGES, next_set, total
+from gpusim.engine.pages.tables import MANAGED, Memory
+
+
+@kernel
+def begin_copies(M: Memory, g: int) -> None:
+    """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
+    gpu = M.gpus[g]
+    gpu.copied = max(gpu.copied, M.state[0].now + gpu.setting_up) + gpu.queued
+    gpu.engaged += gpu.queued
+    gpu.setting_up, gpu.queued = 0.0, 0.0
+
+
+@kernel
+def wait_for_copies(M: Memory) -> None:
+    s = M.state[0]
+    for g in range(1, s.processors):
+        begin_copies(M, g)
+        if M.gpus[g].copied > s.now:
+            M.counts[g].copy_wait += M.gpus[g].copied - s.now
+            s.now = M.gpus[g].copied
+
+
+@kernel
+def chunks_of(M: Memory, b: int, mask: int) -> int:
+    """Pieces of host memory, contiguous each, that hold the pages of row `mask`: unmapped and found for the GPU one by one."""
+    size, offset = M.blocks[b].host_chunk, M.blocks[b].offset
+    if size <= 1:
+        return int(total(M.bits, mask))
+    n = 0
+    page = next_set(M.bits, mask, 0, PAGES)
+    while page < PAGES:
+        n += 1
+        page = next_set(M.bits, mask, page - (page + offset) % size + size, PAGES)
+    return n
+
+
+@kernel
+def host_chunks(M: Memory, b: int, pages: int) -> None:
+    """Host memory is taken for `pages` pages of a block at once: in the largest pieces that they fill, which stay.
+
+    System memory comes page by page.
+    """
+    s, block = M.state[0], M.blocks[b]
+    if block.host_chunk:
+        return
+    block.host_chunk = 1
+    if block.kind != MANAGED:
+        return
+    for size in (s.big, s.per_block):
+        if size > 1 and pages >= size and s.host_chunks & (size * s.page_bytes):
+            block.host_chunk = size

@@ -1,0 +1,82 @@
+"""Access counters: a GPU counts what it reads from afar, by 2 MiB, and tells the driver, which brings it near.
+
+A notice names the regions of 64 KiB that were accessed.  The driver hears of it an interrupt later, or when it is done with the
+notices before; the kernel goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import outlined
+from gpusim.engine.pages import system
+from gpusim.engine.pages.bits import PAGES, add, copy, drop, fill, keep, next_set, none, subtract, total
+from gpusim.engine.pages.bits import clear as wipe
+from gpusim.engine.pages.events import NOTICE, note
+from gpusim.engine.pages.prefetchers import propose
+from gpusim.engine.pages.service import destination, place
+from gpusim.engine.pages.tables import ASKED, ATS, COUNTER, FAULTED, GUESS, HMM, MAPPED, NONE, RESIDENT, Memory, row, scratch
+
+
+@outlined
+def count(M: Memory, p: int, b: int, page: int, accesses: int, now: float) -> None:
+    """GPU p has read `page` of block b from afar.  Counters look at windows of 2 MiB, not at blocks."""
+    s, x = M.state[0], M.counters[p, b]
+    if M.blocks[b].kind == HMM:
+        return
+    x.accesses += accesses
+    x.regions |= 1 << ((page + M.blocks[b].offset) // s.big)
+    if x.accesses >= s.counter_threshold and not x.noticed:
+        x.noticed = 1
+        if s.notices == 0:
+            s.notice_due = max(now, s.driver_free) + M.gpus[p].pass_ns
+        M.notices[s.notices] = b
+        s.notices += 1
+        M.counts[p].notices += 1
+        M.ranges[M.blocks[b].range].notices += 1
+
+
+@outlined
+def attend(M: Memory, p: int) -> None:
+    """A batch of notices: the copies hold up what the kernel reads over the same link, the driver's work does not."""
+    s, n, gpu = M.state[0], M.counts[p], M.gpus[p]
+    batch = min(s.notices, s.counter_batch)
+    took = gpu.batch + gpu.fault * batch
+    for k in range(batch):
+        b, x = M.notices[k], M.counters[p, M.notices[k]]
+        took += gpu.block + fetch(M, p, b, x.regions)
+        x.accesses, x.regions, x.noticed = 0, 0, 0
+    n.service += took + gpu.queued
+    s.notices -= batch
+    for k in range(s.notices):
+        M.notices[k] = M.notices[k + batch]
+    s.now += gpu.queued
+    gpu.queued = 0.0
+    s.driver_free = s.notice_due = s.now + took
+
+
+@outlined
+def fetch(M: Memory, p: int, b: int, regions: int) -> float:
+    """Pages of block b in these regions that GPU p reads from afar come to it, where the driver would have them there; ns."""
+    W, s, block = M.bits, M.state[0], M.blocks[b]
+    wanted, asked = scratch(M, FAULTED), scratch(M, ASKED)
+    wipe(W, wanted)
+    for k in range(PAGES // s.big):
+        if regions >> k & 1:
+            fill(W, wanted, max(k * s.big - block.offset, 0), min((k + 1) * s.big - block.offset, block.pages))
+    keep(W, wanted, row(M, p, MAPPED, b))
+    subtract(W, wanted, row(M, p, RESIDENT, b))
+    note(M, NOTICE, COUNTER, p, NONE, b, wanted)
+    page = next_set(W, wanted, 0, PAGES)
+    while page < PAGES:
+        if destination(M, p, b, page, False, True) != p:
+            drop(W, wanted, page)
+        page = next_set(W, wanted, page + 1, PAGES)
+    if none(W, wanted):
+        return 0.0
+    copy(W, asked, wanted)
+    if block.kind == ATS and block.preferred == p:
+        fill(W, asked, 0, block.pages)
+    elif propose(M, p, b, wanted, total(W, wanted)):
+        add(W, asked, scratch(M, GUESS))
+    if block.kind == ATS and not system.fits(M, p, b, asked):
+        return 0.0
+    return float(place(M, p, b, p, asked, wanted, COUNTER, NONE))

@@ -1,0 +1,15 @@
+"""The chunk that was used least often since it came; of equals, the one that was served first."""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import kernel
+from gpusim.engine.pages.ranking import renew
+from gpusim.engine.pages.tables import Memory
+
+RANKED = True
+
+
+@kernel
+def touched(M: Memory, g: int, b: int, r: int) -> None:
+    M.roots[r].key += 1
+    renew(M, g, r)

@@ -1,0 +1,13 @@
+"""The chunk that no kernel has used, and no service refreshed, for longest: the driver's list, refreshed by every use."""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import kernel
+from gpusim.engine.pages.chunks import append
+from gpusim.engine.pages.tables import USED, Memory
+
+
+@kernel
+def touched(M: Memory, g: int, b: int, r: int) -> None:
+    if M.gpus[g].newest[USED] != r:
+        append(M, g, r, USED)

@@ -1,0 +1,24 @@
+"""Who wants to know of every use of a block by a kernel: eviction policies that refresh by it, and oracles."""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import outlined
+from gpusim.engine.pages.foresight import advance, observe
+from gpusim.engine.pages.tables import NONE, Memory
+from gpusim.engine.pages.victims import touched
+
+
+@outlined
+def follow(M: Memory, g: int, b: int, page: int) -> None:
+    """A kernel on GPU g has used a page of block b."""
+    s = M.state[0]
+    if s.observes:
+        observe(M, b, page)
+    if s.foresees:
+        advance(M, b)
+    if s.follows:
+        r = M.chunk[g, b]
+        if M.blocks[b].partial != NONE:
+            r = M.frames[g - 1, M.blocks[b].partial, page] // s.per_block
+        if r != NONE:
+            touched(M, g, b, r)

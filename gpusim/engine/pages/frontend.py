@@ -1,0 +1,247 @@
+"""The GPU's side of faults: warps issue accesses in turn, misses wait in the uTLBs, and those fill the fault buffer.
+
+    thread blocks ─▶ slots of warps ─▶ a queue of accesses per uTLB ─┬─ mapped: done
+                                                                    └─ not: outstanding, at most 56 pages a uTLB
+
+A uTLB serves its accesses in order, and stands still when its outstanding pages are full: a store that a warp issues after its
+loads queues behind the loads of all other warps.  A warp goes on page by page: what was served once need not be there at the
+end.  What two accesses of one uTLB miss is one fault.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.tables import f8, i8, record
+from gpusim.engine.pages.bits import bit
+from gpusim.engine.pages.counters import count
+from gpusim.engine.pages.follow import follow
+from gpusim.engine.pages.sweep import sweep
+from gpusim.engine.pages.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, row, shared
+from gpusim.programs.managed.pattern import LANES, SECTOR, requests, segment
+
+SLOT = record(
+    [("bx", i8), ("by", i8), ("warp", i8), ("step", i8), ("access", i8), ("lane", i8), ("page", i8), ("pending", i8),
+     ("sleeps", i8)]
+)
+UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8), ("free", i8), ("fresh", i8)])
+MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, who waits
+WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
+FRONT = record(
+    [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
+     ("slots", i8),  # of a uTLB, that this kernel uses
+     ("warps", i8), ("ctas", i8), ("grid_x", i8), ("next_cta", i8), ("threads", i8), ("steps", i8), ("accesses", i8),
+     ("sweeps", i8),  # thread blocks that find all their pages run through at once (sweep.py)
+     ("issued", i8), ("ns", f8), ("remote_ns", f8), ("outstanding", i8), ("turn", i8),
+     ("buffered", i8), ("get", i8)]
+)  # fmt: skip
+
+
+class Front(NamedTuple):
+    """The warps of a running kernel, and the fault buffer."""
+
+    state: Any       # FRONT[1]
+    slots: Any       # SLOT[U, slots]
+    utlbs: Any       # UTLB[U]
+    queue: Any       # int64[U, slots] ring of slots that have an access to issue
+    left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
+    out: Any         # int64[U, limit] outstanding pages, in the order in which they missed ...
+    misses: Any      # MISS[U, limit] ... and who waits for each
+    waits: Any       # WAIT[U, wait_limit] accesses that wait, in a list for each page
+    buffer: Any      # int64[entries] ring: 2 * page + write
+    batch: Any       # int64[entries]
+    spare: Any       # int64[entries] for sorting, as is ...
+    digits: Any      # int64[256]
+
+
+@kernel
+def push(F: Front, u: int, slot: int) -> None:
+    t = F.utlbs[u]
+    k = t.head + t.queued
+    if k >= F.queue.shape[1]:
+        k -= F.queue.shape[1]
+    F.queue[u, k] = slot
+    t.queued += 1
+
+
+@kernel
+def launch(F: Front, u: int, slot: int, cta: int) -> None:
+    """Thread block `cta` begins on uTLB u, in the slots from `slot` on."""
+    s = F.state[0]
+    bx, by = cta % s.grid_x, cta // s.grid_x
+    for w in range(s.warps):
+        x = F.slots[u, slot + w]
+        x.bx, x.by, x.warp, x.step, x.access, x.lane, x.page, x.pending, x.sleeps = bx, by, w, 0, 0, 0, NONE, 0, 0
+        push(F, u, slot + w)
+    F.left[u, slot] = s.warps
+
+
+@outlined
+def from_afar(M: Memory, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
+    """An access went over the link, in a request for each line."""
+    f, p = F.state[0], F.state[0].processor
+    gpu, n_bytes = M.gpus[p], sectors * SECTOR
+    M.counts[p].remote_bytes += n_bytes
+    M.ranges[M.blocks[b].range].remote_bytes += n_bytes
+    if gpu.peer_byte > 0.0 and not M.bits[row(M, CPU, RESIDENT, b), page >> 6] & bit(page):
+        f.remote_ns += n_bytes * gpu.peer_byte
+    else:
+        f.remote_ns += n_bytes * gpu.remote_byte + lines * gpu.remote_request
+    if M.state[0].counters:
+        count(M, p, b, page, lines, M.state[0].now + max(f.issued * f.ns, f.remote_ns))
+
+
+@kernel
+def used(M: Memory, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
+    """An access went through."""
+    W, s, p = M.bits, M.state[0], F.state[0].processor
+    n = M.counts[p]
+    n.touches += 1
+    n.touched_bytes += sectors * SECTOR
+    w, m = page >> 6, bit(page)
+    if W[row(M, p, RESIDENT, b), w] & m or s.unified:
+        W[shared(M, PREFETCHED, b), w] &= ~m
+        if write:
+            W[shared(M, DIRTY, b), w] |= m
+    else:
+        from_afar(M, F, b, page, sectors, lines)
+        if write and not W[row(M, CPU, RESIDENT, b), w] & m:  # in another GPU's memory
+            W[shared(M, DIRTY, b), w] |= m
+    if s.watches:
+        follow(M, p, b, page)
+
+
+@kernel
+def mapped(M: Memory, F: Front, page: int, write: bool) -> bool:
+    s = M.state[0]
+    b = page >> s.block_shift
+    i = (page & (s.per_block - 1)) - M.blocks[b].offset
+    plane = WRITABLE if write else MAPPED
+    return bool(M.bits[row(M, F.state[0].processor, plane, b), i >> 6] & bit(i))
+
+
+@kernel
+def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, lines: int) -> bool:
+    """The access waits for the page; False if the uTLB can take no more."""
+    s, t = F.state[0], F.utlbs[u]
+    if t.waiting >= s.wait_limit:
+        return False
+    k = NONE
+    for j in range(t.out):  # to the end: a loop that may stop is not vectorized
+        k = max(k, j if F.out[u, j] == page else NONE)
+    if k == NONE:
+        if t.out >= s.limit:
+            return False
+        k = t.out
+        F.out[u, k] = page
+        F.misses[u, k].write, F.misses[u, k].first, F.misses[u, k].last = 0, NONE, NONE
+        t.out += 1
+        s.outstanding += 1
+    x = F.misses[u, k]
+    i = t.free
+    if i == NONE:
+        i = t.fresh
+        t.fresh += 1
+    else:
+        t.free = F.waits[u, i].next
+    if write:
+        x.write = 1
+    w = F.waits[u, i]
+    w.slot, w.sectors, w.lines, w.next = ~slot if write else slot, sectors, lines, NONE
+    if x.first == NONE:
+        x.first = i
+    else:
+        F.waits[u, x.last].next = i
+    x.last = i
+    t.waiting += 1
+    F.slots[u, slot].pending += 1
+    return True
+
+
+@kernel
+def issue(M: Memory, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: int) -> bool:
+    """The access of the warp in this slot, from where it stopped; False if it has to stop before its end."""
+    s, x = M.state[0], F.slots[u, slot]
+    a = A[x.access]
+    write = a.write != 0
+    while x.lane < LANES:
+        thread = x.warp * LANES + x.lane
+        if thread >= F.state[0].threads:
+            break
+        room = min(LANES - x.lane, F.state[0].threads - thread)
+        first, last, lanes, pitch = segment(a, shape, tables, x.bx, x.by, thread, x.step, room, s.page_bytes)
+        page = max(first >> s.page_shift, x.page)
+        while page <= last >> s.page_shift:
+            begin = page << s.page_shift
+            sectors, lines = requests(first, pitch, a.bytes, max(first, begin), min(last, begin + s.page_bytes - 1))
+            b = page >> s.block_shift
+            i = (page & (s.per_block - 1)) - M.blocks[b].offset
+            plane = WRITABLE if write else MAPPED
+            if M.bits[row(M, F.state[0].processor, plane, b), i >> 6] & bit(i):
+                used(M, F, b, i, write, sectors, lines)
+            elif not miss(F, u, slot, page, write, sectors, lines):
+                x.page = page
+                return False
+            page += 1
+        x.page = NONE
+        x.lane += lanes
+    return True
+
+
+@kernel
+def next_access(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+    """The access of this slot has been issued: the next one queues, or the warp sleeps until what it waits for is there."""
+    s, x = F.state[0], F.slots[u, slot]
+    x.lane, x.page = 0, NONE
+    x.access += 1
+    if x.access == s.accesses:
+        x.access = 0
+        x.step += 1
+    if x.pending and (x.access == 0 or A[x.access].waits):
+        x.sleeps = 1
+    elif x.step < s.steps:
+        push(F, u, slot)
+    else:
+        retire(M, F, A, u, slot)
+
+
+@kernel
+def retire(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+    """The warp has ended; with the last of its thread block the next one begins."""
+    first = slot - F.slots[u, slot].warp
+    F.left[u, first] -= 1
+    if F.left[u, first] == 0:
+        next_block(M, F, A, u, first)
+
+
+@kernel
+def next_block(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+    """The next thread block that has something to wait for begins in these slots."""
+    s = F.state[0]
+    if s.sweeps:
+        sweep(M, F, A)
+    if s.next_cta < s.ctas:
+        launch(F, u, slot, s.next_cta)
+        s.next_cta += 1
+
+
+@kernel
+def advance(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+    """All uTLBs in turn, one access each, until none can issue, or the driver has heard of an access counter."""
+    s, m = F.state[0], M.state[0]
+    moved = True
+    while moved and (m.notices == 0 or m.now + max(s.issued * s.ns, s.remote_ns) < m.notice_due):
+        moved = False
+        for u in range(s.utlbs):
+            t = F.utlbs[u]
+            if t.queued:
+                slot = F.queue[u, t.head]
+                if issue(M, F, A, shape, tables, u, slot):
+                    t.head += 1
+                    if t.head == F.queue.shape[1]:
+                        t.head = 0
+                    t.queued -= 1
+                    s.issued += 1
+                    next_access(M, F, A, u, slot)
+                    moved = True

@@ -1,0 +1,65 @@
+"""cudaMemAdvise: what a program says of an allocation, and which of two hints the driver follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.errors import suggest
+from gpusim.engine.pages import host
+from gpusim.engine.pages.tables import ATS, CPU, NONE, Memory
+from gpusim.machine.driver_parameters import UvmError
+from gpusim.programs.managed.program import ADVICE, Advise
+
+
+def advise(M: Memory, step: Advise, first: int, outer: int) -> list[str]:
+    """Follow the hint for the pages [first, outer); what there is to tell of it."""
+    if step.advice not in ADVICE:
+        raise UvmError(f"unknown advice {step.advice!r}", hint=suggest(step.advice, ADVICE))
+    per_block = int(M.state["per_block"][0])
+    blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
+    told = contradictions(step, blocks[0])
+    if step.advice == "read_mostly" and blocks["kind"][0] == ATS:
+        told = [f"{step.array}: read_mostly is without effect, who reads it by the host's page tables gets no copy"]
+    if step.advice == "read_mostly":
+        blocks["read_mostly"] = blocks["kind"] != ATS
+        for p in range(int(M.state["processors"][0])):
+            host.unmap_remote(M, first, outer, p)
+    elif step.advice == "unset_read_mostly":
+        blocks["read_mostly"] = 0
+        host.collapse(M, first, outer)
+        for p in range(int(M.state["processors"][0])):
+            if blocks["accessed_by"][0] >> p & 1:
+                host.map_accessed_by(M, first, outer, p)
+    elif step.advice == "preferred_location":
+        blocks["preferred"] = step.processor
+        host.unmap_remote(M, first, outer, step.processor)
+    elif step.advice == "unset_preferred_location":
+        blocks["preferred"] = NONE
+    elif step.advice == "accessed_by":
+        blocks["accessed_by"] |= 1 << step.processor
+        host.map_accessed_by(M, first, outer, step.processor)
+    else:
+        blocks["accessed_by"] &= ~(1 << step.processor)
+        host.unmap_remote(M, first, outer, step.processor)
+    return told
+
+
+def contradictions(step: Advise, block: Any) -> list[str]:
+    """Which of this hint and those given before wins, and why."""
+    array, who = step.array, called(step.processor)
+    preferred, accessed_by, read_mostly = int(block["preferred"]), int(block["accessed_by"]), bool(block["read_mostly"])
+    if step.advice == "read_mostly":
+        others = ["preferred_location"] * (preferred != NONE) + ["accessed_by"] * (accessed_by != 0)
+    else:
+        others = [step.advice] if read_mostly and step.advice in ("preferred_location", "accessed_by") else []
+    told = [f"{array}: read_mostly wins over {other}: who reads a page gets a copy of its own" for other in others]
+    if step.advice == "preferred_location" and preferred not in (NONE, step.processor):
+        told.append(f"{array}: preferred_location {who} replaces {called(preferred)}: an allocation has one, the last")
+    both = step.advice == "preferred_location" and accessed_by & (1 << step.processor)
+    if both or (step.advice == "accessed_by" and preferred == step.processor):
+        told.append(f"{array}: preferred_location {who} wins over accessed_by {who}: pages move there, none is read from afar")
+    return told
+
+
+def called(processor: int) -> str:
+    return "CPU" if processor == CPU else f"GPU {processor}"

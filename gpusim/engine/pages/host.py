@@ -1,0 +1,248 @@
+"""What the program does beside kernels: the CPU touches memory, memory is prefetched, hinted about, freed."""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import entry, kernel, outlined
+from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
+from gpusim.engine.pages.chunks import append, free_frame
+from gpusim.engine.pages.copies import begin_copies, wait_for_copies
+from gpusim.engine.pages.events import READ, WRITE, note
+from gpusim.engine.pages.mapping import grant, reaches, sees, unmap
+from gpusim.engine.pages.residency import bring, leave
+from gpusim.engine.pages.service import serve
+from gpusim.engine.pages.system import fits
+from gpusim.engine.pages.tables import (
+    ATS,
+    CPU,
+    DEMAND,
+    DIRTY,
+    DISCARDED,
+    DONE,
+    EVICTED,
+    EXPLICIT,
+    FAULTED,
+    FREE,
+    GUESS,
+    LOST,
+    MANAGED,
+    MAPPED,
+    NONE,
+    RESIDENT,
+    TAKEN,
+    USED,
+    WANTED,
+    WRITABLE,
+    WRITES,
+    Memory,
+    row,
+    scratch,
+    shared,
+)  # fmt: skip
+from gpusim.engine.pages.thrashing import calm_down, unpin
+
+
+@kernel
+def part(M: Memory, b: int, first: int, outer: int) -> tuple[int, int]:
+    """The pages of block b within the positions [first, outer), positions being pages of all windows in a row."""
+    s, block = M.state[0], M.blocks[b]
+    begin = b * s.per_block + block.offset
+    return min(max(first - begin, 0), block.pages), max(min(outer - begin, block.pages), 0)
+
+
+@outlined
+def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
+    """The CPU touches pages [page, end) of system memory: the host's kernel gives what is nowhere, not the driver; ns."""
+    W, new, seen = M.bits, scratch(M, FAULTED), M.ranges[M.blocks[b].range]
+    clear(W, new)
+    fill(W, new, page, end)
+    for p in range(M.state[0].processors):
+        subtract(W, new, row(M, p, RESIDENT, b))
+    n = total(W, new)
+    if n == 0:
+        return 0.0
+    M.counts[CPU].faults += n
+    if write:
+        seen.cpu_writes += n
+    else:
+        seen.cpu_reads += n
+    note(M, WRITE if write else READ, DEMAND, CPU, NONE, b, new)
+    took = bring(M, CPU, b, new, new, DEMAND, False)
+    for p in range(M.state[0].processors):
+        if p == CPU or sees(M, p, b, CPU):
+            grant(M, p, b, new)
+    return float(took)
+
+
+@entry
+def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
+    """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
+    s, W, n = M.state[0], M.bits, M.counts[CPU]
+    gpu = M.gpus[1]
+    unpin(M)
+    faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        begin_page, end = part(M, b, first, outer)
+        page = begin_page
+        n.touches += end - page
+        work = (end - page) * s.page_bytes * gpu.cpu_byte
+        n.busy += work
+        s.now += work
+        if M.blocks[b].kind != MANAGED:
+            s.now += touch_system(M, b, page, end, write)
+        plane = row(M, CPU, WRITABLE if write else MAPPED, b)
+        page = next_clear(W, plane, page, end)
+        while page < end:
+            clear(W, faulted)
+            fill(W, faulted, page, page + 1)
+            clear(W, writes)
+            if write:
+                fill(W, writes, page, page + 1)
+            n.fetched += 1
+            begin = s.now
+            s.now += gpu.cpu_fault
+            s.now += serve(M, CPU, b, writes)
+            wait_for_copies(M)
+            n.service += s.now - begin
+            if s.failed:
+                return int(s.failed)
+            if none(W, faulted):  # throttled: asleep until it may proceed
+                n.waited += max(s.wake - s.now, 0.0)
+                s.now = max(s.now, s.wake)
+            page = next_clear(W, plane, page, end)
+        if write:  # what it reaches in a GPU's memory
+            clear(W, faulted)
+            fill(W, faulted, begin_page, end)
+            subtract(W, faulted, row(M, CPU, RESIDENT, b))
+            add(W, shared(M, DIRTY, b), faulted)
+    return DONE
+
+
+@entry
+def migrate(M: Memory, first: int, outer: int, to: int) -> int:
+    """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
+    s, W = M.state[0], M.bits
+    if s.unified:
+        to = CPU
+    n, begin = M.counts[to], s.now
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        page, end = part(M, b, first, outer)
+        mask = scratch(M, FAULTED)
+        clear(W, mask)
+        fill(W, mask, page, end)
+        if M.blocks[b].tracked:
+            calm_down(M, b)
+        if to != CPU and M.blocks[b].kind == ATS and not fits(M, to, b, mask):
+            continue
+        s.now += M.gpus[max(to, 1)].block + bring(M, to, b, mask, mask, EXPLICIT, M.blocks[b].read_mostly != 0)
+        if s.failed:
+            return int(s.failed)
+        for g in range(1, s.processors):
+            begin_copies(M, g)
+        if M.blocks[b].read_mostly:
+            for q in range(s.processors):  # a copy may be read only
+                subtract(W, row(M, q, WRITABLE, b), mask)
+        if to != CPU:
+            grant(M, to, b, mask)
+        for q in range(s.processors):
+            if q != to and sees(M, q, b, to):
+                grant(M, q, b, mask)
+    wait_for_copies(M)
+    n.service += s.now - begin
+    return DONE
+
+
+@entry
+def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
+    """SetAccessedBy: p maps at once what it can reach where it is."""
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        for q in range(s.processors):
+            if reaches(M, p, q) and not M.blocks[b].read_mostly:
+                clear(W, mask)
+                fill(W, mask, 0, M.blocks[b].pages)
+                keep(W, mask, row(M, q, RESIDENT, b))
+                grant(M, p, b, mask)
+
+
+@entry
+def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
+    """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back.
+
+    Page tables that are the host's (ATS) stay.
+    """
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        clear(W, mask)
+        fill(W, mask, 0, M.blocks[b].pages)
+        subtract(W, mask, row(M, p, RESIDENT, b))
+        if M.blocks[b].kind != ATS:
+            unmap(M, p, b, mask)
+
+
+@entry
+def collapse(M: Memory, first: int, outer: int) -> None:
+    """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
+    s, W = M.state[0], M.bits
+    mask, other = scratch(M, FAULTED), scratch(M, GUESS)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        for k in range(-1, s.processors):
+            q = M.blocks[b].preferred if k < 0 else (k + 1) % s.processors
+            if q != NONE:
+                copy(W, mask, row(M, q, RESIDENT, b))
+                for p in range(s.processors):
+                    if p != q:
+                        copy(W, other, mask)
+                        leave(M, p, b, other, EXPLICIT)
+                grant(M, q, b, mask)
+
+
+@entry
+def discard(M: Memory, first: int, outer: int) -> None:
+    """cuMemDiscardBatchAsync: what the pages hold is lost.
+
+    They stay where they are and are mapped nowhere: a later access faults, and finds them without a copy.  A root chunk with
+    nothing else leaves before all that are used.
+    """
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        page, end = part(M, b, first, outer)
+        clear(W, mask)
+        fill(W, mask, page, end)
+        lost = shared(M, LOST, b)
+        for p in range(s.processors):
+            unmap(M, p, b, mask)
+        add(W, lost, mask)
+        M.blocks[b].lost = 1
+        for p in range(1, s.processors):
+            copy(W, mask, row(M, p, RESIDENT, b))
+            subtract(W, mask, lost)
+            if none(W, mask) and M.chunk[p, b] != NONE and M.roots[M.chunk[p, b]].list == USED:
+                append(M, p, M.chunk[p, b], DISCARDED)
+        s.now += M.gpus[1].block
+
+
+@entry
+def release(M: Memory, first: int, outer: int) -> None:
+    """The blocks of an allocation are freed: nothing is copied."""
+    s, W = M.state[0], M.bits
+    mask = scratch(M, FAULTED)
+    for b in range(first // s.per_block, (outer - 1) // s.per_block + 1):
+        if M.blocks[b].tracked:
+            calm_down(M, b)
+        clear(W, mask)
+        fill(W, mask, 0, M.blocks[b].pages)
+        for plane in (EVICTED, TAKEN, LOST, WANTED):
+            clear(W, shared(M, plane, b))
+        M.blocks[b].lost = 0
+        for p in range(s.processors):
+            leave(M, p, b, mask, NONE)
+            if p != CPU and M.chunk[p, b] != NONE:
+                M.roots[M.chunk[p, b]].owner = NONE
+                append(M, p, M.chunk[p, b], FREE)
+                M.chunk[p, b] = NONE
+            if p != CPU and M.blocks[b].partial != NONE:
+                for page in range(M.blocks[b].pages):
+                    free_frame(M, p, b, page)

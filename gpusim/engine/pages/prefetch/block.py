@@ -1,0 +1,12 @@
+"""All of the block."""
+
+from __future__ import annotations
+
+from gpusim.base.bits_compiled import kernel
+from gpusim.engine.pages.bits import fill
+from gpusim.engine.pages.tables import GUESS, Memory, scratch
+
+
+@kernel
+def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+    fill(M.bits, scratch(M, GUESS), 0, M.blocks[b].pages)

@@ -1,0 +1,24 @@
+"""An oracle: the pages of the block that the running kernel is yet to use, and no others (`foresight`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.base.bits_compiled import outlined
+from gpusim.engine.pages.bits import WORDS
+from gpusim.engine.pages.tables import GUESS, NONE, Memory, scratch
+
+FORESEES = True
+LEARNS = True
+
+
+@outlined
+def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+    out, i = scratch(M, GUESS), M.blocks[b].run
+    if i == NONE:
+        return
+    launch = M.future[i].launch
+    while i < len(M.future) and M.future[i].block == b and M.future[i].launch == launch:
+        for w in range(WORDS):
+            M.bits[out, w] |= np.uint64(M.future[i].pages[w])
+        i += 1

@@ -1,0 +1,106 @@
+"""The prefetchers by name, and the one of a run."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.tables import table
+from gpusim.engine.pages import density
+from gpusim.engine.pages.bits import clear, fill, none, subtract
+from gpusim.engine.pages.dispatch import dispatch
+from gpusim.engine.pages.prefetch import block, correlation, oracle, sequential, stride, tree
+from gpusim.engine.pages.prefetch import none as nothing
+from gpusim.engine.pages.tables import (
+    ATS,
+    CONTEXT,
+    CPU,
+    GUESS,
+    LEAVES,
+    LINK,
+    NONE,
+    RESIDENT,
+    STREAM,
+    THRASHING,
+    Memory,
+    row,
+    scratch,
+    shared,
+)
+
+POLICIES: dict[str, ModuleType] = {
+    "tree": tree, "none": nothing, "sequential": sequential, "block": block, "stride": stride, "correlation": correlation,
+    "oracle": oracle,
+}  # fmt: skip
+PREFETCHERS = tuple(POLICIES)
+ORACLES = tuple(name for name, policy in POLICIES.items() if hasattr(policy, "FORESEES"))
+
+
+def choose(M: Memory, name: str) -> Memory:
+    """The policy of a run, with tables for what it learns."""
+    s, policy = M.state[0], POLICIES[name]
+    s["prefetcher"] = PREFETCHERS.index(name)
+    s["learns"], s["announces"] = hasattr(policy, "LEARNS"), hasattr(policy, "launched")
+    if not hasattr(policy, "LEARNS"):
+        return M
+    links, contexts = table(correlation.LINKS, LINK), table(correlation.CONTEXTS, CONTEXT)
+    links["kernel"] = contexts["key"] = NONE
+    return M._replace(
+        queue=np.zeros(len(M.blocks), np.int64), streams=table(len(M.ranges), STREAM), links=links, contexts=contexts
+    )
+
+
+@kernel
+def chosen(M: Memory) -> int:
+    return int(M.state[0].prefetcher)
+
+
+def _ignored(M: Memory, g: int) -> None:
+    """Most policies do not care for launches."""
+
+
+def _alone(M: Memory, p: int, b: int, faulted: int) -> None:
+    """One policy brings nothing beside."""
+
+
+def _no_more(M: Memory, g: int) -> bool:
+    """Most policies want only what they queue themselves."""
+    return False
+
+
+launched = dispatch(chosen, POLICIES.values(), "launched", _ignored)
+extend = dispatch(chosen, POLICIES.values(), "extend", _no_more)
+_own = dispatch(chosen, POLICIES.values(), "propose", _alone)
+
+
+@outlined
+def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
+    """Row GUESS: the pages that come to processor p as well; False when there are none, or the block has faulted too seldom."""
+    W, s, block = M.bits, M.state[0], M.blocks[b]
+    out = scratch(M, GUESS)
+    if not s.prefetch_enable:
+        return False
+    if block.kind == ATS:
+        clear(W, out)
+        first_touch = True
+        for q in range(s.processors):
+            first_touch = first_touch and none(W, row(M, q, RESIDENT, b))
+        if first_touch and p != CPU and block.preferred == p:
+            fill(W, out, 0, block.pages)
+            return True
+        here, thrashing = row(M, p, RESIDENT, b), shared(M, THRASHING, b)
+        density.ats(W, faulted, here, thrashing, out, scratch(M, LEAVES), 0, block.pages, s.threshold)
+        return not none(W, out)
+    if block.last_destination != p:
+        block.last_destination, block.fault_migrations = p, 0
+    clear(W, out)
+    if p == CPU and s.learns:
+        tree.propose(M, p, b, faulted)
+    else:
+        _own(M, p, b, faulted)
+    subtract(W, out, faulted)
+    subtract(W, out, shared(M, THRASHING, b))
+    block.fault_migrations = min(block.fault_migrations + n_faulted, 65535)
+    return block.fault_migrations >= s.min_faults and not none(W, out)

@@ -1,0 +1,41 @@
+"""Where pages are over time: read off the tables between steps, at most some hundred times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.engine.pages.memory import resident_bytes
+from gpusim.engine.pages.tables import CPU, FREE, Memory
+from gpusim.machine.driver_parameters import BLOCK_BYTES
+
+ROWS = 400
+GPU = 1
+NAMES = ("time_ns", "op", "allocated", "reserved", "requested", "host")
+
+
+class Timeline:
+    """A row for every so many steps: bytes resident on the GPU, bytes of its chunks that are taken, bytes on the host."""
+
+    def __init__(self, steps: int) -> None:
+        self.every = -(-steps // ROWS)
+        self.rows: list[tuple[int, ...]] = []
+        self.began = 0.0
+
+    def watch(self, M: Memory, steps: int) -> None:
+        if steps == 0:
+            self.began = float(M.state["now"][0])
+            self.rows.clear()
+        if steps % self.every:
+            return
+        taken = int(M.gpus[GPU]["roots"] - M.gpus[GPU]["length"][FREE])
+        here = resident_bytes(M, GPU)
+        now = round(float(M.state["now"][0]) - self.began)
+        self.rows.append((now, steps - 1, here, taken * BLOCK_BYTES, here, resident_bytes(M, CPU)))
+
+    @property
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        table = np.array(self.rows, np.int64).reshape(-1, len(NAMES))
+        return {name: table[:, i] for i, name in enumerate(NAMES)}

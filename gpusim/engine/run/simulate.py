@@ -1,0 +1,229 @@
+"""The control plane: a SimPy process that owns the island and acts on the reasons for which it stops.
+
+    SimPy process ──run_until(next SimPy event)──▶ island
+         ▲  finished, out of memory, time reached, ask, log full, next chunk ◀──┘
+
+What is rare and concurrent is a SimPy process beside it: samplers, controllers, arrivals.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import numpy as np
+import simpy
+
+from gpusim.base.errors import GpusimError, PolicyError
+from gpusim.engine import state
+from gpusim.engine.host.island import run_until
+from gpusim.engine.host.release import BAD_AMOUNT
+from gpusim.engine.run import outcome, plans, tables
+from gpusim.engine.run.ask import Asking
+from gpusim.machine.constants import Machine, machine
+from gpusim.machine.profile import Profile
+from gpusim.machine.tiers import DEFAULT
+from gpusim.policies import registry
+from gpusim.policies.ask import own_line
+from gpusim.policies.planning import NOTHING, Schedule
+from gpusim.results import log
+from gpusim.results.log import LOG
+from gpusim.results.result import Result
+from gpusim.trace import workload
+from gpusim.trace.grain import TENSOR
+from gpusim.trace.trace import Trace
+
+Control = Callable[[simpy.Environment, "Simulation"], Generator[Any, Any, Any]]
+
+
+class Simulation:
+    """One run in progress: the island, its program and its policies, and what has been collected from it."""
+
+    def __init__(
+        self, work: workload.Workload, machine: Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
+        record: bool, schedule: Schedule = NOTHING, release: Any = None,
+    ) -> None:
+        self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
+        self.work, self.machine = work, machine.without(self.own)
+        self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
+        try:
+            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule, release)
+        except GpusimError:
+            raise
+        except Exception as error:  # a user's `state`
+            raise self._theirs(error) from error
+        self.island, self.program, self.policies = built
+        self.asking = Asking(self, seed) if evict.form == "ask" else None
+        self.reason = state.REACHED
+        if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
+            self.reason = state.HOST_OUT_OF_MEMORY
+            self.island.control["request_bytes"], self.island.control["full"] = self.own, 1
+        self._log: list[Any] = []
+        self._done = 0  # events in chunks before the current one
+
+    @property
+    def now(self) -> int:
+        """Simulated time, ns."""
+        return int(self.island.control[0]["now"])
+
+    def memory(self) -> dict[str, int]:
+        """Bytes held, allocated, requested on the device and used in the tiers below now."""
+        header = self.policies.place
+        return {
+            "reserved": int(header[0]),
+            "allocated": int(header[1]),
+            "requested": int(self.island.counts[0]["requested"]),
+            "host": int(self.island.control[0]["below"]),
+        }
+
+    def advance(self, until: int) -> int:
+        """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
+        while self.reason != state.HOST_OUT_OF_MEMORY:
+            try:
+                self.reason = run_until(self.island, self.program, self.policies, until)
+            except GpusimError:
+                raise
+            except Exception as error:  # the island itself raises nothing
+                raise self._theirs(error) from error
+            if self.reason == state.BAD_ANSWER:
+                self._blame()
+            if self.reason == state.LOG_FULL:
+                self._drain()
+            elif self.reason == state.ASK and self.asking is not None:
+                if self.asking.answer():
+                    continue
+                c = self.island.control[0]
+                if c["leaving"]:
+                    c["leaving"] = 0  # what cannot leave stays
+                else:
+                    self.reason = state.OUT_OF_MEMORY
+                    return self.reason
+            elif self.reason == state.NEXT_CHUNK:
+                self._done += tables.CHUNK
+                self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
+                tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
+            else:
+                break
+        return self.reason
+
+    def _blame(self) -> None:
+        """Raise what is to be said of the policy whose answer the island cannot use."""
+        c = self.island.control[0]
+        unit, allocated = int(c["request"]), self.memory()["allocated"]
+        if unit == BAD_AMOUNT:
+            raise self.release.error(f"wants {c['request_bytes']} bytes to leave, of {allocated} that are allocated")
+        guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
+        raise guilty.error(f"named {unit}, which is not a tensor that it may name")
+
+    def _theirs(self, error: Exception) -> Exception:
+        """The error as that of the user's policy whose code raised it; itself when all policies are built in."""
+        users = [p for p in (self.place, self.evict, self.prefetch, self.release) if p and not p.entry.builtin]
+        guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
+        if not guilty:
+            return error
+        from gpusim.policies.place.parts.guard import Misplaced
+
+        if isinstance(error, Misplaced):
+            return PolicyError(f"policy '{self.place.name}' {error}", self.place.entry.where)
+        entry = guilty[0].entry
+        return PolicyError(f"policy '{entry.name}' raised {type(error).__name__}: {error}", own_line(entry, error))
+
+    def _drain(self) -> None:
+        c = self.island.control[0]
+        if c["logged"]:
+            self._log.append(self.policies.log[: int(c["logged"])].copy())
+            c["logged"] = 0
+        if self.asking is not None:
+            self.asking.tell()
+
+    def log(self) -> Any:
+        """The event log so far (LOG records), None when it was not asked for."""
+        if not self.island.control[0]["log_on"]:
+            return None
+        self._drain()
+        parts = [np.zeros(0, LOG), *self._log]
+        if self.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY):
+            c, last = self.island.control[0], np.zeros(1, LOG)
+            memory = int(c["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
+            largest = -1 if memory else int(self.place.largest(self.policies.place))
+            last[0] = (self.now, log.OOM, c["request"], memory, largest, c["request_bytes"])
+            parts.append(last)
+        return np.concatenate(parts)
+
+    def process(self, env: simpy.Environment) -> Generator[Any, Any, int]:
+        """The SimPy process: the island runs while SimPy has nothing to do before."""
+        while True:
+            until = env.peek()
+            reason = self.advance(state.NEVER if until == float("inf") else max(int(until), self.now))
+            if reason != state.REACHED:
+                # Other processes see the end at the time at which it happened.
+                yield env.timeout(max(0, self.now - env.now))
+                return reason
+            yield env.timeout(max(0, int(until) - env.now))
+
+
+def simulate(
+    trace: Trace,
+    profile: Profile,
+    *,
+    place: Any = "pytorch",
+    evict: Any = "lru",
+    prefetch: Any = "none",
+    defrag: Any = "none",
+    release: Any = "none",
+    plan: Any = "none",
+    grain: int = TENSOR,
+    tiers: str = DEFAULT,
+    capacity_bytes: int | None = None,
+    durations: Any = None,
+    seed: int = 0,
+    log: bool = False,
+    use: Sequence[str] = (),
+    control: Sequence[Control] = (),
+    work: workload.Workload | None = None,
+) -> Result:
+    """Replay a trace on a machine under the policies.
+
+    place, evict, prefetch, defrag, release, plan  "name", "name(parameter=value)" or what `policy` decorated
+    grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
+    tiers                   the memories below the device's, nearest first, as `gpusim.machine.tiers` reads them
+    capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
+    durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
+    log                     keep the event log, which `gpusim check` recomputes everything from
+    use                     files with policies of your own
+    control                 SimPy processes beside the island: functions of (env, simulation)
+    work                    the workload, when the caller has built it before
+
+    Out of memory is a result, not an error.  Raises PolicyError, TraceError, ProfileError.
+    """
+    for file in use:
+        registry.load_user_file(file)
+    named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
+    policies = {kind: registry.get(kind, spec) for kind, spec in named.items()}
+    policies["defrag"].check(policies["place"])
+    if work is None:
+        if durations is None:
+            from gpusim.machine.roofline import durations as roofline
+
+            durations = roofline(trace, profile)[0]
+        work = workload.build(trace, durations)
+    with_tiers = machine(profile, capacity_bytes, tiers)
+
+    def begin(planned: plans.Planned, record: bool) -> Simulation:
+        return Simulation(planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule)
+
+    def trial(planned: plans.Planned) -> float:
+        tried = begin(plans.at_grain(planned, grain, with_tiers), record=False)
+        return float(tried.now) if tried.advance(state.NEVER) == state.FINISHED else math.inf
+
+    planned = plans.at_grain(plans.planned(registry.get("plan", plan), work, with_tiers, profile, trial), grain, with_tiers)
+    simulation = begin(planned, record=log)
+    env = simpy.Environment()
+    for function in control:
+        env.process(function(env, simulation))
+    island = env.process(simulation.process(env))
+    env.run(until=island)
+    if simulation.reason == state.STUCK:
+        raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: a bug, please report it")
+    return outcome.result(simulation, profile, seed, work, planned)

@@ -1,0 +1,94 @@
+"""Ways that bytes go: the links of a machine, and which of them each kind of copy passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.tables import table
+from gpusim.engine import state
+from gpusim.machine.constants import Machine
+from gpusim.machine.tiers import Tier
+from gpusim.trace.codec import Codec
+
+# Accesses of so many bytes fill the link, smaller ones proportionally less: what limits them is how many the bus keeps under
+# way.  S. Min et al., "EMOGI: Efficient memory-access for out-of-memory graph-traversal in GPUs", VLDB 2020: merged and aligned
+# accesses of 128 bytes reach what cudaMemcpy does.
+FULL = 128
+
+
+def links(m: Machine) -> dict[str, float]:
+    """Rates of all links by name, bytes/ns; what a tier says of a link that it passes holds for the program's copies too."""
+    named: dict[str, float] = {}
+    for tier in m.tiers:
+        for link in (*tier.way_in, *tier.way_out):
+            named[_name(link.name)] = max(named.get(_name(link.name), 0.0), link.rate)
+    known = {"h2d": m.h2d, "d2h": m.d2h, "both": m.both, "nvme_read": m.nvme_read, "nvme_write": m.nvme_write}
+    return {**known, **({"peer": max(m.peer, m.collective)} if m.peer else {}), **named}
+
+
+def passed(tier: Tier) -> tuple[list[str], list[str]]:
+    """The links of the way to the device and of that from it, by name."""
+    return [_name(link.name) for link in tier.way_in], [_name(link.name) for link in tier.way_out]
+
+
+def _name(link: str) -> str:
+    """A collective sends where a copy to a peer goes: that direction is the link that collectives have always had."""
+    return "peer" if link == "peer_out" else link
+
+
+def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[Any, Any, Any, Any]:
+    """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
+
+    access: bytes that kernels read or write below the device at once.
+
+    A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
+    """
+    through = [codec.on_wire(rate) / 1e9 for rate in (codec.decompress, codec.compress)] if codec else [np.inf, np.inf]
+    rates = {**links(m), **(dict(zip(("decompress", "compress"), through, strict=True)) if codec else {})}
+    at = {name: i for i, name in enumerate(rates)}
+    around = ["h2d", "d2h", "both", "both"]
+    if m.peer:
+        around = [name for name in at if name in ("peer", "peer_in")]
+
+    def of_all(direction: str) -> list[str]:
+        """What several GPUs have together holds for the program's copies as for swaps."""
+        return [name for name in (direction, "all_both") if name in at]
+
+    # Of each way: its route, its own rate, its latency, its curve.
+    lone = m.peer or min(m.h2d, m.d2h, m.both / 2)
+    ways: list[tuple[list[str], float, int, Any]] = [
+        ([], np.inf, 0, None),
+        (["h2d", "both", *of_all("all_h2d")], m.h2d, m.latency, m.curve or None),
+        (["d2h", "both", *of_all("all_d2h")], m.d2h, m.latency, m.curve_out or None),
+        (around, m.collective, m.collective_latency, m.curve_collective or None),
+        (["nvme_read"], m.nvme_read, m.nvme_latency, None),
+        (["nvme_write"], m.nvme_write, m.nvme_latency, None),
+        ([], np.inf, 0, None),  # work of the host
+        (around, lone, m.peer_latency, None),
+    ]
+    assert len(ways) == state.SWAPS
+    for tier in m.tiers:
+        into, out = passed(tier)
+        coded = (["decompress"], ["compress"]) if codec else ([], [])
+        ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
+        ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
+    near, share = m.tiers[0], min(1.0, access / FULL)
+    ways.append((passed(near)[0], (near.kernel_read or near.read) * share, near.read_latency, None))
+    ways.append((passed(near)[1], (near.kernel_write or near.write) * share, near.write_latency, None))
+    curves = list(dict.fromkeys(curve for *_, curve in ways if curve)) or [((1.0, 1.0),)]
+    out_ways, link = table(len(ways), state.WAY), table(len(rates), state.LINK)
+    link["rate"] = list(rates.values())
+    out_ways["rate"], out_ways["latency"] = [w[1] for w in ways], [w[2] for w in ways]
+    out_ways["curve"] = [curves.index(w[3]) if w[3] else -1 for w in ways]
+    out_ways["route_end"] = np.cumsum([len(w[0]) for w in ways])
+    out_ways["route"][1:] = out_ways["route_end"][:-1]
+    return out_ways, link, np.array([at[name] for w in ways for name in w[0]], np.int64), _as_array(curves)
+
+
+def _as_array(curves: list[Any]) -> Any:
+    """float64[curves, 2, points]: log2 of the size and the rate; the last point of a shorter curve is repeated."""
+    points = max(len(curve) for curve in curves)
+    full = np.array([[*curve, *[curve[-1]] * (points - len(curve))] for curve in curves])
+    return np.stack([np.log2(full[..., 0]), full[..., 1]], 1).copy()

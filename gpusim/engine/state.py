@@ -1,0 +1,280 @@
+"""The tables of the compiled island: the whole state of a simulation as flat arrays that can be copied and restored.
+
+      hosts ──issue──▶ queues of activities ──start──▶ flows on links
+        │                (streams, copy engines)            │
+        ▼                                                   ▼
+      units (where each tensor's bytes are)  ◀──finish── event heap
+
+One island holds everything that is coupled: the column `device` says whose a queue is, one GPU is the case of one.
+Times are int64 nanoseconds, sizes int64 bytes, rates float64 bytes per nanosecond (= GB/s).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import typeof
+
+from gpusim.base.tables import table
+from gpusim.policies import contract
+from gpusim.results.log import LOG
+from gpusim.trace.trace import ACTIVITIES, COPY_PEER
+
+i4, i8, f8 = np.int32, np.int64, np.float64
+NEVER = 2**62
+
+
+def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
+    return np.dtype(fields, align=True)
+
+
+# Why `run_until` came back; DEFRAGMENT stays inside: a step is repeated when the memory has been rearranged.
+REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, DEFRAGMENT = range(10)
+
+# Instructions of a host, one per event of the workload.
+I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
+INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
+
+# What a host waits for: the device, room in a queue, copies that it takes part in.
+RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
+HOST = record(
+    [("time", i8), ("pc", i8), ("end", i8), ("state", i8), ("queue", i8), ("alloc_ns", i8), ("sync_ns", i8),
+     ("paid", i8),         # the launch of the operator at hand has been paid
+     ("copied", i8),       # the operator submitted last copies between host and device
+     ("wake_ns", i8),      # what the end of a wait still costs
+     ("prefetching", i8)]  # its kernel is submitted, the prefetch policy has yet to be heard
+)  # fmt: skip
+
+# A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
+STREAM, TO_DEVICE, FROM_DEVICE = range(3)
+# Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
+QUEUE = record(
+    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
+     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
+     ("role", i8),         # STREAM, or the direction of its copies
+     ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
+     ("wanted", i8),       # so many of its first activities somebody waits for
+     ("computes", i8)]     # a stream with kernels: what it waits for counts
+)  # fmt: skip
+# An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
+SWAP = len(ACTIVITIES)
+ACTIVITY = record(
+    [("arg", i8), ("bytes", i8), ("number", i8), ("submit", i8), ("start", i8), ("end", i8), ("alloc_ns", i8), ("sync_ns", i8),
+     ("duration", i8),
+     ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
+     ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
+     ("kind", i4), ("way", i4), ("queue", i4),
+     ("done", np.int8),
+     ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
+     ("parts", np.int8)]      # a kernel: what has to end beside its own work, reads and writes below the device
+)  # fmt: skip
+
+UNIT = record(
+    [("size", i8), ("addr", i8), ("block", i8),
+     ("wire", i8),         # bytes that a swap moves over the link
+     ("stored", i8),       # bytes that a copy takes in the memories below
+     ("brought", i8),      # count of the copy that prefetched it in its queue, 0 when it was used since
+     ("slot", i8),         # position in the list of residents, -1 when not resident
+     ("uses", i8), ("born", f8), ("arrived", f8), ("last", f8), ("next", f8),
+     ("stream", i4),
+     ("brought_by", i4),      # that queue
+     ("stays", np.int8),      # it is never on the device: kernels use it in the nearest tier
+     ("stage", np.int8),      # trace.roles.stages, for policies that read it
+     ("live", np.int8),       # created and not destroyed
+     ("data", np.int8),       # holds something worth copying
+     ("tier", np.int8)]       # the memory below that holds a valid copy, 0: none does
+)  # fmt: skip
+
+# Memory 0 is the device's, which the allocator manages; the tiers below it are numbered from 1, nearest first.
+MEMORY = record(
+    [("capacity", i8), ("used", i8), ("peak", i8),
+     ("spare", i8),        # bytes of copies whose units are on the device too
+     ("into", i8), ("out", i8),  # bytes of swaps from and to the tier
+     ("q_in", i8), ("q_out", i8), ("way_in", i8), ("way_out", i8),
+     ("q_early", i8), ("q_late", i8),  # of copies that nobody waits for yet; q_in and q_out where these have no own queues
+     ("hand", i8),         # where the search for a copy that can be dropped goes on
+     ("waits", i8)]        # the host waits for its copies
+)  # fmt: skip
+
+NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
+SWAPS = COPY_PEER + 1
+WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
+LINK = record([("rate", f8), ("left", f8), ("users", i8)])
+FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
+
+# Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
+E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE = range(5)
+EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
+
+CONTROL = record(
+    [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
+     ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
+     ("woken", i8),        # something ended or was submitted: look for activities that can start
+     ("reshare", i8),      # the set of flows has changed
+     ("queues", i8), ("streams", i8),
+     ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
+     ("asks", i8),
+     ("defrag", i8), ("due", i8), ("defragged", i8), ("allocs", i8), ("move_per_byte", f8),
+     ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
+     ("asked_time", f8), ("request", i8), ("request_bytes", i8),
+     ("planned", i8),      # next action of the plan
+     ("ranked", i8),       # copies that nobody waits for have queues of their own
+     ("release", i8),      # there is a release policy
+     ("remote", i8),       # kernels read and write below the device, by the last two ways
+     ("leaving", i8), ("leaving_for", i8),  # bytes that it wants to leave, because of this unit
+     ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
+     ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
+     ("free_per_byte", f8),
+     ("below", i8),        # bytes in all tiers
+     ("full", i8),         # the tier without room, when that is why the run stopped
+     ("staged", i8),       # the host has to wait for copies, up to the last row of the marks
+     ("copying_in", i8), ("copying_out", i8),  # copies of the program under way
+     ("log_on", i8), ("logged", i8), ("log_room", i8),
+     ("bucket", i8), ("rows", i8), ("program", f8), ("instructions", i8)]
+)  # fmt: skip
+
+COUNTS = record(
+    [("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
+     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
+     ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
+     ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
+     ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
+     ("remote_read", i8), ("remote_written", i8),
+     ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
+     ("reserved_peak", i8), ("internal_at_peak", f8),
+     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
+     ("transfer", i8), ("host_work", i8), ("shared_in", i8), ("shared_out", i8),
+     ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
+     ("external_sum", f8), ("external_samples", i8), ("op", i8)]
+)  # fmt: skip
+
+SAMPLE = record([("time", i8), ("op", i8), ("allocated", i8), ("reserved", i8), ("requested", i8), ("host", i8)])
+FREED = record([("start", i8), ("end", i8)])
+NOTE = record([("kind", i8), ("unit", i8), ("size", i8)])
+N_INSERT, N_TOUCH, N_EVICT, N_FREE = range(4)
+
+# How the allocator is defragmented: see policies.defragment.
+NO_DEFRAG, SLIDE, REMAP = range(3)
+
+# How an evict policy is asked: see policies.registry.
+NO_EVICTION, ORDERED, SCORE, SCORE_NOW, ASKED = range(5)
+
+RECENTLY_FREED = 32  # freed ranges that are compared with a new block one by one; older ones count as touching every block
+
+
+WHERE, LOCKED, SPARE = range(3)   # rows of Island.flags: where it is; it may not leave; the tier whose copy it can do without
+RESIDENTS, VICTIMS, PROPOSED, IN_USE = range(4)        # rows of Island.lists; victims: asked for; in use: locked
+
+
+class Island(NamedTuple):
+    """All tables of one simulation.  Everything but `program` (the workload, read only) changes as time passes."""
+
+    control: Any    # CONTROL[1]
+    counts: Any     # COUNTS[1]
+    hosts: Any      # HOST[hosts]
+    queues: Any     # QUEUE[Q]: streams first, then copy engines
+    activities: Any  # ACTIVITY[sum of the rings]
+    need: Any       # int64[sum of the rings, Q]: how many of each queue must be done before an activity may start
+    units: Any      # UNIT[U]
+    after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
+    use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
+    memories: Any   # MEMORY[1 + tiers]; of the first row nothing is read
+    lists: Any      # int64[4, most units alive at once], see RESIDENTS
+    flags: Any      # uint8[3, U], see WHERE
+    ways: Any       # WAY[SWAPS + 2 * tiers + 2]: the last two are those of kernels that read and write below
+    link: Any       # LINK[L]
+    flow: Any       # FLOW[streams and slots of copy engines]
+    heap: Any       # EVENT[...]
+    freed: Any      # FREED[RECENTLY_FREED]
+    freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
+    marks: Any      # int64[streams + E + 1, Q]: what each stream, then each recorded stream event, then the host waits for
+    began: Any      # int64[O] ns: when each operator began on the device, NEVER before
+
+
+class Program(NamedTuple):
+    """A chunk of work for the island: instructions of one host, operators and their accesses; read only."""
+
+    instructions: Any  # INSTRUCTION[I]
+    duration: Any   # int64[O] ns
+    carried: Any    # int64[2, O]: kind and way of each operator
+    bytes: Any      # int64[O] that go this way
+    clock: Any      # float64[O] program time at which each operator starts, ns
+    acc_start: Any  # int64[O + 1]
+    acc_unit: Any   # int64[A]
+    acc_write: Any  # uint8[A]
+    acc_next: Any   # float64[A] program time of the unit's next access, inf when there is none
+    first: Any      # float64[U] program time of the first access, inf when there is none
+    route: Any      # int64[...] links of each way, WAY.route .. route_end
+    curve: Any      # float64[curves, 2, points]: log2 of the size, rate
+    plan: Any       # ACTION[...] by operator
+    remote: Any     # int64[2, O]: bytes that each operator reads and writes below the device; [2, 1] when none does
+
+
+class Policies(NamedTuple):
+    """State tables of the policies, and the buffers through which the island talks."""
+
+    place: Any      # int64
+    evict: Any      # int64
+    evict_keys: Any  # float64
+    params: Any     # float64 parameters of the score
+    facts: Any      # float64[len(FACTS)]
+    prefetch: Any   # int64
+    release: Any    # int64
+    release_weights: Any  # float64
+    release_params: Any   # float64
+    log: Any        # LOG[...]
+    samples: Any    # SAMPLE[...]
+    notes: Any      # NOTE[...] events for policies in plain Python
+    defrag: Any     # float64 parameters of the defrag policy
+    moved: Any      # int64[4 * most units alive at once] what a compaction moved
+    verbs: Any      # int64[len(Verbs), 2] addresses of the compiled verbs, see jit.address
+
+
+_m = np.zeros((1, 1), i8)
+ISLAND = typeof(
+    Island(
+        table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
+        table(1, MEMORY), _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT),
+        table(1, FREED), _m, _m, np.zeros(1, i8),
+    )
+)  # fmt: skip
+PROGRAM = typeof(
+    Program(
+        table(1, INSTRUCTION), np.zeros(1, i8), _m, np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8),
+        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)), table(1, contract.ACTION), _m,
+    )
+)  # fmt: skip
+POLICIES = typeof(
+    Policies(
+        np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8), np.zeros(1),
+        np.zeros(1), table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros(1), np.zeros(1, i8),
+        np.zeros((1, 2), i8),
+    )
+)  # fmt: skip
+
+
+class Verbs(NamedTuple):
+    """The compiled verbs of the policies a run names, in the order in which `run_until` takes them."""
+
+    alloc: Any
+    free: Any
+    largest: Any
+    insert: Any
+    touch: Any
+    remove: Any
+    victim: Any
+    score: Any
+    propose: Any
+    note: Any
+    compact: Any
+    remap: Any
+    due: Any
+    release: Any
+
+
+VERB_SIGNATURES = Verbs(
+    contract.ALLOC, contract.FREE, contract.LARGEST, contract.INSERT, contract.TOUCH, contract.REMOVE,
+    contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE, contract.COMPACT, contract.REMAP,
+    contract.DUE, contract.RELEASING,
+)  # fmt: skip

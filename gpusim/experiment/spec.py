@@ -1,0 +1,298 @@
+"""An experiment: one question, and the runs whose comparison answers it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass as plain_dataclass
+from dataclasses import fields
+from itertools import product
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictInt, ValidationInfo, WithJsonSchema
+from pydantic.dataclasses import dataclass
+
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import GridError
+from gpusim.base.units import BYTES, FRACTION
+from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern, refuse
+from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
+
+T = TypeVar("T")
+Figure = Literal[
+    "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
+    "address_map",
+]  # fmt: skip
+
+MAX_RUNS = 1000
+SAMPLES, MAX_SAMPLES = 16, 10_000  # machines that are drawn when nothing is said, and at most
+AS_RECORDED = LATER["transform"]  # the chain of no transform
+
+
+def _axis(value: Any) -> Any:
+    """One value is an axis of one point."""
+    if value == []:
+        raise refuse("an empty list leaves nothing to run")
+    if isinstance(value, (list, tuple)):
+        counts = Counter(map(str, value))
+        if twice := next((text for text, count in counts.items() if count > 1), None):
+            raise refuse(f"'{twice}' stands twice in the list")
+        return tuple(value)
+    return (value,)
+
+
+def _one_or_many(item: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"oneOf": [item, {"type": "array", "items": item, "minItems": 1}]})
+
+
+_TEXT = {"type": "string", "minLength": 1}
+_POLICY = {"type": ["string", "object"], "description": "name, name(parameter=value) or {name: {parameter: value}}"}
+_MEMORY = {
+    "type": "string",
+    "pattern": rf"^(\s*capacity\s*|{quantity_pattern(BYTES)}|{quantity_pattern(FRACTION)})$",
+    "description": "a size (32 GiB), a share of the trace's footprint (60 %), or capacity: what the machine has",
+}
+
+
+def _known(kind: str) -> AfterValidator:
+    """Asks the loader, where there is one, whether the value names something: `context(kind, value)`."""
+
+    def validate(value: Any, info: ValidationInfo) -> Any:
+        if (ask := info.context) is not None:
+            checked(lambda v: ask(kind, v))(value)
+        return value
+
+    return AfterValidator(validate)
+
+
+def _bounds(value: Any) -> Any:
+    if value is not True and value is not False and value != "search":
+        raise refuse(f"{value!r} is none of true, false, search")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1)]
+Traces = Annotated[tuple[Annotated[Text, _known("trace")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
+Profiles = Annotated[tuple[Annotated[Text, _known("profile")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
+UserFile = Annotated[Text, _known("use")]
+Memory = Annotated[
+    tuple[Annotated[Capacity, BeforeValidator(checked(capacity))], ...],
+    BeforeValidator(_axis),
+    _one_or_many(_MEMORY),
+]
+Spec = Annotated[PolicySpec, BeforeValidator(policy)]
+Place = Annotated[tuple[Annotated[Spec, _known("place")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Evict = Annotated[tuple[Annotated[Spec, _known("evict")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Prefetch = Annotated[tuple[Annotated[Spec, _known("prefetch")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Defrag = Annotated[tuple[Annotated[Spec, _known("defrag")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Plans = Annotated[tuple[Annotated[Spec, _known("plan")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Release = Annotated[tuple[Annotated[Spec, _known("release")], ...], BeforeValidator(_axis), _one_or_many(_POLICY)]
+Transforms = Annotated[
+    tuple[Annotated[Text, _known("transform")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({**_TEXT, "description": "none, or transforms of the trace: checkpointing(every=2) | precision(to=bf16)"}),
+]
+def _grain(value: Any) -> str:
+    """`tensor`, or the size of a chunk in its shortest form."""
+    if value == LATER["grain"]:
+        return str(value)
+    from gpusim.trace import grain as of_trace  # with numba, which few experiments need here
+
+    return of_trace.write(of_trace.parse(value))
+
+
+Grains = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(_grain))], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "type": "string", "pattern": rf"^(\s*tensor\s*|{quantity_pattern(BYTES)})$",
+        "description": "tensor: each moves as a whole; or the size of the chunks in which they move (2 MiB)",
+    }),
+]  # fmt: skip
+Tiers = Annotated[
+    tuple[Annotated[Text, BeforeValidator(tiers), _known("tiers")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({**_TEXT, "description": "memories below the GPU's, nearest first: host > nvme(direct=1)"}),
+]
+Unified = Annotated[
+    tuple[Annotated[Spec, _known("unified")], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "type": ["string", "object"],
+        "description": "none, or driver(...): evict, prefetch, advice and the driver's own module parameters",
+    }),
+]  # fmt: skip
+Seeds = Annotated[
+    tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
+    BeforeValidator(_axis),
+    _one_or_many({"type": "integer", "minimum": 0}),
+]
+Bounds = Annotated[
+    bool | Literal["search"],
+    BeforeValidator(_bounds),
+    WithJsonSchema({"enum": [True, False, "search"]}),
+]
+Sentence = Annotated[str, Field(min_length=1, max_length=300)]
+UpTo = Annotated[Fraction, Field(ge=0, lt=1)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Policies:
+    """Who decides; each a policy or a list of them."""
+
+    place: Place = (PolicySpec("pytorch"),)
+    evict: Evict = (PolicySpec("lru"),)
+    prefetch: Prefetch = (NONE,)
+    defrag: Defrag = (NONE,)
+    plan: Plans = (NONE,)
+    release: Release = (NONE,)
+
+
+KINDS = tuple(field.name for field in fields(Policies))
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Options:
+    """What every run of the experiment keeps beside its result."""
+
+    log: StrictBool = False
+    """The event log, from which `gpusim check` recomputes everything."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Uncertainty:
+    """How sure the answer is: every run is repeated on machines drawn between the error bars of the profile."""
+
+    samples: Annotated[StrictInt, Field(ge=0, le=MAX_SAMPLES)] = SAMPLES
+    """Machines that are drawn; 0 for none."""
+    estimated: UpTo = 0.15
+    """How far a rate or time may be off that the profile estimates without error bars."""
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**63)] = 0
+    """Which machines are drawn."""
+
+
+def _uncertainty(value: Any) -> Any:
+    """A number is that of the samples."""
+    return {"samples": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Sampling = Annotated[Uncertainty, BeforeValidator(_uncertainty, json_schema_input_type=int | Uncertainty)]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Experiment:
+    """A question and the grid that answers it: the product of all lists."""
+
+    question: Sentence
+    trace: Traces
+    profile: Profiles
+    """Machines, by name or file; some numbers of one may be others: `a100-pcie-80gb(launch.submit=8 us, link.h2d=50 GB/s)`."""
+    memory: Memory = (Capacity(),)
+    """Device memory that the program may use."""
+    host_memory: Memory = (Capacity(),)
+    """Host memory that swapped bytes may use; absent: what the profile's host has."""
+    tiers: Tiers = (LATER["tiers"],)
+    """What lies below the device's memory, nearest first; what is full spills to the next: `host > nvme`."""
+    grain: Grains = (LATER["grain"],)
+    """In which pieces tensors move: `tensor`, or chunks of this size."""
+    unified: Unified = (NONE,)
+    """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
+    use: tuple[UserFile, ...] = ()
+    """Files with policies of your own, relative to the experiment; before their use."""
+    transform: Transforms = (AS_RECORDED,)
+    """What each trace is turned into before it runs: `none`, or transforms as in `gpusim transforms`."""
+    policies: Policies = Policies()
+    seed: Seeds = (0,)
+    jobs: Annotated[StrictInt, Field(ge=1)] | None = None
+    """Worker processes; absent: as many as help."""
+    options: Options = Options()
+    uncertainty: Sampling = Uncertainty(samples=0)
+    """Repeat every run on so many machines that the profile's error bars allow: `16`, or samples, estimated and seed."""
+    bounds: Bounds = True
+    """Also run: no memory limit, oracle eviction; and compute the traffic bound.  `search`: the best plan found, too."""
+    figures: tuple[Figure, ...] = ("policy_comparison", "memory_over_time", "time_breakdown")
+    max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS
+    """A larger grid is refused as a mistake."""
+
+
+# ------------------------------------------------------------------ the grid
+
+
+@plain_dataclass(frozen=True)
+class RunSpec:
+    """One point of the grid: all that decides its result, by name."""
+
+    trace: str
+    profile: str
+    memory: Capacity
+    host_memory: Capacity
+    place: PolicySpec
+    evict: PolicySpec
+    prefetch: PolicySpec
+    defrag: PolicySpec = NONE
+    plan: PolicySpec = NONE
+    release: PolicySpec = NONE
+    seed: int = 0
+    log: bool = False
+    transform: str = AS_RECORDED
+    grain: str = LATER["grain"]
+    tiers: str = LATER["tiers"]
+    unified: PolicySpec = NONE
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values; what came later is not named at its default, so that it changes no hash."""
+        return {
+            "trace": self.trace,
+            **self.later,
+            "profile": self.profile,
+            "memory": str(self.memory),
+            "host_memory": str(self.host_memory),
+            "place": str(self.place),
+            "evict": str(self.evict),
+            "prefetch": str(self.prefetch),
+            "defrag": str(self.defrag),
+            "seed": self.seed,
+            "log": self.log,
+        }
+
+    @property
+    def later(self) -> dict[str, str]:
+        """Transform, grain, tiers, unified, plan and release, where they are not the default."""
+        words = {name: str(getattr(self, name)) for name in LATER}
+        return {name: word for name, word in words.items() if word != LATER[name]}
+
+    @property
+    def hash(self) -> str:
+        """16 hex digits for what decides the result, the same in every process and on every machine."""
+        decides = {name: value for name, value in self.plain().items() if name != "log"}
+        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def size(experiment: Experiment) -> int:
+    """How many runs the grid has."""
+    return math.prod(len(axis) for axis in _axes(experiment).values())
+
+
+def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
+    """All runs of the grid; the last axis (seed) varies fastest.
+
+    Raises GridError above `max_runs`, unless `allow_large`.
+    """
+    runs = size(experiment)
+    if runs > experiment.max_runs and not allow_large:
+        lengths = " x ".join(str(len(axis)) for axis in _axes(experiment).values() if len(axis) > 1)
+        raise GridError(
+            f"the grid has {runs:,} runs ({lengths}), more than max_runs = {experiment.max_runs:,}",
+            hint="shorten a list, raise max_runs, or pass --allow-large",
+        )
+    axes = _axes(experiment)
+    return [RunSpec(**dict(zip(axes, point, strict=True)), log=experiment.options.log) for point in product(*axes.values())]
+
+
+def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
+    """The lists of an experiment by the names that a run has for them; the last varies fastest."""
+    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory")
+    policies = {kind: getattr(e.policies, kind) for kind in KINDS}
+    return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

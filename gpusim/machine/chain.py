@@ -1,0 +1,98 @@
+"""How a chain of tiers is written: "host(capacity=24 GiB) > nvme(direct=1)"; what it means on a machine is for `tiers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.base.calls import split
+from gpusim.base.errors import ProfileError, UnitError, suggest
+from gpusim.base.units import parse_bytes, parse_rate
+
+MOST_REQUESTS = 1 << 16  # in one queue, by the NVMe standard
+MOST_GPUS = 1024  # of one node: more than any has
+PARAMETERS = {
+    "host": ("capacity", "pageable", "numa", "gpus"),
+    "nvme": ("capacity", "read", "write", "queue_depth", "request", "direct"),
+    "peer": ("capacity",),
+    "cxl": ("capacity",),
+    "remote": ("capacity",),
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One tier as it is written."""
+
+    kind: str
+    capacity: int | None = None  # None: what the machine has
+    pageable: int = 0
+    numa: str = "local"
+    gpus: int = 1
+    read: float | None = None  # bytes/s
+    write: float | None = None
+    queue_depth: int = 32
+    request: int = 1 << 20
+    direct: int = 0
+
+
+def read(text: str) -> list[Wanted]:
+    """The tiers of a chain, nearest first.  Raises ProfileError for what no machine has."""
+    parts = [part.strip() for part in text.split(">")]
+    if "" in parts:
+        raise ProfileError(f"'{text}' has an empty place between its tiers", hint="write tier > tier(parameter=value)")
+    found = []
+    for part in parts:
+        kind, given = split(part, "a tier")
+        if kind not in PARAMETERS:
+            raise ProfileError(f"there is no tier '{kind}'", hint=suggest(kind, PARAMETERS))
+        if wrong := next((key for key in given if key not in PARAMETERS[kind]), None):
+            raise ProfileError(f"tier '{kind}' has no parameter '{wrong}'", hint=suggest(wrong, PARAMETERS[kind]))
+        values: Mapping[str, Any] = {key: _value(kind, key, text) for key, text in given.items()}
+        found.append(Wanted(kind, **values))
+    if twice := next((part for part, wanted in zip(parts, found, strict=True) if found.count(wanted) > 1), None):
+        raise ProfileError(f"'{twice}' stands twice in '{text}'", hint="remove one of them")
+    return found
+
+
+def _value(kind: str, key: str, text: str) -> Any:
+    """The value of a parameter; ProfileError when it is none."""
+    try:
+        value = _READERS[key](text.strip("'\""))
+    except (UnitError, ValueError) as error:
+        message, hint = (error.message, error.hint) if isinstance(error, UnitError) else (str(error), "")
+        raise ProfileError(f"parameter '{key}' of tier '{kind}': {message}", hint=hint) from None
+    if key in ("read", "write", "capacity", "request") and not value:
+        raise ProfileError(f"parameter '{key}' of tier '{kind}' is 0", hint="leave the tier out")
+    return value
+
+
+def _yes(text: str) -> int:
+    if text not in ("0", "1"):
+        raise ValueError(f"'{text}' is neither 0 nor 1")
+    return int(text)
+
+
+def _node(text: str) -> str:
+    if text not in ("local", "remote"):
+        raise ValueError(f"'{text}' is neither local nor remote")
+    return text
+
+
+def _gpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_GPUS:
+        raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_GPUS}")
+    return int(text)
+
+
+def _depth(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_REQUESTS:
+        raise ValueError(f"'{text}' is not a whole number from 1 to {MOST_REQUESTS:,}")
+    return int(text)
+
+
+_READERS: Mapping[str, Callable[[str], int | float | str]] = {
+    "capacity": parse_bytes, "pageable": _yes, "numa": _node, "read": parse_rate, "write": parse_rate,
+    "queue_depth": _depth, "request": parse_bytes, "direct": _yes, "gpus": _gpus,
+}  # fmt: skip

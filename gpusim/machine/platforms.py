@@ -1,0 +1,219 @@
+"""A machine as unified memory meets it: plain numbers, from a profile's section `paging` or derived.
+
+What the section does not say follows from the link, and from the nearest machine that says more:
+
+    any profile ─▶ gh200-96gb (C2C) ─▶ t4 (Turing and later) ─▶ gtx-1080-ti (fitted, knows all)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gpusim.base.yaml import values
+from gpusim.base.yaml.find import find, folders
+from gpusim.machine import variant
+from gpusim.machine.paging import Paging
+from gpusim.machine.profile import Profile, load_file
+from gpusim.machine.quantity import Time
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the driver spends on the host, in ns."""
+
+    interrupt: float = 0.0   # of one service pass (bottom half): up to max_batches batches
+    batch: float = 0.0       # a fault batch
+    fault: float = 0.0       # a fault in it
+    block: float = 0.0       # a block served
+    first_touch: float = 0.0 # a GPU's first page of a block ...
+    setup: float = 0.0       # ... and until the GPU has page tables for it, while the driver goes on
+    page: float = 0.0        # a page moved: unmapping, page tables
+    chunk: float = 0.0       # a contiguous piece of host memory in it: unmapping, DMA mapping
+    run: float = 0.0         # each run of adjacent pages beyond the first
+    replay: float = 2000.0
+    first_fault: float = 0.0 # once in a process
+    cpu_fault: float = 5000.0
+    cpu_page: float = 400.0  # a page that the CPU touches first: allocation, zeroing
+
+
+@dataclass(frozen=True)
+class Link:
+    """Host and GPU: ns to start a copy, bytes/s; each direction."""
+
+    in_start: float
+    in_rate: float
+    out_start: float
+    out_rate: float
+    remote_rate: float          # of kernels that read host memory, in lines of 128 bytes ...
+    remote_request: float = 0.0 # ... and ns that each request costs beside
+
+
+@dataclass(frozen=True)
+class Platform:
+    name: str
+    sms: int
+    memory: int                # bytes that unified memory can use
+    hbm: float                 # bytes/s of a streaming kernel
+    link: Link
+    work: Work
+    warps: int = 64            # an SM holds
+    blocks: int = 32           # thread blocks an SM holds
+    sms_per_utlb: int = 1
+    outstanding: int = 56      # pages of a uTLB that may be waited for
+    buffer: int = 8192         # entries of the fault buffer
+    page: int = 4096           # of the host
+    cpu_rate: float = 10e9     # bytes/s of a program that fills or reads host memory with one thread
+    coherent: bool = False     # can the CPU reach GPU memory, fast (NVLink2 to POWER9, C2C)?
+    peer_rate: float = 0.0     # bytes/s from GPU to GPU (NVLink); 0: they do not reach each other's memory
+    ats: bool = False          # does the GPU walk the CPU's page tables?
+    host_memory: int = 0       # bytes; 0: as much as is needed
+    gap: float = 0.0           # ns between two kernels of a stream
+    submit: float = 0.0        # ns of the host for a launch: kernels of a loop come no faster
+    unified: bool = False      # one memory for both: nothing migrates (Jetson)
+    parameters: Mapping[str, int | str] = field(default_factory=dict)  # of the driver, as the profile sets them
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a machine's paging, in base units, with where it comes from."""
+
+    value: float
+    basis: str
+    source: str
+
+
+# Resident at once on an SM, warps and thread blocks, by compute capability: CUDA C++ Programming Guide, technical
+# specifications.  Others are as the nearest before.
+RESIDENT = {
+    "6.0": (64, 32), "7.5": (32, 16), "8.0": (64, 32), "8.6": (48, 16), "8.9": (48, 24), "9.0": (64, 32), "12.0": (48, 24),
+}  # fmt: skip
+# What a thread of a CPU does, against one of a host with PCIe 3.0, by the link: single-thread scores, from memory, of servers
+# and desktops that were sold with it.
+CPU_SPEED = {"PCIe 4.0": 1.5, "PCIe 5.0": 2.2, "PCIe 6.0": 2.2, "NVLink-C2C": 1.5}
+# The CPU's work: a faster one does it faster.
+ON_CPU = {
+    "service_pass", "batch", "fault", "block", "first_touch", "page", "chunk", "run", "first_fault", "cpu_fault", "cpu_page",
+}  # fmt: skip
+ON_GPU = {"replay", "start_h2d", "start_d2h"}
+# Rates that are a share of the link's.
+OF_LINK = {"rate_h2d": "h2d", "rate_d2h": "d2h", "remote_rate": "h2d"}
+NUMBERS = [f.name for f in fields(Paging) if f.name not in ("coherent", "ats", "parameters")]
+
+
+COHERENT, LATER, FIRST = "gh200-96gb", "t4", "gtx-1080-ti"  # the catalogue's machines from which others follow; FIRST says all
+
+
+def nearest(profile: Profile) -> str:
+    """The catalogue's profile from which follows what this one does not say of unified memory."""
+    if "C2C" in profile.link.kind and profile.name != COHERENT:
+        return COHERENT
+    return FIRST if profile.gpu.architecture in ("Pascal", "Volta") or profile.name == LATER else LATER
+
+
+def origins() -> list[Path]:
+    """The files of those machines: what a run under unified memory depends on beside its own profile."""
+    return [folders("profile")[0] / f"{name}.yaml" for name in (COHERENT, LATER, FIRST)]
+
+
+def numbers(profile: Profile) -> dict[str, Number]:
+    """All numbers of the section `paging`: as the profile says, else estimated from the nearest machine's."""
+    said = {name: getattr(profile.paging, name, None) for name in NUMBERS}
+    found = {name: Number(q.value, q.basis, q.source) for name, q in said.items() if q is not None}
+    if len(found) == len(NUMBERS):
+        return found
+    near = _profile(nearest(profile))
+    theirs = numbers(near)
+    speed = _speed(profile) / _speed(near)
+    capability = profile.gpu.compute_capability
+    resident = RESIDENT[max((c for c in RESIDENT if _order(c) <= _order(capability)), key=_order, default="6.0")]
+    for name in NUMBERS:
+        value, rule = theirs[name].value, f"as {near.name}"
+        if name in ("warps", "thread_blocks"):
+            value, rule = resident[name == "thread_blocks"], f"compute capability {capability}"
+        elif name in OF_LINK:
+            value *= getattr(profile.link, OF_LINK[name]).value / getattr(near.link, OF_LINK[name]).value
+            rule = f"the share of the link's rate of {near.name}"
+        elif name == "remote_sector_rate":
+            value *= found["remote_rate"].value / theirs["remote_rate"].value
+            rule = f"the share of remote_rate of {near.name}"
+        elif name in ON_CPU:
+            value, rule = value / speed, f"as {near.name}, by the speed of a CPU with such a link"
+        found.setdefault(name, Number(value, "estimated", rule))
+    return found
+
+
+def completed(profile: Profile) -> Profile:
+    """The profile with the driver's costs that it does not name, as estimates like its own; rates follow its link as before."""
+    said = profile.paging or Paging()
+    made: dict[str, Any] = {
+        name: _estimate(number)
+        for name, number in numbers(profile).items()
+        if name in ON_CPU | ON_GPU and getattr(said, name) is None
+    }
+    new = copy(profile)
+    object.__setattr__(new, "paging", replace(said, **made))  # its sources are rules: the table of sources need not have them
+    return new
+
+
+def _estimate(number: Number) -> Time:
+    text: Any = f"{number.value!r} ns"  # as the file of a profile would have it
+    return Time(value=text, basis="estimated", source=number.source)
+
+
+def of(profile: Profile, memory: int | None = None) -> Platform:
+    """The machine of a profile.  memory: bytes of the GPU for managed memory; all but the context's when None."""
+    v = {name: number.value for name, number in numbers(profile).items()}
+    said = profile.paging or Paging()
+    near_host = profile.link.kind.startswith("NVLink")
+    # A request costs its time and its bytes': two unknowns, from lines of 128 bytes and sectors of 32.
+    line, sector = 128e9 / v["remote_rate"], 32e9 / v["remote_sector_rate"]
+    byte = (line - sector) / 96
+    return Platform(
+        name=profile.name,
+        sms=int(profile.gpu.sm_count.value),
+        memory=int(profile.memory.capacity.value - profile.context.value) if memory is None else memory,
+        hbm=profile.memory.copy.value,
+        host_memory=profile.host.capacity.value,
+        gap=profile.launch.gap.value,
+        submit=profile.launch.submit.value,
+        link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
+        work=Work(
+            v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
+            v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
+        ),
+        warps=int(v["warps"]),
+        blocks=int(v["thread_blocks"]),
+        sms_per_utlb=int(v["sms_per_utlb"]),
+        outstanding=int(v["outstanding_faults"]),
+        buffer=int(v["fault_buffer"]),
+        page=int(v["host_page"]),
+        cpu_rate=v["cpu_rate"],
+        coherent=near_host if said.coherent is None else said.coherent,
+        ats=near_host if said.ats is None else said.ats,
+        unified=profile.memory.unified,
+        parameters=said.parameters or {},
+    )  # fmt: skip
+
+
+def load(machine: str) -> Platform:
+    """The machine that a name means, "gtx-1080-ti" or "gtx-1080-ti(gpu.sm_count=14)"."""
+    return of(variant.load(find("profile", values.machine(machine)[0]), machine))
+
+
+@cache
+def _profile(name: str) -> Profile:
+    """The catalogue's own, whatever lies in the working directory."""
+    return load_file(next(path for path in origins() if path.stem == name))
+
+
+def _order(capability: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in capability.split("."))
+
+
+def _speed(profile: Profile) -> float:
+    return next((speed for kind, speed in CPU_SPEED.items() if profile.link.kind.startswith(kind)), 1.0)

@@ -1,0 +1,340 @@
+"""The hardware profile: one machine, every number with its unit, its basis and its source (see `quantity`).
+
+Values are held in base units: bytes (int), bytes/s, ns, flop/s, Hz, W (float).
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, StrictBool, model_validator
+from pydantic.dataclasses import dataclass
+
+from gpusim.base.errors import ProfileError, suggest
+from gpusim.base.yaml import document, fields, validate
+from gpusim.base.yaml.fields import STRICT, refuse
+from gpusim.machine.paging import Paging
+from gpusim.machine.quantity import Compute, Count, Frequency, Power, Quantity, Rate, Share, Size, Time
+
+GIVEN = "given"  # the source of a number that a run's own text or caller sets
+Word = Annotated[str, Field(min_length=1)]
+Curve = tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...]
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Gpu:
+    """The processor."""
+
+    architecture: Word
+    compute_capability: Word
+    """CUDA's version of the processor, in quotes: "8.0"."""
+    sm_count: Count
+    """Streaming multiprocessors that are on."""
+    boost_clock: Frequency
+    """Highest clock of the processor."""
+    l2: Size
+    """Second-level cache."""
+    tdp: Power
+    """Power limit."""
+    peak: dict[str, Compute]
+    """The vendor's dense peak by element type: fp32, tf32, fp16, bf16, fp8."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class DeviceMemory:
+    """The GPU's memory.  Rates count the bytes that cross its pins: a copy of n bytes within it moves 2 n."""
+
+    kind: Word
+    """HBM3, GDDR6, LPDDR5 and so on."""
+    capacity: Size
+    """As the driver reports it where that is known, else the vendor's figure; vendors print GiB as GB."""
+    bandwidth: Rate
+    """Nominal: pins times clock."""
+    read: Rate
+    """Reached by kernels that only read."""
+    write: Rate
+    """Reached by kernels that only write."""
+    copy: Rate
+    """Reached by kernels that read as much as they write (read and written bytes together)."""
+    copy_engine: Rate
+    """Reached by copies within the memory that a copy engine or the driver makes (read and written bytes together)."""
+    copy_curve: Curve = ()
+    """Measured rate of kernels that read as much as they write by the bytes they touch, start-up excluded: L2, then memory."""
+    read_curve: Curve = ()
+    """The same of kernels that only read."""
+    shared_curve: Curve = ()
+    """The same of kernels all of whose multiprocessors read the same bytes."""
+    unified: StrictBool = False
+    """The memory is the CPU's as well: a copy between host and device is a copy within it."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> DeviceMemory:
+        for name in ("read", "write", "copy", "copy_engine"):
+            _no_faster(name, getattr(self, name), "bandwidth", self.bandwidth)
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Host:
+    """The CPU's memory, as the GPU meets it."""
+
+    capacity: Size
+    """What it can lend to swapped bytes."""
+    bandwidth: Rate
+    """Reached by the CPU on the memory of the socket next to the GPU."""
+    pageable_h2d: Rate
+    """Copies to the device from memory that is not pinned: the CPU stages them."""
+    pageable_d2h: Rate
+    """Copies from the device to memory that is not pinned."""
+    pageable_curve: Curve = ()
+    """Measured rate of copies to the device from memory that is not pinned by their size, latency included."""
+    pageable_curve_d2h: Curve = ()
+    """The same of copies to the host; without it they have the curve of copies to the device."""
+    numa_remote: Share
+    """Share of the link's rate that is left when the pinned memory is on another socket."""
+    pinned: Share | None = None
+    """Share of the capacity that may be pinned; absent: all of it, as under Linux (Windows pins half)."""
+    all_h2d: Rate | None = None
+    """To all GPUs of the node together when all copy at once; absent: each has its own link's rate."""
+    all_d2h: Rate | None = None
+    """The same from all GPUs."""
+    all_both: Rate | None = None
+    """The same when all copy in both directions, both of them together."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Nvme:
+    """The disk below the host's memory."""
+
+    capacity: Size
+    """As sold."""
+    read: Rate
+    """Large reads, many at once."""
+    write: Rate
+    """Large writes, many at once."""
+    latency: Time
+    """Of one read of an idle disk."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Link:
+    """Between GPU and host memory.  Rates are those of large copies of pinned memory by a copy engine."""
+
+    kind: Word
+    """PCIe 4.0 x16, NVLink-C2C and so on."""
+    nominal: Rate
+    """Per direction."""
+    h2d: Rate
+    """Host to device, alone."""
+    d2h: Rate
+    """Device to host, alone."""
+    both: Rate
+    """Both directions together when both are busy."""
+    latency_queued: Time
+    """What a copy costs beside its bytes when it waits in a queue with others."""
+    latency_synchronised: Time
+    """What a copy costs beside its bytes when the host waits for it, from call to return."""
+    size_curve: Curve = ()
+    """Measured rate of queued copies to the device by their size, latency included: [[1 MB, 11.7 GB/s], ...]."""
+    size_curve_d2h: Curve = ()
+    """The same of copies to the host; without it they have the curve of copies to the device."""
+    kernel_read: Rate | None = None
+    """Kernels that read host memory in place, 128 bytes and more at once; absent: as fast as copies to the device."""
+    kernel_write: Rate | None = None
+    """Kernels that write host memory in place; absent: as fast as copies to the host."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Link:
+        _no_faster("h2d", self.h2d, "nominal", self.nominal)
+        _no_faster("d2h", self.d2h, "nominal", self.nominal)
+        for name in ("kernel_read", "kernel_write"):
+            if getattr(self, name) is not None:
+                _no_faster(name, getattr(self, name), "nominal", self.nominal)
+        if self.both.value > self.h2d.value + self.d2h.value:
+            raise refuse(f"'both' ({self.both.text()}) is above the sum of 'h2d' and 'd2h'")
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class CopyEngines:
+    """How many copies of a direction run at once; the others of that direction wait in order."""
+
+    h2d: Count
+    """Copies to the device at once."""
+    d2h: Count
+    """Copies to the host at once."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Launch:
+    """What a kernel costs beside its work."""
+
+    submit: Time
+    """Host time of one launch."""
+    gap: Time
+    """Device time between two kernels of a stream, from the end of one to the start of the next."""
+    queue: Count
+    """Launches by which the host may be ahead of the device."""
+    empty: Time | None = None
+    """What a kernel without work takes from start to end; recorded and modelled times of operators have it in them."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Allocation:
+    """Host time of memory calls."""
+
+    malloc: Time
+    """cudaMalloc, beside what grows with the size."""
+    malloc_per_gib: Time
+    """cudaMalloc, what each GiB adds."""
+    free: Time
+    """cudaFree, beside its wait for the device and what grows with the size."""
+    free_per_gib: Time
+    """cudaFree, what each GiB adds."""
+    host_alloc_per_gib: Time
+    """Allocating and pinning host memory."""
+    map: Time
+    """One physical block of 2 MiB: create, map, set access."""
+    unmap: Time
+    """One physical block of 2 MiB: unmap, release."""
+    cached_alloc: Time
+    """A request that a caching allocator serves from what it holds."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Peer:
+    """The way to other GPUs of the same node."""
+
+    kind: Word
+    nominal: Rate
+    """Per direction, all links of one GPU."""
+    rate: Rate
+    """Reached in one direction to one peer."""
+    latency: Time
+    """A small write to a peer."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Peer:
+        _no_faster("rate", self.rate, "nominal", self.nominal)
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Cxl:
+    """Memory that the CPU reaches over CXL: the GPU's copies cross its own link as well."""
+
+    kind: Word
+    capacity: Size
+    read: Rate
+    """Reached by large reads of it."""
+    write: Rate
+    """Reached by large writes to it."""
+    latency: Time
+    """What an access takes that misses all caches."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Network:
+    """The network card next to the GPU, which reads and writes memory of another host (RDMA)."""
+
+    kind: Word
+    nominal: Rate
+    """Per direction."""
+    rate: Rate
+    """Reached in one direction between the memory of a GPU and another host's."""
+    latency: Time
+    """A small message, one way."""
+
+    @model_validator(mode="after")
+    def _below_nominal(self) -> Network:
+        _no_faster("rate", self.rate, "nominal", self.nominal)
+        return self
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Collective:
+    """NCCL's collectives among the GPUs of the node, by the bytes that one GPU sends."""
+
+    rate: Rate
+    """Of large ones."""
+    latency: Time
+    """What a collective costs beside its bytes, among others in a stream, `launch.gap` excluded."""
+    size_curve: Curve = ()
+    """Measured rate by the bytes that one GPU sends, latency included."""
+
+
+@dataclass(frozen=True, config=STRICT, kw_only=True)
+class Profile:
+    """One machine: a GPU, the host that it sits in, and a disk."""
+
+    name: Word
+    summary: Word
+    """One line."""
+    sources: dict[str, Word]
+    """Key -> who, on what, how, where to read it; or the rule of an estimate."""
+    gpu: Gpu
+    memory: DeviceMemory
+    context: Size
+    """What the CUDA context and its modules take from the memory's capacity."""
+    host: Host
+    nvme: Nvme
+    link: Link
+    copy_engines: CopyEngines
+    launch: Launch
+    allocation: Allocation
+    peer: Peer | None = None
+    """Absent where GPUs meet only over the link."""
+    collective: Collective | None = None
+    """Absent where collectives were not measured: then they are copies to a peer."""
+    cxl: Cxl | None = None
+    """Absent where there is none, or nothing is known of it."""
+    network: Network | None = None
+    """Absent where nothing is known of it."""
+    paging: Paging | None = None
+    """Unified memory; what it does not say is derived from the link and the nearest machine that was measured."""
+
+    @model_validator(mode="after")
+    def _room(self) -> Profile:
+        if self.context.value >= self.memory.capacity.value:
+            raise refuse(f"'context' ({self.context.text()}) leaves nothing of the memory's capacity")
+        return self
+
+
+def load_file(path: Path) -> Profile:
+    """The profile in a YAML file.  Raises ConfigError with all its mistakes."""
+    doc = document.read(path)
+    sources: Any = doc.data.get("sources") if isinstance(doc.data, dict) else None
+    return validate.build(Profile, doc, context=sources if isinstance(sources, dict) else {})
+
+
+def changed(profile: Profile, path: str, value: float) -> Profile:
+    """A copy in which the number at `path` ("host.capacity", "link.h2d") is `value`, in base units.
+
+    It counts as estimated, its source reads "given".  Raises ProfileError for a path that leads to no number.
+    """
+    new: Profile = _changed(profile, path.split("."), value, path)
+    return new
+
+
+def _changed(part: Any, steps: list[str], value: float, path: str) -> Any:
+    new = copy.copy(part)
+    if isinstance(part, Quantity) and not steps:
+        for name, given in {"value": value, "basis": "estimated", "source": GIVEN, "low": None, "high": None}.items():
+            object.__setattr__(new, name, given)  # frozen for everybody else; the text of units is not read again
+        return new
+    known = part if isinstance(part, dict) else {f: getattr(part, f) for f in getattr(part, "__dataclass_fields__", ())}
+    if not steps or isinstance(part, Quantity) or known.get(steps[0]) is None:
+        hint = "" if not steps or isinstance(part, Quantity) else suggest(steps[0], known)
+        raise ProfileError(f"'{path}' is not a number of a profile", hint=hint)
+    item = _changed(known[steps[0]], steps[1:], value, path)
+    if isinstance(part, dict):
+        return part | {steps[0]: item}
+    object.__setattr__(new, steps[0], item)
+    return new
+
+
+def _no_faster(name: str, quantity: Quantity, limit: str, most: Quantity) -> None:
+    if quantity.value > most.value:
+        raise refuse(f"'{name}' ({quantity.text()}) is above '{limit}' ({most.text()})")

@@ -1,0 +1,34 @@
+"""How long the program's own copies, collectives and work on the CPU take on a machine when nothing else is under way."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.machine.profile import Profile
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
+
+
+def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
+    """(n,) operators that are no kernels, and (n,) their times in ns.
+
+    Bytes over a link take its start-up and its rate; GPUs without links of their own meet over that to the host.  The CPU
+    works at the rate of its memory: an optimizer's step does a few operations on each number that it reads.
+    """
+    rows = np.flatnonzero(trace.activity != KERNEL)
+    link, peer, together = profile.link, profile.peer, profile.collective
+    between = (peer.latency.value, peer.rate.value) if peer else (
+        link.latency_queued.value, min(link.h2d.value, link.d2h.value, link.both.value / 2)
+    )  # fmt: skip
+    start, rate = np.zeros(len(trace.op)), np.ones(len(trace.op))
+    bytes_moved = trace.read_bytes + np.where(trace.activity == HOST_WORK, trace.written_bytes, 0)
+    for activity, latency, speed in (
+        (COPY_IN, link.latency_queued.value, link.h2d.value),
+        (COPY_OUT, link.latency_queued.value, link.d2h.value),
+        (COPY_PEER, *between),
+        (COLLECTIVE, *((together.latency.value, together.rate.value) if together else between)),
+        (NVME_READ, profile.nvme.latency.value, profile.nvme.read.value),
+        (NVME_WRITE, profile.nvme.latency.value, profile.nvme.write.value),
+        (HOST_WORK, 0.0, profile.host.bandwidth.value),
+    ):  # fmt: skip
+        start[trace.activity == activity], rate[trace.activity == activity] = latency, speed
+    return rows, np.rint((start + bytes_moved / rate * 1e9)[rows]).astype(np.int64)

@@ -1,0 +1,156 @@
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `plan`: from a function or class to a registered entry.
+
+    @policy.evict
+    def cost_aware(size, last_use, now, staleness=1.0):
+        \"\"\"Evict large tensors that have waited long.\"\"\"
+        return -size * (now - last_use) ** staleness     # the lowest score leaves first
+
+Arguments without default are facts (`gpusim.policies.facts`), those with default are the policy's parameters, the
+docstring is its help.  A class has verbs instead; the arguments of its `__init__` that have a default are the parameters.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from gpusim.base.errors import PolicyError
+from gpusim.policies import facts
+from gpusim.policies.entry import Entry, Number, check_number, split_help
+
+T = TypeVar("T", bound=Callable[..., Any])
+MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
+
+
+@overload
+def evict(target: T) -> T: ...
+@overload
+def evict(*, name: str = "", columns: bool = False, source: str = "") -> Callable[[T], T]: ...
+def evict(target: T | None = None, *, name: str = "", columns: bool = False, source: str = "") -> Any:
+    """Register an eviction policy: a function of facts, or a class with `victim(need, locked)` and other verbs.
+
+    columns  do not compile: call the function once per decision with whole numpy columns instead of numbers
+    source   the paper, when it is not in the docstring
+    """
+    return _decorate("evict", target, name, source, columns)
+
+
+@overload
+def place(target: T) -> T: ...
+@overload
+def place(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def place(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """Register an allocator: a class of plain functions `state, alloc, free, release, largest` as in the contract."""
+    return _decorate("place", target, name, source)
+
+
+@overload
+def prefetch(target: T) -> T: ...
+@overload
+def prefetch(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
+def prefetch(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
+    """Register a prefetcher: a class of plain functions `state, propose, note` as in the contract."""
+    return _decorate("prefetch", target, name, source, knows=knows)
+
+
+@overload
+def release(target: T) -> T: ...
+@overload
+def release(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
+def release(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
+    """Register a release policy: a class of plain functions `state, release` as in the contract."""
+    return _decorate("release", target, name, source, knows=knows)
+
+
+@overload
+def plan(target: T) -> T: ...
+@overload
+def plan(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
+def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
+    """Register an offline plan: a function of (view, parameters...) to a schedule; always an oracle."""
+    return _decorate("plan", target, name, source, knows="future")
+
+
+def _decorate(
+    kind: str, target: Any, name: str, source: str, columns: bool = False, knows: str = "past"
+) -> Any:
+    if target is None:
+        return lambda later: _decorate(kind, later, name, source, columns, knows)
+    entry = describe(kind, target, name, source, knows)
+    setattr(target, MARK, entry)
+    target.__gpusim_columns__ = columns
+    if not entry.builtin:
+        from gpusim.policies.registry import register
+
+        register(entry)
+    return target
+
+
+def describe(kind: str, target: Any, name: str = "", source: str = "", knows: str = "past") -> Entry:
+    """The entry of a user's function or class; PolicyError when its arguments are not what a policy may ask for."""
+    where = place_of(target)
+    name = name or target.__name__
+    text, paper = split_help(inspect.getdoc(target) or "")
+    if inspect.isclass(target):
+        names, parameters = _class_parameters(target, name, where)
+    elif inspect.isfunction(target):
+        names, parameters = _arguments(target, name, where)
+    else:
+        raise PolicyError(f"policy '{name}' is a {type(target).__name__}, not a function or a class", where)
+    if kind == "evict" and not inspect.isclass(target):
+        facts.check(names, name, where)
+        knows = facts.knows(names)
+    else:
+        names = ()
+    builtin = target.__module__ == f"gpusim.policies.{kind}.{name}"
+    return Entry(name, kind, text, parameters, knows, source or paper, names, where, builtin, target)
+
+
+def _arguments(function: Any, policy: str, where: str) -> tuple[tuple[str, ...], dict[str, Number]]:
+    """(arguments without default, those with)."""
+    names: list[str] = []
+    parameters: dict[str, Number] = {}
+    for argument in inspect.signature(function).parameters.values():
+        if argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            raise PolicyError(f"policy '{policy}' takes '*{argument.name}'; name the facts it reads", where)
+        if argument.default is argument.empty:
+            names.append(argument.name)
+        else:
+            check_number(argument.default, argument.name, policy, 0.0, where)
+            parameters[argument.name] = argument.default
+    return tuple(names), parameters
+
+
+def _class_parameters(cls: Any, policy: str, where: str) -> tuple[tuple[str, ...], dict[str, Number]]:
+    if "__init__" in cls.__dict__:
+        names, parameters = _arguments(cls.__init__, policy, where)
+        if len(names) > 1:
+            message = f"policy '{policy}' cannot be made: its __init__ wants '{names[1]}'"
+            raise PolicyError(message, where, "give parameters a default")
+        return (), parameters
+    return (), dict(getattr(cls, "PARAMS", {}))
+
+
+def check_verb(entry: Entry, name: str, function: Any, many: int) -> None:
+    """PolicyError when the verb of a user's class does not take the arguments of its contract, in order."""
+    parameters = inspect.signature(function).parameters.values()
+    if star := next((p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.KEYWORD_ONLY)), None):
+        said = f"takes '{str(star).partition(':')[0]}'"
+    elif len(parameters) != many:
+        said = f"takes {len(parameters)} arguments"
+    else:
+        return
+    message = f"'{name}' of {entry.kind} policy '{entry.name}' {said}; its contract has {many} arguments"
+    raise PolicyError(message, place_of(function) or entry.where, "see gpusim/policies/contract.py")
+
+
+def place_of(target: Any) -> str:
+    """file:line of a function or class, "" when it has none."""
+    try:
+        file = inspect.getsourcefile(target) or ""
+        lines, first = inspect.getsourcelines(target)
+        decorators = next((i for i, line in enumerate(lines) if line.lstrip().startswith(("def ", "class "))), 0)
+        return f"{file}:{first + decorators}"
+    except (OSError, TypeError):
+        return ""

@@ -1,0 +1,242 @@
+"""Activation checkpointing: what a segment of the model made is dropped after forward and made again in backward."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.kept import kept
+from gpusim.trace.blocks import blocks
+from gpusim.trace.edit import Edit, begun, issued
+from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds
+from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
+
+
+def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
+    """The program whose segments are run again in backward: see the transform `checkpointing`."""
+    first, last = _segments(trace, every, modules)
+    event, begin = issued(trace), begun(trace)
+    born, died = lives(trace)
+    backward = phase_kinds(trace)[event] == BACKWARD
+    csr = trace.read_start, trace.read_id, trace.write_start, trace.write_id
+    owner = _owners(trace.kind, trace.arg, begin[first], event[last], trace.tensors)
+    saved, final_use, until, needed = _saved(first, last, backward, owner, *csr)
+    if not saved.any():
+        raise TraceError(f"{trace.name}: backward reads nothing that a single segment has made", hint="try a larger `every`")
+
+    edit = Edit(trace)
+    copied = _copied_tensors(trace.kind, trace.arg, begin, event, first, until)
+    copy = np.full(trace.tensors, -1, np.int64)
+    copy[copied] = edit.add_tensors(trace.size[copied], edit.name("categories", "bwd"))
+    order = np.argsort(needed, kind="stable")
+    again, reads, writes, latest = _operators(order, first, until, needed, begin, owner, copy, *csr)
+    ids = edit.add_operators(reads, writes, like=again)
+    edit.insert(*_events(trace.kind, trace.arg, trace.stream, order, first, until, needed, begin, event, owner, copy, saved,
+                         int(ids[0])))  # fmt: skip
+
+    # What is made again dies after its last use in forward; from then on its copy takes its place.
+    which = np.flatnonzero(saved)
+    edit.insert(event[final_use[which]] + 1, FREE, which, trace.stream[born[which]])
+    ends = which[died[which] < trace.events]
+    edit["arg"][died[ends]] = copy[ends]
+    _replace(first, last, owner, saved, copy, trace.read_start, edit["read_id"])
+    _replace(first, last, owner, saved, copy, trace.write_start, edit["write_id"])
+
+    # What a segment reads from outside lives until it has been run again.
+    late = np.flatnonzero(died < latest)
+    edit.drop_events(_marked(died[late], trace.events))
+    edit.insert(latest[late], FREE, late, trace.stream[died[late]])
+    return edit.finish()
+
+
+def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64]:
+    """The first and the last operator of each segment."""
+    kinds = phase_kinds(trace)[issued(trace)]
+    for kind, word in ((FORWARD, "forward"), (BACKWARD, "backward")):
+        if not (kinds == kind).any():
+            raise TraceError(
+                f"{trace.name}: checkpointing needs operators of a {word} phase, and there are none",
+                hint="phases are named like 'step0.fwd' and 'step0.bwd'",
+            )
+    forward = kinds == FORWARD
+    block = blocks(trace, np.flatnonzero(forward), modules)[trace.module]
+    block[~forward] = -1
+    number = int(block.max()) + 1
+    if every == "sqrt":
+        length = math.isqrt(number - 1) + 1
+    elif every.isdecimal() and int(every):
+        length = int(every)
+    else:
+        wanted = "neither a whole number above 0 nor sqrt"
+        raise GpusimError(f"parameter 'every' of transform 'checkpointing' is '{every}', {wanted}")
+    inside = np.flatnonzero(block >= 0)
+    passes = np.cumsum(np.diff(forward, prepend=False))  # rises where a forward begins and where it ends
+    key = passes[inside] * number + block[inside] // length
+    starts = np.flatnonzero(np.diff(key, prepend=-1))
+    return inside[starts], inside[np.append(starts[1:], len(key)) - 1]
+
+
+def _marked(rows: I64, count: int) -> Any:
+    found = np.zeros(count, bool)
+    found[rows] = True
+    return found
+
+
+@kept()
+def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
+    """(T,) the segment among whose events the tensor is allocated, or -1."""
+    owner = np.full(tensors, -1, np.int64)
+    for s in range(begin.size):
+        for e in range(begin[s], end[s]):
+            if kind[e] == ALLOC:
+                owner[arg[e]] = s
+    return owner
+
+
+@kept()
+def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, read_id: Any, write_start: Any,
+           write_id: Any) -> Any:  # fmt: skip
+    """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
+    last operator that makes one, and the operator that needs the first (O: none)."""
+    ops = backward.size
+    saved, shared = np.zeros(owner.size, np.bool_), np.zeros(owner.size, np.bool_)
+    final_use, made_by = np.full(owner.size, -1, np.int64), np.full(owner.size, -1, np.int64)
+    until, needed = np.full(first.size, -1, np.int64), np.full(first.size, ops, np.int64)
+    s = 0
+    for o in range(ops):  # what is shared is known when the last forward operator has been seen
+        while s < first.size and last[s] < o:
+            s += 1
+        own = s if s < first.size and first[s] <= o else -1
+        for start, ids, writes in ((read_start, read_id, False), (write_start, write_id, True)):
+            for i in range(start[o], start[o + 1]):
+                t = ids[i]
+                if owner[t] < 0:
+                    continue
+                if owner[t] == own:
+                    final_use[t] = o
+                    if writes or made_by[t] < 0:
+                        made_by[t] = o
+                elif backward[o]:
+                    saved[t] = True
+                else:
+                    shared[t] = True
+    for t in range(owner.size):
+        saved[t] = saved[t] and not shared[t] and made_by[t] >= 0
+        if saved[t]:
+            until[owner[t]] = max(until[owner[t]], made_by[t])
+    for o in range(ops):
+        if backward[o]:
+            for start, ids in ((read_start, read_id), (write_start, write_id)):
+                for i in range(start[o], start[o + 1]):
+                    if saved[ids[i]]:
+                        needed[owner[ids[i]]] = min(needed[owner[ids[i]]], o)
+    return saved, final_use, until, needed
+
+
+@kept()
+def _copied_tensors(kind: Any, arg: Any, begin: Any, event: Any, first: Any, until: Any) -> Any:
+    """What the operators that are run again allocate."""
+    count = 0
+    for s in range(first.size):
+        if until[s] >= 0:
+            count += event[until[s]] - begin[first[s]]
+    found = np.empty(count, np.int64)
+    n = 0
+    for s in range(first.size):
+        if until[s] >= 0:
+            for e in range(begin[first[s]], event[until[s]]):
+                if kind[e] == ALLOC:
+                    found[n] = arg[e]
+                    n += 1
+    return found[:n]
+
+
+@kept()
+def _operators(order: Any, first: Any, until: Any, needed: Any, begin: Any, owner: Any, copy: Any, read_start: Any,
+               read_id: Any, write_start: Any, write_id: Any) -> Any:  # fmt: skip
+    """The operators that are run again, what they read and write, and for each tensor from outside of its segment before
+    which event it is needed last."""
+    count, reads, writes = 0, 0, 0
+    for s in order:
+        if until[s] >= 0:
+            count += until[s] + 1 - first[s]
+            reads += read_start[until[s] + 1] - read_start[first[s]]
+            writes += write_start[until[s] + 1] - write_start[first[s]]
+    again = np.empty(count, np.int64)
+    read_count, read, write_count, write = (
+        np.empty(count, np.int64), np.empty(reads, np.int64), np.empty(count, np.int64), np.empty(writes, np.int64)
+    )  # fmt: skip
+    latest = np.full(owner.size, -1, np.int64)
+    n, r, w = 0, 0, 0
+    for s in order:
+        for o in range(first[s], until[s] + 1):
+            again[n] = o
+            read_count[n], write_count[n] = read_start[o + 1] - read_start[o], write_start[o + 1] - write_start[o]
+            n += 1
+            for i in range(read_start[o], read_start[o + 1]):
+                t = read_id[i]
+                own = owner[t] == s and copy[t] >= 0
+                read[r] = copy[t] if own else t
+                r += 1
+                if not own:
+                    latest[t] = max(latest[t], begin[needed[s]])
+            for i in range(write_start[o], write_start[o + 1]):
+                t = write_id[i]
+                own = owner[t] == s and copy[t] >= 0
+                write[w] = copy[t] if own else t
+                w += 1
+                if not own:
+                    latest[t] = max(latest[t], begin[needed[s]])
+    return again, (read_count, read), (write_count, write), latest
+
+
+@kept()
+def _events(kind: Any, arg: Any, stream: Any, order: Any, first: Any, until: Any, needed: Any, begin: Any, event: Any,
+            owner: Any, copy: Any, saved: Any, operator: int) -> Any:  # fmt: skip
+    """The events of the segments that are run again: (before which event, kind, tensor or operator, stream)."""
+    most = 0
+    for s in order:
+        if until[s] >= 0:
+            most += 2 * (event[until[s]] + 1 - begin[first[s]])
+    at, kinds, args, streams = (
+        np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    )  # fmt: skip
+    freed = np.zeros(copy.size, np.bool_)
+    n = 0
+    for s in order:
+        if until[s] < 0:
+            continue
+        start, end = begin[first[s]], event[until[s]] + 1
+        for e in range(start, end):
+            a = arg[e]
+            if kind[e] == OP:
+                new = operator
+                operator += 1
+            elif kind[e] == ALLOC:
+                new = copy[a]
+            elif kind[e] == FREE and owner[a] == s and copy[a] >= 0 and not saved[a]:
+                new = copy[a]
+                freed[a] = True
+            else:
+                continue
+            at[n], kinds[n], args[n], streams[n] = begin[needed[s]], kind[e], new, stream[e]
+            n += 1
+        for e in range(start, end):  # what the forward pass hands on is not needed a second time
+            a = arg[e]
+            if kind[e] == ALLOC and not saved[a] and not freed[a]:
+                at[n], kinds[n], args[n], streams[n] = begin[needed[s]], FREE, copy[a], stream[e]
+                n += 1
+    return at[:n], kinds[:n], args[:n], streams[:n]
+
+
+@kept()
+def _replace(first: Any, last: Any, owner: Any, saved: Any, copy: Any, start: Any, ids: Any) -> None:
+    """Operators after a segment access the copies of what it made."""
+    for o in range(start.size - 1):
+        for i in range(start[o], start[o + 1]):
+            t = ids[i]
+            if saved[t] and o > last[owner[t]]:
+                ids[i] = copy[t]

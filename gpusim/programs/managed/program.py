@@ -1,0 +1,176 @@
+"""What runs under unified memory: allocations, and what the program does with them, in its order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.machine.driver_parameters import BLOCK_BYTES
+from gpusim.programs.managed.pattern import LANES, SECTOR
+
+
+@dataclass(frozen=True)
+class Array:
+    """An allocation; `at` bytes behind the start of a window of 2 MiB (small allocations share one)."""
+
+    name: str
+    bytes: int
+    at: int = 0
+    kind: Literal["managed", "system"] = "managed"  # system: by malloc, which GPUs reach by ATS or HMM
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of every thread in every step; see `pattern.py` for the index.  Strides are in elements."""
+
+    array: str
+    write: bool = False
+    bytes: int = 4
+    start: int = 0
+    tx: int = 0
+    ty: int = 0
+    bx: int = 0
+    by: int = 0
+    inner: int = 0
+    outer: int = 0
+    index: npt.NDArray[np.int64] | None = field(default=None, compare=False)  # gather: the element is index[position], -1 none
+    random: int | None = None                            # random: the seed
+    wraps: bool = False
+    elements: int | None = None                          # of the array that the index may reach; all of it
+    waits: bool | None = None                            # for the warp's earlier accesses; stores do, loads do not
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    accesses: Sequence[Access]
+    grid: tuple[int, int]
+    block: tuple[int, int] = (256, 1)
+    steps: tuple[int, int] = (1, 1)  # inner, outer
+    ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
+    gpu: int = 1
+    where: str = field(default="", compare=False)  # "file:line" of a program that was read
+
+
+@dataclass(frozen=True)
+class HostTouch:
+    """The CPU reads or writes bytes [first, first + count) of an array, ascending; all of it when count is None."""
+
+    array: str
+    write: bool = True
+    first: int = 0
+    count: int | None = None
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """cudaMemPrefetchAsync, and waiting for it; processor 0 is the CPU."""
+
+    array: str
+    to: int = 1
+    first: int = 0
+    count: int | None = None
+    where: str = field(default="", compare=False)
+
+
+Hint = Literal[
+    "read_mostly", "unset_read_mostly", "preferred_location", "unset_preferred_location", "accessed_by", "unset_accessed_by"
+]  # fmt: skip
+ADVICE: tuple[str, ...] = get_args(Hint)
+
+
+@dataclass(frozen=True)
+class Advise:
+    """cudaMemAdvise for all of an array."""
+
+    array: str
+    advice: str
+    processor: int = 1
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Discard:
+    """cuMemDiscardBatchAsync: what an array holds is not needed any more."""
+
+    array: str
+    first: int = 0
+    count: int | None = None
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Free:
+    array: str
+    where: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Start:
+    """From here on a run is timed and counted; what stands before brings the data to where it begins."""
+
+
+Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start
+Program = Sequence[Step]
+
+
+@dataclass(frozen=True)
+class ManagedProgram:
+    """A program whose memory the driver manages: what `traces/programs/NAME.yaml` says, or Python makes."""
+
+    name: str
+    arrays: Sequence[Array]
+    steps: Program
+
+    @property
+    def footprint(self) -> int:
+        """Bytes of GPU memory that hold everything at once: root chunks of 2 MiB, which are what is given out."""
+        return sum(-(-(a.at + a.bytes) // BLOCK_BYTES) for a in self.arrays) * BLOCK_BYTES
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 over arrays and steps, files of indices that they were made from included: the program's identity."""
+        return hashlib.sha256(_content(self)).hexdigest()
+
+
+def _content(value: Any) -> bytes:
+    """Everything that a program does, but not where that was written."""
+    if isinstance(value, np.ndarray):
+        return str(value.dtype).encode() + value.tobytes()
+    if is_dataclass(value):
+        return type(value).__name__.encode() + b"".join(
+            f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";" for f in fields(value) if f.name != "where"
+        )
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(_content, value)) + b"]"
+    return repr(value).encode()
+
+
+def moved_bytes(accesses: Sequence[Access], kernel: Kernel) -> float:
+    """Bytes that the kernel's threads move: the sectors that a row of a warp's threads touches."""
+    threads = kernel.grid[0] * kernel.grid[1] * kernel.block[0] * kernel.block[1]
+    lanes = min(LANES, kernel.block[0])
+    return sum(_bytes_each(a, lanes) for a in accesses) * threads * kernel.steps[0] * kernel.steps[1]
+
+
+def _bytes_each(a: Access, lanes: int) -> float:
+    """Bytes that move for one of `lanes` threads in a row."""
+    alone = -(-a.bytes // SECTOR) * SECTOR
+    if a.index is not None:
+        if not a.index.size:
+            return 0.0
+        sector = a.index * a.bytes // SECTOR
+        new = np.append(True, sector[1:] != sector[:-1])
+        new[::lanes] = True
+        return alone * float(np.mean(new & (a.index >= 0)))
+    pitch = abs(a.tx) * a.bytes
+    if a.random is not None or pitch >= a.bytes + SECTOR:
+        return alone
+    return -(-((lanes - 1) * pitch + a.bytes) // SECTOR) * SECTOR / lanes

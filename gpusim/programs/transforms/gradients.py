@@ -1,0 +1,125 @@
+"""When gradients are complete: pass by pass, bucket by bucket.  What shards or offloads them takes them from there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.base.errors import TraceError
+from gpusim.trace.edit import Edit, Mask, begun, issued
+from gpusim.trace.roles import BACKWARD, GRADIENT, lives, phase_kinds, roles
+from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, Trace
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """A row for each gradient and backward pass that writes it, in the order in which they are complete."""
+
+    tensor: I64
+    of_pass: I64
+    first: I64   # the operators of the pass that touch it first and last
+    last: I64
+    bucket: I64
+    fires: I64   # (buckets,) the event before which the bucket is complete
+
+
+def gradients(trace: Trace, bucket: int) -> Gradients:
+    """The gradients in buckets of at least so many bytes, but for the last of a pass."""
+    wanted = roles(trace) == GRADIENT
+    if not wanted.any():
+        raise TraceError(f"{trace.name}: there are no gradients", hint="a training step with phases fwd, bwd and opt is needed")
+    op, tensor, passes = _touches(trace, wanted)
+    key, which = np.unique(passes[op] * trace.tensors + tensor, return_inverse=True)
+    first, last = np.full(len(key), trace.ops), np.full(len(key), -1)
+    np.minimum.at(first, which, op)
+    np.maximum.at(last, which, op)
+    order = np.argsort(last, kind="stable")
+    key, first, last = key[order], first[order], last[order]
+    of_pass, tensor = np.divmod(key, trace.tensors)
+    number, held, buckets = -1, bucket, np.zeros(len(key), np.int64)
+    for row, size in enumerate(trace.size[tensor].tolist()):
+        if held >= bucket or of_pass[row] != of_pass[row - 1]:
+            number, held = number + 1, 0
+        buckets[row] = number
+        held += size
+    fires = np.zeros(number + 1, np.int64)
+    fires[buckets] = issued(trace)[last] + 1  # of equal rows the last is the latest
+    return Gradients(tensor, of_pass, first, last, buckets, fires)
+
+
+def stand_ins(edit: Edit, g: Gradients) -> I64:
+    """(rows,) new tensors that a pass works on instead of the gradient itself, which nothing in the pass allocates any more.
+
+    They are to be freed when the bucket has been taken.
+    """
+    trace = edit.trace
+    made = edit.add_tensors(trace.size[g.tensor], trace.category[g.tensor])
+    born, _ = lives(trace)
+    own = made_in_pass(trace, g)
+    edit.insert(np.where(own, born[g.tensor], begun(trace)[g.first]), ALLOC, made)
+    gone = np.zeros(trace.events, bool)
+    gone[born[g.tensor[own]]] = True
+    edit.drop_events(gone)
+    by_key = np.argsort(g.of_pass * trace.tensors + g.tensor)
+    key = (g.of_pass * trace.tensors + g.tensor)[by_key]
+    wanted = np.zeros(trace.tensors, bool)
+    wanted[g.tensor] = True
+    for side in ("read", "write"):
+        op, tensor, passes, at = _side(trace, side, wanted)
+        edit[f"{side}_id"][at] = made[by_key[np.searchsorted(key, passes[op] * trace.tensors + tensor)]]
+    return made
+
+
+def reduce(edit: Edit, g: Gradients, name: str, share: float, stream: int) -> None:
+    """One collective for each bucket, which leaves the gradients where they are."""
+    _operate(edit, g, g.tensor, g.tensor, name, COLLECTIVE, share, stream)
+
+
+def take(
+    edit: Edit, g: Gradients, whole: I64, kept: I64 | None, name: str, activity: int, share: float, stream: int
+) -> None:
+    """One operator for each bucket, which reads the stand-ins `whole`, writes `kept` if anything, and ends the stand-ins.
+
+    share    of the bucket's bytes that it moves
+    """
+    _operate(edit, g, whole, kept, name, activity, share, stream)
+    edit.insert(g.fires[g.bucket], FREE, whole)
+
+
+def _operate(
+    edit: Edit, g: Gradients, reads: I64, writes: I64 | None, name: str, activity: int, share: float, stream: int
+) -> None:
+    size = np.bincount(g.bucket, edit.trace.size[g.tensor].astype(float), len(g.fires))
+    count = np.bincount(g.bucket, minlength=len(g.fires))
+    order = np.argsort(g.bucket, kind="stable")
+    written = (0 * count, order[:0]) if writes is None else (count, writes[order])
+    operators = edit.add_operators(
+        (count, reads[order]), written, op=edit.name("op_names", name), activity=activity,
+        read_bytes=np.rint(size * share).astype(np.int64),
+    )  # fmt: skip
+    edit.insert(g.fires, OP, operators, stream)
+
+
+def made_in_pass(trace: Trace, g: Gradients) -> Mask:
+    """(rows,) whether the pass itself allocates the gradient, and does not find it from before."""
+    born, _ = lives(trace)
+    first_pass = np.full(trace.tensors, np.iinfo(np.int64).max)
+    np.minimum.at(first_pass, g.tensor, g.of_pass)
+    found: Mask = (phase_kinds(trace)[born[g.tensor]] == BACKWARD) & (g.of_pass == first_pass[g.tensor])
+    return found
+
+
+def _touches(trace: Trace, wanted: Mask) -> tuple[I64, I64, I64]:
+    read, write = (_side(trace, side, wanted) for side in ("read", "write"))
+    return np.concatenate([read[0], write[0]]), np.concatenate([read[1], write[1]]), read[2]
+
+
+def _side(trace: Trace, side: str, wanted: Mask) -> tuple[I64, I64, I64, I64]:
+    """Accesses of wanted tensors in backward: (operator, tensor), then (O,) number of the pass, then their rows."""
+    backward = phase_kinds(trace)[issued(trace)] == BACKWARD
+    passes = np.cumsum(np.diff(backward, prepend=False) & backward)
+    op = np.repeat(np.arange(trace.ops), np.diff(getattr(trace, f"{side}_start")))
+    ids = getattr(trace, f"{side}_id")
+    at = np.flatnonzero(wanted[ids] & backward[op])
+    return op[at], ids[at], passes, at

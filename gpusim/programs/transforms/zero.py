@@ -1,0 +1,77 @@
+"""ZeRO: optimizer state, gradients and parameters are spread over the ranks of data parallelism."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.units import BYTES, parse
+from gpusim.programs.transforms.gradients import Gradients, gradients, made_in_pass, reduce, stand_ins, take
+from gpusim.programs.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
+from gpusim.trace.edit import Edit, issued
+from gpusim.trace.roles import OPTIMIZER, STEP, TEMPORARY, lives, phase_kinds, roles
+from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, OP, Trace
+
+
+def zero(trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "25 MiB", overlap: bool = True) -> Trace:
+    """One of `ranks` GPUs, each with a batch like the recorded one, that share what all would hold alike.
+
+    stage    1: optimizer state; 2: gradients too; 3: parameters too, which are gathered block by block
+    bucket   gradients are reduced when so many bytes are complete
+    overlap  of stage 3: a block is gathered while the one before it computes
+
+    A rank sends (n - 1) / n of the gradients' bytes (reduce-scatter), and as much of the parameters' (all-gather): once after
+    the step in stages 1 and 2; in stage 3 before each use in forward and in backward.  Rings on a stream of their own.
+    Source: Rajbhandari et al., ZeRO: Memory optimizations toward training trillion parameter models, SC 2020, sections 5 and 7.
+    """
+    if stage > 3:
+        raise GpusimError(f"parameter 'stage' of transform 'zero' is {stage}", hint="the stages are 1, 2 and 3")
+    g = gradients(trace, int(parse(bucket, BYTES)))
+    weights = parameters(trace)
+    edit, stream, sent = Edit(trace), side_stream(trace), (ranks - 1) / ranks
+    if stage >= 2:
+        _scatter(edit, g, ranks, stream)
+    else:
+        reduce(edit, g, "gpusim::reduce_scatter", sent, stream)
+    step = phase_kinds(trace) == STEP
+    role = roles(trace)
+    split = ((role == OPTIMIZER) | ((role == TEMPORARY) & step[lives(trace)[0]])) & (trace.size > SMALL)
+    if stage == 3:
+        u = uses(trace, weights & (trace.size > SMALL))
+        bring_in(edit, u, [("gpusim::all_gather", COLLECTIVE)], sent, stream, place_of(trace, u, overlap))
+        split |= weights & (trace.size > SMALL)
+    else:
+        _gather_after_steps(edit, np.flatnonzero(weights), sent, stream)
+    edit["size"][split] = -(-trace.size[split] // ranks)
+    own = step[issued(trace)]
+    for column in ("flops", "read_bytes", "written_bytes"):
+        edit[column][own] = getattr(trace, column)[own] / ranks
+    made = edit.finish()
+    # Of the parameters' bytes that are there, one in so many is this rank's to update.
+    own_share = 1 if stage == 3 else ranks
+    return replace(made, meta={**made.meta, "ranks": ranks, "own_share": own_share})
+
+
+def _scatter(edit: Edit, g: Gradients, ranks: int, stream: int) -> None:
+    """A pass makes whole gradients; of each complete bucket only a share outlives its collective."""
+    trace = edit.trace
+    whole = stand_ins(edit, g)
+    own = made_in_pass(trace, g)
+    edit["size"][g.tensor] = -(-trace.size[g.tensor] // ranks)
+    edit.insert(g.fires[g.bucket[own]], ALLOC, g.tensor[own])
+    take(edit, g, whole, g.tensor, "gpusim::reduce_scatter", COLLECTIVE, (ranks - 1) / ranks, stream)
+
+
+def _gather_after_steps(edit: Edit, weights: I64, share: float, stream: int) -> None:
+    """After each step every rank gets the parameters that others have updated."""
+    trace = edit.trace
+    _, last = step_rows(trace)
+    count = np.full(len(last), len(weights))
+    ids = np.tile(weights, len(last))
+    operators = edit.add_operators(
+        (count, ids), (count, ids), op=edit.name("op_names", "gpusim::all_gather"), activity=COLLECTIVE,
+        read_bytes=round(int(trace.size[weights].sum()) * share),
+    )  # fmt: skip
+    edit.insert(issued(trace)[last] + 1, OP, operators, stream)

@@ -1,0 +1,59 @@
+"""The referee: recomputes a result from its event log and shares no code with the simulator.
+
+It reads only the log's format, the trace, and numbers of the result's spec; it imports neither engine nor policies nor
+the compiled island.  `check` asks, in this order, and stops where nothing further would make sense:
+
+    is every record well formed, does time never fall?                                   activities.well_formed
+    did tensors begin, end, and kernels go out in the order of the trace?                activities.program_order
+    did every activity start and end once, after it was submitted?                       activities.collect
+    did queues keep their turns, links their rates, streams their waits?                 activities.*
+    did no blocks overlap, was every read served from a valid copy, did whoever
+    reused a block wait for those who were there before?                                 memory.walk
+    do the metrics equal what the log adds up to?                                        totals.totals
+"""
+
+from __future__ import annotations
+
+from gpusim.referee import activities, memory, rates
+from gpusim.referee.packing import packing
+from gpusim.referee.report import Findings, Report, Violation
+from gpusim.referee.tiers import tiers
+from gpusim.referee.totals import totals
+from gpusim.results.result import Result
+from gpusim.trace.grain import cut, parse
+from gpusim.trace.trace import Trace
+
+__all__ = ["Report", "Violation", "check"]
+
+
+def check(result: Result, trace: Trace) -> Report:
+    """Recompute `result` from its log and the trace it ran; a result without a log is unchecked (ok is None).
+
+    Linear in the records of the log and the accesses of the trace.
+    """
+    if result.log is None:
+        return Report(ok=None)
+    found = Findings()
+    if result.spec.get("trace_hash", trace.content_hash) != trace.content_hash:
+        found.say(-1, f"the trace {trace.name} is not the one that ran", "the same content")
+        return found.report()
+    if result.program is not None:  # made of the trace by a plan policy
+        trace = result.program
+        if result.spec.get("program_hash") != trace.content_hash:
+            found.say(-1, f"the program {trace.name} is not the one that ran", "the same content")
+            return found.report()
+    if "grain" in result.spec:
+        trace = cut(trace, parse(result.spec["grain"]))
+    log = result.log
+    memories = tiers(result.spec)
+    # `and` in this order: each line may rely on those before it.
+    if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
+        acts = activities.collect(log, trace, memories, result.finished, found)
+        if acts is not None:
+            activities.queue_discipline(acts, memories, found)
+            limits = {**result.spec.get("rates", {}), **packing(trace).rates}
+            rates.link_rates(acts, trace, memories, limits, found)
+            activities.streams_in_order(acts, trace, found)
+            ledger = memory.walk(log, acts, trace, memories, found)
+            totals(result, log, acts, trace, memories, ledger, found)
+    return found.report()

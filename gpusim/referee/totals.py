@@ -1,0 +1,134 @@
+"""The metrics of a result against what its log adds up to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.rates import remote
+from gpusim.referee.report import Findings
+from gpusim.referee.tiers import INTO, Tiers
+from gpusim.results.log import OOM
+from gpusim.results.result import Result
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
+
+# A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
+LAST_CALL = 50_000_000
+
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+
+# Metric -> entry of the ledger that it must equal.
+SAME = {
+    "kernels": "kernels", "swap_ins": "copies_in", "swap_outs": "copies_out", "clean_drops": "drops",
+    "h2d_bytes": "bytes_in", "d2h_bytes": "bytes_out", "device_allocs": "reserves", "device_frees": "releases",
+    "moved_bytes": "moved_bytes",
+    "ooms": "ooms",
+    "allocated_current_bytes": "allocated_now", "allocated_peak_bytes": "allocated_peak",
+    "allocated_total_bytes": "allocated_total", "requested_current_bytes": "requested_now",
+    "requested_peak_bytes": "requested_peak", "requested_total_bytes": "requested_total",
+    "reserved_current_bytes": "reserved_now", "reserved_peak_bytes": "reserved_peak",
+}  # fmt: skip
+
+
+def totals(
+    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
+    ledger: Mapping[str, int], found: Findings,
+) -> None:
+    """Every metric that the log determines, recomputed."""
+    expected: dict[str, int | float] = {name: ledger[entry] for name, entry in SAME.items()}
+    for m, kind in enumerate(tiers.kinds, 1):
+        for way in ("in", "out", "peak"):
+            name = f"{kind}_{way}_bytes"
+            expected[name] = expected.get(name, 0) + ledger[f"{way} {m}"]
+    if ledger["reserves"] == 0:  # an allocator that holds all from the start makes no calls
+        del expected["reserved_current_bytes"], expected["reserved_peak_bytes"]
+    elif ledger["reserved_peak"]:
+        expected["frag_utilisation"] = ledger["requested_peak"] / ledger["reserved_peak"]
+    if ledger["allocated_peak"]:
+        expected["frag_internal"] = 1.0 - ledger["requested_at_peak"] / ledger["allocated_peak"]
+    if result.finished:
+        expected["events"] = trace.events
+        expected |= _times(result, acts, trace, tiers)
+    causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
+    if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
+        found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
+    for name, value in expected.items():
+        if name in result.metrics:
+            found.count("metrics", 1)
+            claimed = result.metrics[name]
+            exact = isinstance(value, int)  # counts, bytes and ns are exact; shares went through floats
+            if claimed != value if exact else not math.isclose(claimed, value, rel_tol=1e-9, abs_tol=1e-12):
+                found.say(-1, f"metric {name} is {claimed}", f"{value}, as the log adds up")
+    _makespan(result, log, acts, trace, found)
+    _ending(result, log, found)
+
+
+def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict[str, int | float]:
+    """Busy and stalled time of the streams with kernels, the program's transfers, and what follows from the makespan."""
+    operator = acts.op >= 0
+    activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
+    took = acts.end - acts.start
+    copied = {name: np.isin(activity, codes) for name, codes in (
+        ("h2d", COPY_IN), ("d2h", COPY_OUT), ("peer", (COLLECTIVE, COPY_PEER)), ("read", NVME_READ), ("written", NVME_WRITE),
+    )}  # fmt: skip
+    moved = {name: int(acts.size[at].sum()) for name, at in copied.items()}
+    kernel = operator & (activity == KERNEL)
+    streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)
+    last = np.zeros(int(acts.queue.max(initial=0)) + 1, np.int64)
+    np.maximum.at(last, acts.queue[operator], acts.end[operator])
+    busy = int(took[kernel].sum())
+    out: dict[str, int | float] = {
+        "compute_busy_ns": busy,
+        # Up to its last operator, a stream stands still when it runs none.
+        "stall_ns": int(last[streams].sum()) - int(took[operator & np.isin(acts.queue, streams)].sum()),
+        "program_h2d_bytes": moved["h2d"],
+        "program_d2h_bytes": moved["d2h"],
+        "collective_bytes": moved["peer"],
+        "nvme_read_bytes": moved["read"],
+        "nvme_written_bytes": moved["written"],
+        "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
+        "host_work_ns": int(took[activity == HOST_WORK].sum()),
+    }
+    makespan = result.metrics.get("makespan_ns", 0)
+    if makespan > 0:
+        out["compute_idle_share"] = 1.0 - busy / (makespan * len(streams))
+        out["swaps_per_s"] = int((~operator & ~acts.cancelled).sum()) / (makespan / 1e9)
+        to_device, by_kernels = acts.copy & 255 == 0, remote(acts, trace, tiers)
+        out["zero_copy_read_bytes"], out["zero_copy_written_bytes"] = (int(moved.sum()) for moved in by_kernels)
+        for way, (name, tier) in enumerate((("h2d", acts.copy >> 8 & 255), ("d2h", acts.copy & 255))):
+            rate = result.spec.get("rates", {}).get(name)
+            if rate:
+                passing = [m for m, routes in enumerate(tiers.routes, 1) if name in routes[way]]
+                swaps = (acts.copy >= 0) & (to_device == (way == INTO)) & np.isin(tier, passing)
+                swapped = int(acts.size[swaps].sum()) + int(by_kernels[way].sum()) * (name in tiers.routes[0][way])
+                out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
+    return out
+
+
+def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:
+    """The run ends with its last activity, or with the host's last call, whichever is later."""
+    if "makespan_ns" not in result.metrics:
+        return
+    claimed = result.metrics["makespan_ns"]
+    ended = acts.end[acts.end < NEVER]
+    last = max(int(log["t"][-1]) if len(log) else 0, int(ended.max(initial=0)))
+    latest = max(last, int(trace.time.max(initial=0))) + LAST_CALL
+    found.count("metrics", 1)
+    if not last <= claimed <= latest:
+        found.say(-1, f"metric makespan_ns is {claimed}", f"{last}, when the last record of the log was made")
+
+
+def _ending(result: Result, log: npt.NDArray[Any], found: Findings) -> None:
+    """A run that ran out of a memory says so in its log, last."""
+    at = np.flatnonzero(log["kind"] == OOM)
+    below = {"oom": False, "host_oom": True}.get(result.outcome)
+    if below is None:
+        if len(at):
+            found.say(at[0], "the log ends out of memory", f"a log of a run with outcome '{result.outcome}'")
+    elif not len(at) or (log["b"][at[-1]] > 0) != below:
+        found.say(-1, f"outcome '{result.outcome}' without a record of it", "a last record 'oom' of that memory")

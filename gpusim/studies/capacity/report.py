@@ -1,0 +1,151 @@
+"""The answer of a study in words and rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from gpusim.base.text import join
+from gpusim.base.units import show_bytes
+from gpusim.programs.transforms.scaling import recorded_size
+from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
+from gpusim.studies.capacity.assumptions import values as assumption_values
+from gpusim.studies.capacity.machine import emulated, estimates
+from gpusim.studies.capacity.need import BYTES_PER_PARAMETER, count, rule_of_thumb
+from gpusim.studies.capacity.study import Answer, Study, Way
+from gpusim.studies.capacity.times import WHERE, interval, shown
+
+
+def rows(found: Study) -> list[dict[str, Any]]:
+    """A row for each machine, the best answer first."""
+    return [_row(a, a.best(), found) for a in ordered(found)]
+
+
+def rows_of_several(found: Study) -> list[dict[str, Any]]:
+    """A row for each machine that needs several GPUs, or could do better with them."""
+    return [_row(a, way, found) for a in ordered(found) if (way := a.best(several=True))]
+
+
+def ordered(found: Study) -> list[Answer]:
+    """The machines on which it fits as it is, then those that can be helped, then the others; the faster first."""
+    return sorted(
+        found.answers,
+        key=lambda a: (not a.fits, (way := a.best()) is None, (way and way.step_ns) or 0, -a.capacity, a.profile.name),
+    )
+
+
+def _row(a: Answer, way: Way | None, found: Study) -> dict[str, Any]:
+    return {
+        "machine": a.profile.name,
+        "has": show_bytes(a.capacity),
+        "fits": "yes" if a.fits else "no",
+        "with": "" if a.fits else str(way.remedy) if way else "nothing that was tried",
+        **({"GPUs": way.remedy.gpus} if way and way.remedy.gpus > 1 else {}),
+        "reserves": show_bytes(way.reserved) if way else "",
+        **({} if found.timeless else _times(a, way)),
+        **({} if found.timeless or (way and way.remedy.gpus > 1) else {"largest batch": _batch(a.batch, found)}),
+        **({"emulates": ", ".join(types)} if (types := emulated(found.need.trace, a.profile)) else {}),
+    }
+
+
+def _times(a: Answer, way: Way | None) -> dict[str, str]:
+    if way is None or way.step_ns is None:
+        return {"step, estimated": "", "slowdown, estimated": ""}
+    return {"step, estimated": shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
+
+
+def _batch(times: float | None, found: Study) -> str:
+    """In samples where the recording says how many it has, else in recorded batches."""
+    if not times:
+        return "" if times is None else "none"
+    if recorded_size(found.need.trace, ("batch",)):
+        return f"{times:,.0f}"
+    return f"{times:.2f} x" if times < 10 else f"{times:.0f} x"
+
+
+def heading(found: Study) -> str:
+    """What the program needs, of what that consists, and the rule of thumb beside it."""
+    n = found.need
+    parts = sorted(n.by_role.items(), key=lambda item: -item[1])
+    lines = [
+        f"{n.trace.name} needs {show_bytes(n.reserved)} (reserved; {show_bytes(n.live)} allocated): "
+        + ", ".join(f"{name} {show_bytes(size)}" for name, size in parts),
+    ]
+    thumb = rule_of_thumb(n.trace)
+    if thumb:
+        number = count(n.trace)
+        lines.append(
+            f"Rule of thumb, {BYTES_PER_PARAMETER} bytes for each of {number:,} parameters: {show_bytes(thumb)}, "
+            f"{thumb / n.reserved - 1:+.0%} from that; it knows nothing of activations"
+        )
+    return "\n".join(lines)
+
+
+def assumed(found: Study) -> list[Assumption]:
+    """Every assumption of the answer."""
+    trace = found.need.trace
+    return [*of_program(trace), *of_machine(trace, found.settings, [a.profile for a in found.answers])]
+
+
+def remarks(found: Study) -> list[str]:
+    """What is to be said of times, emulated types and estimated numbers, a sentence each."""
+    lines = [f"No times: {found.timeless}" if found.timeless else WHERE + "."]
+    emulating = {a.profile.name: types for a in found.answers if (types := emulated(found.need.trace, a.profile))}
+    for types in dict.fromkeys(emulating.values()):
+        names = [name for name, own in emulating.items() if own == types]
+        lines.append(f"{join(types)} is emulated in fp32 on {join(names)}: as much memory, and slower.")
+    guessed = Counter(path for a in found.answers for path in estimates(a.profile))
+    if guessed:
+        of = len(found.answers)
+        words = ", ".join(f"{path} ({number} of {of} machines)" for path, number in guessed.most_common())
+        lines.append(f"Estimated numbers of the profiles, each machine's in fit.json: {words}.")
+    return lines
+
+
+def answer(found: Study) -> str:
+    """One sentence."""
+    fits = [a for a in found.answers if a.fits]
+    helped = [a for a in found.answers if not a.fits and a.best()]
+    together = [a for a in found.answers if a.ways and not a.best()]
+    words = f"It fits {len(fits)} of {len(found.answers)} machines as it is"
+    if fits and (step := ordered(found)[0].ways[0].step_ns) is not None:
+        words += f", fastest on {ordered(found)[0].profile.name} with an estimated {shown(step)} a step"
+    if helped:
+        words += f"; {len(helped)} more when tensors are recomputed or moved elsewhere"
+    if together:
+        words += f"; {len(together)} only as one of several GPUs"
+    return words + "."
+
+
+def values(found: Study) -> dict[str, Any]:
+    """All of it as JSON values; sizes in bytes, times in ns."""
+    n = found.need
+    return {
+        "trace": n.trace.name,
+        "assumptions": assumption_values(assumed(found)),
+        "remarks": remarks(found),
+        "live_bytes": n.live,
+        "reserved_bytes": n.reserved,
+        "at_peak": n.by_role,
+        "parameters": count(n.trace),
+        "rule_of_thumb_bytes": rule_of_thumb(n.trace),
+        "remedies": {chain: {"live_bytes": x.live, "reserved_bytes": x.reserved} for chain, x in found.needs.items()},
+        "impossible": found.impossible,
+        "machines": [
+            {
+                "profile": a.profile.name, "capacity_bytes": a.capacity, "fits": a.fits, "free_ns": a.free_ns,
+                "largest_batch": a.batch, "refused": a.refused, "emulated": emulated(n.trace, a.profile),
+                "estimated_numbers": estimates(a.profile),
+                "ways": [_way(a, way) for way in a.ways],
+            }
+            for a in ordered(found)
+        ],
+    }  # fmt: skip
+
+
+def _way(a: Answer, way: Way) -> dict[str, Any]:
+    times: dict[str, Any] = {"step_ns": None, "slowdown": None}
+    if way.step_ns is not None:
+        low, high = interval(way.step_ns)
+        times = {"step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "slowdown": a.slowdown(way)}
+    return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}

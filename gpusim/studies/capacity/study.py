@@ -1,0 +1,193 @@
+"""The answer for each machine: does it fit, what would make it fit, how long does a step take, how large may the batch be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.units import show_bytes
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine.profile import Profile
+from gpusim.policies.trials.program import of_trace
+from gpusim.policies.trials.replay import ENDLESS, replay
+from gpusim.programs import transforms
+from gpusim.results.log import ISSUE, START
+from gpusim.results.result import Result
+from gpusim.studies.capacity.batches import Batches
+from gpusim.studies.capacity.need import Need, need
+from gpusim.studies.capacity.remedies import AS_IT_IS, Remedy
+from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.times import everywhere, refused
+from gpusim.trace.iterations import iterations
+from gpusim.trace.trace import OP, Trace
+
+
+@dataclass(frozen=True)
+class Way:
+    """The program on one machine after one remedy: it finished.
+
+    step_ns   the last iteration; None: the program does not say what it takes
+    reserved  most bytes that the allocator held
+    """
+
+    remedy: Remedy
+    step_ns: int | None
+    reserved: int
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """One machine.
+
+    capacity bytes that the CUDA context leaves of the memory
+    free_ns  the last iteration with a memory that never fills; None as with `Way`
+    ways     what fits: the program as it is and nothing else, or what was tried instead, fastest first
+    refused  the others, and why
+    batch    the largest that fits as it is: samples where the recording says how many it has, else in recorded batches
+    """
+
+    profile: Profile
+    capacity: int
+    free_ns: int | None
+    ways: tuple[Way, ...]
+    refused: dict[str, str]
+    batch: float | None  # None: cannot be told
+
+    @property
+    def fits(self) -> bool:
+        """As it is."""
+        return any(way.remedy == AS_IT_IS for way in self.ways)
+
+    def best(self, several: bool = False) -> Way | None:
+        """The fastest on one GPU, or on several."""
+        return next((way for way in self.ways if (way.remedy.gpus > 1) == several), None)
+
+    def slowdown(self, way: Way) -> float | None:
+        """Against the program as it is on this machine with a memory that never fills; None where no time can be told."""
+        if way.step_ns is None or self.free_ns is None:
+            return None
+        return way.step_ns / self.free_ns if self.free_ns else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A program on all machines.
+
+    needs     of each remedy's transforms that the program allows; of the others why not
+    timeless  why no time can be told, "" where it can: then the answers are about memory alone
+    """
+
+    needs: dict[str, Need]
+    impossible: dict[str, str]
+    answers: list[Answer]
+    settings: Settings
+    timeless: str
+
+    @property
+    def need(self) -> Need:
+        """Of the program as it is."""
+        return self.needs[AS_IT_IS.chain]
+
+
+def _silent(done: int, of: int) -> None:
+    """No progress is shown."""
+
+
+def study(
+    trace: Trace, profiles: Sequence[Profile], tried: Sequence[Remedy], progress: Callable[[int, int], object] = _silent,
+    settings: Settings = USUAL,
+) -> Study:  # fmt: skip
+    """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them."""
+    timeless = refused(trace)
+    if timeless:
+        tried = (AS_IT_IS,)
+    needs, impossible = {AS_IT_IS.chain: need(trace, settings)}, {}
+    for remedy in tried:
+        if remedy.chain not in needs and remedy.chain not in impossible:
+            try:
+                needs[remedy.chain] = need(transforms.apply(trace, remedy.chain), settings)
+            except GpusimError as error:
+                impossible[remedy.chain] = error.message
+    batches = Batches(trace, max((settings.room(profile) for profile in profiles), default=0), settings)
+    answers = []
+    for done, profile in enumerate(profiles):
+        if timeless:
+            answers.append(_memory_alone(profile, needs[AS_IT_IS.chain], settings))
+        else:
+            answers.append(_answer(profile, [r for r in tried if r.chain in needs], needs, batches, settings))
+        progress(done + 1, len(profiles))
+    return Study(needs, impossible, answers, settings, timeless)
+
+
+def _memory_alone(profile: Profile, n: Need, settings: Settings) -> Answer:
+    """Whether the program's requests fit, of a program whose operators cannot be timed on the machine."""
+    room = settings.room(profile)
+    if n.reserved <= room:
+        return Answer(profile, room, None, (Way(AS_IT_IS, None, n.reserved),), {}, None)
+    tried = replay(of_trace(n.trace), settings.allocator(), room)  # cached segments are given back
+    if tried.fits:
+        return Answer(profile, room, None, (Way(AS_IT_IS, None, tried.held_peak),), {}, None)
+    return Answer(profile, room, None, (), {str(AS_IT_IS): f"{show_bytes(n.live)} are alive at once"}, None)
+
+
+def _answer(
+    profile: Profile, tried: Sequence[Remedy], needs: dict[str, Need], batches: Batches, settings: Settings
+) -> Answer:
+    n, room = needs[AS_IT_IS.chain], settings.room(profile)
+    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"))
+    free_ns = last_iteration(free, n.trace)
+    largest = batches.largest(room)
+    if n.reserved <= room:
+        return Answer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest)
+    ways, helpless = [], {}
+    for remedy in tried:
+        found = _try(profile, remedy, needs[remedy.chain], settings)
+        if isinstance(found, str):
+            helpless[str(remedy)] = found
+            continue
+        ways.append(found)
+        if remedy == AS_IT_IS:
+            break
+    return Answer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest)
+
+
+def _try(profile: Profile, remedy: Remedy, n: Need, settings: Settings) -> Way | str:
+    """The remedy on this machine, or why it does not help."""
+    lacks = remedy.lacks(profile)
+    if lacks:
+        return lacks
+    room = settings.room(profile)
+    if n.live > room and not remedy.swap:
+        return f"{show_bytes(n.live)} are alive at once"
+    result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"))
+    if not result.finished:
+        return str((result.failure or {}).get("advice", result.outcome))
+    return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
+
+
+def _simulated(n: Need, profile: Profile, settings: Settings, capacity: int, policies: tuple[str, str]) -> Result:
+    evict, prefetch = policies
+    return simulate(
+        n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
+        durations=everywhere(n.trace, profile),
+    )  # fmt: skip
+
+
+def last_iteration(result: Result, trace: Trace) -> int:
+    """ns on the device from the first operator of the last iteration to the end; all of it where there is one.
+
+    The result must have its event log: the host issues operators long before they run.
+    """
+    makespan, log = int(result.metrics["makespan_ns"]), result.log
+    of_ops = iterations(trace)[trace.kind == OP]
+    if not len(of_ops) or log is None:
+        return makespan
+    first = int(np.argmax(of_ops == of_ops.max()))
+    activity = log["addr"][(log["kind"] == ISSUE) & (log["a"] == first)]
+    if not first or not len(activity):
+        return makespan
+    starts = log["t"][(log["kind"] == START) & (log["a"] == activity[0])]
+    return makespan - int(starts[0]) if len(starts) else makespan
