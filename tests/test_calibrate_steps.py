@@ -228,7 +228,7 @@ sys.path.insert(0, {str(app)!r})
 from gpusim.calibrate.steps import plain
 plain.install()
 from pathlib import Path
-from gpusim import zoo
+from gpusim.programs import zoo
 from gpusim.calibrate.steps.hooks import kept
 from gpusim.programs.record.on_gpu import GpuRecording, assemble
 from gpusim.trace.files import load_trace, save_trace

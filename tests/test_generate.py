@@ -209,7 +209,7 @@ def test_made_again_it_is_the_same_whatever_the_pieces(spec: str, monkeypatch: p
 def test_interpreted_it_is_the_same() -> None:
     specs = ["variable_training(hours=0.001)", f"growing_cache(hours=0.01, batch=2, cache=pages, kv_heads=1, {TINY})",
              "notebook(hours=1)"]  # fmt: skip
-    program = "import hashlib, sys; from gpusim import generate\n" \
+    program = "import hashlib, sys; from gpusim.programs import generate\n" \
         "for s in sys.argv[1:]: print(hashlib.sha256(generate.get(s).rows().tobytes()).hexdigest())"  # fmt: skip
     here = [hashlib.sha256(generate.get(spec).rows().tobytes()).hexdigest() for spec in specs]
     plain = subprocess.run([sys.executable, "-c", program, *specs], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, cwd=ROOT,
@@ -219,7 +219,7 @@ def test_interpreted_it_is_the_same() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="ru_maxrss of a child counts its parent's memory")
 def test_ten_million_requests_need_little_memory() -> None:
-    program = "import re; from gpusim import generate; r = generate.get('variable_training(hours=2.5)')\n" \
+    program = "import re; from gpusim.programs import generate; r = generate.get('variable_training(hours=2.5)')\n" \
         "print(r.total, sum(len(p) for p in r.pieces()), re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     total, made, kib = map(int, done.stdout.split())
