@@ -41,7 +41,7 @@ from gpusim.machine.roofline import durations
 from gpusim.machine.sampling import draws, intervals, with_numbers
 from gpusim.programs.recordings import import_trace
 from gpusim.results.result import Result
-from gpusim.results.uncertainty import Sampled
+from gpusim.results.sampled import Sampled
 from gpusim.show.answer import answer
 from gpusim.show.figures import draw
 from gpusim.show.report import report

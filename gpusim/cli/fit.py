@@ -100,8 +100,8 @@ def _recorded(zoo: str, program: Sequence[str], gpu: str, cudnn: int) -> Trace:
     from dataclasses import replace
 
     from gpusim.cli.record import pairs
-    from gpusim.programs.record.script import record_zoo
     from gpusim.programs.zoo.catalogue import ask
+    from gpusim.programs.zoo.traced import record_zoo
 
     asked = ask(zoo, pairs(program))
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,8 @@ def record(
     program: Sequence[str], out: Path | None, zoo: str | None, *, steps: int | None, json: bool, **options: Any
 ) -> None:  # fmt: skip
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
-    from gpusim.programs.record import script as recorder
+    from gpusim.programs.record.script import record_script
+    from gpusim.programs.zoo.traced import record_zoo
 
     if not program and not zoo:
         raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
@@ -30,9 +31,9 @@ def record(
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
             wanted = {**pairs(program), **({"steps": steps} if steps else {})}
-            trace = recorder.record_zoo(zoo, wanted, path, **options)
+            trace = record_zoo(zoo, wanted, path, **options)
         else:
-            trace = recorder.record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
+            trace = record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
     if json:
         emit_json({
             "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,

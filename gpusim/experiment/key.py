@@ -66,7 +66,7 @@ def _loaded_by(spec: RunSpec) -> list[str | Path]:
     for kind in KINDS:
         entry = registry.find(kind, getattr(spec, kind).name)
         if entry.builtin:
-            found += [f"gpusim.policies.{kind}.{entry.name}", *([entry.numbers] if entry.numbers else [])]
+            found += [entry.module, *([entry.numbers] if entry.numbers else [])]
         else:
             found.append(Path(entry.where.rpartition(":")[0]))
     return found

@@ -34,6 +34,7 @@ MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")
 Number = int | float
 Value = Number | str
+LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Entry:
     target: Any = None   # the user's function or class; None: a module that is still to be imported
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
+
+    @property
+    def module(self) -> str:
+        """Where a built-in is defined."""
+        return f"gpusim.policies.{self.kind}.{self.name}"
 
     @property
     def oracle(self) -> bool:

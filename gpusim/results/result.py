@@ -12,7 +12,7 @@ from gpusim.base.errors import ResultError, suggest
 from gpusim.results.faults import FaultReport
 from gpusim.results.log import LOG
 from gpusim.results.metrics import refuse_unknown
-from gpusim.results.uncertainty import Sampled
+from gpusim.results.sampled import Sampled
 from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")

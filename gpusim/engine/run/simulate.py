@@ -18,7 +18,7 @@ import simpy
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
-from gpusim.engine.host.release import BAD_AMOUNT
+from gpusim.engine.memory.release import BAD_AMOUNT
 from gpusim.engine.run import outcome, plans, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.machine.constants import Machine, machine
