@@ -13,7 +13,7 @@ import pytest
 
 from gpusim.base import files
 from gpusim.base.errors import ResultError
-from gpusim.results.compare import Change, changes
+from gpusim.results.compare import Change, changes, unequal
 from gpusim.results.folder import (
     changed,
     has_result,
@@ -217,6 +217,24 @@ def test_changes_name_run_metric_ratio_and_direction() -> None:
         Change({"evict": "arc"}, "run", "finished", None),
         Change({"evict": "belady"}, "run", None, "finished"),
     ]
+
+
+def test_unequal_finds_the_one_record_that_differs(tmp_path: Path) -> None:
+    first = replace(a_result("lru"), log=np.zeros(3, LOG), timeline={"time_ns": np.arange(3), "op": np.arange(3)})
+    log = first.log.copy()
+    log["t"][1] = 1
+    second = replace(first, log=log, timeline={"time_ns": np.arange(3), "op": np.array([0, 1, 3])}, failure={"op": 1})
+    for name, result in (("a", first), ("same", first), ("b", second)):
+        save_result(tmp_path / name, "0" * 16, result)
+    assert unequal(tmp_path / "a", tmp_path / "same") == []
+    assert [(c.metric, c.a, c.b) for c in unequal(tmp_path / "a", tmp_path / "b")] == [
+        ("failure", "null", '{"op": 1}'),
+        ("timeline op", "2 at 2", "3 at 2"),
+        ("log", f"{first.log[1]} at 1", f"{log[1]} at 1"),
+    ]
+    without = replace(first, log=None)
+    save_result(tmp_path / "without", "0" * 16, without)
+    assert unequal(tmp_path / "a", tmp_path / "without") == []  # a log that was not kept differs from nothing
 
 
 def test_memory_written_as_a_share_is_the_same_run_on_another_footprint() -> None:
