@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 
 from gpusim.base.errors import ConfigError
 from gpusim.base.yaml.values import PolicySpec
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.cli.check import check
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand

@@ -12,12 +12,11 @@ from typer.testing import CliRunner
 from gpusim.base.errors import ConfigError, TraceError
 from gpusim.base.yaml.find import find_run, is_managed
 from gpusim.base.yaml.values import PolicySpec
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.engine.pages.before import holds_all
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import Settings
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand

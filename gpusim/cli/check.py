@@ -13,6 +13,7 @@ from gpusim.base.errors import GpusimError, ResultError
 from gpusim.cli.output import emit_json
 
 if TYPE_CHECKING:
+    from gpusim.policies.registry import Registry
     from gpusim.referee import Report
     from gpusim.results.result import Result
     from gpusim.trace.trace import Trace
@@ -29,15 +30,14 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
 
-    for file in use:
-        registry.load_user_file(file)
+    own = registry.of(*use)
     found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory
     for run in run_folders(folder):
         result = load_result(run)
         if "unified" in result.spec:
             report = pages.check(result)
         else:
-            report = referee.check(result, load_trace_of(result, folder, trace))
+            report = referee.check(result, load_trace_of(result, folder, trace, own))
         if report.ok is not None:
             mark_checked(run, report.ok)
         found.append((result.key, report))
@@ -67,16 +67,18 @@ def _print(found: list[tuple[str, Report]]) -> None:
     typer.echo(f"{count[True]} runs are right, {count[False]} wrong, {count[None]} without an event log")
 
 
-def load_trace_of(result: Result, base: Path, other: Path | None = None) -> Trace:
-    """The trace that a run replayed, found from its results folder; `other` is where it is now."""
+def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Registry | None = None) -> Trace:
+    """The trace that a run replayed, found from its results folder; `other` is where it is now, `own` a user's transforms."""
     from gpusim.base.yaml.find import find
+    from gpusim.policies.registry import SHIPPED
 
     chain = str(result.spec.get("transform", "none"))
-    return _load(find("trace", str(other or result.spec["trace"]), base), chain, str(result.spec.get("trace_hash", "")))
+    file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
+    return _load(file, chain, wanted, own or SHIPPED)
 
 
 @lru_cache(maxsize=2)
-def _load(file: Path, chain: str, wanted: str) -> Trace:
+def _load(file: Path, chain: str, wanted: str, own: Registry) -> Trace:
     """The trace in the file, transformed unless it already is what ran."""
     from gpusim.programs import transforms
     from gpusim.trace.files import load_trace
@@ -85,7 +87,7 @@ def _load(file: Path, chain: str, wanted: str) -> Trace:
     if trace.content_hash == wanted:
         return trace
     try:
-        transforms.check(chain)
+        transforms.check(chain, own)
     except GpusimError as error:
         raise ResultError(error.message, hint="name the file that has it: --use FILE") from None
-    return transforms.apply(trace, chain)
+    return transforms.apply(trace, chain, own)

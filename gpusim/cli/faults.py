@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpusim.base.errors import ResultError, suggest
-from gpusim.cli import load
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.progress import bar
+from gpusim.experiment import load
 
 if TYPE_CHECKING:
     from gpusim.engine.pages.advisor import Advised

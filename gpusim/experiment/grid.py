@@ -127,7 +127,7 @@ def _sample(
 
 def _uninterruptible(tasks: Iterable[Task]) -> bool:
     """True for users' policies that are compiled: Ctrl-C does not get into an endless loop of theirs."""
-    return any(task.use for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+    return any(task.use or task.given.entries for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
 def _helpful(tasks: Iterable[Task], times: int = 1) -> int:

@@ -25,7 +25,8 @@ from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, KINDS, Experiment, RunSpec, expand
-from gpusim.policies import registry
+from gpusim.experiment.users import NOTHING, Given
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
@@ -49,6 +50,7 @@ class Task:
     log: bool = False
     unlimited: bool = False  # a reference: the same program on a machine that never runs out of memory
     plan: Path | None = None  # the file that the plan policy reads
+    given: Given = NOTHING  # policies and transforms of the user's that are Python objects
 
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
@@ -111,7 +113,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
     specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
-    code = Code()
+    code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
@@ -125,7 +127,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         if planned:
             contents["plan"] = file_hash(planned)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned)
+        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.given)
 
     grid = tuple(task(spec) for spec in specs)
     free_of_limits = {_without_evict(t.spec): t for t in reversed(grid) if _holds_all(t)}
@@ -148,10 +150,10 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
-        registry.get("defrag", defrag).check(registry.get("place", place))
+        loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
     made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
-        read(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
+        read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made
 
 
@@ -200,9 +202,9 @@ def _under_oracle(spec: RunSpec) -> RunSpec | None:
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
 
 
-def read(file: Path, chain: str = AS_RECORDED) -> Trace | ManagedProgram:
+def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram:
     """What a run's `trace` names, transformed, kept for the runs that need it next.  Raises TraceError, ConfigError."""
-    return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain)
+    return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain, own)
 
 
 @lru_cache(maxsize=4)
@@ -212,16 +214,18 @@ def _managed(file: Path, stamp: int) -> ManagedProgram:
     return load(file)
 
 
-def read_trace(file: Path, chain: str = AS_RECORDED) -> Trace:
+def read_trace(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace:
     """The trace in a file, transformed, kept for the runs of this process that need it next.  Raises TraceError."""
-    return _trace(file, file.stat().st_mtime_ns, chain)
+    return _trace(file, file.stat().st_mtime_ns, chain, SHIPPED if chain == AS_RECORDED else own)
 
 
 @lru_cache(maxsize=4)
-def _trace(file: Path, stamp: int, chain: str) -> Trace:
+def _trace(file: Path, stamp: int, chain: str, own: Registry) -> Trace:
     from gpusim.trace.files import load_trace
 
-    return load_trace(file) if chain == AS_RECORDED else transforms.apply(_trace(file, stamp, AS_RECORDED), chain)
+    if chain == AS_RECORDED:
+        return load_trace(file)
+    return transforms.apply(_trace(file, stamp, AS_RECORDED, SHIPPED), chain, own)
 
 
 def forget_traces() -> None:
