@@ -23,7 +23,8 @@ from gpusim.experiment.spec import expand
 from gpusim.machine import catalogue
 from gpusim.programs.managed import text
 from gpusim.results.compare import changes
-from gpusim.results.folder import load_folder, summary
+from gpusim.results.folder import load_folder
+from gpusim.results.summary import summary
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: 4 MiB}

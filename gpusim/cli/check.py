@@ -28,7 +28,8 @@ def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -
     from gpusim.cli.report import refresh
     from gpusim.policies import registry
     from gpusim.referee import pages
-    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
+    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
+    from gpusim.results.summary import write_summary
 
     own = registry.of(*use)
     found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory

@@ -80,6 +80,12 @@ class Plan:
         ]
         return [known[key] for key in dict.fromkeys(behind)]
 
+    @property
+    def measured(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Key of a run of the grid -> bound -> keys of the references that give it."""
+        bounds = {"bound_no_limit_ns": self.no_limit, "bound_oracle_ns": self.oracle, "bound_best_plan_ns": self.searched}
+        return {run.key: {name: of[run.key] for name, of in bounds.items() if run.key in of} for run in self.grid}
+
     def extent(self) -> str:
         """How many runs there are beside those of the grid, and what for; "" when there are none."""
         own = {task.key for task in self.grid}

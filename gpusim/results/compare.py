@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gpusim.results.folder import AXES, axes
 from gpusim.results.metrics import LOWER, METRICS, NEITHER
 from gpusim.results.result import Result
+from gpusim.results.summary import AXES, axes
 
 # What an axis is called does not matter as long as both folders say the same: bytes follow from a share.
 _FOLLOWS = {"memory": "memory_share"}

@@ -17,13 +17,13 @@ from rich.table import Table
 
 from gpusim.results.metrics import METRICS, same
 from gpusim.results.metrics import metric as declared
+from gpusim.results.references import RATIOS
 from gpusim.results.result import Result
 from gpusim.show.interval import interval
 from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
     POLICIES,
-    RATIOS,
     contenders,
     ending,
     layout,
