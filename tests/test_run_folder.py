@@ -42,7 +42,7 @@ def a_result(evict: str = "lru", makespan: int = 1_234_567_890_123, log: bool = 
         spec={"trace": "tiny", "evict": evict, "memory": 32 * 2**30, "oracle": []},
         outcome="finished",
         metrics={"makespan_ns": makespan, "slowdown": 1 / 3, "swap_ins": 7},
-        timeline={"time_ns": np.array([0, 2**40]), "allocated": np.array([0, 2**33])},
+        timeline={"time_ns": np.array([0, 2**40]), "allocated_bytes": np.array([0, 2**33])},
         log=records if log else None,
         bounds={"bound_swap_in_bytes": 10},
     )
@@ -89,21 +89,21 @@ def test_saving_again_changes_nothing_and_drops_a_log_that_is_not_kept(tmp_path:
     assert load_folder(tmp_path, log=True)[0].log is None
 
 
-def test_the_summary_has_axes_first_units_in_headers_and_full_precision(tmp_path: Path) -> None:
+def test_the_summary_has_axes_first_names_with_units_and_full_precision(tmp_path: Path) -> None:
     keep(tmp_path, a_result("lru"), a_result("belady", makespan=5))
     rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
     header = list(rows[0])
-    assert header[:4] == ["trace", "profile", "memory [B]", "memory share [1]"] and header[-1] == "run"
-    assert header.index("makespan [ns]") < header.index("swap ins")
+    assert header[:4] == ["trace", "profile", "memory_bytes", "memory_share"] and header[-1] == "run"
+    assert header.index("makespan_ns") < header.index("swap_ins")
     assert [row["evict"] for row in rows] == ["lru", "belady"]
-    assert rows[0]["makespan [ns]"] == "1234567890123" and float(rows[0]["slowdown [1]"]) == 1 / 3
-    assert rows[0]["checked"] == "unchecked" and rows[0]["bound swap in [B]"] == "10"
+    assert rows[0]["makespan_ns"] == "1234567890123" and float(rows[0]["slowdown"]) == 1 / 3
+    assert rows[0]["checked"] == "unchecked" and rows[0]["bound_swap_in_bytes"] == "10"
 
 
 def test_the_summary_gives_no_makespan_for_a_run_that_did_not_finish(tmp_path: Path) -> None:
     keep(tmp_path, a_result(), replace(a_result("none"), outcome="oom"))
     rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
-    assert [(row["outcome"], row["makespan [ns]"]) for row in rows] == [("finished", "1234567890123"), ("oom", "")]
+    assert [(row["outcome"], row["makespan_ns"]) for row in rows] == [("finished", "1234567890123"), ("oom", "")]
     assert load_folder(tmp_path)[1].metrics["makespan_ns"] == 1234567890123
 
 

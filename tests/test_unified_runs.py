@@ -149,7 +149,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
         m = result.metrics
         assert m["stall_ns"] == m["stall_swap_in_ns"] + m["stall_swap_out_ns"] + m["stall_sync_ns"]
         assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 4, "every ns is work or a wait"
-        assert result.timeline["reserved"].max() <= result.spec["capacity"]
+        assert result.timeline["reserved_bytes"].max() <= result.spec["capacity"]
     again, second = execute(experiment, tmp_path / "out")
     assert second.ran == 0, "equal runs are read, not repeated"
     assert [t.key for t in again.tasks] == [t.key for t in todo.tasks]

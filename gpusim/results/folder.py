@@ -5,7 +5,7 @@
                              measured against (references.py); the seals of results
         machine.json         where it ran; the only file that may differ between two equal experiments
         uncertainty/         what the runs came to on sampled machines, where that was asked for (uncertainty.py)
-        summary.csv          a row per run, axes first, units in the headers (summary.py)
+        summary.csv          a row per run, axes first (summary.py)
         runs/KEY/            one run; KEY is a hash of all that its result depends on
             result.json      spec, outcome, metrics, bounds, the sha256 of its other files, and its own; written last, once
             timeline.npz     memory over time
@@ -47,10 +47,12 @@ from gpusim.base.files import (
 from gpusim.results import afterwards
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
+from gpusim.results import renamed as former
 from gpusim.results.afterwards import RESULT, VERDICT
 from gpusim.results.columns import narrow, pack_log, unpack_log, widen
 from gpusim.results.faults import FaultReport
 from gpusim.results.references import References, against
+from gpusim.results.renamed import renamed
 from gpusim.results.result import FINISHED, Result
 from gpusim.results.seal import AGAIN, OTHER, note_seals, read_final, read_manifest, write_sealed
 from gpusim.results.uncertainty import attached
@@ -220,9 +222,9 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
         found = Result(
             spec=text["spec"],
             outcome=text["outcome"],
-            metrics=text["metrics"],
+            metrics=renamed(text["metrics"], former.METRICS),
             failure=text["failure"],
-            bounds=text["bounds"],
+            bounds=renamed(text["bounds"], former.METRICS),
             checked=verdict.get("right", text.get("checked")),  # in results of earlier versions the verdict stands in them
             key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},
@@ -260,7 +262,7 @@ def _program(path: Path) -> Trace:
 
 
 def _timeline(folder: Path) -> dict[str, npt.NDArray[Any]]:
-    return {name: widen(column) for name, column in read_arrays(folder / TIMELINE).items()}
+    return {name: widen(column) for name, column in renamed(read_arrays(folder / TIMELINE), former.TIMELINE).items()}
 
 
 def run_folders(out: Path) -> list[Path]:

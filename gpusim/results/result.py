@@ -37,8 +37,8 @@ class Result:
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known
     metrics   name -> number, names as declared in results.metrics
-    timeline  column -> array, all of one length, a row per moment: time_ns, op, and in bytes allocated, reserved,
-              requested, host
+    timeline  column -> array, all of one length, a row per moment: time_ns, op, allocated_bytes, reserved_bytes,
+              requested_bytes, host_bytes
     log       the event log (dtype results.log.LOG), None when it was not recorded
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
