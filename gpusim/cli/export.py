@@ -78,7 +78,7 @@ def _snapshot(
 
 def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], str]:
     """The named run of a results folder, or its only one with an event log."""
-    from gpusim.cli.check import load_trace_of
+    from gpusim.experiment.ran import load_trace_of
     from gpusim.results.folder import load_result, run_folders
     from gpusim.show.snapshot import snapshot
 

@@ -49,8 +49,12 @@ def execute(task: Task) -> None:
 
 def result(task: Task) -> Result:
     """The result of the run, under the names that the experiment gives to its inputs."""
+    return result_of(task, program_of(task))
+
+
+def result_of(task: Task, program: Program) -> Result:
+    """The result of the run of this program, wherever that came from."""
     spec = task.spec
-    program = program_of(task)
     done = simulated(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
     named: dict[str, Any] = {

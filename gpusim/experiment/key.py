@@ -69,7 +69,7 @@ def _root(loaded: str | Entry) -> str | Path:
     return loaded if isinstance(loaded, str) else Path(loaded.where.rpartition(":")[0])
 
 
-def _loaded_by(spec: RunSpec, own: Registry) -> list[str | Entry]:
+def _loaded_by(spec: RunSpec, own: Registry = SHIPPED) -> list[str | Entry]:
     """What a run loads because its experiment names it."""
     found = transforms.sources(spec.transform, own)
     for kind in KINDS:

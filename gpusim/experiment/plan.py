@@ -24,7 +24,7 @@ from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
-from gpusim.experiment.spec import AS_RECORDED, KINDS, Experiment, RunSpec, expand
+from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
@@ -147,10 +147,10 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     searched: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
         for run in (run for run in grid if can[run.spec.trace].times):
-            no_limit[run.key] = tuple(reference(free) for free in _without_limit(run.spec, e))
+            no_limit[run.key] = tuple(reference(free) for free in without_limit(run.spec, e.unified, e.policies.place))
             if not can[run.spec.trace].accesses:
                 continue
-            if (best := _under_oracle(run.spec)) is not None:
+            if (best := under_oracle(run.spec)) is not None:
                 oracle[run.key] = (run if _holds_all(run) else task(best),)
             if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
@@ -184,21 +184,21 @@ def _without_evict(spec: RunSpec) -> RunSpec:
     return replace(spec, memory=Capacity(), log=False, unified=replace(spec.unified, params=params))
 
 
-def _without_limit(spec: RunSpec, e: Experiment) -> list[RunSpec]:
-    """The references of a run that have memory for everything: under each allocator and each unified memory of the grid."""
+def without_limit(spec: RunSpec, ways: Sequence[PolicySpec], places: Sequence[PolicySpec]) -> list[RunSpec]:
+    """The references of a run that have memory for everything: under each unified memory and each allocator of the grid."""
     free = replace(
         spec, memory=Capacity(), host_memory=Capacity(), tiers=LATER["tiers"], grain=LATER["grain"], log=False,
     )  # fmt: skip
     undecided: dict[str, Any] = dict.fromkeys([kind for kind in KINDS if kind != "place"], NONE)
     found = []
-    for unified in dict.fromkeys(replace(u, params=tuple(p for p in u.params if p[0] != "evict")) for u in e.unified):
+    for unified in dict.fromkeys(replace(u, params=tuple(p for p in u.params if p[0] != "evict")) for u in ways):
         found += [
-            replace(free, unified=unified, place=place, **(undecided if unified == NONE else {})) for place in e.policies.place
+            replace(free, unified=unified, place=place, **(undecided if unified == NONE else {})) for place in places
         ]
     return found
 
 
-def _under_oracle(spec: RunSpec) -> RunSpec | None:
+def under_oracle(spec: RunSpec) -> RunSpec | None:
     """The same run under oracle eviction; None where unified memory has none."""
     if spec.unified == NONE:
         return replace(spec, evict=BELADY, plan=NONE, log=False)

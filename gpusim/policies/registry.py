@@ -92,8 +92,9 @@ entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
 def of(*sources: Any) -> Registry:
     """A registry with the policies of these files, decorated objects or entries.  PolicyError when two have one name."""
     own: dict[tuple[str, str], Entry] = {}
-    once = dict.fromkeys(Path(s).resolve() if isinstance(s, str | Path) else s for s in sources)
-    for entry in (e for source in once for e in _entries_of(source)):
+    files = dict.fromkeys(Path(source).resolve() for source in sources if isinstance(source, str | Path))
+    objects = [source for source in sources if not isinstance(source, str | Path)]
+    for entry in (e for source in (*files, *objects) for e in _entries_of(source)):
         other = own.setdefault((entry.kind, entry.name), entry)
         if other.target is not entry.target:
             raise PolicyError(
