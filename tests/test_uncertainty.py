@@ -27,10 +27,9 @@ from made_results import run as made_run
 from typer.testing import CliRunner
 
 from gpusim.base.yaml import find
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.reach import Counts, reach, weighs_times
 from gpusim.experiment.resolved import resolved

@@ -327,11 +327,8 @@ def export(
 ) -> None:
     """Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
     from gpusim.cli.export import export as verb
-    from gpusim.policies import registry
 
-    for file in use or []:
-        registry.load_user_file(file)
-    verb(what, format, run=run, place=place, device=device, on=on, grain=grain, out=out)
+    verb(what, format, run=run, place=place, device=device, on=on, grain=grain, out=out, use=use or [])
 
 
 @app.command()

@@ -16,9 +16,7 @@ def policies(name: str, use: Sequence[str], *, json: bool) -> None:
     from gpusim.policies import registry
     from gpusim.policies.facts import facts
 
-    for file in use:
-        registry.load_user_file(file)
-    entries = registry.entries()
+    entries = registry.of(*use).entries()
     if not name:
         rows = [
             {

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from gpusim.base.errors import ResultError, suggest
 from gpusim.trace import exporters
 
+if TYPE_CHECKING:
+    from gpusim.policies.registry import Registry
+
 
 def export(
     what: str, format: str, *, run: str | None, place: str | None, device: int | None, on: str | None, grain: str | None,
-    out: Path | None,
+    out: Path | None, use: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
     known = ["pytorch", *exporters.FORMATS]
@@ -24,7 +28,7 @@ def export(
         if value is not None and option not in wanted:
             raise ResultError(f"--{option} has no meaning for the format '{format}'", what, "leave it out")
     if format == "pytorch":
-        _snapshot(what, run, place, device, out)
+        _snapshot(what, run, place, device, out, use)
     else:
         _trace(what, format, device, on, grain, out)
 
@@ -52,8 +56,11 @@ def _trace(what: str, format: str, device: int | None, on: str | None, grain: st
     typer.echo(f"{path}: {said[0]}")
 
 
-def _snapshot(what: str, run: str | None, place: str | None, device: int | None, out: Path | None) -> None:
+def _snapshot(
+    what: str, run: str | None, place: str | None, device: int | None, out: Path | None, use: Sequence[str]
+) -> None:
     from gpusim.base.files import write_atomic
+    from gpusim.policies import registry
     from gpusim.show.snapshot import dump
 
     folder = Path(what).expanduser()
@@ -61,16 +68,17 @@ def _snapshot(what: str, run: str | None, place: str | None, device: int | None,
         raise ResultError("--run chooses a run of a results folder", what, "a trace has none: leave it out")
     if (place or device) is not None and folder.is_dir():
         raise ResultError("--place and --device are for a trace", what, "leave them out: a run has its allocator")
-    found, name = _run(folder, run) if folder.is_dir() else _replayed(what, place or "pytorch", device)
+    own = registry.of(*use)
+    found, name = _run(folder, run, own) if folder.is_dir() else _replayed(what, place or "pytorch", device, own)
     path = out or Path(f"{name}.pickle")
     write_atomic(path, lambda file: file.write(dump(found)))
     typer.echo(f"{path}: {len(found['device_traces'][0]):,} events, {len(found['segments']):,} segments")
     typer.echo("open it at https://pytorch.org/memory_viz, or: python -m torch.cuda._memory_viz trace_plot FILE -o page.html")
 
 
-def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
+def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], str]:
     """The named run of a results folder, or its only one with an event log."""
-    from gpusim.cli.check import load_trace_of
+    from gpusim.experiment.ran import load_trace_of
     from gpusim.results.folder import load_result, run_folders
     from gpusim.show.snapshot import snapshot
 
@@ -85,13 +93,12 @@ def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
     if result.log is None:
         raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
     title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
-    return snapshot(result.log, load_trace_of(result, folder), title=title), result.key
+    return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
 
 
-def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any], str]:
+def _replayed(what: str, place: str, device: int | None, own: Registry) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
     from gpusim.cli.oom import open_trace
-    from gpusim.policies import registry
     from gpusim.policies.trials.program import of_trace
     from gpusim.policies.trials.replay import replay
     from gpusim.show.snapshot import snapshot
@@ -99,6 +106,6 @@ def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any]
 
     trace = open_trace(what, device)
     require(trace, "allocator", "a memory snapshot")
-    done = replay(of_trace(trace), registry.get("place", place), log=True)
+    done = replay(of_trace(trace), own.get("place", place), log=True)
     found = snapshot(done.log, trace, title=f"{trace.name} {done.name}", microseconds=False)
     return found, f"{trace.name}-{place.split('(')[0]}"

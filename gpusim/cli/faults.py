@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from gpusim.base.errors import ResultError, suggest
-from gpusim.cli import load
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.progress import bar
+from gpusim.experiment import load
 
 if TYPE_CHECKING:
     from gpusim.engine.pages.advisor import Advised
@@ -92,20 +92,20 @@ def _overview(folder: Path, seen: Sequence[tuple[int, Result]], json: bool) -> N
 
 def _advice(folder: Path, result: Result, advise: bool | None, most: int | None) -> Advised | None:
     """What was found before, or is found now: when that is asked for, or is soon done."""
-    from gpusim.base.files import read_json, write_json
     from gpusim.engine.pages import advisor
     from gpusim.experiment.advise import SHORT, seconds
-    from gpusim.results.folder import ADVICE, RUNS
+    from gpusim.results.afterwards import ADVICE, keep, kept
+    from gpusim.results.folder import RUNS
 
-    kept = folder / RUNS / result.key / ADVICE
+    run = folder / RUNS / result.key
     if advise is False or not result.finished:
         return None
-    if advise is None and kept.is_file():
-        return advisor.from_plain(read_json(kept))
+    if advise is None and (before := kept(run, ADVICE)) is not None:
+        return advisor.from_plain(before)
     if advise is None and seconds(result) > SHORT:
         return None
     found = _search(folder, result, most or advisor.MOST)
-    write_json(kept, found.plain())
+    keep(run, ADVICE, found.plain())
     return found
 
 

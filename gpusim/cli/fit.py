@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpusim.base.errors import GpusimError
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit_json
 
 if TYPE_CHECKING:
     from gpusim.machine.profile import Profile
@@ -57,19 +57,7 @@ def fit(
     if json:
         emit_json(values)
         return
-    typer.echo(f"{report.heading(found)}\n\nAssumed:")
-    for line in report.assumed(found):
-        typer.echo(f"  {line}")
-    typer.echo()
-    emit(report.rows(found))
-    several = report.rows_of_several(found)
-    if several:
-        typer.echo("\nAs one of several GPUs:\n")
-        emit(several)
-    for chain, why in found.impossible.items():
-        typer.echo(f"not tried: {chain} ({why})")
-    typer.echo("\n" + "\n".join(report.remarks(found)))
-    typer.echo(f"\n{report.answer(found)}\n{folder}: {', '.join(['fit.json', *files])}")
+    typer.echo(f"{report.text(found)}\n{folder}: {', '.join(['fit.json', *files])}")
 
 
 def _machines(names: Sequence[str]) -> list[Profile]:

@@ -25,22 +25,19 @@ def plan(
     from gpusim.machine import catalogue
     from gpusim.machine.roofline import durations
     from gpusim.machine.tiers import parse
-    from gpusim.policies import registry
     from gpusim.policies.contract import EVICT, PREFETCH
     from gpusim.policies.plan.file import written
     from gpusim.trace.answers import require
     from gpusim.trace.files import load_trace, save_trace
     from gpusim.trace.workload import build
 
-    for file in use:
-        registry.load_user_file(file)
     trace, profile = load_trace(find("trace", name)), catalogue.load(machine)
     require(trace, ("accesses", "times"), "gpusim plan")
     work = build(trace, durations(trace, profile)[0])
     whole = int(profile.memory.capacity.value - profile.context.value)
     room = capacity(memory).resolve(work.live_peak, whole)
     below = parse(tiers, profile)
-    result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work)
+    result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work, use=use)
     if result.schedule is None:
         raise PolicyError(f"'{policy}' plans nothing")
     path = out or Path(f"{trace.name}-{policy.partition('(')[0]}.csv")

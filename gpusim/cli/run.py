@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from gpusim.cli import load
 from gpusim.cli.progress import bar
+from gpusim.experiment import load
 
 if TYPE_CHECKING:
     from gpusim.experiment.grid import Finished

@@ -22,11 +22,10 @@ def transform(name: str, chain: str, out: Path, use: Sequence[str], *, json: boo
     from gpusim.programs import transforms
     from gpusim.trace.files import load_trace, save_trace
 
-    for file in use:
-        registry.load_user_file(file)
-    transforms.check(chain)
+    own = registry.of(*use)
+    transforms.check(chain, own)
     before = load_trace(find("trace", name))
-    after = transforms.apply(before, chain)
+    after = transforms.apply(before, chain, own)
     save_trace(after, out)
     rows = [_row(before), _row(after)]
     if json:
@@ -63,9 +62,7 @@ def transforms(name: str, use: Sequence[str], *, json: bool) -> None:
     from gpusim.policies import registry
     from gpusim.programs import transforms as package
 
-    for file in use:
-        registry.load_user_file(file)
-    entries = {e.name: e for e in package.entries()}
+    entries = {e.name: e for e in package.entries(registry.of(*use))}
     if not name:
         rows = [
             {"transform": e.name, "parameters": ", ".join(f"{k}={v}" for k, v in e.parameters.items()), "help": e.summary}

@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.cli import load
 from gpusim.cli.output import emit_json
+from gpusim.experiment import load
 
 
 def validate(name: str, sets: Sequence[str], *, json: bool) -> None:

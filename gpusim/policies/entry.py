@@ -53,6 +53,7 @@ class Entry:
     target: Any = None   # the user's function or class; None: a module that is still to be imported
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
+    digest: str = ""     # of the target, where it has no file of its own that a run key could name
 
     @property
     def module(self) -> str:

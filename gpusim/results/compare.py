@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.results.folder import AXES, axes, load_result, run_folders
+from gpusim.results.folder import load_result, run_folders
 from gpusim.results.metrics import LOWER, METRICS, NEITHER
 from gpusim.results.result import Result
+from gpusim.results.summary import AXES, axes
 
 # What an axis is called does not matter as long as both folders say the same: bytes follow from a share.
 _FOLLOWS = {"memory": "memory_share"}
