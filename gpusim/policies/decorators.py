@@ -72,7 +72,8 @@ def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
     """An offline plan: a function `plan(view, parameter=default, ...) -> Schedule`, called once before the run: an oracle.
 
     view      what `gpusim.policies.planning.View` offers: the program (`work`, `live`, `gaps`), `capacity` in bytes, the
-              `tiers` below with their rates, and `measure(schedule)`, the time of a run in ns; operators and tensors are dense numbers
+              `tiers` below with their rates, and `measure(schedule)`, the time of a run in ns; operators and tensors are
+              dense numbers
     Schedule  `Schedule.of` rows (operator, EVICT or PREFETCH, tensor[, tier]), carried out when the host comes to the operator
 
     A class has the functions `plan`, `rewrite(view, ...) -> Trace`, or both, without `self`; `rewrite` comes first.
