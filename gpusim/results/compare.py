@@ -13,6 +13,12 @@ from gpusim.results.summary import AXES, axes
 # What an axis is called does not matter as long as both folders say the same: bytes follow from a share.
 _FOLLOWS = {"memory": "memory_share"}
 
+# Metrics of unified memory that had the names of others until they had their own: old -> new, values are the same.
+_RENAMED = {
+    "allocated_peak_bytes": "resident_peak_bytes", "reserved_peak_bytes": "chunks_peak_bytes",
+    "host_peak_bytes": "host_resident_peak_bytes", "stall_sync_ns": "stall_host_ns",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Change:
@@ -63,7 +69,7 @@ def _differences(run: dict[str, object], old: Result, new: Result) -> Iterator[C
     if old.outcome != new.outcome:
         better = new.finished if old.finished or new.finished else None
         yield Change(run, "outcome", old.outcome, new.outcome, None, better)
-    before, after = {**old.bounds, **old.metrics}, {**new.bounds, **new.metrics}
+    before, after = _numbers(old), _numbers(new)
     for name, metric in METRICS.items():
         x, y = before.get(name), after.get(name)
         if x == y:
@@ -73,3 +79,9 @@ def _differences(run: dict[str, object], old: Result, new: Result) -> Iterator[C
         else:
             better = None if metric.better == NEITHER else (y < x) == (metric.better == LOWER)
             yield Change(run, name, x, y, y / x if x else None, better)
+
+
+def _numbers(result: Result) -> dict[str, int | float]:
+    """Bounds and metrics under the names of today."""
+    renamed = _RENAMED if "unified" in result.spec and "chunks_peak_bytes" not in result.metrics else {}
+    return {renamed.get(name, name): value for name, value in {**result.bounds, **result.metrics}.items()}
