@@ -76,7 +76,10 @@ def simulate_unified(
 
 def _peaks(timeline: Timeline) -> dict[str, int | float]:
     """The most that was seen between two steps."""
-    names = {"allocated_bytes": "resident_peak_bytes", "reserved_bytes": "chunks_peak_bytes", "host_bytes": "host_resident_peak_bytes"}
+    names = {
+        "allocated_bytes": "resident_peak_bytes", "reserved_bytes": "chunks_peak_bytes",
+        "host_bytes": "host_resident_peak_bytes",
+    }  # fmt: skip
     return {name: int(timeline.columns[column].max(initial=0)) for column, name in names.items()}
 
 
