@@ -14,7 +14,7 @@ from gpusim.programs.generate.synth import training
 from gpusim.results.compare import changes
 from gpusim.results.folder import load_folder
 from gpusim.results.metrics import METRICS
-from gpusim.results.renamed import renamed
+from gpusim.results.renamed import metrics, renamed
 from gpusim.trace.files import save_trace
 
 BEFORE = Path(__file__).parent / "data" / "results_before"
@@ -47,6 +47,13 @@ def test_a_summary_names_quantities_as_results_do(tmp_path: Path) -> None:
     assert "memory_bytes" in header and "makespan_ns" in header
     known = {"trace", "profile", "memory_bytes", "memory_share", "host_memory_bytes", "place", "evict", "prefetch", "defrag"}
     assert set(header) - known - {"seed", "outcome", "oracle", "checked", "run"} <= METRICS.keys()
+
+
+def test_metrics_of_unified_memory_have_names_of_their_own() -> None:
+    before = {"makespan_ns": 5, "reserved_peak_bytes": 7, "stall_sync_ns": 1}
+    after = {"makespan_ns": 5, "chunks_peak_bytes": 7, "stall_host_ns": 1}
+    assert metrics({"unified": "driver"}, before) == after == metrics({"unified": "driver"}, after)
+    assert metrics({"evict": "lru"}, before) == before and after.keys() <= METRICS.keys()
 
 
 def test_names_change_in_place() -> None:

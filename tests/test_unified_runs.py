@@ -134,11 +134,11 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
     # Array a comes once and in full, b begins on the GPU; nothing leaves.
     assert driver.metrics["h2d_bytes"] == 4 << 20 == driver.metrics["demanded_bytes"] + driver.metrics["prefetched_bytes"]
     assert (driver.metrics["d2h_bytes"], driver.metrics["evictions"]) == (0, 0)
-    assert driver.metrics["reserved_peak_bytes"] == 8 << 20 == driver.spec["footprint"]
+    assert driver.metrics["chunks_peak_bytes"] == 8 << 20 == driver.spec["footprint"]
     assert driver.metrics["slowdown"] == 1.0, "memory as large as the footprint is no limit"
     squeezed = half["driver"]
     assert squeezed.metrics["evictions"] > 0 and squeezed.metrics["refetched_bytes"] > 0
-    assert squeezed.metrics["reserved_peak_bytes"] == 4 << 20
+    assert squeezed.metrics["chunks_peak_bytes"] == 4 << 20
     assert squeezed.metrics["d2h_bytes"] == squeezed.metrics["evicted_bytes"]
     assert squeezed.metrics["slowdown"] > 1
     zero = half["driver(advice=zero_copy)"]
@@ -147,7 +147,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
     assert zero.metrics["makespan_ns"] == full["driver(advice=zero_copy)"].metrics["makespan_ns"]
     for result in load_folder(tmp_path / "out"):  # with timelines, which the grid leaves to those that draw
         m = result.metrics
-        assert m["stall_ns"] == m["stall_swap_in_ns"] + m["stall_swap_out_ns"] + m["stall_sync_ns"]
+        assert m["stall_ns"] == sum(m[f"stall_{cause}_ns"] for cause in ("fault", "migration", "remote", "explicit", "host"))
         assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 4, "every ns is work or a wait"
         assert result.timeline["reserved_bytes"].max() <= result.spec["capacity"]
     again, second = execute(experiment, tmp_path / "out")

@@ -343,7 +343,8 @@ def test_the_examples_of_the_documentation_run(tmp_path: Path) -> None:
     assert int(lines[2].split()[1]) < int(lines[0].split()[1])
     assert lines[3] == "policy 'cost' has no parameter 'stalness' (did you mean 'staleness'?)"
     assert int(lines[4].split()[0]) < int(lines[4].split()[-1]) == 1000
-    assert lines[5:] == ["ranks ask", "protected_lru ask"]
+    assert lines[5] == "finished planned"
+    assert lines[6:] == ["ranks ask", "protected_lru ask"]
 
 
 @pytest.mark.parametrize(

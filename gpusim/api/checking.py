@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import overload
 
 from gpusim import referee
@@ -9,7 +10,6 @@ from gpusim.api.grids import Results
 from gpusim.api.result import Result
 from gpusim.experiment.ran import load_trace_of
 from gpusim.referee import Report, pages
-from gpusim.results.folder import RUNS, load_result
 from gpusim.trace.trace import Trace
 
 
@@ -31,9 +31,9 @@ def check(result: Result | Results) -> Report | list[Report]:
     if isinstance(result, Results):
         return [
             pages.check(run) if "unified" in run.spec else referee.check(run, result.trace_of(run))
-            for run in (load_result(result.folder / RUNS / value.key) for value in result.values)
+            for run in (one.whole for one in result)
         ]
     if "unified" in result.spec:
-        return pages.check(result.value)
-    source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, result.folder)
-    return referee.check(result.value, source)
+        return pages.check(result.whole)
+    source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, result.folder or Path())
+    return referee.check(result.whole, source)

@@ -31,7 +31,7 @@ def load_trace(what: str | Path, device: int | None = None) -> Source:
     >>> import gpusim
     >>> trace = gpusim.load_trace("gpt2-small-train")
     >>> trace.name, trace.tensors
-    ('gpt2-small-train', 3270)
+    ('gpt2-small-train', 2688)
     """
     try:
         file = find_run(str(what))

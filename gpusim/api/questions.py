@@ -70,8 +70,20 @@ class MemoryStudy:
         self.values: dict[str, Any] = oom_report.values(of)
 
     def frame(self) -> DataFrame:
-        """As a pandas DataFrame: a row per setting or allocator that was tried, least held first; sizes in bytes."""
-        return frame(self.values["candidates"])
+        """As a pandas DataFrame: a row per setting or allocator that was tried, least held first.
+
+        label, how (to get it), fits, held_low_bytes to held_high_bytes, saving_low_bytes to saving_high_bytes (against the
+        recorded setting; both ends are equal where the recording leaves nothing open), device_allocs, device_frees.
+        """
+        return frame([
+            {
+                **{key: tried[key] for key in ("label", "how", "fits")},
+                **{f"{name}_{end}_bytes": size for name in ("held", "saving")
+                   for end, size in zip(("low", "high"), tried[name], strict=True)},
+                **{key: tried[key] for key in ("device_allocs", "device_frees")},
+            }
+            for tried in self.values["candidates"]
+        ])  # fmt: skip
 
     def plot(self, kind: str = "held_over_time") -> Figure:
         """One of held_over_time, heap_states, heap, free_blocks, heap_over_time; shown in a notebook.  ResultError else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from gpusim.api.showing import figure, html
 from gpusim.base.errors import ResultError, suggest
 from gpusim.base.units import show_bytes, show_time
 from gpusim.results import result as kept
+from gpusim.results.folder import RUNS, load_result
 from gpusim.results.log import KINDS, LOG
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.summary import rows
@@ -43,13 +45,18 @@ class Result:
         self._of = of
         self.source = source
         """The program that ran, None of a result that was kept."""
-        self.folder = folder or Path()
-        """Beside what its trace was named."""
+        self.folder = folder
+        """The results folder that it lies in, None of a result that lies in none."""
 
     @property
     def value(self) -> kept.Result:
         """The plain value that the rooms below work on: spec, outcome, failure, metrics, bounds, timeline, log."""
         return self._of
+
+    @cached_property
+    def whole(self) -> kept.Result:
+        """The same with its timeline and its log, read from its folder when it lies in one."""
+        return self._of if self.folder is None else load_result(self.folder / RUNS / self._of.key)
 
     @property
     def outcome(self) -> str:
@@ -118,18 +125,18 @@ class Result:
         if what == "run":
             return frame(rows([self._of]))
         if what == "timeline":
-            return frame(self._of.timeline)
+            return frame(self.whole.timeline)
         if what != "log":
             raise ResultError(f"there is no frame '{what}'", hint=suggest(what, FRAMES) or f"one of {', '.join(FRAMES)}")
-        if self._of.log is None:
+        log = self.whole.log
+        if log is None:
             raise ResultError("this run kept no event log", hint="simulate(..., log=True)")
-        log = self._of.log
         names = {"t": "time_ns", "addr": "address"}
         return frame({names.get(n, n): [KINDS[k] for k in log[n]] if n == "kind" else log[n] for n in LOG.names or ()})
 
     def plot(self, kind: str = "memory_over_time", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), shown in a notebook.  Raises ResultError for an unknown one."""
-        return figure([self._of], kind, **options)
+        return figure([self.whole], kind, **options)
 
     def __repr__(self) -> str:
         words = [f"{key}={self.spec[key]}" for key in ("trace", "profile", "place", "evict", "unified") if key in self.spec]
@@ -138,7 +145,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         spec = self.spec
-        room = show_bytes(int(spec.get("memory", spec["capacity"])))
+        room = show_bytes(int(spec.get("memory") or spec["capacity"]))
         said = f"{spec.get('trace')} on {spec.get('profile')}, {room}: {self.outcome}"
         why = [{"metric": "advice", "value": self.failure.get("advice", ""), "meaning": ""}] if self.failure else []
         known = [name for name in SHOWN if name in self.metrics and (self.finished or name != "makespan_ns")]

@@ -109,6 +109,7 @@ def _read(file: Path, returns: str) -> Function | None:
     node = next((n for n in functions if n.name == file.stem), None)
     if node is None or not isinstance(node.returns, ast.Name) or node.returns.id != returns:
         return None
-    defaults = [ast.literal_eval(d) for d in node.args.defaults]
-    names = [a.arg for a in node.args.args][len(node.args.args) - len(defaults) :]
-    return Function(file.stem, ast.get_docstring(node) or "", dict(zip(names, defaults, strict=True)))
+    positional = node.args.args[len(node.args.args) - len(node.args.defaults) :]
+    arguments, defaults = [*positional, *node.args.kwonlyargs], [*node.args.defaults, *node.args.kw_defaults]
+    parameters = {a.arg: ast.literal_eval(d) for a, d in zip(arguments, defaults, strict=True) if d is not None}
+    return Function(file.stem, ast.get_docstring(node) or "", parameters)

@@ -29,7 +29,7 @@ def evict(target: T) -> T: ...
 @overload
 def evict(*, name: str = "", columns: bool = False, source: str = "") -> Callable[[T], T]: ...
 def evict(target: T | None = None, *, name: str = "", columns: bool = False, source: str = "") -> Any:
-    """Register an eviction policy: a function of facts, or a class with `victim(need, locked)` and other verbs.
+    """An eviction policy: a function of facts, or a class with `victim(need, locked)` and other verbs.
 
     columns  do not compile: call the function once per decision with whole numpy columns instead of numbers
     source   the paper, when it is not in the docstring
@@ -42,7 +42,7 @@ def place(target: T) -> T: ...
 @overload
 def place(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
 def place(target: T | None = None, *, name: str = "", source: str = "") -> Any:
-    """Register an allocator: a class of plain functions `state, alloc, free, release, largest` as in the contract."""
+    """An allocator: a class of plain functions `state, alloc, free, release, largest` as in the contract."""
     return _decorate("place", target, name, source)
 
 
@@ -51,7 +51,7 @@ def prefetch(target: T) -> T: ...
 @overload
 def prefetch(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
 def prefetch(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
-    """Register a prefetcher: a class of plain functions `state, propose, note` as in the contract."""
+    """A prefetcher: a class of plain functions `state, propose, note` as in the contract."""
     return _decorate("prefetch", target, name, source, knows=knows)
 
 
@@ -60,7 +60,7 @@ def release(target: T) -> T: ...
 @overload
 def release(*, name: str = "", source: str = "", knows: str = "past") -> Callable[[T], T]: ...
 def release(target: T | None = None, *, name: str = "", source: str = "", knows: str = "past") -> Any:
-    """Register a release policy: a class of plain functions `state, release` as in the contract."""
+    """A release policy: a class of plain functions `state, release` as in the contract."""
     return _decorate("release", target, name, source, knows=knows)
 
 
@@ -69,7 +69,18 @@ def plan(target: T) -> T: ...
 @overload
 def plan(*, name: str = "", source: str = "") -> Callable[[T], T]: ...
 def plan(target: T | None = None, *, name: str = "", source: str = "") -> Any:
-    """Register an offline plan: a function of (view, parameters...) to a schedule; always an oracle."""
+    """An offline plan: a function `plan(view, parameter=default, ...) -> Schedule`, called once before the run: an oracle.
+
+    view      what `gpusim.policies.planning.View` offers: the program (`work`, `live`, `gaps`), `capacity` in bytes, the
+              `tiers` below with their rates, and `measure(schedule)`, the time of a run in ns; operators and tensors are
+              dense numbers
+    Schedule  `Schedule.of` rows (operator, EVICT or PREFETCH, tensor[, tier]), carried out when the host comes to the operator
+
+    A class has the functions `plan`, `rewrite(view, ...) -> Trace`, or both, without `self`; `rewrite` comes first.
+
+    Raises PolicyError, at the start of a run, for rows that name what does not exist and for an answer of another type.
+    docs/policies.md has an example that runs.
+    """
     return _decorate("plan", target, name, source, knows="future")
 
 

@@ -222,9 +222,9 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
         found = Result(
             spec=text["spec"],
             outcome=text["outcome"],
-            metrics=renamed(text["metrics"], former.METRICS),
+            metrics=former.metrics(text["spec"], text["metrics"]),
             failure=text["failure"],
-            bounds=renamed(text["bounds"], former.METRICS),
+            bounds=text["bounds"],
             checked=verdict.get("right", text.get("checked")),  # in results of earlier versions the verdict stands in them
             key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},

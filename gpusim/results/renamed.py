@@ -7,8 +7,16 @@ from typing import Any
 
 # Columns of timeline.npz, which had no unit.
 TIMELINE = {name: f"{name}_bytes" for name in ("allocated", "reserved", "requested", "host")}
-# Metrics and bounds of result.json.
-METRICS: dict[str, str] = {}
+# Metrics of unified memory in result.json, which had the names of others until they had their own.
+UNIFIED = {
+    "allocated_peak_bytes": "resident_peak_bytes", "reserved_peak_bytes": "chunks_peak_bytes",
+    "host_peak_bytes": "host_resident_peak_bytes", "stall_sync_ns": "stall_host_ns",
+}  # fmt: skip
+
+
+def metrics(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a result with this spec under the names of today."""
+    return renamed(found, UNIFIED if "unified" in spec and "chunks_peak_bytes" not in found else {})
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

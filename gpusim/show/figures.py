@@ -46,7 +46,7 @@ FIGURES: dict[str, Drawing] = {
     ),
     "memory_over_time": Drawing(
         "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
-        _use_memory,
+        lambda results: _use_memory(results) or any(value(r, "chunks_peak_bytes") for r in results),
         "no run got as far as to use memory",
         timeline=True,
     ),

@@ -43,6 +43,7 @@ from gpusim.show.view import (
 ALSO = (
     "slowdown", "over_oracle", "over_best_plan", "h2d_bytes", "bound_swap_in_bytes", "makespan_ns", "stall_ns", "d2h_bytes",
     "reserved_peak_bytes", "avoidable_share", "bound_plan_bytes", "compute_idle_share", "frag_external", "host_peak_bytes",
+    "chunks_peak_bytes", "host_resident_peak_bytes",
     "nvme_in_bytes", "nvme_out_bytes",
 )  # fmt: skip
 HELD = ("reserved_peak_bytes", "avoidable_share")  # what comes first where nothing but allocators compete
@@ -281,7 +282,7 @@ def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
         decimals = 2
     if unit == "1" and word == "%":
         decimals = 1
-    short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host",
+    short = {"h2d": "in", "d2h": "out", "reserved peak": "reserved", "host peak": "on host", "chunks peak": "in chunks",
              "avoidable share": "avoidable", "bound swap in": "least in"}.get(label, label)
     return divisor, decimals, f"{short} [{word}]" if word else short
 

@@ -204,7 +204,8 @@ def main_metric(results: Sequence[Result]) -> str:
     known = [v for v in slow if v is not None]
     if competing == ["place"] and finished:
         times = known if len(known) == len(slow) else [v for r in finished if (v := value(r, "makespan_ns")) is not None]
-        if times and same(min(times), max(times)):
+        held = any("reserved_peak_bytes" in r.metrics for r in finished)
+        if held and times and same(min(times), max(times)):
             return "reserved_peak_bytes"
     if not known or len(known) < len(slow) or (not competing and len(results) > 1 and _compares_places(results)):
         return "makespan_ns"

@@ -9,7 +9,7 @@ from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.settings import DRIVER, Settings
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
 from gpusim.engine.pages.tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
-from gpusim.engine.pages.tensors import known
+from gpusim.engine.pages.tensors import Known, known
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import BLOCK_BYTES
@@ -45,11 +45,11 @@ def simulate_unified(
     # More chunks than the program has windows stay free: tables for them would be memory wasted.
     platform = platforms.of(profile, min(max(available, BLOCK_BYTES), 2 * program.footprint))
     timeline = Timeline(len(program.steps))
+    recorded = known(source, profile) if isinstance(source, Workload) else None
     ran = simulate_uvm(
         program.arrays, program.steps, platform, settings.parameters, evict=settings.evict,
         prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
     )  # fmt: skip
-    peak = {name: int(column.max(initial=0)) for name, column in timeline.columns.items()}
     rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
     return Result(
         spec={
@@ -67,21 +67,20 @@ def simulate_unified(
         },
         outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
         failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
-        metrics=_with(metrics(program, ran), known(source, profile) if isinstance(source, Workload) else {}) | {
-            f"{name}_peak_bytes": peak[f"{name}_bytes"] for name in ("allocated", "reserved", "host")
-        },
+        metrics=metrics(program, ran, recorded) | _peaks(timeline),
         faults=account.of(ran, together=isinstance(source, Workload)),
         pages={name: ran.log[name].copy() for name in ran.log.dtype.names} if log else None,
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
 
 
-def _with(found: dict[str, int | float], known: dict[str, int | float]) -> dict[str, int | float]:
-    """The metrics of a recorded program: what is known of it stands for what the steps made of it."""
-    found |= known
-    found["stall_ns"] = sum(value for name, value in found.items() if name.startswith("stall_") and name != "stall_ns")
-    found["compute_idle_share"] = 1 - found["compute_busy_ns"] / found["makespan_ns"] if found["makespan_ns"] else 0.0
-    return found
+def _peaks(timeline: Timeline) -> dict[str, int | float]:
+    """The most that was seen between two steps."""
+    names = {
+        "allocated_bytes": "resident_peak_bytes", "reserved_bytes": "chunks_peak_bytes",
+        "host_bytes": "host_resident_peak_bytes",
+    }  # fmt: skip
+    return {name: int(timeline.columns[column].max(initial=0)) for column, name in names.items()}
 
 
 def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[str, Any]:
@@ -97,38 +96,40 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
     }
 
 
-def metrics(program: ManagedProgram, ran: UvmResult) -> dict[str, int | float]:
-    """What the driver and the GPU counted, under the names of results.metrics."""
+def metrics(program: ManagedProgram, ran: UvmResult, recorded: Known | None = None) -> dict[str, int | float]:
+    """What the driver and the GPU counted, under the names of results.metrics.
+
+    recorded  what is known of a recorded program: that stands for what the steps made of it, when all of them were carried out
+    """
     page, link = ran.platform.page, ran.platform.link
     gpu, cpu = ran.counts[GPU], ran.counts[CPU]
     came = [int(pages) * page for pages in gpu["came"]]
-    into = sum(came)
     out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
-    makespan, busy = round(ran.ns), round(float(gpu["busy"]))
-    stalls = _stalls(program, ran)
+    makespan = round(ran.ns)
+    own = Known(
+        {
+            "compute_busy_ns": round(float(gpu["busy"])),
+            "kernels": sum(isinstance(step, Kernel) for step, _ in _pairs(program, ran)),
+            "events": len(ran.steps),
+            "host_work_ns": round(sum(r.ns for s, r in _pairs(program, ran) if isinstance(s, HostTouch))),
+        }
+    )
+    about = own if recorded is None or ran.failed else recorded
+    stalls = {**_stalls(program, ran), **about.stalls}
+    busy = about.metrics["compute_busy_ns"]
+    into_link, out_link = sum(came) + about.copied_in, out + about.copied_out
     batches = int(gpu["batches"])
     return {
         "makespan_ns": makespan,
-        "compute_busy_ns": busy,
-        "compute_idle_share": 1 - busy / makespan if makespan else 0.0,
+        **about.metrics,
+        "compute_idle_share": 1 - busy / (makespan * about.streams) if makespan else 0.0,
         "stall_ns": sum(stalls.values()),
         **stalls,
-        "kernels": sum(isinstance(step, Kernel) for step in _timed(program)),
-        "events": len(ran.steps),
-        "h2d_bytes": into,
+        "h2d_bytes": sum(came),
         "d2h_bytes": out,
-        "h2d_busy_share": min(1.0, into / link.in_rate * 1e9 / makespan) if makespan else 0.0,
-        "d2h_busy_share": min(1.0, out / link.out_rate * 1e9 / makespan) if makespan else 0.0,
-        "host_work_ns": round(sum(r.ns for s, r in _pairs(program, ran) if isinstance(s, HostTouch))),
-        "gpu_faults": int(gpu["faults"]),
-        "cpu_faults": int(cpu["faults"]),
-        "fault_batches": batches,
-        "faults_per_batch": int(gpu["fetched"]) / batches if batches else 0.0,
-        "fault_duplicates": int(gpu["duplicates"]),
-        "faults_dropped": int(gpu["dropped"]),
-        "fault_replays": int(gpu["replays"]),
-        "throttles": int(gpu["throttled"]) + int(cpu["throttled"]),
-        "pins": int(gpu["pinned"]) + int(cpu["pinned"]),
+        "h2d_busy_share": into_link / link.in_rate * 1e9 / makespan if makespan else 0.0,
+        "d2h_busy_share": out_link / link.out_rate * 1e9 / makespan if makespan else 0.0,
+        **_faults(gpu, cpu),
         "demanded_bytes": came[DEMAND],
         "prefetched_bytes": came[PREFETCH],
         "explicit_bytes": came[EXPLICIT],
@@ -141,27 +142,39 @@ def metrics(program: ManagedProgram, ran: UvmResult) -> dict[str, int | float]:
         "touched_bytes": int(gpu["touched_bytes"]),
         "touched_per_s": int(gpu["touched_bytes"]) / makespan * 1e9 if makespan else 0.0,
         "evictions": int(gpu["evictions"]),
+        "faults_per_batch": int(gpu["fetched"]) / batches if batches else 0.0,
+    }
+
+
+def _faults(gpu: Any, cpu: Any) -> dict[str, int]:
+    """How many faults there were, and what the driver did about them."""
+    return {
+        "gpu_faults": int(gpu["faults"]),
+        "cpu_faults": int(cpu["faults"]),
+        "fault_batches": int(gpu["batches"]),
+        "fault_duplicates": int(gpu["duplicates"]),
+        "faults_dropped": int(gpu["dropped"]),
+        "fault_replays": int(gpu["replays"]),
+        "throttles": int(gpu["throttled"]) + int(cpu["throttled"]),
+        "pins": int(gpu["pinned"]) + int(cpu["pinned"]),
         "fault_service_ns": round(float(gpu["service"] + cpu["service"])),
         "fault_copy_ns": round(float(gpu["copy_in"] + gpu["copy_out"])),
     }
 
 
 def _stalls(program: ManagedProgram, ran: UvmResult) -> dict[str, int]:
-    """What kernels waited for: pages to come (faults, remote accesses, prefetches), pages to leave, and the host."""
-    into, out, host = 0.0, 0.0, 0.0
+    """What kernels waited for: the driver, copies of pages, remote memory, what the program moves itself, and the CPU."""
+    found = dict.fromkeys(("fault", "migration", "remote", "explicit", "host"), 0.0)
     for step, result in _pairs(program, ran):
         counts = result.counts[GPU]
         if isinstance(step, Kernel):
-            leaving = float(counts["copy_out"])
-            out += leaving
-            into += result.ns - float(counts["busy"]) - leaving
-        elif isinstance(step, Prefetch) and step.to == CPU:
-            out += result.ns
-        elif isinstance(step, Prefetch):
-            into += result.ns
+            copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
+            found["migration"] += copies
+            found["remote"] += remote
+            found["fault"] += result.ns - float(counts["busy"]) - copies - remote
         else:
-            host += result.ns
-    return {"stall_swap_in_ns": round(into), "stall_swap_out_ns": round(out), "stall_sync_ns": round(host)}
+            found["explicit" if isinstance(step, Prefetch) else "host"] += result.ns
+    return {f"stall_{cause}_ns": max(round(ns), 0) for cause, ns in found.items()}
 
 
 def _pairs(program: ManagedProgram, ran: UvmResult) -> Any:

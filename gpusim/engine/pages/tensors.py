@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from gpusim.policies.trials.replay import replay
 from gpusim.programs.managed.program import Access, Array, Discard, Free, Kernel, ManagedProgram, Prefetch, Start, Step
 from gpusim.results.log import PLACE, RELEASE, RESERVE
 from gpusim.trace.roles import ROLES, lives, roles
-from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, KERNEL, MOVES, OP
+from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, HOST_WORK, KERNEL, MOVES, OP
 from gpusim.trace.workload import F64, I64, Workload
 
 TOUCH = 4096  # bytes that one thread touches
@@ -153,19 +154,41 @@ def launched(work: Workload, profile: Profile) -> F64:
     return found
 
 
-def known(work: Workload, profile: Profile) -> dict[str, int | float]:
-    """What is known of the program itself, under the names of results.metrics."""
+@dataclass(frozen=True)
+class Known:
+    """What is known of a program without simulating it: metrics and stalls under the names of results.metrics.
+
+    streams     that run kernels
+    copied_in   bytes that the program's own copies bring to the device; copied_out: that they take from it
+    """
+
+    metrics: dict[str, int]
+    stalls: dict[str, int] = field(default_factory=dict)
+    streams: int = 1
+    copied_in: int = 0
+    copied_out: int = 0
+
+
+def known(work: Workload, profile: Profile) -> Known:
+    """What the recording says of the program."""
     t = work.trace
     kernels = t.activity == KERNEL
-    return {
-        "kernels": int(kernels.sum()),
-        "events": t.events,
-        "compute_busy_ns": int(work.duration[kernels].sum()),
-        "stall_launch_ns": round(float((launched(work, profile) - work.duration).sum())),
-        "program_h2d_bytes": int(t.read_bytes[t.activity == COPY_IN].sum()),
-        "program_d2h_bytes": int(t.read_bytes[t.activity == COPY_OUT].sum()),
-        "program_transfer_ns": int(work.duration[np.isin(t.activity, MOVES)].sum()),
-    }
+    copied_in, copied_out = (int(t.read_bytes[t.activity == way].sum()) for way in (COPY_IN, COPY_OUT))
+    return Known(
+        {
+            "kernels": int(kernels.sum()),
+            "events": t.events,
+            "compute_busy_ns": int(work.duration[kernels].sum()),
+            "host_work_ns": int(work.duration[t.activity == HOST_WORK].sum()),
+            "program_h2d_bytes": copied_in,
+            "program_d2h_bytes": copied_out,
+            "program_transfer_ns": int(work.duration[np.isin(t.activity, MOVES)].sum()),
+        },
+        {"stall_launch_ns": round(float((launched(work, profile) - work.duration).sum()))},
+        max(len(np.unique(t.stream[t.kind == OP][kernels])), 1),
+        copied_in,
+        copied_out,
+    )
 
 
 def _kernels(work: Workload, profile: Profile, pieces: list[list[Piece]]) -> Iterator[list[Kernel]]:

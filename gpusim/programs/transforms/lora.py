@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from gpusim.base.errors import TraceError
 from gpusim.base.kept import kept
@@ -32,11 +33,9 @@ def lora(trace: Trace, rank: int = 8, targets: str = "", optimizer: str = "adamw
     role = roles(trace)
     steps = updates(trace, role)
     kinds = phase_kinds(trace)[issued(trace)]
-    layers = _layers(trace, kinds, role, targets)
-    kept, last = _needed(
-        trace.read_start, trace.read_id, trace.write_start, trace.write_id, kinds == BACKWARD, role == GRADIENT, layers[:, _X],
-        layers[:, _DY], layers[:, _AT], trace.tensors,
-    )  # fmt: skip
+    program = _program(trace, kinds, role, targets)
+    layers = _layers(trace, program)
+    kept, last = _needed(program, role == GRADIENT, layers[:, _X], layers[:, _DY], layers[:, _AT])
     edit = Edit(trace)
     adapters = _Adapters(edit, layers, kept, element_bytes(trace), rank)
     adapters.forward()
@@ -49,20 +48,43 @@ def lora(trace: Trace, rank: int = 8, targets: str = "", optimizer: str = "adamw
 # Columns of the table of layers, one row for each time that one runs: forward operator, input, output, weight, the first of
 # its backward operators, the one that makes the gradient of its input (-1: none), gradients of output and input, and the
 # operator that makes the gradient of its weight.
-_F, _X, _Y, _W, _AT, _G, _DY, _DX, _GW = range(9)
+_COLUMNS = 9
+_F, _X, _Y, _W, _AT, _G, _DY, _DX, _GW = range(_COLUMNS)
 
 
-def _layers(trace: Trace, kinds: Any, role: Any, targets: str) -> I64:
+class _Program(NamedTuple):
+    """Operators, what they read and write, and what `_matched` asks of them and of the tensors."""
+
+    read_start: Any
+    read_id: Any
+    write_start: Any
+    write_id: Any
+    forward: Any    # bool[O]
+    backward: Any   # bool[O]
+    product: Any    # bool[O] a product of matrices
+    target: Any     # bool[O] a product of a layer that gets an adapter
+    module: Any     # int[O]
+    parameter: Any  # bool[T]
+    size: Any       # int64[T] bytes
+
+
+def _program(trace: Trace, kinds: Any, role: Any, targets: str) -> _Program:
+    """The trace as `_matched` reads it; kinds: phase of each operator, role: of each tensor."""
     products = np.array([base_name(name) in _PRODUCTS for name in trace.op_names] or [False])[trace.op]
     forward = np.flatnonzero(products & (kinds == FORWARD))
     chosen = np.full(len(trace.modules) + 1, -1, np.int64)
     for pattern in targets.split(",") if targets else [""]:
         found = blocks(trace, forward, pattern.strip())
         chosen = np.maximum(chosen, found)
-    table = _matched(
+    return _Program(
         trace.read_start, trace.read_id, trace.write_start, trace.write_id, kinds == FORWARD, kinds == BACKWARD,
-        products, products & (chosen[trace.module] >= 0), trace.module, role == PARAMETER, trace.size, len(trace.modules),
+        products, products & (chosen[trace.module] >= 0), trace.module, role == PARAMETER, trace.size,
     )  # fmt: skip
+
+
+def _layers(trace: Trace, program: _Program) -> I64:
+    """The rows of layers whose weights have a gradient.  Raises TraceError where there are none."""
+    table = _matched(program, len(trace.modules))
     whole: I64 = table[table[:, _GW] >= 0]
     if not len(whole):
         hint = "targets=q_proj,v_proj; lora comes before checkpointing"
@@ -71,79 +93,102 @@ def _layers(trace: Trace, kinds: Any, role: Any, targets: str) -> I64:
 
 
 @kept()
-def _matched(read_start: Any, read_id: Any, write_start: Any, write_id: Any, forward: Any, backward: Any, product: Any,
-             target: Any, module: Any, parameter: Any, size: Any, modules: int) -> Any:  # fmt: skip
-    """A backward operator that reads the weight makes the gradient of the input; one that reads the input and the same
-    gradient of the output that of the weight.  Where there is only the latter, it is known by its module and sizes."""
-    found = np.full((target.sum(), 9), -1, np.int64)
-    by_weight, by_gradient = np.full(parameter.size, -1, np.int64), np.full(parameter.size, -1, np.int64)
-    by_module = np.full(modules + 1, -1, np.int64)
-    n = 0
-    for o in range(target.size):
-        if target[o] and forward[o]:
-            w, x = -1, -1
-            for i in range(read_start[o], read_start[o + 1]):
-                t = read_id[i]
-                if not parameter[t]:
-                    x = t
-                elif w < 0 or size[t] > size[w]:
-                    w = t
-            if w >= 0 and x >= 0:
-                found[n, 0], found[n, 1], found[n, 2], found[n, 3] = o, x, write_id[write_start[o]], w
-                by_weight[w] = n
-                n += 1
-        elif product[o] and backward[o]:
-            row, other = -1, -1
-            for i in range(read_start[o], read_start[o + 1]):
-                if by_weight[read_id[i]] >= 0:
-                    row = by_weight[read_id[i]]
-                else:
-                    other = read_id[i]
-            if row >= 0 and other >= 0:
-                found[row, 5], found[row, 6], found[row, 7] = o, other, write_id[write_start[o]]
-                by_gradient[other] = row
+def _matched(p: _Program, modules: int) -> Any:
+    """The table of layers.
+
+    A backward operator that reads the weight makes the gradient of the input; one that reads the input and the same
+    gradient of the output that of the weight.  Where there is only the latter, it is known by its module and sizes.
+    """
+    found = np.full((p.target.sum(), _COLUMNS), -1, np.int64)
+    by_gradient = np.full(p.parameter.size, -1, np.int64)  # of an output: the row of its layer
+    n = _layers_run(p, found, by_gradient)
+    by_module = np.full(modules + 1, -1, np.int64)  # its latest row
     row = 0
-    for o in range(target.size):
-        if row < n and found[row, 0] == o:
-            by_module[module[o]] = row
+    for o in range(p.target.size):
+        if row < n and found[row, _F] == o:
+            by_module[p.module[o]] = row
             row += 1
-        elif product[o] and backward[o] and read_start[o + 1] - read_start[o] == 2:
-            for i in range(2):
-                dy, x = read_id[read_start[o] + i], read_id[read_start[o] + 1 - i]
-                r = by_gradient[dy]
-                if r < 0 and by_module[module[o]] >= 0 and found[by_module[module[o]], 5] < 0:
-                    r = by_module[module[o]]
-                if r >= 0 and found[r, 1] == x and size[write_id[write_start[o]]] == size[found[r, 3]]:
-                    found[r, 6], found[r, 8] = dy, o
-                    found[r, 4] = o if found[r, 5] < 0 else min(o, found[r, 5])
+        elif p.product[o] and p.backward[o] and p.read_start[o + 1] - p.read_start[o] == 2:
+            _match_weight(p, found, by_gradient, by_module[p.module[o]], o)
     return found[:n]
 
 
+@njit
+def _layers_run(p: _Program, found: Any, by_gradient: Any) -> int:
+    """A row for each forward operator of a layer, and where it has one the operator that makes its input's gradient."""
+    by_weight = np.full(p.parameter.size, -1, np.int64)
+    n = 0
+    for o in range(p.target.size):
+        if p.target[o] and p.forward[o]:
+            weight, x = _operands(p, o)
+            if weight >= 0 and x >= 0:
+                found[n, _F], found[n, _X], found[n, _Y], found[n, _W] = o, x, p.write_id[p.write_start[o]], weight
+                by_weight[weight] = n
+                n += 1
+        elif p.product[o] and p.backward[o]:
+            row, dy = -1, -1
+            for i in range(p.read_start[o], p.read_start[o + 1]):
+                if by_weight[p.read_id[i]] >= 0:
+                    row = by_weight[p.read_id[i]]
+                else:
+                    dy = p.read_id[i]
+            if row >= 0 and dy >= 0:
+                found[row, _G], found[row, _DY], found[row, _DX] = o, dy, p.write_id[p.write_start[o]]
+                by_gradient[dy] = row
+    return n
+
+
+@njit
+def _operands(p: _Program, o: int) -> tuple[int, int]:
+    """(weight, input) of a linear layer's operator, -1 where there is none: the weight is its largest parameter."""
+    weight, x = -1, -1
+    for i in range(p.read_start[o], p.read_start[o + 1]):
+        t = p.read_id[i]
+        if not p.parameter[t]:
+            x = t
+        elif weight < 0 or p.size[t] > p.size[weight]:
+            weight = t
+    return weight, x
+
+
+@njit
+def _match_weight(p: _Program, found: Any, by_gradient: Any, latest: int, o: int) -> None:
+    """Whether operator o makes the gradient of a weight; `latest` is the row of its module's latest layer, -1: none."""
+    first = p.read_start[o]
+    for i in range(2):
+        dy, x = p.read_id[first + i], p.read_id[first + 1 - i]
+        row = by_gradient[dy]
+        if row < 0 and latest >= 0 and found[latest, _G] < 0:
+            row = latest
+        if row >= 0 and found[row, _X] == x and p.size[p.write_id[p.write_start[o]]] == p.size[found[row, _W]]:
+            found[row, _DY], found[row, _GW] = dy, o
+            found[row, _AT] = o if found[row, _G] < 0 else min(o, found[row, _G])
+
+
 @kept()
-def _needed(read_start: Any, read_id: Any, write_start: Any, write_id: Any, backward: Any, gradient: Any, inputs: Any,
-            above: Any, at: Any, tensors: int) -> Any:  # fmt: skip
+def _needed(p: _Program, gradient: Any, inputs: Any, above: Any, at: Any) -> Any:
     """Which operators are still run, and the last use of each tensor by them and by the adapters, at operators `at`."""
-    ops = backward.size
+    ops, tensors = p.backward.size, p.parameter.size
     kept, needed = np.ones(ops, np.bool_), np.zeros(tensors, np.bool_)
     for t in above:
         needed[t] = True
     for o in range(ops - 1, -1, -1):
-        if not backward[o]:
+        if not p.backward[o]:
             continue
-        wanted = write_start[o] == write_start[o + 1]
-        for i in range(write_start[o], write_start[o + 1]):
-            wanted = wanted or (needed[write_id[i]] and not gradient[write_id[i]])
+        wanted = p.write_start[o] == p.write_start[o + 1]
+        for i in range(p.write_start[o], p.write_start[o + 1]):
+            wanted = wanted or (needed[p.write_id[i]] and not gradient[p.write_id[i]])
         kept[o] = wanted
         if wanted:
-            for i in range(read_start[o], read_start[o + 1]):
-                needed[read_id[i]] = True
+            for i in range(p.read_start[o], p.read_start[o + 1]):
+                needed[p.read_id[i]] = True
     last = np.full(tensors, -1, np.int64)
     for o in range(ops):
         if kept[o]:
-            for i in range(read_start[o], read_start[o + 1]):
-                last[read_id[i]] = o
-            for i in range(write_start[o], write_start[o + 1]):
-                last[write_id[i]] = o
+            for i in range(p.read_start[o], p.read_start[o + 1]):
+                last[p.read_id[i]] = o
+            for i in range(p.write_start[o], p.write_start[o + 1]):
+                last[p.write_id[i]] = o
     for i in range(at.size):
         last[inputs[i]], last[above[i]] = max(last[inputs[i]], at[i]), max(last[above[i]], at[i])
     return kept, last

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from gpusim.base.kept import kept
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP
@@ -36,6 +37,45 @@ class Retyped(NamedTuple):
     last: I64
 
 
+class _Program(NamedTuple):
+    """What is given: operators with their reads and writes, and what `retype` says of them and of the tensors."""
+
+    read_start: Any
+    read_id: Any
+    write_start: Any
+    write_id: Any
+    convert: Any    # bool[T]
+    parameter: Any  # bool[T]
+    gradient: Any   # bool[T]
+    kind: Any       # int[O] phase
+    classes: Any    # int[O]
+    key: Any        # int[O]
+    module: Any     # int[O]
+    before: int
+    state: int
+
+
+class _Casts(NamedTuple):
+    """What is found, with room for a cast at every read and write; `made` of them so far."""
+
+    reads: Any       # int64[reads] what is read now
+    writes: Any      # int64[writes] what is written now
+    level: Any       # int8[T]
+    op_level: Any    # int8[O]
+    forward: Any     # int8[keys] level of the forward operators of a key, MIXED where they differ
+    newest: Any      # int64[T] its latest cast; the others follow
+    source: Any
+    cast_level: Any
+    at: Any
+    result: Any
+    following: Any   # the cast before of the same tensor, -1: none
+    passes: Any      # the forward pass that it was made in
+    made: Any        # int64[1]
+
+
+MIXED = 4
+
+
 def retype(trace: Trace, convert: Any, role: Any, kind: Any, classes: Any, key: I64, before: int, state: int) -> Retyped:
     """convert   (T,) tensors of the type that is converted
     kind, classes  (O,) of phase, and of operator
@@ -43,98 +83,155 @@ def retype(trace: Trace, convert: Any, role: Any, kind: Any, classes: Any, key: 
     before    level of what is older than the recording
     state     level of what optimizer steps make, 0: as they read
     """
-    arrays = _retype(
+    p = _Program(
         trace.read_start, trace.read_id, trace.write_start, trace.write_id, convert, role == PARAMETER, role == GRADIENT,
-        kind, classes, key, trace.module, int(key.max(initial=0)) + 1, before, state,
+        kind, classes, key, trace.module, before, state,
     )  # fmt: skip
-    return Retyped(*arrays)
+    tensors, most = convert.size, trace.read_id.size + trace.write_id.size + 1
+    c = _Casts(
+        reads=trace.read_id.copy(), writes=trace.write_id.copy(),
+        level=np.zeros(tensors, np.int8), op_level=np.zeros(kind.size, np.int8),
+        forward=np.zeros(int(key.max(initial=0)) + 1, np.int8), newest=np.full(tensors, -1, np.int64),
+        source=np.empty(most, np.int64), cast_level=np.empty(most, np.int8), at=np.empty(most, np.int64),
+        result=np.zeros(most, np.bool_), following=np.full(most, -1, np.int64), passes=np.zeros(most, np.int64),
+        made=np.zeros(1, np.int64),
+    )  # fmt: skip
+    last = _each_operator(p, c)
+    made = int(c.made[0])
+    return Retyped(
+        c.level, c.op_level, c.reads, c.writes, c.source[:made], c.cast_level[:made], c.at[:made], c.result[:made], last
+    )
 
 
 @kept()
-def _retype(read_start: Any, read_id: Any, write_start: Any, write_id: Any, convert: Any, parameter: Any, gradient: Any,
-            kind: Any, classes: Any, key: Any, module: Any, keys: int, before: int, state: int) -> Any:  # fmt: skip
-    ops, tensors = kind.size, convert.size
-    reads, writes = read_id.copy(), write_id.copy()
-    level, op_level = np.zeros(tensors, np.int8), np.zeros(ops, np.int8)
-    most = reads.size + writes.size + 1
-    source, cast_level, at = np.empty(most, np.int64), np.empty(most, np.int8), np.empty(most, np.int64)
-    result, following = np.zeros(most, np.bool_), np.full(most, -1, np.int64)
-    newest = np.full(tensors, -1, np.int64)  # its latest cast; the others follow
-    forward = np.zeros(keys, np.int8)  # level of the forward operators of a key, 4 where they differ
-    passes = np.zeros(most, np.int64)
-    count, current = 0, 0
-    for o in range(ops):
-        if o and kind[o] == FORWARD and kind[o - 1] != FORWARD:
+def _each_operator(p: _Program, c: _Casts) -> Any:
+    """Levels and casts of all operators in their order; returns the last use of each tensor."""
+    current = 0  # forward pass
+    for o in range(p.kind.size):
+        if o and p.kind[o] == FORWARD and p.kind[o - 1] != FORWARD:
             current += 1
-        lowest, highest = 9, 0
-        for i in range(read_start[o], read_start[o + 1]):
-            t = read_id[i]
-            if convert[t] and level[t] == OTHER:
-                level[t] = before
-            if level[t]:
-                lowest, highest = min(lowest, level[t]), max(highest, level[t])
-        wanted = classes[o]
-        if wanted == FOLLOW and kind[o] == BACKWARD and (forward[key[o]] == LOW or forward[key[o]] == HIGH):
-            wanted = forward[key[o]]
-        casts = wanted != FOLLOW and kind[o] != STEP
-        if wanted == MATCH:
-            wanted = lowest if highest else before
-        elif wanted == FOLLOW:
-            wanted = highest if highest else before
-        if kind[o] == STEP and state:
-            wanted = state
-        op_level[o] = wanted
-        if kind[o] == FORWARD:
-            forward[key[o]] = wanted if forward[key[o]] == 0 or forward[key[o]] == wanted else 4
-        for i in range(read_start[o], read_start[o + 1]):
-            t = read_id[i]
-            if not casts or level[t] == OTHER or level[t] == wanted:
-                continue
-            found, c = -1, newest[t]
-            while c >= 0:  # autocast keeps those of parameters for the pass; backward uses what forward saved
-                if cast_level[c] == wanted and not result[c]:
-                    if parameter[t]:
-                        if passes[c] == current:
-                            found = c
-                        break
-                    elif kind[o] == BACKWARD and (found < 0 or module[at[c]] == module[o]):
-                        found = c
-                c = following[c]
-            if found < 0:
-                found = count
-                source[count], cast_level[count], at[count], passes[count] = t, wanted, o, current
-                following[count], newest[t] = newest[t], count
-                count += 1
-            reads[i] = tensors + found
-        for i in range(write_start[o], write_start[o + 1]):
-            t = write_id[i]
-            if not convert[t] or level[t]:
-                continue
-            if gradient[t] and wanted != before and casts:
-                level[t] = before
-                source[count], cast_level[count], at[count], result[count] = t, wanted, o, True
-                writes[i] = tensors + count
-                count += 1
-            else:
-                level[t] = wanted
-    last = np.full(tensors + count, -1, np.int64)
-    for o in range(ops):
-        for i in range(read_start[o], read_start[o + 1]):
-            last[reads[i]] = o
-        for i in range(write_start[o], write_start[o + 1]):
-            last[writes[i]] = o
-    for c in range(count):
-        if not result[c]:
-            last[source[c]] = max(last[source[c]], at[c])
+        casts, wanted = _format(p, c, o)
+        c.op_level[o] = wanted
+        if p.kind[o] == FORWARD:
+            said = c.forward[p.key[o]]
+            c.forward[p.key[o]] = wanted if said in (OTHER, wanted) else MIXED
+        if casts:
+            _cast_reads(p, c, o, wanted, current)
+        _cast_writes(p, c, o, wanted, casts)
+    last = _last_uses(p, c)
+    _keep_for_the_pass(p, c, last)
+    return last
+
+
+@njit
+def _format(p: _Program, c: _Casts, o: int) -> tuple[bool, int]:
+    """(whether the operator casts what it reads, the level that it runs in)."""
+    lowest, highest = 9, 0
+    for i in range(p.read_start[o], p.read_start[o + 1]):
+        t = p.read_id[i]
+        if p.convert[t] and c.level[t] == OTHER:
+            c.level[t] = p.before
+        if c.level[t]:
+            lowest, highest = min(lowest, c.level[t]), max(highest, c.level[t])
+    wanted = p.classes[o]
+    before = c.forward[p.key[o]]
+    if wanted == FOLLOW and p.kind[o] == BACKWARD and before in (LOW, HIGH):
+        wanted = before
+    casts = wanted != FOLLOW and p.kind[o] != STEP
+    if wanted == MATCH:
+        wanted = lowest if highest else p.before
+    elif wanted == FOLLOW:
+        wanted = highest if highest else p.before
+    if p.kind[o] == STEP and p.state:
+        wanted = p.state
+    return casts, wanted
+
+
+@njit
+def _cast_reads(p: _Program, c: _Casts, o: int, wanted: int, current: int) -> None:
+    """What the operator reads in another format it reads from a cast, an earlier one where that is kept."""
+    for i in range(p.read_start[o], p.read_start[o + 1]):
+        t = p.read_id[i]
+        if c.level[t] == OTHER or c.level[t] == wanted:
+            continue
+        found = _kept_cast(p, c, o, t, wanted, current)
+        if found < 0:
+            found = _make(c, t, wanted, o)
+            c.passes[found] = current
+            c.following[found], c.newest[t] = c.newest[t], found
+        c.reads[i] = c.level.size + found
+
+
+@njit
+def _kept_cast(p: _Program, c: _Casts, o: int, t: int, wanted: int, current: int) -> int:
+    """An earlier cast of tensor t that operator o finds, -1: none.
+
+    Autocast keeps those of parameters for the pass; backward uses what forward saved, in its own module first.
+    """
+    found, k = -1, c.newest[t]
+    while k >= 0:
+        if c.cast_level[k] == wanted and not c.result[k]:
+            if p.parameter[t]:
+                return k if c.passes[k] == current else -1
+            if p.kind[o] == BACKWARD and (found < 0 or p.module[c.at[k]] == p.module[o]):
+                found = k
+        k = c.following[k]
+    return found
+
+
+@njit
+def _make(c: _Casts, t: int, level: int, o: int) -> int:
+    """A cast from or to tensor t at operator o; its number."""
+    k = c.made[0]
+    c.source[k], c.cast_level[k], c.at[k] = t, level, o
+    c.made[0] += 1
+    return int(k)
+
+
+@njit
+def _cast_writes(p: _Program, c: _Casts, o: int, wanted: int, casts: bool) -> None:
+    """What the operator makes is of its format; gradients are cast to that of their parameters."""
+    for i in range(p.write_start[o], p.write_start[o + 1]):
+        t = p.write_id[i]
+        if not p.convert[t] or c.level[t]:
+            continue
+        if p.gradient[t] and wanted != p.before and casts:
+            c.level[t] = p.before
+            made = _make(c, t, wanted, o)
+            c.result[made] = True
+            c.writes[i] = c.level.size + made
+        else:
+            c.level[t] = wanted
+
+
+@njit
+def _last_uses(p: _Program, c: _Casts) -> Any:
+    """(T + C,) the last operator that accesses each tensor, -1: none; a cast reads its source."""
+    last = np.full(c.level.size + c.made[0], -1, np.int64)
+    for o in range(p.kind.size):
+        for i in range(p.read_start[o], p.read_start[o + 1]):
+            last[c.reads[i]] = o
+        for i in range(p.write_start[o], p.write_start[o + 1]):
+            last[c.writes[i]] = o
+    for k in range(c.made[0]):
+        if not c.result[k]:
+            last[c.source[k]] = max(last[c.source[k]], c.at[k])
+    return last
+
+
+@njit
+def _keep_for_the_pass(p: _Program, c: _Casts, last: Any) -> None:
+    """Casts of parameters are kept until the forward pass ends."""
+    ops = p.kind.size
     final = ops
-    for o in range(ops - 1, -1, -1):  # casts of parameters are kept until the forward pass ends
-        if kind[o] == FORWARD and (o + 1 == ops or kind[o + 1] != FORWARD):
+    for o in range(ops - 1, -1, -1):
+        if p.kind[o] != FORWARD:
+            continue
+        if o + 1 == ops or p.kind[o + 1] != FORWARD:
             final = o
-        if kind[o] == FORWARD:
-            for i in range(read_start[o], read_start[o + 1]):
-                if reads[i] >= tensors and parameter[read_id[i]]:
-                    last[reads[i]] = max(last[reads[i]], final)
-    return (level, op_level, reads, writes, source[:count], cast_level[:count], at[:count], result[:count], last)
+        for i in range(p.read_start[o], p.read_start[o + 1]):
+            if c.reads[i] >= c.level.size and p.parameter[p.read_id[i]]:
+                last[c.reads[i]] = max(last[c.reads[i]], final)
 
 
 @kept()

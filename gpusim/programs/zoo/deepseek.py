@@ -49,7 +49,7 @@ class Model(Decoder):
     """dense: how many layers come first without experts; shared: how many experts every token passes."""
 
     def __init__(
-        self, layers: int, width: int, hidden: int, expert: int, heads: int, experts: int, chosen: int, shared: int,
+        self, *, layers: int, width: int, hidden: int, expert: int, heads: int, experts: int, chosen: int, shared: int,
         dense: int, query_rank: int, vocabulary: int, rank: int = 512, plain: int = 128, turned: int = 64, value: int = 128,
     ) -> None:  # fmt: skip
         def block(layer: int) -> nn.Module:

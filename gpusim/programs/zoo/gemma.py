@@ -33,7 +33,7 @@ class Block(nn.Module):
 
 class Model(Decoder):
     def __init__(
-        self, layers: int, width: int, hidden: int, heads: int, groups: int, window: int, size: int = 256,
+        self, *, layers: int, width: int, hidden: int, heads: int, groups: int, window: int, size: int = 256,
         vocabulary: int = 262208, scaled_by: int = 256,
     ) -> None:  # fmt: skip
         def block(layer: int) -> nn.Module:

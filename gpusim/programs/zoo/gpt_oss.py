@@ -31,7 +31,7 @@ class Clamped(nn.Module):
 
 class Model(Decoder):
     def __init__(
-        self, layers: int, experts: int, width: int = 2880, hidden: int = 2880, heads: int = 64, groups: int = 8,
+        self, *, layers: int, experts: int, width: int = 2880, hidden: int = 2880, heads: int = 64, groups: int = 8,
         size: int = 64, vocabulary: int = 201088, chosen: int = 4, window: int = 128,
     ) -> None:  # fmt: skip
         def block(layer: int) -> nn.Module:

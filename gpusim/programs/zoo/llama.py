@@ -10,7 +10,7 @@ from gpusim.programs.zoo.layers import RMSNorm
 
 class Model(Decoder):
     def __init__(
-        self, layers: int, width: int, hidden: int, heads: int, tied: bool = False, groups: int = 8,
+        self, *, layers: int, width: int, hidden: int, heads: int, tied: bool = False, groups: int = 8,
         vocabulary: int = 128256, size: int = 0, theta: float = 5e5, normed: bool = False,
     ) -> None:  # fmt: skip
         size = size or width // heads

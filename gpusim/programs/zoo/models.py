@@ -42,8 +42,8 @@ def _bert(name: str, parameters: int, layers: int, width: int, heads: int, class
 
 
 def _dense(
-    name: str, parameters: int, called: str, context: int, layers: int, width: int, hidden: int, heads: int, groups: int = 8,
-    **more: Any,
+    name: str, parameters: int, called: str, context: int, layers: int, width: int, hidden: int, heads: int, *,
+    groups: int = 8, **more: Any,
 ) -> Entry:  # fmt: skip
     shared = "" if groups == heads else f" on {groups} of keys and values"
     text = f"{called}: {layers} layers of width {width}, {heads} heads{shared}" + ", tied" * bool(more.get("tied"))
@@ -103,8 +103,8 @@ ENTRIES = (
     _bert("bert-base", 109_514_298, 12, 768, 12),
     _bert("bert-large", 335_174_458, 24, 1024, 16),
     _bert("bert-large-classifier", 335_143_938, 24, 1024, 16, classes=2),
-    _dense("llama2-7b", 6_738_415_616, "Llama 2 7B", 4096, 32, 4096, 11008, 32, 32, vocabulary=32000, theta=1e4),
-    _dense("llama2-13b", 13_015_864_320, "Llama 2 13B", 4096, 40, 5120, 13824, 40, 40, vocabulary=32000, theta=1e4),
+    _dense("llama2-7b", 6_738_415_616, "Llama 2 7B", 4096, 32, 4096, 11008, 32, groups=32, vocabulary=32000, theta=1e4),
+    _dense("llama2-13b", 13_015_864_320, "Llama 2 13B", 4096, 40, 5120, 13824, 40, groups=40, vocabulary=32000, theta=1e4),
     _dense("llama2-70b", 68_976_648_192, "Llama 2 70B", 4096, 80, 8192, 28672, 64, vocabulary=32000, theta=1e4),
     _dense("llama-1b", 1_235_814_400, "Llama 3.2 1B", 131072, 16, 2048, 8192, 32, tied=True),
     _dense("llama-3b", 3_212_749_824, "Llama 3.2 3B", 131072, 28, 3072, 8192, 24, tied=True),

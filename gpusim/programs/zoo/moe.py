@@ -64,7 +64,7 @@ class Model(Decoder):
     """every: one layer in so many has experts, the others a dense part of width `dense`; chunk: Llama 4's local attention."""
 
     def __init__(
-        self, layers: int = 32, width: int = 4096, hidden: int = 14336, heads: int = 32, groups: int = 8,
+        self, *, layers: int = 32, width: int = 4096, hidden: int = 14336, heads: int = 32, groups: int = 8,
         vocabulary: int = 32000, experts: int = 8, chosen: int = 2, size: int = 0, theta: float = 1e6, norm: str = "",
         shared: int = 0, every: int = 1, dense: int = 0, chunk: int = 0,
     ) -> None:  # fmt: skip

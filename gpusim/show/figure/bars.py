@@ -56,7 +56,7 @@ def bars(panels: dict[str, list[Result]], plan: Layout, metric: str) -> Figure:
                 continue
             how = next((e for r in lines[name] if (e := ending(r))), "")
             error = interval(lines[name], metric)
-            _bar(panel, y, name, means[name], divisor, metric, look[name], how, error)
+            _bar(panel, y, name, means[name], divisor=divisor, metric=metric, look=look[name], how=how, error=error)
             free = mean(lines[name], "bound_no_limit_ns") if metric == "makespan_ns" else None
             if free is not None:
                 panel.plot([free / divisor] * 2, [y - 0.4, y + 0.4], color=BLACK, lw=1.6, gid=f"bound:{name}")
@@ -85,7 +85,7 @@ def _reached(runs: list[Result], metric: str) -> list[float]:
 
 
 def _bar(
-    panel: Axes, y: int, name: str, mean: float | None, divisor: float, metric: str, look: Look, how: str,
+    panel: Axes, y: int, name: str, mean: float | None, *, divisor: float, metric: str, look: Look, how: str,
     error: tuple[float, float] | None,
 ) -> None:  # fmt: skip
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}

@@ -28,7 +28,7 @@ SETTINGS = np.dtype(
 
 
 def growing_cache(
-    hours: float = 1.0, requests_per_hour: float = 3600.0, steps_per_second: float = 20.0, cache: str = "contiguous",
+    *, hours: float = 1.0, requests_per_hour: float = 3600.0, steps_per_second: float = 20.0, cache: str = "contiguous",
     chunk: int = 0, lengths: str = "azure-conv", prompt: int = 1000, output: int = 130, spread: float = 1.0,
     longest: int = 8192, batch: int = 16, graphs: bool = False, layers: int = 16, width: int = 2048, heads: int = 32,
     kv_heads: int = 8, hidden: int = 8192, vocabulary: int = 128256, dtype_bytes: int = 2, ends: bool = False,
@@ -66,8 +66,10 @@ def growing_cache(
     chunk = chunk or (16 if paged else 1)
     shape = Shape(layers, width, heads, kv_heads, hidden, vocabulary, longest, 1, dtype_bytes)
     tape = serving.tape(shape, chunk if paged else 0)
-    waiting = _arrivals(np.random.Generator(np.random.PCG64(seed)), hours, requests_per_hour, steps_per_second, lengths,
-                        prompt, output, spread, longest)  # fmt: skip
+    waiting = _arrivals(
+        np.random.Generator(np.random.PCG64(seed)), requests_per_hour * hours, hours * 3600 * steps_per_second, lengths,
+        prompt=prompt, output=output, spread=spread, longest=longest,
+    )  # fmt: skip
     settings = table(1, SETTINGS)
     pages = -(-longest // chunk) if paged else 0
     settings[0] = (
@@ -92,13 +94,13 @@ def growing_cache(
 
 
 def _arrivals(
-    rng: np.random.Generator, hours: float, per_hour: float, steps_per_second: float, lengths: str, prompt: int, output: int,
-    spread: float, longest: int,
+    rng: np.random.Generator, requests: float, steps: float, lengths: str, *, prompt: int, output: int, spread: float,
+    longest: int,
 ) -> Any:  # fmt: skip
-    """A table of WAITING in order of arrival."""
-    made = table(int(rng.poisson(per_hour * hours)), WAITING)
+    """A table of WAITING in order of arrival: about so many requests, over so many steps."""
+    made = table(int(rng.poisson(requests)), WAITING)
     count = len(made)
-    made["arrival"] = np.sort(rng.random(count)) * (hours * 3600 * steps_per_second)
+    made["arrival"] = np.sort(rng.random(count)) * steps
     made["prompt"] = distributions.draw(
         rng, count, lengths, typical=prompt, spread=spread, longest=longest - 1, part="prompt"
     )  # fmt: skip

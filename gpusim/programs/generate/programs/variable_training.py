@@ -16,7 +16,7 @@ CHUNK = 1 << 10  # steps
 
 
 def variable_training(
-    hours: float = 24.0, steps_per_hour: float = 2160.0, lengths: str = "lognormal", typical: int = 300,
+    *, hours: float = 24.0, steps_per_hour: float = 2160.0, lengths: str = "lognormal", typical: int = 300,
     spread: float = 0.6, longest: int = 1024, pad_to: int = 8, batch: int = 8, model: str = "gpt2", layers: int = 12,
     width: int = 768, heads: int = 12, kv_heads: int = 0, hidden: int = 0, vocabulary: int = 50257,
     dtype_bytes: int = 2, checkpointing: bool = False, ends: bool = False, seed: int = 0,
