@@ -80,7 +80,7 @@ def test_a_run_of_tensors_beside_runs_with_faults_has_none_to_explain(tmp_path: 
     from made_results import faulting, run
 
     text = "question: q?\ntrace: t\nprofile: p\n"
-    open_folder(tmp_path, text, {}, keys := ["0" * 16, "1" * 16], [])
+    open_folder(tmp_path, text, {}, keys := ["0" * 16, "1" * 16])
     for key, made in zip(keys, (run(), faulting()), strict=True):
         save_result(tmp_path, key, made)
     for words in ((1,), (1, "--advise"), ("0000",)):

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpusim.base.errors import ResultError
 from gpusim.base.files import remove
-from gpusim.results.seal import AGAIN, OTHER, read_sealed, seal_of, write_sealed
+from gpusim.results.seal import AGAIN, OTHER, SEAL, read_sealed, seal_of, write_sealed
 
 RESULT, VERDICT, ADVICE = "result.json", "verdict.json", "advice.json"
 _ABOUT = "result"
@@ -26,18 +26,18 @@ def keep(folder: Path, name: str, found: Mapping[str, Any]) -> None:
 
 
 def kept(folder: Path, name: str) -> dict[str, Any] | None:
-    """What was found about the run in this folder; None where that was not asked for.
+    """What was found about the result in this folder; None where that was not asked for, or only about another result.
 
-    Raises ResultError when the file has changed since, or is about another result.
+    Raises ResultError when the file has changed since.
     """
     path = folder / name
     if not path.is_file():
         return None
     value = read_sealed(path)
-    if value.get(_ABOUT) != seal_of(folder / RESULT) or not isinstance(value.get("found"), dict):
+    found = value.get("found")
+    if SEAL not in value or not isinstance(found, dict):
         raise ResultError(OTHER, str(path), AGAIN)
-    found: dict[str, Any] = value["found"]
-    return found
+    return found if value.get(_ABOUT) == seal_of(folder / RESULT) else None
 
 
 def forget(folder: Path) -> None:

@@ -13,7 +13,6 @@ from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.style import (
     ALARM,
-    BLACK,
     BLUE,
     GREEN,
     GREY,
@@ -42,7 +41,7 @@ PARTS = (
     ("stall_fault_ns", "serving page faults", WINE, "//"),
     ("stall_migration_ns", "waiting for migration", INDIGO, "\\\\"),
     ("stall_remote_ns", "on remote accesses", GREY, "//"),
-    ("stall_explicit_ns", "moving pages itself", BLACK, ".."),
+    ("stall_explicit_ns", "on its own prefetches", OLIVE, "xx"),
     ("stall_host_ns", "waiting for the CPU", GREEN, "++"),
     ("stall_alloc_ns", "in the allocator", PINK, ".."),
     ("stall_launch_ns", "on launches", SKY, ""),
