@@ -7,14 +7,12 @@ said to come from or to leave, has an eviction left a copy, and does what is on 
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.jit import cached, callee
+from gpusim.base.compiled import callee, kept
 from gpusim.referee.report import Findings, Report
 from gpusim.results.result import Result
 
@@ -57,7 +55,7 @@ def check(result: Result) -> Report:
     mask = np.ascontiguousarray(log["mask"]).astype(np.uint64)
     names = ("kind", "cause", "processor", "source", "block", "pages")
     columns = [np.ascontiguousarray(log[name]).astype(np.int64) for name in names]
-    wrong = _walk(
+    wrong = _each_record(
         np.ascontiguousarray(log["time"]), *columns, mask, blocks, whole, resident, *held, int(said["chunks"]), page,
         int(said["began"]), sums, out,
     )  # fmt: skip
@@ -104,13 +102,10 @@ def _count(word: Any) -> int:
     return n
 
 
-def _stamp() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-
-
 count = callee(_count)
 
 
+@kept(_nrt=False)
 def _each_record(
     time: Any, kind: Any, cause: Any, processor: Any, source: Any, block: Any, pages: Any, mask: Any, blocks: Any, whole: Any,
     resident: Any, held: Any, taken: Any, chunks: int, page: int, began: int, sums: Any, out: Any,
@@ -191,4 +186,3 @@ def _each_record(
     return said
 
 
-_walk = cached(_each_record, _stamp(), _nrt=False)

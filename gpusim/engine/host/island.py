@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from gpusim.base.jit import entry, kernel
+from gpusim.base.compiled import entry, kernel
 from gpusim.engine.clock import heap, links, queues
 from gpusim.engine.host import operators, plan, prefetches, release
 from gpusim.engine.memory import blocks, remote, residency

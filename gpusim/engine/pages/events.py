@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.base.tables import f8, i4, i8, record
 from gpusim.engine.pages.bits import WORDS, total
 from gpusim.engine.pages.raster import paint
