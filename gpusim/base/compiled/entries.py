@@ -83,6 +83,13 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
     return decorate
 
 
+def made(*values: Any) -> None:
+    """Have those of the values compiled that are entries, now."""
+    for value in values:
+        if isinstance(value, Entry):
+            _ = value.compiled
+
+
 def stamp(function: Callable[..., Any], options: Any = None) -> str:
     """What the machine code of an entry depends on, as a digest: all code that it reaches, and how that is compiled."""
     return reached.digest(function, options=options) + _how()
