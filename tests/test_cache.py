@@ -276,13 +276,13 @@ from numba import types
 
 # numba needs its own parts itself: they are hidden while gpusim looks for them.
 owner, name = {owner}, {name!r}
-kept = getattr(owner, name, None)
-if kept is not None:
+hidden = getattr(owner, name, None)
+if hidden is not None:
     delattr(owner, name)
 with mock.patch.dict(sys.modules, {{"numba._dynfunc": None}} if owner is numba else {{}}):
     from gpusim.base.compiled import kept, kernel, outlined
-if kept is not None:
-    setattr(owner, name, kept)
+if hidden is not None:
+    setattr(owner, name, hidden)
 
 @kernel
 def inner(x): return x + 1
