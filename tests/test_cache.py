@@ -268,8 +268,6 @@ def test_what_numba_itself_wrote_is_not_taken(tmp_path: Path) -> None:
 
 SMALL = """
 import sys
-from contextlib import ExitStack
-from unittest import mock
 import numba, numba._dynfunc, numba.core.caching, numba.core.codegen, numba.core.compiler
 import numpy as np
 from numba import types
@@ -279,8 +277,11 @@ owner, name = {owner}, {name!r}
 hidden = getattr(owner, name, None)
 if hidden is not None:
     delattr(owner, name)
-with mock.patch.dict(sys.modules, {{"numba._dynfunc": None}} if owner is numba else {{}}):
-    from gpusim.base.compiled import kept, kernel, outlined
+part = sys.modules["numba._dynfunc"]
+if owner is numba:
+    sys.modules["numba._dynfunc"] = None
+from gpusim.base.compiled import kept, kernel, outlined
+sys.modules["numba._dynfunc"] = part
 if hidden is not None:
     setattr(owner, name, hidden)
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import EnumMeta
 from functools import cache, partial
+from importlib.util import find_spec
 from opcode import EXTENDED_ARG, opmap
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -45,7 +46,7 @@ def digest(function: Callable[..., Any], *, options: Any = None) -> str:
 
 def of_module(name: str) -> str:
     """The code of a module, likewise: for modules that say how others are compiled."""
-    loader: Any = sys.modules[name].__spec__.loader  # type: ignore[union-attr]
+    loader: Any = find_spec(name).loader  # type: ignore[union-attr]
     return hashlib.sha256(repr(_of_code(loader.get_code(name))).encode()).hexdigest()
 
 
