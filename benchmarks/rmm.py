@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numba import types
 
-from gpusim.base.jit import address, entry, verb
+from gpusim.base.compiled import address, entry, function_at
 from gpusim.policies import registry
 from gpusim.policies.contract import ALLOC, FREE
 
@@ -28,7 +28,7 @@ MIB, GIB = 1 << 20, 1 << 30
 CAPACITY = 64 * GIB
 ARENA = 32 * GIB  # the default: half of the memory
 I64, TABLE = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
-as_alloc, as_free = verb(ALLOC), verb(FREE)
+as_alloc, as_free = function_at(ALLOC), function_at(FREE)
 
 
 @entry(types.int64(TABLE, I64, TABLE, I64))

@@ -13,12 +13,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numba
 import pytest
 from numba import njit, types
 
 from gpusim.base import cache, errors
-from gpusim.base.kept import keep
+from gpusim.base.compiled.disk import VERSIONS, keep
 from gpusim.policies import registry
 
 ROOT = Path(__file__).parents[1]
@@ -50,7 +49,9 @@ def twice(x):  # type: ignore[no-untyped-def]
 
 def compiled(folder: Path, content: str = "") -> Any:
     """`twice`, compiled or found in the folder."""
-    return keep(njit(twice), twice, content, types.int64(types.int64), folder)
+    made = keep(njit(twice), twice, lambda: content, folder)
+    made.compile(types.int64(types.int64))
+    return made
 
 
 def found(dispatcher: Any) -> bool:
@@ -202,7 +203,7 @@ def test_what_another_user_planted_does_not_run(how: str, tmp_path: Path, monkey
     assert found(compiled(folder))
     (index,) = folder.glob("*.nbi")
     planted = pickle.dumps(Planted(tmp_path / "ran"))
-    about = f"{numba.__version__}\0\0{index.name}\0".encode()
+    about = f"{VERSIONS}\0\0{index.name}\0".encode()
     index.write_bytes(hashlib.sha256(about + planted).digest() + planted)  # the digest is right: it is no secret
     if how == "owner":
         give_away(index, monkeypatch)
@@ -266,21 +267,22 @@ def test_what_numba_itself_wrote_is_not_taken(tmp_path: Path) -> None:
 
 SMALL = """
 import sys
-from contextlib import ExitStack
-from unittest import mock
 import numba, numba._dynfunc, numba.core.caching, numba.core.codegen, numba.core.compiler
 import numpy as np
 from numba import types
 
 # numba needs its own parts itself: they are hidden while gpusim looks for them.
 owner, name = {owner}, {name!r}
-kept = getattr(owner, name, None)
-if kept is not None:
+hidden = getattr(owner, name, None)
+if hidden is not None:
     delattr(owner, name)
-with mock.patch.dict(sys.modules, {{"numba._dynfunc": None}} if owner is numba else {{}}):
-    from gpusim.base.jit import cached, kernel, outlined
-if kept is not None:
-    setattr(owner, name, kept)
+part = sys.modules["numba._dynfunc"]
+if owner is numba:
+    sys.modules["numba._dynfunc"] = None
+from gpusim.base.compiled import kept, kernel, outlined
+sys.modules["numba._dynfunc"] = part
+if hidden is not None:
+    setattr(owner, name, hidden)
 
 @kernel
 def inner(x): return x + 1
@@ -293,7 +295,7 @@ def door(a):
         a[i] = outer(a[i])
     return 0
 
-made = cached(door, "small", types.int64(types.int64[::1]), _nrt=False)
+made = kept(types.int64(types.int64[::1]), _nrt=False)(door)
 a = np.arange(4)
 made(a)
 print(a.tolist(), sum(made.stats.cache_hits.values()))

@@ -9,7 +9,7 @@ import pytest
 from numba import config, njit, types
 from test_uvm_driver import BLOCK, run
 
-from gpusim.base.jit import cached, kernel, outlined
+from gpusim.base.compiled import kept, kernel, outlined
 from gpusim.engine.pages import batches, host
 from gpusim.engine.pages.prefetchers import PREFETCHERS
 from gpusim.engine.pages.victims import EVICT
@@ -36,7 +36,7 @@ def twice(a: Any) -> int:
 
 
 @compiled
-@pytest.mark.parametrize("decorate", [njit, lambda f: cached(f, "twice", types.int64(types.int64[::1]), _nrt=False)])
+@pytest.mark.parametrize("decorate", [njit, kept(types.int64(types.int64[::1]), _nrt=False)])
 def test_a_function_is_linked_with_all_that_it_calls(decorate: Any) -> None:
     assert decorate(twice)(np.arange(5)) == 26
 

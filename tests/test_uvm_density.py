@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.base.bits_compiled import entry
+from gpusim.base.compiled import entry
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import WORDS
 
@@ -22,12 +22,12 @@ CASES = [json.loads(line) for line in (Path(__file__).parent / "data" / "uvm_pre
 F, R, T, C, OUT, LEAVES = range(6)
 
 
-@entry
+@entry()
 def advise(W: Any, offset: int, pages: int, big: int, threshold: int, preferred: int, first_touch: bool, to_cpu: bool) -> None:
     density.advise(W, 0, 1, 2, 3, 4, 5, offset, pages, big, threshold, preferred, first_touch, to_cpu)
 
 
-@entry
+@entry()
 def ats(W: Any, first: int, outer: int, threshold: int) -> None:
     density.ats(W, 0, 1, 2, 4, 5, first, outer, threshold)
 

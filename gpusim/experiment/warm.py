@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from gpusim.base import cache
 from gpusim.base.errors import GpusimError, note
@@ -36,8 +37,10 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
     words = [word for pair in sorted(set(policies)) for word in pair]
     command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        import gpusim.engine.host.island  # noqa: F401
+        from gpusim.base.compiled.entries import made
+        from gpusim.engine.host.island import run_until
 
+        made(run_until)
         other.wait()
 
 
@@ -51,12 +54,11 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
     note("compiling the allocators, once; this takes some seconds")
     command = [sys.executable, "-m", "gpusim.experiment.warm", "far", *(f"gpusim.policies.place.{name}" for name in SELDOM)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
-        import gpusim.policies.trials.requests  # noqa: F401  # now: the process that will draw imports it, too
+        from gpusim.base.compiled.entries import made
+        from gpusim.policies.trials import requests
 
         def ready() -> None:
-            import gpusim.policies.place.parts.packing.fit
-            import gpusim.policies.place.pytorch  # noqa: F401
-
+            made(requests.run, *_verbs("place", "pytorch"))
             other.wait()
 
         try:
@@ -75,16 +77,24 @@ def compile_unified() -> None:
     simulate_uvm([Array("a", 4096)], [HostTouch("a"), sweep("a", 1024), Prefetch("a")], platforms.load("t4"))
 
 
+def _verbs(kind: str, name: str) -> list[Any]:
+    from gpusim.policies import registry
+
+    return list(vars(registry.get(kind, name)).values())
+
+
 def _compile(policies: Iterable[tuple[str, str]]) -> None:
+    from gpusim.base.compiled.entries import made
     from gpusim.policies import registry
 
     for kind, name in policies:
         try:
             policy = registry.get(kind, name)
+            made(*_verbs(kind, name))
             if kind == "place":  # what it calls when memory is out is compiled at the first call
                 policy.release(policy.state(1 << 21, 1, 1, policy.params), 0)
         except GpusimError:
-            continue  # a user's own: compiled when its file is loaded
+            continue  # a user's own: its file has not been loaded here
 
 
 def main(words: list[str]) -> None:
@@ -96,6 +106,8 @@ def main(words: list[str]) -> None:
             compile_now(name)
         return
     from gpusim.engine.run.bounds import swap_in_bound
+    from gpusim.policies.place.parts.packing.buffers import from_trace
+    from gpusim.policies.place.parts.packing.greedy import greedy
     from gpusim.programs.generate.synth import training
     from gpusim.trace.workload import build
 
@@ -103,6 +115,7 @@ def main(words: list[str]) -> None:
     trace = training(steps=1, layers=2)
     work = build(trace, trace.duration)
     swap_in_bound(work, work.live_peak)
+    greedy(from_trace(trace))
 
 
 if __name__ == "__main__":

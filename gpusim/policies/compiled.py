@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic
 
-from gpusim.base.jit import cached, callee
-from gpusim.policies.entry import KINDS
+from gpusim.base.compiled import callee, kept
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 U8 = npt.NDArray[np.uint8]
 
 
-@cache
-def _digest(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
-
-
-def stamp(*files: str) -> str:
-    """A digest of these files and of the helpers that verbs inline: beside this file, and in the packages of large models; ""
-    where one is no file: what was typed at a prompt is not kept."""
-    if not all(Path(file).is_file() for file in files):
-        return ""
-    here = Path(__file__).parent
-    shared = sorted(str(f) for f in here.glob("**/*.py") if f.parent.name not in KINDS)
-    return hashlib.sha256("".join(_digest(f) for f in [*shared, *files]).encode()).hexdigest()
-
-
 def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a verb: compiled for `signature` when its module is imported; plain Python without numba's compiler."""
-    return lambda function: cached(function, stamp(function.__code__.co_filename), signature)
-
-
-def seldom(function: Callable[..., Any]) -> Any:
-    """Decorate a verb that few runs use: compiled when one of them asks for its address."""
-    return cached(function, stamp(function.__code__.co_filename))
+    """Decorate a verb: compiled for `signature` when a run asks for it; plain Python without numba's compiler."""
+    return kept(signature)
 
 
 def helper(function: Callable[..., Any]) -> Any:
@@ -54,11 +30,6 @@ def helper(function: Callable[..., Any]) -> Any:
     Helpers make no arrays, so nobody needs to count references to them, which would cost a third of a verb's time.
     """
     return callee(function, forceinline=True)
-
-
-def inlined(function: Any) -> Any:
-    """A verb as a helper: of any argument types, compiled into whoever calls it."""
-    return njit(getattr(function, "py_func", function), forceinline=True)
 
 
 @intrinsic

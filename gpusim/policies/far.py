@@ -18,9 +18,9 @@ from numba import types
 from numba.core import config
 from numba.extending import intrinsic
 
-from gpusim.base import jit
+from gpusim.base.compiled import address, function_at, kept
 from gpusim.policies import contract
-from gpusim.policies.compiled import helper, stamp
+from gpusim.policies.compiled import helper
 
 _doors: dict[str, Callable[[], int]] = {}  # module.function -> what compiles it
 _kept: list[Any] = []  # compiled code knows their addresses for as long as the process lives
@@ -64,12 +64,10 @@ def far(function: Callable[..., int]) -> Any:
         return function
     signature = types.int64(contract.S, *[types.int64] * (function.__code__.co_argcount - 1))
     where = np.zeros(2, np.int64)
+    compiled = kept(signature, error_model="numpy")(function)
 
     def door() -> int:
-        content = stamp(function.__code__.co_filename)
-        compiled = jit.cached(function, content, signature, error_model="numpy")
-        where[:] = jit.address(compiled, signature)
-        _kept.append(compiled)
+        where[:] = address(compiled, signature)
         return 0
 
     name = f"{function.__module__}.{function.__qualname__}"
@@ -80,7 +78,7 @@ def far(function: Callable[..., int]) -> Any:
     _tells(f"{name}.where", where.ctypes.data)
     tell: Any = types.ExternalFunction(f"{name}.where", types.int64())
     open_door: Any = types.ExternalFunction(f"{name}.door", types.int64())
-    as_function = jit.verb(signature)
+    as_function = function_at(signature)
 
     @helper
     def call(S, *arguments):  # type: ignore[no-untyped-def]

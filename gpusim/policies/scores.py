@@ -15,14 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numba
 from numba import njit
 from numba.core import config
 from numba.core.errors import NumbaError
 
 from gpusim.base import cache
-from gpusim.base.kept import keep
-from gpusim.policies import objects
+from gpusim.base.compiled.disk import keep
+from gpusim.base.compiled.entries import stamp
 from gpusim.policies.compiled import verb
 from gpusim.policies.contract import FACTS, SCORE
 from gpusim.policies.entry import Entry
@@ -43,7 +42,7 @@ def compile_score(entry: Entry, function: Any) -> tuple[Any, str]:
     try:
         if folder is None:
             return njit(SCORE)(_module(entry, function, f"gpusim_score_{entry.name}").score), ""
-        return _kept(entry, function, source, folder), ""
+        return _kept(entry, function, folder), ""
     except NumbaError as error:
         return None, _first_line(error)
 
@@ -77,15 +76,17 @@ def _module(entry: Entry, function: Any, name: str) -> Any:
     return module
 
 
-def _kept(entry: Entry, function: Any, source: str, folder: Path) -> Any:
-    text = "\0".join((numba.__version__, entry.where, _wrapper(entry), source, objects.digest(function)))
-    digest = hashlib.sha256(text.encode()).hexdigest()
+def _kept(entry: Entry, function: Any, folder: Path) -> Any:
+    digest = hashlib.sha256(f"{_wrapper(entry)}{stamp(function)}".encode()).hexdigest()
     name = f"gpusim_score_{entry.name}_{digest[:16]}"
     with _MAKING:  # another thread must not find the module without its compiled score
         if name not in sys.modules:
             module = sys.modules[name] = _module(entry, function, name)  # where numba looks for what it finds on disk
             try:
-                module.score = keep(njit(module.score), module.score, digest, SCORE, folder)
+                score = keep(njit(module.score), module.score, lambda: digest, folder)
+                score.compile(SCORE)
+                score.disable_compile()
+                module.score = score
             except BaseException:
                 del sys.modules[name]
                 raise

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.results.log import (

@@ -8,14 +8,12 @@ overlap.  Together: the run read and wrote the same data as if everything had ha
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.jit import cached
+from gpusim.base.compiled import kept
 from gpusim.referee import accesses, blocks
 from gpusim.referee.activities import Activities
 from gpusim.referee.codes import LEDGER, SAYS
@@ -34,7 +32,7 @@ def walk(
     many = int(np.count_nonzero((column["kind"] == PLACE) | (column["kind"] == MOVE)))
     calls = int(np.count_nonzero((column["kind"] == RESERVE) | (column["kind"] == RELEASE)))
     w = world(acts, trace, tiers, many, calls)
-    said = _walk(column["kind"], column["a"], column["b"], column["addr"], column["bytes"], w)
+    said = _each_record(column["kind"], column["a"], column["b"], column["addr"], column["bytes"], w)
     for record, code, x, y in w.out[:said].tolist():
         what, expected = SAYS[code]
         found.say(record, what.format(x=x, y=y), expected.format(x=x, y=y))
@@ -52,14 +50,7 @@ def walk(
     return counts
 
 
-def _stamp() -> str:
-    """A digest of the steps, which the walk inlines."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
+@kept(_nrt=False)
 def _each_record(kind: Any, a: Any, b: Any, addr: Any, size: Any, w: World) -> int:
     """One step per record; returns how much is wrong."""
     for i in range(kind.size):
@@ -91,4 +82,3 @@ def _each_record(kind: Any, a: Any, b: Any, addr: Any, size: Any, w: World) -> i
     return int(w.said[0])
 
 
-_walk = cached(_each_record, _stamp(), _nrt=False)

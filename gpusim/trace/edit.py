@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 
 I32 = npt.NDArray[np.int32]
 NEVER = -1  # a next use that does not come

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, PHASE, Trace, derived
 
 ROLES = ("parameter", "gradient", "optimizer", "activation", "temporary", "workspace", "input", "unknown")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, OP, PHASE, Trace
 
 _KINDS = len(EVENT_KINDS)

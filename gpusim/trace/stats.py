@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.answers import answers
 from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 
 I64 = npt.NDArray[np.int64]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.state import FROM_DEVICE, TO_DEVICE, Island
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.state import NEVER, Island, Program
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.

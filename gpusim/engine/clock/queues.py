@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import accounts, heap, links, remote
 from gpusim.engine.state import (
     DRAIN,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import heap, links
 from gpusim.engine.state import E_READ, E_WRITE, Island, Program
 from gpusim.trace.trace import KERNEL

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import types
 
-from gpusim.base.jit import entry, kernel
+from gpusim.base.compiled import entry, kernel
 from gpusim.engine.clock import heap, links, queues, remote
 from gpusim.engine.host import operators, plan
 from gpusim.engine.memory import blocks, prefetches, release, residency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.state import RECENTLY_FREED, RESIDENTS, SLIDE, Island, Policies
 from gpusim.engine.verbs import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.state import (
     ASKED,
     LOCKED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.state import NEVER, SWAP, Island, Policies
 from gpusim.results import log

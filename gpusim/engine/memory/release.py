@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import choice, swaps
 from gpusim.engine.state import ASK, BAD_ANSWER, SPACE, Island, Policies

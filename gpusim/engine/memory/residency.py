@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, choice, prefetches, release, swaps
 from gpusim.engine.state import (

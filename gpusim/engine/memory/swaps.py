@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, choice, prefetches
 from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, Policies

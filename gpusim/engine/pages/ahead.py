@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, has, none, put, subtract
 from gpusim.engine.pages.tables import EVICTED, NONE, RESIDENT, TAKEN, WANTED, Memory, row, shared
 

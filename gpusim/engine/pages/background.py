@@ -6,7 +6,7 @@ finished, and the copies of the next batch wait for it.
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import next_wanted
 from gpusim.engine.pages.bits import clear, copy, none, subtract
 from gpusim.engine.pages.chunks import append

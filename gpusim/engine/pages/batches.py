@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.bits_compiled import entry, kernel, outlined
+from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.bits import clear, none, put
 from gpusim.engine.pages.copies import begin_copies, wait_for_copies
@@ -126,7 +126,7 @@ def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
     proceed(M, F, A, shape, tables)
 
 
-@entry
+@entry()
 def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     """One kernel from its first thread block to its last: DONE, or why it cannot go on."""
     s, f, shape, W = M.state[0], F.state[0], shapes[0], M.bits

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel, outlined, popcount, trailing_zeros
+from gpusim.base.bits import popcount, trailing_zeros
+from gpusim.base.compiled import kernel, outlined
 
 WORDS = 8
 PAGES = 512  # of a row: a block of 2 MiB in pages of 4 KiB

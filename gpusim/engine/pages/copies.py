@@ -7,7 +7,7 @@ Copies of a service follow each other without a gap: together they start once.  
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import PAGES, next_set, total
 from gpusim.engine.pages.tables import MANAGED, Memory
 

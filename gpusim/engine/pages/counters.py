@@ -6,7 +6,7 @@ notices before; the kernel goes on meanwhile.
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, copy, drop, fill, keep, next_set, none, subtract, total
 from gpusim.engine.pages.bits import clear as wipe

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, count, fill, has, keep, next_set, subtract
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.tables import Memory
 
 

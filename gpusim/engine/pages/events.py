@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import total
 from gpusim.engine.pages.raster import paint
 from gpusim.engine.pages.tables import CPU, EVICTION, NONE, Memory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, none, put, runs, subtract, total
 from gpusim.engine.pages.chunks import let_go, take_free, unlink
 from gpusim.engine.pages.copies import chunks_of, host_chunks

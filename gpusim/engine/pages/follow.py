@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.foresight import advance, observe
 from gpusim.engine.pages.tables import NONE, Memory
 from gpusim.engine.pages.victims import touched

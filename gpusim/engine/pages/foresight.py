@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import i8, record, table
 from gpusim.engine.pages.bits import WORDS, bit
 from gpusim.engine.pages.tables import NONE, Memory

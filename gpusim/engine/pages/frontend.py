@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import f8, i8, record
 from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count

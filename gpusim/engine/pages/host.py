@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import entry, kernel, outlined
+from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import begin_copies, wait_for_copies
@@ -74,7 +74,7 @@ def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
     return float(took)
 
 
-@entry
+@entry()
 def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
     """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
     s, W, n = M.state[0], M.bits, M.counts[CPU]
@@ -118,7 +118,7 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
     return DONE
 
 
-@entry
+@entry()
 def migrate(M: Memory, first: int, outer: int, to: int) -> int:
     """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
     s, W = M.state[0], M.bits
@@ -152,7 +152,7 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
     return DONE
 
 
-@entry
+@entry()
 def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
     """SetAccessedBy: p maps at once what it can reach where it is."""
     s, W = M.state[0], M.bits
@@ -166,7 +166,7 @@ def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
                 grant(M, p, b, mask)
 
 
-@entry
+@entry()
 def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
     """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back.
 
@@ -182,7 +182,7 @@ def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
             unmap(M, p, b, mask)
 
 
-@entry
+@entry()
 def collapse(M: Memory, first: int, outer: int) -> None:
     """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
     s, W = M.state[0], M.bits
@@ -199,7 +199,7 @@ def collapse(M: Memory, first: int, outer: int) -> None:
                 grant(M, q, b, mask)
 
 
-@entry
+@entry()
 def discard(M: Memory, first: int, outer: int) -> None:
     """cuMemDiscardBatchAsync: what the pages hold is lost.
 
@@ -225,7 +225,7 @@ def discard(M: Memory, first: int, outer: int) -> None:
         s.now += M.gpus[1].block
 
 
-@entry
+@entry()
 def release(M: Memory, first: int, outer: int) -> None:
     """The blocks of an allocation are freed: nothing is copied."""
     s, W = M.state[0], M.bits

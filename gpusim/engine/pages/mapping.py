@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import WORDS, subtract
 from gpusim.engine.pages.tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, Memory, row, shared
 

@@ -6,7 +6,7 @@ refreshed as the driver refreshes chunks.
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import clear, count, fill, keep, none
 from gpusim.engine.pages.eviction import throw_out
 from gpusim.engine.pages.tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, Memory, row, scratch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, clear, copy, fill, next_set, subtract, total
 from gpusim.engine.pages.chunks import append, frame_of, has_room, hold

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import table
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import clear, fill, none, subtract

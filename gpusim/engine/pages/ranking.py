@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.tables import NONE, Memory
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.bits_compiled import kernel, outlined, popcount
+from gpusim.base.bits import popcount
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import WORDS, total
 from gpusim.engine.pages.tables import Memory
 from gpusim.machine.driver_parameters import BLOCK_BYTES

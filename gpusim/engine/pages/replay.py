@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
 from gpusim.engine.pages.tables import NONE, Memory
 

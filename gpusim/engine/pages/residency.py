@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, keep, next_set, none, runs, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import chunks_of, host_chunks

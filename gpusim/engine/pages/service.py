@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
 from gpusim.engine.pages.events import note

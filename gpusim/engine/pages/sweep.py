@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.bits_compiled import kernel, outlined, trailing_zeros
+from gpusim.base.bits import trailing_zeros
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import window
 from gpusim.engine.pages.tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, Memory, row, shared
 from gpusim.programs.managed.pattern import SECTOR

@@ -6,7 +6,7 @@ them.  Where there is no room a page stays with the CPU, which the GPU reaches a
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import copy, subtract, total
 from gpusim.engine.pages.chunks import append
 from gpusim.engine.pages.tables import FREE, GOING, HELD, RESIDENT, Memory, row, scratch

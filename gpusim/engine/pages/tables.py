@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.base.tables import f8, i4, i8, record
 
 NONE = -1

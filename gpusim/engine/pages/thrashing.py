@@ -6,7 +6,7 @@ within one lapse.
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, clear, drop, has, next_set, put, subtract, total
 from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import fast, reaches, unmap

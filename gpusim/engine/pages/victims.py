@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import ranking
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base import jit
+from gpusim.base.compiled import address
 from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.engine.run.ways import connections
@@ -213,7 +213,7 @@ def verbs(
         release.release if release is not None and release.acts else None,
     )  # fmt: skip
     return np.array(
-        [jit.address(f, s) if f else (0, 0) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64
+        [address(f, s) if f else (0, 0) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64
     )
 
 

@@ -10,8 +10,8 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies.compiled import F64, I64, seldom, verb
-from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.compiled import F64, I64, verb
+from gpusim.policies.contract import ALLOC, CALLS, COMPACT, FREE, LARGEST, RELEASE, REMAP
 from gpusim.policies.place.parts import arena
 from gpusim.policies.place.parts import compaction as defragment
 from gpusim.policies.place.parts import size_index as sized
@@ -47,11 +47,11 @@ def largest(S: I64) -> int:
     return max(sized.largest(S), arena.slack(S))
 
 
-@seldom
+@verb(COMPACT)
 def compact(S: I64, moved: I64) -> int:
     return defragment.slide(S, moved, sized.drop)
 
 
-@seldom
+@verb(REMAP)
 def remap(S: I64) -> int:
     return defragment.unmap(S, sized.add, sized.drop)

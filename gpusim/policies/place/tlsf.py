@@ -13,8 +13,8 @@ Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory a
 
 from __future__ import annotations
 
-from gpusim.policies.compiled import F64, I64, helper, seldom, verb
-from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.compiled import F64, I64, helper, verb
+from gpusim.policies.contract import ALLOC, CALLS, COMPACT, FREE, LARGEST, RELEASE, REMAP
 from gpusim.policies.place.parts import arena, bins, bits
 from gpusim.policies.place.parts import compaction as defragment
 from gpusim.policies.place.parts import size_bins as classes
@@ -98,11 +98,11 @@ def largest(S: I64) -> int:
     return found // S[ALIGN] * S[ALIGN]
 
 
-@seldom
+@verb(COMPACT)
 def compact(S: I64, moved: I64) -> int:
     return defragment.slide(S, moved, drop)
 
 
-@seldom
+@verb(REMAP)
 def remap(S: I64) -> int:
     return defragment.unmap(S, add, drop)

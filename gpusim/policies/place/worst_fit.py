@@ -10,8 +10,8 @@ Source: D. E. Knuth, The Art of Computer Programming 1, 2.5.
 
 from __future__ import annotations
 
-from gpusim.policies.compiled import F64, I64, seldom, verb
-from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE
+from gpusim.policies.compiled import F64, I64, verb
+from gpusim.policies.contract import ALLOC, CALLS, COMPACT, FREE, LARGEST, RELEASE, REMAP
 from gpusim.policies.place.parts import address_index as fits
 from gpusim.policies.place.parts import arena
 from gpusim.policies.place.parts import compaction as defragment
@@ -58,11 +58,11 @@ def largest(S: I64) -> int:
     return max(fits.largest(S), arena.slack(S))
 
 
-@seldom
+@verb(COMPACT)
 def compact(S: I64, moved: I64) -> int:
     return defragment.slide(S, moved, fits.drop)
 
 
-@seldom
+@verb(REMAP)
 def remap(S: I64) -> int:
     return defragment.unmap(S, fits.add, fits.drop)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.policies.plan.parts.swap.idle import I64, idle, resident, schedule
 from gpusim.policies.planning import Schedule, View
 from gpusim.trace.roles import OPTIMIZER, PARAMETER, roles

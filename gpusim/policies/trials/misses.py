@@ -7,10 +7,8 @@ disk; when all pages have one size it counts pages, in tables of half the width,
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -19,9 +17,10 @@ import numpy.typing as npt
 from numba import types
 from numba.core import config
 
+from gpusim.base.compiled import inlined, kept
+from gpusim.base.compiled.entries import stamp
 from gpusim.base.errors import TraceError
-from gpusim.base.jit import cached
-from gpusim.policies import compiled, pages
+from gpusim.policies import pages
 from gpusim.policies.compiled import F64, I64, U8
 from gpusim.policies.contract import FACTS, REPLAY
 from gpusim.policies.forms import EvictPolicy
@@ -176,23 +175,22 @@ def _loop(
 @cache
 def _whole(verb: Any) -> Any:
     """The policy's verb `replay`, compiled; a built-in's is compiled here and not when the timed engine imports its file."""
-    return verb if hasattr(verb, "py_func") else compiled.verb(REPLAY)(verb)
+    return verb if hasattr(verb, "py_func") else kept(REPLAY)(verb)
 
 
 _VERBS = ("insert", "touch", "remove", "victim")
-_loops: dict[str, Any] = {}
+_loops: dict[tuple[Any, ...], Any] = {}
 
 
 def _specialised(policy: EvictPolicy, verbs: Any, flags: dict[str, bool]) -> Any:
     """`_loop` with this policy's verbs and these constants, compiled, or found on disk."""
     functions = [getattr(verbs, name) for name in _VERBS]
-    files = sorted({function.__code__.co_filename for function in functions} | {policy.entry.where})
-    text = "".join(str(int(flag)) for flag in flags.values())
-    stamp = compiled.stamp(__file__, *(f for f in files if Path(f).is_file())) + str(policy.score.__module__)
-    name = f"_loop_{policy.name}_{text}_{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
-    if name not in _loops:
-        own = {n: compiled.inlined(f) for n, f in zip(_VERBS, functions, strict=True)}
-        function = FunctionType(_loop.__code__, {**globals(), **flags, **own, "score": policy.score}, name)
-        function.__qualname__ = name  # what numba's cache files are named by
-        _loops[name] = cached(function, stamp)
-    return _loops[name]
+    known = (*(getattr(f, "py_func", f) for f in (*functions, policy.score)), policy.name, *flags.values())
+    if known not in _loops:
+        own = {n: inlined(f) for n, f in zip(_VERBS, functions, strict=True)}
+        function = FunctionType(_loop.__code__, {**globals(), **flags, **own, "score": policy.score}, "_loop")
+        # What its files are named by: policies of one name may be others in another process.
+        text = "".join(str(int(flag)) for flag in flags.values())
+        function.__qualname__ = f"_loop_{policy.name}_{text}_{stamp(function)[:12]}"
+        _loops[known] = kept()(function)
+    return _loops[known]

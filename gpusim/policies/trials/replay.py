@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base import jit
+from gpusim.base.compiled import address
 from gpusim.base.tables import table
 from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
@@ -82,7 +82,7 @@ def replay(
     rows = table(room if log else 0, LOG)
     functions = (policy.alloc, policy.free, policy.use, policy.release, policy.command, policy.largest)
     verbs = np.array(
-        [jit.address(f, s) if f else (0, 0) for f, s in zip(functions, core.VERB_SIGNATURES, strict=True)], np.int64
+        [address(f, s) if f else (0, 0) for f, s in zip(functions, core.VERB_SIGNATURES, strict=True)], np.int64
     )
     kept = []
     for piece in program.pieces():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import typeof, types
 
-from gpusim.base.jit import entry, kernel, verb
+from gpusim.base.compiled import entry, function_at, kernel
 from gpusim.base.tables import table
 from gpusim.policies import contract
 from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HELD, MAX_CALLS, ROUNDED
@@ -56,7 +56,7 @@ V_ALLOC, V_FREE, V_USE, V_RELEASE, V_COMMAND, V_LARGEST = range(6)
 VERB_SIGNATURES = (
     contract.ALLOC, contract.FREE, contract.USE, contract.RELEASE, contract.COMMAND, contract.LARGEST,
 )  # fmt: skip
-as_alloc, as_free, as_use, as_release, as_command, as_largest = (verb(s) for s in VERB_SIGNATURES)
+as_alloc, as_free, as_use, as_release, as_command, as_largest = (function_at(s) for s in VERB_SIGNATURES)
 
 
 @kernel

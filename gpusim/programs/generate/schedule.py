@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import typeof, types
 
-from gpusim.base.jit import cached
+from gpusim.base.compiled import entry
 from gpusim.base.tables import table
 from gpusim.policies.trials.program import Requests
 from gpusim.policies.trials.requests import REQUEST
@@ -67,17 +66,7 @@ class Schedule:
             yield piece[:filled]
 
 
-def compiled(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a loop of this package: compiled for `signature` when its module is imported."""
-
-    def compile(function: Callable[..., Any]) -> Any:
-        content = "".join(Path(file).read_text("utf-8") for file in (__file__, function.__code__.co_filename))
-        return cached(function, content, signature, _nrt=False, error_model="numpy")
-
-    return compile
-
-
-@compiled(
+@entry(
     types.int64(
         typeof(table(1, ROW)), typeof(table(1, PLAY)), types.Array(types.int64, 1, "C"), typeof(table(1, REQUEST)),
         types.int64,

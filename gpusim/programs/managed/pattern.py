@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.base.tables import f8, i8, record
 
 AFFINE, GATHER, RANDOM = range(3)

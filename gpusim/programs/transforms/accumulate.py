@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.base.kept import kept
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OTHER, STEP, WORKSPACE, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, FREE, I64, KERNEL, OP, PHASE, Trace

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.base.kept import kept
 from gpusim.programs.transforms.optimizer import optimizer as with_optimizer
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, begun, issued, last_uses

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.base.kept import kept
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.roles import PARAMETER, STEP, phase_kinds, roles

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP
 from gpusim.trace.trace import I64, Trace
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import GpusimError, TraceError
-from gpusim.base.kept import kept
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.elements import base_name, element_bytes
 from gpusim.trace.files import load_trace

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.base.kept import kept
 from gpusim.machine.roofline import operator_class
 from gpusim.programs.transforms.parameters import SMALL, parameters
 from gpusim.trace.blocks import blocks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.studies.g10.tables import DEVICE, FAULT, HOST, NONE, NOWHERE, Memory
 
 

@@ -7,17 +7,12 @@ left to one insertion sort at the end.
 
 from __future__ import annotations
 
-import hashlib
-from functools import partial
-from pathlib import Path
-
 import numpy as np
 
-from gpusim.base.jit import cached, kernel
+from gpusim.base.compiled import kept, kernel
 from gpusim.studies.g10.program import F64, I64
 
 SMALL = 16
-_CONTENT = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 @kernel
@@ -112,7 +107,7 @@ def heapsort(order: I64, first: int, last: int, key: F64, tie: F64) -> None:
         sift(order, first, 0, end, x, key, tie)
 
 
-@partial(cached, content=_CONTENT, error_model="numpy")
+@kept(error_model="numpy")
 def introsort(order: I64, key: F64, tie: F64) -> None:
     """Sort `order`, indices into the others, in place."""
     n = len(order)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.studies.g10.extents import discard, wait
 from gpusim.studies.g10.service import open_faults, passed_over
 from gpusim.studies.g10.tables import AHEAD, DEVICE, FAULT, HOST, NONE, NOWHERE, OUT, RUNNING, SSD, WAITING, Memory, Work

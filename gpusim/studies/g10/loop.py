@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import partial
-from pathlib import Path
-
-from gpusim.base.jit import cached, kernel
+from gpusim.base.compiled import entry, kernel
 from gpusim.studies.g10.launch import launch
 from gpusim.studies.g10.service import force, open_faults, serve
 from gpusim.studies.g10.steady import repeat, repeats
 from gpusim.studies.g10.tables import DONE, GROW, QUEUES, RUNNING, STUCK, WAITING, Memory, Work
-
-_CONTENT = hashlib.sha256(b"".join(f.read_bytes() for f in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 SPARE = 512     # extents that must be free before a tick; it moves some hundred pages and splits no more often
 FOREVER = 2**40
@@ -56,7 +50,7 @@ def advance(M: Memory) -> bool:
     return bool(s.iteration < s.iterations)
 
 
-@partial(cached, content=_CONTENT, _nrt=False, error_model="numpy")
+@entry()
 def run(M: Memory, W: Work) -> int:
     """Until the end, or until more room for extents is needed: DONE, GROW, STUCK."""
     s = M.state[0]

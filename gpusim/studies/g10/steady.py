@@ -7,7 +7,7 @@ pages in the same tick shuffle the order of arrival tick by tick, which is left 
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.studies.g10.extents import come
 from gpusim.studies.g10.service import alive, dismiss, evict, needed, open_faults, passed_over, victim
 from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, WAITING, Memory

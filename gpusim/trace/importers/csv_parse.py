@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, types
 
-from gpusim.base.jit import kernel
-from gpusim.base.kept import kept
+from gpusim.base.compiled import entry, kept, kernel
 from gpusim.trace.importers.csv_tables import (
     ADDR,
     AT,
@@ -314,7 +313,7 @@ def _op(piece, t):  # type: ignore[no-untyped-def]
     return DONE, op
 
 
-@kept(types.int64(_PIECE, types.int64, _TABLES), error_model="numpy", _nrt=False)
+@entry(types.int64(_PIECE, types.int64, _TABLES))
 def parse(piece, separator, t):  # type: ignore[no-untyped-def]
     """The verdict on the lines from state[AT] to the end of the piece, which is the end of a line."""
     state = t.state

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numba import types
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.base.kept import kept
 
 MAX_OBJECTS = 400_000_000  # opcodes; a snapshot has about 50 per event
 MAX_CONTAINERS = 40_000_000  # each costs at least 64 bytes; a snapshot has about 2 per event

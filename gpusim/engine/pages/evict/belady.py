@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel
+from gpusim.base.compiled import kernel
 from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.ranking import renew
 from gpusim.engine.pages.tables import SPLIT, Memory

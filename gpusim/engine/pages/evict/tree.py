@@ -6,7 +6,7 @@ has left leaves whole.
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import add, clear, fill, subtract
 from gpusim.engine.pages.tables import GOING, GUESS, HERE, LEAVES, RESIDENT, REST, Memory, row, scratch

@@ -10,7 +10,7 @@ A kernel is known by its name and arguments.  Beside the faulted pages the drive
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import kernel, outlined
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.ahead import forget_all, want_back
 from gpusim.engine.pages.prefetch import tree
 from gpusim.engine.pages.tables import NONE, SUCCESSORS, Memory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import WORDS
 from gpusim.engine.pages.tables import GUESS, NONE, Memory, scratch
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import PAGES, fill, next_set
 from gpusim.engine.pages.tables import GUESS, Memory, scratch
 

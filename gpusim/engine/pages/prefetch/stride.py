@@ -6,7 +6,7 @@ by address.  Pages of the block come with the fault, those beyond it while the l
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import want
 from gpusim.engine.pages.bits import PAGES, next_set, put
 from gpusim.engine.pages.tables import GUESS, Memory, scratch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.bits_compiled import outlined
+from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import none
 from gpusim.engine.pages.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared

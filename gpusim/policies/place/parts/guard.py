@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base import jit
+from gpusim.base.compiled import address, function_at
 from gpusim.policies import contract
 from gpusim.policies.compiled import I64, helper, verb
 from gpusim.policies.contract import BLOCK, CALLS, CAPACITY
@@ -26,7 +26,7 @@ SIGNATURES = {
     "alloc": contract.ALLOC, "free": contract.FREE, "release": contract.RELEASE, "largest": contract.LARGEST,
     "use": contract.USE, "command": contract.COMMAND,
 }  # fmt: skip
-as_alloc, as_free, as_release, as_largest, as_use, as_command = (jit.verb(s) for s in SIGNATURES.values())
+as_alloc, as_free, as_release, as_largest, as_use, as_command = (function_at(s) for s in SIGNATURES.values())
 
 # The guard's words.
 ALLOC, FREE, RELEASE, LARGEST, USE, COMMAND = range(0, 12, 2)  # addresses of the user's verbs, two words each
@@ -152,7 +152,7 @@ def guarded(state: Callable[..., Any], verbs: Mapping[str, Any]) -> dict[str, An
 
     Verbs that the guard does not know are not offered: they might move blocks behind its back.
     """
-    addresses = [jit.address(verbs[name], s) if name in verbs else (0, 0) for name, s in SIGNATURES.items()]
+    addresses = [address(verbs[name], s) if name in verbs else (0, 0) for name, s in SIGNATURES.items()]
 
     def table(capacity: int, n_units: int, most_live: int, params: Any) -> I64:
         own = state(capacity, n_units, most_live, params)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.base.compiled import kept
 from gpusim.base.errors import GpusimError, TraceError
-from gpusim.base.kept import kept
 from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, begun, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numba import typeof, types
 
+from gpusim.base.compiled import entry, outlined
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.base.jit import outlined
 from gpusim.base.tables import table
 from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import serving
-from gpusim.programs.generate.schedule import PLAY, Schedule, compiled, play
+from gpusim.programs.generate.schedule import PLAY, Schedule, play
 from gpusim.programs.generate.transformer import Shape
 
 i8 = np.int64
@@ -188,7 +188,7 @@ def decode(c: Any, sections: Any, slots: Any, active: int, out: Any, n: int, tim
     return n
 
 
-@compiled(
+@entry(
     types.int64(
         typeof(table(1, SETTINGS)), I64, typeof(table(1, WAITING)), typeof(table(1, SLOT)), typeof(table(1, STATE)),
         typeof(table(1, PLAY)), types.int64,

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numba import typeof, types
 
+from gpusim.base.compiled import entry
 from gpusim.base.tables import table
 from gpusim.programs.generate.registry import schedule
-from gpusim.programs.generate.schedule import PLAY, Schedule, compiled
+from gpusim.programs.generate.schedule import PLAY, Schedule
 from gpusim.programs.generate.tape import ROW
 
 SMALL_LLAMA = "model=llama, layers=12, width=1024, heads=16, kv_heads=4, hidden=4096, vocabulary=32000"
@@ -109,7 +110,7 @@ def turns(plays: Any, turn: int) -> Any:
 PLAYS, I64 = typeof(table(1, PLAY)), types.Array(types.int64, 1, "C")
 
 
-@compiled(types.int64(PLAYS, types.int64, PLAYS))
+@entry(types.int64(PLAYS, types.int64, PLAYS))
 def take_turns(plays: Any, turn: int, out: Any) -> int:
     n, begin = 0, 0
     while begin < plays.size:
@@ -131,7 +132,7 @@ def take_turns(plays: Any, turn: int, out: Any) -> int:
     return n
 
 
-@compiled(types.int64(PLAYS, I64, I64, PLAYS))
+@entry(types.int64(PLAYS, I64, I64, PLAYS))
 def in_time(plays: Any, at: Any, ends: Any, out: Any) -> int:
     """Merge the runs plays[at[i]:ends[i]], each in order."""
     for n in range(out.size):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.policies.place.parts.packing.buffers import Buffers
 
 FAILURES = 1 << 18   # remembered failures

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.jit import kernel
-from gpusim.base.kept import kept
+from gpusim.base.compiled import entry, kernel
 from gpusim.policies.place.parts.packing.buffers import I64, Buffers
 
 SMALLEST = 16  # sections of the smallest windows
@@ -125,7 +124,7 @@ def _gap(w: Windows, i: int, best: bool) -> Any:
     return (at if found < 0 else found), w.count[v]
 
 
-@kept(_nrt=False, error_model="numpy")
+@entry()
 def fit(w: Windows, order: I64, best: bool, limit: int) -> Any:
     """Place all buffers in this order: (top, entries looked at).  Gives up above `limit`, with a top that is above it."""
     w.count[:] = 0

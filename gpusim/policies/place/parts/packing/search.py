@@ -21,15 +21,11 @@ of failures are ours; the first follows the skyline packing of E. K. Burke et al
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpusim.base.jit import cached, kernel
-from gpusim.policies.place.parts.packing import board as board_file
-from gpusim.policies.place.parts.packing import valleys
+from gpusim.base.compiled import entry, kernel
 from gpusim.policies.place.parts.packing.board import (
     DONE,
     G_END,
@@ -174,10 +170,7 @@ def _split(b: Board, d: int, placed: int, groups: int, members: int) -> Any:
     return head, groups, members
 
 
-_CONTENT = "".join(Path(file).read_text("utf-8") for file in (__file__, board_file.__file__, valleys.__file__))
-
-
-@partial(cached, content=_CONTENT, _nrt=False, error_model="numpy")
+@entry()
 def _search(b: Board, capacity: int, rule: int, nodes: int) -> Any:
     n, d, head, groups, members, visited, new = len(b.size), 0, 0, 1, len(b.size), 0, True
     for i in range(n):

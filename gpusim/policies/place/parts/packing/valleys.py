@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.policies.place.parts.packing.board import G_END, G_FIRST, G_FROM, G_TO, HIGHEST, Board, fits, waits
 
 # Which section of the valleys a node asks about, always one with a single option first.

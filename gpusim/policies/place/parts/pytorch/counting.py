@@ -6,7 +6,7 @@ increases since the latest reset, `freed` that of the decreases: it follows from
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts.pytorch.layout import (
     ALL_STATS,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts.pytorch.layout import HEARD, LISTENING, MAX_HEARD
 

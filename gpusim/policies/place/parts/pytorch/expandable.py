@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.far import far
 from gpusim.policies.place.parts import arena, bins, device

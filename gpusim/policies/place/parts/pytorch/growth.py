@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import HELD
 from gpusim.policies.far import far

@@ -6,7 +6,7 @@ on.  Bins are by size alone, so other streams' blocks are skipped bin by bin.
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts import bins
 from gpusim.policies.place.parts.bins import OWNER, ROOTS

@@ -11,7 +11,7 @@ Offsets count from the start of the segment or range and rise.  Stream and side 
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.far import far
 from gpusim.policies.place.parts import bins

@@ -12,7 +12,7 @@ Source: rmm/mr/detail/arena.hpp, RMM 26.04.
 
 from __future__ import annotations
 
-from gpusim.base.jit import outlined
+from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts import address_index as fits
 from gpusim.policies.place.parts import neighbours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import kernel
 from gpusim.policies.plan.parts.recompute.heuristics import DTR, DTR_EQ, DTR_LOCAL, LRU, MSPS, RAND, SIZE
 from gpusim.policies.plan.parts.recompute.program import CHILD, PARENT
 from gpusim.policies.plan.parts.recompute.tables import Tables

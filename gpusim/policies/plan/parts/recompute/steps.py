@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.base.jit import kernel
+from gpusim.base.compiled import entry, kernel
 from gpusim.policies.plan.parts.recompute import choice, classes
 from gpusim.policies.plan.parts.recompute.heuristics import DTR_EQ
 from gpusim.policies.plan.parts.recompute.program import COMPUTE, GET, RELEASE
@@ -17,14 +17,13 @@ from gpusim.policies.plan.parts.recompute.tables import (
     OUT_OF_MEMORY,
     THRASHING,
     Tables,
-    entry,
 )
 
 BEGIN, INPUTS, ROOM = range(3)  # stages of a frame
 DONE, WAITS, NO_ROOM, TOO_DEAR = range(4)  # what a step came to
 
 
-@entry
+@entry()
 def advance(run: Tables) -> int:
     """Go on until the end, a failure, or a log that is full; the next call goes on there."""
     c = run.control[0]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.jit import cached
 from gpusim.base.tables import table
 from gpusim.policies.plan.parts.recompute.program import I64, Program
 
@@ -107,10 +103,3 @@ def _dice(seed: int) -> int:
     """The "minimal standard" generator (Park and Miller, CACM 31(10), 1988), as in policies/evict/random.py."""
     prime = 2**31 - 1
     return int(pow(48271, 3, prime) * (seed % (prime - 1) + 1) % prime)
-
-
-def entry(function: Callable[..., Any]) -> Any:
-    """Decorate what Python calls: kept on disk as long as no file of this folder changes."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    content = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-    return cached(function, content, error_model="numpy", _nrt=False)

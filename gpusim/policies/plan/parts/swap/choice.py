@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.policies.plan.parts.swap.idle import I64, Idle
 from gpusim.policies.planning import View
 

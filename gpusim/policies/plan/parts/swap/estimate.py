@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.policies.planning import EVICT, Schedule, View
 from gpusim.trace.trace import ALLOC, FREE, OP
 

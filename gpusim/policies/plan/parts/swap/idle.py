@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.base.kept import kept
+from gpusim.base.compiled import kept
 from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Gaps, Schedule, View
 from gpusim.trace.edit import issued
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OPTIMIZER, PARAMETER, WORKSPACE, phase_kinds, roles

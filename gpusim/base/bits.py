@@ -1,34 +1,14 @@
-"""How this package is compiled: entries, cached for the contents of all of its files, and two instructions numba lacks."""
+"""Two instructions on words of bits that numba lacks, compiled and interpreted alike."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import config, types
 from numba.extending import intrinsic
 
-from gpusim.base.jit import cached, kernel, outlined
-
-__all__ = ["entry", "kernel", "outlined", "popcount", "trailing_zeros"]
-
-
-def _content() -> str:
-    here = Path(__file__).parents[1]
-    files = sorted(f for room in ("base", "engine/pages", "programs/managed") for f in (here / room).rglob("*.py"))
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()
-
-
-_CONTENT = _content()
-
-
-def entry(function: Callable[..., Any]) -> Any:
-    """Decorate what Python calls."""
-    return cached(function, _CONTENT, _nrt=False, error_model="numpy")
-
+from gpusim.base.compiled import kernel
 
 if config.DISABLE_JIT:
 

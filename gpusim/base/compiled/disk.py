@@ -14,14 +14,17 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import llvmlite  # type: ignore[import-untyped]
 import numba
-from numba import config, njit
+import numpy as np
+from numba import config
 
 from gpusim.base import cache as places
+from gpusim.base.compiled.reached import fields
 from gpusim.base.errors import note
 
 try:
@@ -33,46 +36,25 @@ except ImportError:  # private parts of numba, which may go
         note("this version of numba has no way to keep what gpusim compiles: every process compiles it again")
 
 
-def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a function: compiled by numba, with the options of njit, and kept as long as its file does not change.
+def keep(dispatcher: Any, function: Callable[..., Any], stamp: Callable[[], str], folder: Path | None = None) -> Any:
+    """The dispatcher of `function`, whose machine code is kept as long as its stamp is the same.
 
-    With a signature it is compiled now and for nothing else, without one at the first call.
+    stamp    asked for when numba first looks for the code
+    folder   where; by default where the code of the function's source file is, and nowhere for one without a file
     """
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(**options)(function)
-        return dispatcher if config.DISABLE_JIT else keep(dispatcher, function, _content(inspect.getfile(function)), signature)
-
-    return decorate
-
-
-def keep(dispatcher: Any, function: Callable[..., Any], content: str, signature: Any = None, folder: Path | None = None) -> Any:
-    """The dispatcher of `function`, whose machine code is kept as long as `content` is the same.
-
-    folder   where; by default where the code of the function's source file is
-    """
-    if config.DISABLE_JIT:
-        return dispatcher
-    folder = folder or (places.of_source(Path(inspect.getfile(function))) if content else None)
-    if folder is not None and dumps is not None:
-        dispatcher._cache = _Cache(function, folder, content)
-    if signature is not None:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
+    if dumps is not None:
+        dispatcher._cache = _Cache(function, stamp, folder)
     return dispatcher
 
 
-@cache
-def _content(file: str) -> str:
-    """Hash of the source; "" of one inside a zip-app, beside which nothing is kept."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest() if Path(file).is_file() else ""
+VERSIONS = f"{numba.__version__} {llvmlite.__version__} {np.__version__}"
 
 
 class _Files:
     """Machine code of one function: an index of the signatures, and a file for each."""
 
     def __init__(self, folder: Path, name: str, content: str) -> None:
-        self._folder, self._name, self._content = folder, name, content
+        self.folder, self._name, self._content = folder, name, content
 
     def load(self, key: Any) -> Any:
         name = self._names().get(key)
@@ -93,7 +75,7 @@ class _Files:
         return found if isinstance(found, dict) else {}
 
     def _read(self, name: str) -> Any:
-        found = places.read(self._folder / name)
+        found = places.read(self.folder / name)
         if found is None or found[:32] != self._digest(name, found[32:]):
             return None
         try:
@@ -102,36 +84,43 @@ class _Files:
             return None
 
     def _write(self, name: str, content: bytes) -> None:
-        places.write(self._folder / name, self._digest(name, content) + content)
+        places.write(self.folder / name, self._digest(name, content) + content)
 
     def _digest(self, name: str, content: bytes) -> bytes:
-        about = f"{numba.__version__}\0{self._content}\0{name}\0"
+        about = f"{VERSIONS}\0{self._content}\0{name}\0"
         return hashlib.sha256(about.encode() + content).digest()
 
 
 class _Cache:
     """What numba's dispatcher asks before it compiles a function, and tells afterwards."""
 
-    def __init__(self, function: Any, folder: Path, content: str) -> None:
-        code = function.__code__
-        name = f"{Path(code.co_filename).stem}.{function.__qualname__}".replace("<", "").replace(">", "")
-        version = "".join(map(str, sys.version_info[:2]))
-        self._function = function
-        self._files = _Files(folder, f"{name}-{code.co_firstlineno}.py{version}", content)
-        self.cache_path = os.fspath(folder)
+    def __init__(self, function: Any, stamp: Callable[[], str], folder: Path | None) -> None:
+        self._function, self._stamp, self._folder = function, stamp, folder
+        self._name = _name(function)
+
+    @cached_property
+    def _files(self) -> _Files | None:
+        file = Path(inspect.getfile(self._function))
+        folder = self._folder or (places.of_source(file) if file.is_file() else None)
+        return None if folder is None else _Files(folder, self._name, self._stamp())
+
+    @property
+    def cache_path(self) -> str:
+        """Where it is kept."""
+        return os.fspath(self._files.folder) if self._files else ""
 
     def load_overload(self, signature: Any, context: Any) -> Any:
         """The compiled function, None where there is none that this numba and this processor can use."""
         try:
             context.refresh()
-            found = self._files.load(self._key(signature, context.codegen()))
+            found = self._files.load(self._key(signature, context.codegen())) if self._files else None
             return None if found is None else CompileResult._rebuild(context, *found)
         except Exception:  # whatever a change in numba raises
             return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep it, unless it holds addresses that are of this process only."""
-        if any(not part.can_cache for part in compiled.lifted) or compiled.library.has_dynamic_globals:
+        if any(not part.can_cache for part in compiled.lifted) or compiled.library.has_dynamic_globals or not self._files:
             return
         try:
             self._files.save(self._key(signature, compiled.codegen), compiled._reduce())
@@ -140,9 +129,23 @@ class _Cache:
 
     def flush(self) -> None:
         """Forget what was kept."""
-        self._files.flush()
+        if self._files:
+            self._files.flush()
 
     def _key(self, signature: Any, codegen: Any) -> Any:
-        inner = tuple(cell.cell_contents for cell in self._function.__closure__ or ())
-        parts = self._function.__code__.co_code, dumps(inner) if inner else b""
-        return signature, codegen.magic_tuple(), tuple(hashlib.sha256(part).hexdigest() for part in parts)
+        return signature, fields(signature), codegen.magic_tuple()
+
+
+_named: dict[str, list[Any]] = {}
+
+
+def _name(function: Any) -> str:
+    """What the files of a function are called: by its own name, without the line at which it stands; a second one of this name
+    in this file is numbered."""
+    code = function.__code__
+    name = f"{Path(code.co_filename).stem}.{function.__qualname__}".replace("<", "").replace(">", "")
+    others = _named.setdefault(f"{code.co_filename}:{name}", [])
+    if code not in others:
+        others.append(code)
+    number = f".{others.index(code)}" if others.index(code) else ""
+    return f"{name}{number}.py{''.join(map(str, sys.version_info[:2]))}"

@@ -1,0 +1,15 @@
+"""How gpusim compiles: what Python calls is an entry, compiled when a run first asks for it; what it calls is a kernel.
+
+    entry, kept       decorate what Python calls: for one signature, or for whatever types it is called with
+    kernel, outlined  decorate what only compiled code calls
+    address, function_at  hand a compiled function to compiled code
+
+Importing a module compiles nothing.  What has been compiled is found by the next process as long as no compiled function that
+it reaches has changed (`reached`).
+"""
+
+from gpusim.base.compiled.addresses import address, function_at
+from gpusim.base.compiled.entries import BARE, Entry, entry, kept
+from gpusim.base.compiled.kernels import callee, inlined, kernel, outlined
+
+__all__ = ["BARE", "Entry", "address", "callee", "entry", "function_at", "inlined", "kept", "kernel", "outlined"]

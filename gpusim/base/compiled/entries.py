@@ -1,0 +1,100 @@
+"""What Python calls: compiled, or found on disk, when a run first calls it or asks where it is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import config, njit, types
+
+from gpusim.base.compiled import reached
+from gpusim.base.compiled.disk import keep
+from gpusim.base.compiled.kernels import WHOLE
+
+# For code that makes no arrays, so that no references are counted; a division by zero gives inf or nan.
+BARE = {"_nrt": False, "error_model": "numpy"}
+_HOW = ("gpusim.base.compiled.kernels", "gpusim.base.compiled.linking")
+
+
+class Entry:
+    """A function that is compiled for one signature when it is first needed.
+
+    Python calls it; compiled code may, too, and knows it as the function that numba made.
+    """
+
+    def __init__(self, function: Callable[..., Any], signature: Any, **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.signature = signature
+        self.options = options
+
+    @functools.cached_property
+    def compiled(self) -> Any:
+        """What numba made of it; compiled now where it has not been."""
+        made = kept(**self.options)(self.py_func)
+        made.compile(self.signature)
+        made.disable_compile()
+        return made
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.compiled(*arguments)
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What compiled code takes it for."""
+        return types.Dispatcher(self.compiled)
+
+    @property
+    def signatures(self) -> list[Any]:
+        """Those for which it is compiled: its own, or none so far."""
+        return self.compiled.signatures if "compiled" in vars(self) else []
+
+    @property
+    def stats(self) -> Any:
+        """How often it was found on disk."""
+        return self.compiled.stats
+
+    def get_compile_result(self, signature: Any) -> Any:
+        """As of numba's own functions."""
+        return self.compiled.get_compile_result(signature)
+
+
+def entry(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate an entry that calls kernels and makes no arrays; signature and options as for `kept`."""
+    return kept(signature, **BARE | options)
+
+
+def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function that Python calls: its machine code is found again by the next process.
+
+    signature  what it is compiled for, and nothing else; without one, the types with which it is called
+    options    those of njit
+    Without numba's compiler (NUMBA_DISABLE_JIT=1) it stays the Python function that it is.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        if config.DISABLE_JIT:
+            return function
+        if signature is not None:
+            return Entry(function, signature, **options)
+        return keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
+
+    return decorate
+
+
+def made(*values: Any) -> None:
+    """Have those of the values compiled that are entries, now."""
+    for value in values:
+        if isinstance(value, Entry):
+            _ = value.compiled
+
+
+def stamp(function: Callable[..., Any], options: Any = None) -> str:
+    """What the machine code of an entry depends on, as a digest: all code that it reaches, and how that is compiled."""
+    return reached.digest(function, options=options) + _how()
+
+
+@functools.cache
+def _how() -> str:
+    return "".join(reached.of_module(name) for name in _HOW if WHOLE or name != _HOW[-1])
