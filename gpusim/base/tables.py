@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -37,9 +38,14 @@ def declared(tables: type) -> dict[str, tuple[Any, ...]]:
     return {name: hint.__metadata__ for name, hint in get_type_hints(tables, include_extras=True).items()}
 
 
+@cache
+def _arrays(tables: type) -> list[tuple[str, np.dtype[Any], tuple[Any, ...]]]:
+    return [(name, np.dtype(dtype), tuple(axes)) for name, (dtype, *axes) in declared(tables).items()]
+
+
 def signature(tables: type) -> Any:
     """The type that numba knows such a tuple by, its arrays being those that `filled` makes."""
-    return typeof(tables(**{name: _array(dtype, (1,) * len(axes)) for name, (dtype, *axes) in declared(tables).items()}))
+    return typeof(tables(**{name: _array(dtype, (1,) * len(axes)) for name, dtype, axes in _arrays(tables)}))
 
 
 def filled(tables: type[Tables], lengths: Mapping[str, int], **given: Any) -> Tables:
@@ -48,15 +54,15 @@ def filled(tables: type[Tables], lengths: Mapping[str, int], **given: Any) -> Ta
 
     TypeError for a given array of another type or number of axes than its field declares.
     """
-    made = {}
-    for name, (dtype, *axes) in declared(tables).items():
-        shape = tuple(axis if isinstance(axis, int) else lengths.get(axis, 1) for axis in axes)
-        made[name] = array = given.pop(name) if name in given else _array(dtype, shape)
-        if array.dtype != dtype or array.ndim != len(axes):
-            found = f"{array.dtype} with {array.ndim} axes"
-            raise TypeError(f"{tables.__name__}.{name} is {np.dtype(dtype)} with {len(axes)} axes, not {found}")
-    return tables(**made, **given)
+    declaring: Any = tables
+    for name, dtype, axes in _arrays(declaring):
+        if name not in given:
+            given[name] = _array(dtype, tuple(axis if isinstance(axis, int) else lengths.get(axis, 1) for axis in axes))
+        elif given[name].dtype != dtype or given[name].ndim != len(axes):
+            found = f"{given[name].dtype} with {given[name].ndim} axes"
+            raise TypeError(f"{tables.__name__}.{name} is {dtype} with {len(axes)} axes, not {found}")
+    return tables(**given)
 
 
-def _array(dtype: Any, shape: tuple[int, ...]) -> Any:
-    return table(shape[0], dtype) if np.dtype(dtype).fields else np.zeros(shape, dtype)
+def _array(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    return table(shape[0], dtype) if dtype.fields else np.zeros(shape, dtype)
