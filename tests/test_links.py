@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpusim.base.tables import table
+from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
 from gpusim.engine.state import ENDED, NEVER, SWAP, Island, Policies, Program
-from gpusim.policies.contract import ACTION
-from gpusim.results.log import LOG
+from gpusim.policies import contract
 
 SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
 
@@ -31,18 +30,12 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     n = len(flows)
     queues, ways, routes = table(n, state.QUEUE), table(n + 1, state.WAY), []
     activities = table(n, state.ACTIVITY)
-    control, hosts, link = table(1, state.CONTROL), table(1, state.HOST), table(len(names), state.LINK)
+    link = table(len(names), state.LINK)
     link["rate"] = [x["bandwidth"] / 1e9 for x in scenario["links"]]
-    hosts["state"] = ENDED
-    control["queues"] = n
-    control["fluid_tick"] = NEVER
-    island = Island(
-        control, table(1, state.COUNTS), hosts, queues, activities, np.zeros((n, n), np.int64), table(1, state.UNIT),
-        np.zeros((1, n), np.int64), np.zeros((1, n), np.int64), table(1, state.MEMORY), np.zeros((4, 1), np.int64),
-        np.zeros((2, 1), np.uint8), ways, link, table(n + 1, state.FLOW), table(2 * n + 8, state.EVENT),
-        table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n), np.int64), np.zeros((1, n), np.int64),
-        np.zeros(1, np.int64),
-    )  # fmt: skip
+    lengths = {"Q": n, "A": n, "flows": n + 1, "events": 2 * n + 8}
+    island = filled(Island, lengths, queues=queues, activities=activities, ways=ways, link=link)
+    island.hosts["state"] = ENDED
+    island.clock["queues"], island.clock["fluid_tick"], island.clock["events"] = n, NEVER, n
     moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
@@ -56,18 +49,8 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         moves.append((round((flow["start"] + latency) * 1e9), f, state.E_MOVE, f))
     for i, event in enumerate(sorted(moves)):  # in order, which is a heap
         island.heap[i] = event
-    control["events"] = n
-    program = Program(
-        table(1, state.INSTRUCTION), np.zeros(1, np.int64), np.zeros((2, 1), np.int64), np.zeros(1, np.int64), np.zeros(1),
-        np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.uint8), np.zeros(1), np.zeros(1),
-        np.array(routes, np.int64), np.zeros((1, 2, 1)), table(1, ACTION), np.zeros((2, 1), np.int64),
-    )  # fmt: skip
-    policies = Policies(
-        np.zeros(8, np.int64), np.zeros(1, np.int64), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, np.int64),
-        np.zeros(1, np.int64), np.zeros(1), np.zeros(1), table(1, LOG), table(1, state.SAMPLE), table(1, state.NOTE),
-        np.zeros(1), np.zeros(1, np.int64),
-        np.zeros((len(state.VERB_SIGNATURES), 2), np.int64),
-    )  # fmt: skip
+    program = filled(Program, {}, route=np.array(routes, np.int64))
+    policies = filled(Policies, {"place": contract.HEADER, "verbs": len(state.VERB_SIGNATURES)})
     assert run_until(island, program, policies, NEVER) == state.FINISHED
     return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}
 

@@ -11,22 +11,17 @@ Times are int64 nanoseconds, sizes int64 bytes, rates float64 bytes per nanoseco
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from numba import typeof
 
-from gpusim.base.tables import table
+from gpusim.base.tables import declared, record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
 from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
-i4, i8, f8 = np.int32, np.int64, np.float64
+i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
 NEVER = 2**62
-
-
-def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:
-    return np.dtype(fields, align=True)
 
 
 # Why `run_until` came back; DEFRAGMENT stays inside: a step is repeated when the memory has been rearranged.
@@ -43,7 +38,11 @@ HOST = record(
      ("paid", i8),         # the launch of the operator at hand has been paid
      ("copied", i8),       # the operator submitted last copies between host and device
      ("wake_ns", i8),      # what the end of a wait still costs
-     ("prefetching", i8)]  # its kernel is submitted, the prefetch policy has yet to be heard
+     ("prefetching", i8),  # its kernel is submitted, the prefetch policy has yet to be heard
+     ("more", i8),         # instructions follow after `end`, in the next chunk
+     ("planned", i8),      # next action of the plan
+     ("staged", i8),       # it has to wait for copies, up to the last row of the marks
+     ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8)]  # what a launch, a wait for a copy and a cached block cost it
 )  # fmt: skip
 
 # A queue starts its activities first in, first out: a stream runs one kernel at a time, a copy engine `slots` copies.
@@ -107,31 +106,48 @@ FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("
 E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE = range(5)
 EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 
-CONTROL = record(
-    [("now", i8), ("scheduled", i8), ("events", i8), ("number", i8), ("kernels", i8),
+# Time, and what the island does next.
+CLOCK = record(
+    [("now", i8), ("queues", i8), ("streams", i8),  # streams: how many of the queues, which are the first
+     ("scheduled", i8), ("events", i8),  # pushed on the heap so far, and in it now
+     ("number", i8),       # of the next activity
      ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
-     ("reshare", i8),      # the set of flows has changed
-     ("queues", i8), ("streams", i8),
-     ("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("propose", i8), ("may_evict", i8),
-     ("asks", i8),
-     ("defrag", i8), ("due", i8), ("defragged", i8), ("allocs", i8), ("move_per_byte", f8),
-     ("residents", i8), ("locked", i8), ("asked", i8), ("asked_at", i8),
-     ("asked_time", f8), ("request", i8), ("request_bytes", i8),
-     ("planned", i8),      # next action of the plan
-     ("ranked", i8),       # copies that nobody waits for have queues of their own
-     ("release", i8),      # there is a release policy
-     ("remote", i8),       # kernels read and write below the device, by the last two ways
-     ("leaving", i8), ("leaving_for", i8),  # bytes that it wants to leave, because of this unit
-     ("notes", i8), ("freed", i8), ("failing", i8), ("drain", i8), ("owed", i8), ("more", i8),
-     ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8), ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8),
-     ("free_per_byte", f8),
+     ("reshare", i8)]      # the set of flows has changed
+)  # fmt: skip
+
+# One GPU: its memory and what is asked of it; what its allocator's calls cost.
+DEVICE = record(
+    [("program", f8),      # program time of the operator at hand, ns
+     ("instructions", i8), ("kernels", i8), ("allocs", i8),  # so far
+     ("residents", i8), ("locked", i8),  # units in the lists RESIDENTS and IN_USE
+     ("freed", i8),        # blocks given back so far
+     ("failing", i8),      # the allocator has refused the block at hand
+     ("request", i8), ("request_bytes", i8),  # what could not be done when the run stops: for this unit, so many bytes
+     ("full", i8),         # the tier without room, when that is why
      ("below", i8),        # bytes in all tiers
-     ("full", i8),         # the tier without room, when that is why the run stopped
-     ("staged", i8),       # the host has to wait for copies, up to the last row of the marks
+     ("drain", i8), ("owed", i8),  # the host waits until the device is idle, and then pays so many ns
+     ("due", i8), ("defragged", i8),  # it is to be defragmented; the instruction, from 1 on, in which it was last
+     ("leaving", i8), ("leaving_for", i8),  # bytes that the release policy wants to leave, because of this unit
      ("copying_in", i8), ("copying_out", i8),  # copies of the program under way
-     ("log_on", i8), ("logged", i8), ("log_room", i8),
-     ("bucket", i8), ("rows", i8), ("program", f8), ("instructions", i8)]
+     ("ranked", i8),       # copies that nobody waits for have queues of their own
+     ("remote", i8),       # kernels read and write below the device, by the last two ways
+     ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
+)  # fmt: skip
+
+# How the policies are asked, and what is left of an answer.
+RULES = record(
+    [("form", i8), ("touches", i8), ("sample", i8), ("random", i8), ("asks", i8),  # the evict policy
+     ("asked", i8), ("asked_at", i8), ("asked_time", f8),  # its victims: how many, the next one, when it was asked
+     ("propose", i8), ("may_evict", i8),  # the prefetch policy: there is one; room is made for it
+     ("defrag", i8),
+     ("release", i8)]      # there is a release policy
+)  # fmt: skip
+
+# How far the buffers are filled that Python reads.
+BUFFERS = record(
+    [("log_on", i8), ("logged", i8), ("log_room", i8), ("notes", i8),
+     ("bucket", i8), ("rows", i8)]  # instructions in a row of the samples, and rows begun
 )  # fmt: skip
 
 COUNTS = record(
@@ -167,114 +183,97 @@ WHERE, LOCKED, SPARE = range(3)   # rows of Island.flags: where it is; it may no
 RESIDENTS, VICTIMS, PROPOSED, IN_USE = range(4)        # rows of Island.lists; victims: asked for; in use: locked
 
 
-class Island(NamedTuple):
-    """All tables of one simulation.  Everything but `program` (the workload, read only) changes as time passes."""
+# The tables.  Of each field: the type of an element, then the length of each axis, a number or a name.
 
-    control: Any    # CONTROL[1]
-    counts: Any     # COUNTS[1]
-    hosts: Any      # HOST[hosts]
-    queues: Any     # QUEUE[Q]: streams first, then copy engines
-    activities: Any  # ACTIVITY[sum of the rings]
-    need: Any       # int64[sum of the rings, Q]: how many of each queue must be done before an activity may start
-    units: Any      # UNIT[U]
-    after: Any      # int64[U, Q]: what whoever touches the unit must wait for: its copies, the former users of its block
-    use: Any        # int64[U, Q]: the last activity of each queue that touches the unit's block
-    memories: Any   # MEMORY[1 + tiers]; of the first row nothing is read
-    lists: Any      # int64[4, most units alive at once], see RESIDENTS
-    flags: Any      # uint8[3, U], see WHERE
-    ways: Any       # WAY[SWAPS + 2 * tiers + 2]: the last two are those of kernels that read and write below
-    link: Any       # LINK[L]
-    flow: Any       # FLOW[streams and slots of copy engines]
-    heap: Any       # EVENT[...]
-    freed: Any      # FREED[RECENTLY_FREED]
-    freed_use: Any  # int64[RECENTLY_FREED + 1, Q]: last row: all older ones together
-    marks: Any      # int64[streams + E + 1, Q]: what each stream, then each recorded stream event, then the host waits for
-    began: Any      # int64[O] ns: when each operator began on the device, NEVER before
+
+class Island(NamedTuple):
+    """All tables of one simulation.  Everything but the program (the workload, read only) changes as time passes.
+
+    Q queues: streams first, then copy engines; A activities: the sum of the queues' rings; U units; M memories.
+    """
+
+    clock: Annotated[Any, CLOCK, 1]
+    counts: Annotated[Any, COUNTS, 1]
+    devices: Annotated[Any, DEVICE, 1]
+    hosts: Annotated[Any, HOST, 1]
+    queues: Annotated[Any, QUEUE, "Q"]
+    activities: Annotated[Any, ACTIVITY, "A"]
+    need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
+    units: Annotated[Any, UNIT, "U"]
+    after: Annotated[Any, i8, "U", "Q"]    # what whoever touches the unit must wait for: its copies, former users of its block
+    use: Annotated[Any, i8, "U", "Q"]      # the last activity of each queue that touches the unit's block
+    memories: Annotated[Any, MEMORY, "M"]  # of the first row nothing is read
+    lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
+    flags: Annotated[Any, u1, 3, "U"]      # see WHERE
+    ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
+    link: Annotated[Any, LINK, "links"]
+    flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
+    heap: Annotated[Any, EVENT, "events"]
+    freed: Annotated[Any, FREED, RECENTLY_FREED]
+    freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
+    marks: Annotated[Any, i8, "marks", "Q"]  # what each stream, then each recorded stream event, then the host waits for
+    began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
 
 
 class Program(NamedTuple):
-    """A chunk of work for the island: instructions of one host, operators and their accesses; read only."""
+    """A chunk of work for the island: instructions of one host, O operators and their N accesses of U units; read only."""
 
-    instructions: Any  # INSTRUCTION[I]
-    duration: Any   # int64[O] ns
-    carried: Any    # int64[2, O]: kind and way of each operator
-    bytes: Any      # int64[O] that go this way
-    clock: Any      # float64[O] program time at which each operator starts, ns
-    acc_start: Any  # int64[O + 1]
-    acc_unit: Any   # int64[A]
-    acc_write: Any  # uint8[A]
-    acc_next: Any   # float64[A] program time of the unit's next access, inf when there is none
-    first: Any      # float64[U] program time of the first access, inf when there is none
-    route: Any      # int64[...] links of each way, WAY.route .. route_end
-    curve: Any      # float64[curves, 2, points]: log2 of the size, rate
-    plan: Any       # ACTION[...] by operator
-    remote: Any     # int64[2, O]: bytes that each operator reads and writes below the device; [2, 1] when none does
+    instructions: Annotated[Any, INSTRUCTION, "I"]
+    duration: Annotated[Any, i8, "O"]      # ns
+    carried: Annotated[Any, i8, 2, "O"]    # kind and way of each operator
+    bytes: Annotated[Any, i8, "O"]         # that go this way
+    clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
+    acc_start: Annotated[Any, i8, "O + 1"]
+    acc_unit: Annotated[Any, i8, "N"]
+    acc_write: Annotated[Any, u1, "N"]
+    acc_next: Annotated[Any, f8, "N"]      # program time of the unit's next access, inf when there is none
+    first: Annotated[Any, f8, "U"]         # program time of the first access, inf when there is none
+    route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
+    curve: Annotated[Any, f8, "curves", 2, "points"]  # log2 of the size, rate
+    plan: Annotated[Any, contract.ACTION, "actions"]  # by operator
+    remote: Annotated[Any, i8, 2, "O"]     # bytes that each operator reads and writes below the device; [2, 1] when none does
 
 
 class Policies(NamedTuple):
     """State tables of the policies, and the buffers through which the island talks."""
 
-    place: Any      # int64
-    evict: Any      # int64
-    evict_keys: Any  # float64
-    params: Any     # float64 parameters of the score
-    facts: Any      # float64[len(FACTS)]
-    prefetch: Any   # int64
-    release: Any    # int64
-    release_weights: Any  # float64
-    release_params: Any   # float64
-    log: Any        # LOG[...]
-    samples: Any    # SAMPLE[...]
-    notes: Any      # NOTE[...] events for policies in plain Python
-    defrag: Any     # float64 parameters of the defrag policy
-    moved: Any      # int64[4 * most units alive at once] what a compaction moved
-    verbs: Any      # int64[len(Verbs), 2] addresses of the compiled verbs, see jit.address
-
-
-_m = np.zeros((1, 1), i8)
-ISLAND = typeof(
-    Island(
-        table(1, CONTROL), table(1, COUNTS), table(1, HOST), table(1, QUEUE), table(1, ACTIVITY), _m, table(1, UNIT), _m, _m,
-        table(1, MEMORY), _m, np.zeros((1, 1), np.uint8), table(1, WAY), table(1, LINK), table(1, FLOW), table(1, EVENT),
-        table(1, FREED), _m, _m, np.zeros(1, i8),
-    )
-)  # fmt: skip
-PROGRAM = typeof(
-    Program(
-        table(1, INSTRUCTION), np.zeros(1, i8), _m, np.zeros(1, i8), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8),
-        np.zeros(1, np.uint8), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros((1, 1, 1)), table(1, contract.ACTION), _m,
-    )
-)  # fmt: skip
-POLICIES = typeof(
-    Policies(
-        np.zeros(1, i8), np.zeros(1, i8), np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1, i8), np.zeros(1, i8), np.zeros(1),
-        np.zeros(1), table(1, LOG), table(1, SAMPLE), table(1, NOTE), np.zeros(1), np.zeros(1, i8),
-        np.zeros((1, 2), i8),
-    )
-)  # fmt: skip
+    rules: Annotated[Any, RULES, 1]
+    place: Annotated[Any, i8, "place"]
+    evict: Annotated[Any, i8, "evict"]
+    evict_keys: Annotated[Any, f8, "keys"]
+    params: Annotated[Any, f8, "parameters of the score"]
+    facts: Annotated[Any, f8, len(contract.FACTS)]
+    prefetch: Annotated[Any, i8, "prefetch"]
+    release: Annotated[Any, i8, "release"]
+    release_weights: Annotated[Any, f8, "weights"]
+    release_params: Annotated[Any, f8, "parameters of the release policy"]
+    defrag: Annotated[Any, f8, "parameters of the defrag policy"]
+    moved: Annotated[Any, i8, "moved"]     # what a compaction moved, 4 numbers of each unit
+    verbs: Annotated[Any, i8, "verbs", 2]  # addresses of the compiled verbs, see base.compiled.address
+    buffers: Annotated[Any, BUFFERS, 1]
+    log: Annotated[Any, LOG, "log"]
+    samples: Annotated[Any, SAMPLE, "samples"]
+    notes: Annotated[Any, NOTE, "notes"]   # events for policies in plain Python
 
 
 class Verbs(NamedTuple):
-    """The compiled verbs of the policies a run names, in the order in which `run_until` takes them."""
+    """The compiled verbs of the policies a run names, each with its signature."""
 
-    alloc: Any
-    free: Any
-    largest: Any
-    insert: Any
-    touch: Any
-    remove: Any
-    victim: Any
-    score: Any
-    propose: Any
-    note: Any
-    compact: Any
-    remap: Any
-    due: Any
-    release: Any
+    alloc: Annotated[Any, contract.ALLOC]
+    free: Annotated[Any, contract.FREE]
+    largest: Annotated[Any, contract.LARGEST]
+    insert: Annotated[Any, contract.INSERT]
+    touch: Annotated[Any, contract.TOUCH]
+    remove: Annotated[Any, contract.REMOVE]
+    victim: Annotated[Any, contract.VICTIM]
+    score: Annotated[Any, contract.SCORE]
+    propose: Annotated[Any, contract.PROPOSE]
+    note: Annotated[Any, contract.NOTE]
+    compact: Annotated[Any, contract.COMPACT]
+    remap: Annotated[Any, contract.REMAP]
+    due: Annotated[Any, contract.DUE]
+    release: Annotated[Any, contract.RELEASING]
 
 
-VERB_SIGNATURES = Verbs(
-    contract.ALLOC, contract.FREE, contract.LARGEST, contract.INSERT, contract.TOUCH, contract.REMOVE,
-    contract.VICTIM, contract.SCORE, contract.PROPOSE, contract.NOTE, contract.COMPACT, contract.REMAP,
-    contract.DUE, contract.RELEASING,
-)  # fmt: skip
+ISLAND, PROGRAM, POLICIES = signature(Island), signature(Program), signature(Policies)
+VERB_SIGNATURES = Verbs(**{name: only for name, (only,) in declared(Verbs).items()})

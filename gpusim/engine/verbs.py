@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from gpusim.base.compiled import function_at
-from gpusim.engine.state import VERB_SIGNATURES
+from typing import Any
 
-(
-    as_alloc, as_free, as_largest, as_insert, as_touch, as_remove, as_victim, as_score, as_propose, as_note, as_compact,
-    as_remap, as_due, as_release,
-) = (function_at(signature) for signature in VERB_SIGNATURES)  # fmt: skip
-(
-    V_ALLOC, V_FREE, V_LARGEST, V_INSERT, V_TOUCH, V_REMOVE, V_VICTIM, V_SCORE, V_PROPOSE, V_NOTE, V_COMPACT, V_REMAP, V_DUE,
-    V_RELEASE,
-) = range(len(VERB_SIGNATURES))  # fmt: skip
+from gpusim.base.compiled import function_at
+from gpusim.engine.state import VERB_SIGNATURES, Verbs
+
+
+def _called(name: str) -> tuple[Any, int]:
+    return function_at(getattr(VERB_SIGNATURES, name)), Verbs._fields.index(name)
+
+
+as_alloc, V_ALLOC = _called("alloc")
+as_free, V_FREE = _called("free")
+as_largest, V_LARGEST = _called("largest")
+as_insert, V_INSERT = _called("insert")
+as_touch, V_TOUCH = _called("touch")
+as_remove, V_REMOVE = _called("remove")
+as_victim, V_VICTIM = _called("victim")
+as_score, V_SCORE = _called("score")
+as_propose, V_PROPOSE = _called("propose")
+as_note, V_NOTE = _called("note")
+as_compact, V_COMPACT = _called("compact")
+as_remap, V_REMAP = _called("remap")
+as_due, V_DUE = _called("due")
+as_release, V_RELEASE = _called("release")

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gpusim.base.compiled import kept
 from gpusim.trace.build import make_trace
+from gpusim.trace.columns import Events
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
 _TENSOR = ("size", "category")
@@ -134,7 +135,7 @@ class Edit:
         order = np.argsort(at, kind="stable")
         own = [self._own.get(c, getattr(self.trace, c)) for c in ("kind", "arg", "stream")]
         kind, arg, stream, phase, tensor, operators = _woven(
-            self._kept, *own, at[order], *(values[order] for values in inserted), self.tensors, self.operators
+            self._kept, Events(*own), at[order], Events(*(values[order] for values in inserted)), self.tensors, self.operators
         )
         tensors = np.empty(int(tensor.max(initial=-1)) + 1, np.int64)
         old = np.flatnonzero(tensor >= 0)
@@ -179,23 +180,22 @@ def _counts_up(rows: Any) -> bool:
 
 
 @kept()
-def _woven(kept: Any, kind: Any, arg: Any, stream: Any, at: Any, kinds: Any, args: Any, streams: Any, tensors: int,
-           operators: int) -> Any:  # fmt: skip
-    """The events that were kept and those inserted, in order and by new ids; the phase of each operator; the new id of each
-    tensor, -1 for none; the old ids of the operators that are issued, in order."""
+def _woven(kept: Any, own: Events, at: Any, new: Events, tensors: int, operators: int) -> Any:
+    """The events that were kept and those inserted before event `at`, in order and by new ids; the phase of each operator;
+    the new id of each tensor, -1 for none; the old ids of the operators that are issued, in order."""
     count = kept.sum() + at.size
     kind_, arg_, stream_ = np.empty(count, np.uint8), np.empty(count, np.int64), np.empty(count, np.int16)
     tensor, operator = np.full(tensors, -1, np.int64), np.empty(operators, np.int64)
     phase_ = np.empty(operators, np.int32)
     n, i, issued, born, phase = 0, 0, 0, 0, -1
-    for e in range(kind.size + 1):
+    for e in range(own.kind.size + 1):
         while True:
             if i < at.size and at[i] == e:
-                k, a, s = kinds[i], args[i], streams[i]
+                k, a, s = new.kind[i], new.arg[i], new.stream[i]
                 i += 1
                 last = False
-            elif e < kind.size and kept[e] and kind[e] < SEGMENT_ALLOC:
-                k, a, s = np.int64(kind[e]), arg[e], np.int64(stream[e])
+            elif e < own.kind.size and kept[e] and own.kind[e] < SEGMENT_ALLOC:
+                k, a, s = np.int64(own.kind[e]), own.arg[e], np.int64(own.stream[e])
                 last = True
             else:
                 break

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.compiled import kept
+from gpusim.trace.columns import Accesses, accesses
 from gpusim.trace.trace import I64, Trace
 
 BYTES = {
@@ -51,8 +52,7 @@ def element_types(trace: Trace) -> tuple[npt.NDArray[np.int16], tuple[str, ...]]
     floating = np.array([name in FLOATING for name in names])
     inputs = np.array([name == "input" for name in trace.categories])[trace.category]
     found = _types(
-        trace.op, trace.dtype, trace.read_start, trace.read_id, trace.write_start, trace.write_id, outputs, indexes, floating,
-        inputs, names.index("int64"),
+        trace.op, trace.dtype, accesses(trace), outputs, indexes, floating, inputs, names.index("int64"),
     )  # fmt: skip
     return found, tuple(names)
 
@@ -64,20 +64,21 @@ def element_bytes(trace: Trace) -> I64:
 
 
 @kept()
-def _types(op: Any, dtype: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, outputs: Any, indexes: Any,
-           floating: Any, inputs: Any, integer: int) -> Any:  # fmt: skip
+def _types(
+    op: Any, dtype: Any, of: Accesses, outputs: Any, indexes: Any, floating: Any, inputs: Any, integer: int
+) -> Any:  # fmt: skip
     found = np.full(inputs.size, -1, np.int16)
     for o in range(op.size):
         own = dtype[o]
-        for i in range(read_start[o], read_start[o + 1]):  # what nothing has written yet is older than the recording
-            t = read_id[i]
+        for i in range(of.read_start[o], of.read_start[o + 1]):  # what nothing has written yet is older than the recording
+            t = of.read_id[i]
             if found[t] < 0 and own >= 0:
                 if inputs[t] and indexes[op[o]]:
                     found[t] = integer
                 elif floating[own] or inputs[t]:
                     found[t] = own
-        for i in range(write_start[o], write_start[o + 1]):
-            t, position = write_id[i], i - write_start[o]
+        for i in range(of.write_start[o], of.write_start[o + 1]):
+            t, position = of.write_id[i], i - of.write_start[o]
             if found[t] < 0:
                 special = outputs[op[o], position] if position < outputs.shape[1] else -1
                 found[t] = special if special >= 0 else own

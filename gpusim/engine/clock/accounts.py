@@ -24,7 +24,7 @@ def account_stall(isl: Island, row: int) -> None:
 
     The last part belongs to whatever came last; the parts add up to the gap.
     """
-    c, n = isl.control[0], isl.counts[0]
+    c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
     at = isl.queues[a.queue].free_at
     host, room, data, event = a.submit, -1, -1, -1
@@ -72,13 +72,13 @@ def account_stall(isl: Island, row: int) -> None:
 @kernel
 def count_copies(isl: Island, kind: int, change: int) -> None:
     """The program's own copies under way, and how many began while another went the same way."""
-    c, n = isl.control[0], isl.counts[0]
+    d, n = isl.devices[0], isl.counts[0]
     if kind == COPY_IN:
-        n.shared_in += change > 0 and c.copying_in > 0
-        c.copying_in += change
+        n.shared_in += change > 0 and d.copying_in > 0
+        d.copying_in += change
     elif kind == COPY_OUT:
-        n.shared_out += change > 0 and c.copying_out > 0
-        c.copying_out += change
+        n.shared_out += change > 0 and d.copying_out > 0
+        d.copying_out += change
 
 
 @kernel

@@ -11,7 +11,7 @@ from gpusim.engine.state import Island
 @kernel
 def push(isl: Island, time: int, kind: int, arg: int) -> None:
     """Schedule an event; its kind is its priority at equal times."""
-    c = isl.control[0]
+    c = isl.clock[0]
     heap = isl.heap
     order = (kind << 48) | c.scheduled
     c.scheduled += 1
@@ -34,7 +34,7 @@ def push(isl: Island, time: int, kind: int, arg: int) -> None:
 @kernel
 def pop(isl: Island) -> Any:
     """Remove the first event; returns (kind, arg)."""
-    c = isl.control[0]
+    c = isl.clock[0]
     heap = isl.heap
     first = heap[0]
     kind, arg = first.kind, first.arg

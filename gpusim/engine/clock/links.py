@@ -18,7 +18,7 @@ SAME_INSTANT = 1e-4
 @kernel
 def share(isl: Island, prog: Program) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
-    n = isl.control[0].flows
+    n = isl.clock[0].flows
     flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
     if n == 1:  # alone: what the narrowest link of its route lets through
         rate = flow[0].cap
@@ -72,7 +72,7 @@ def share(isl: Island, prog: Program) -> None:
 @kernel
 def first_end(isl: Island) -> float:
     """The exact time at which the next flow ends, ns after fluid_base; infinite without flows."""
-    c = isl.control[0]
+    c = isl.clock[0]
     end = math.inf
     for f in range(c.flows):
         end = min(end, c.fluid_time + isl.flow[f].remaining / isl.flow[f].rate)
@@ -82,7 +82,7 @@ def first_end(isl: Island) -> float:
 @kernel
 def advance(isl: Island, time: float) -> None:
     """Let all flows run up to `time`, ns after fluid_base."""
-    c = isl.control[0]
+    c = isl.clock[0]
     step = time - c.fluid_time
     if step > 0.0:
         for f in range(c.flows):
@@ -94,7 +94,7 @@ def advance(isl: Island, time: float) -> None:
 @kernel
 def reschedule(isl: Island, prog: Program) -> None:
     """Share the links anew and note the tick that will see the next end."""
-    c = isl.control[0]
+    c = isl.clock[0]
     c.reshare = 0
     # Count from the present tick: a float of all the time so far would lose its digits within the hour.
     c.fluid_time -= c.now - c.fluid_base
@@ -108,7 +108,7 @@ def reschedule(isl: Island, prog: Program) -> None:
 @kernel
 def begin(isl: Island, activity: int, way: int, size: float, cap: float) -> None:
     """An activity starts to move `size` bytes now; the loop reschedules."""
-    c = isl.control[0]
+    c = isl.clock[0]
     advance(isl, float(c.now - c.fluid_base))
     c.fluid_time = float(c.now - c.fluid_base)
     x = isl.flow[c.flows]
@@ -123,7 +123,7 @@ def take_ended(isl: Island) -> int:
 
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
-    c = isl.control[0]
+    c = isl.clock[0]
     advance(isl, first_end(isl))
     ended, others, least = -1, 0, math.inf
     for f in range(c.flows):

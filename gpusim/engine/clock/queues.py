@@ -31,24 +31,24 @@ from gpusim.trace.trace import COLLECTIVE, KERNEL
 
 
 @outlined
-def append(control: Any, log: Any, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
+def append(buffers: Any, log: Any, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
     """One more record in the event log; the loop makes sure that there is room."""
-    e = log[control[0].logged]
-    control[0].logged += 1
+    e = log[buffers[0].logged]
+    buffers[0].logged += 1
     e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
 
 
 @kernel
 def record(isl: Island, pol: Policies, kind: int, a: int, b: int, addr: int, size: int) -> None:
     """Write to the event log, if there is one."""
-    if isl.control[0].log_on:
-        append(isl.control, pol.log, isl.control[0].now, kind, a, b, addr, size)
+    if pol.buffers[0].log_on:
+        append(pol.buffers, pol.log, isl.clock[0].now, kind, a, b, addr, size)
 
 
 @kernel
 def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, duration: int, time: int) -> int:
     """Append an activity to queue q with no needs yet; returns its row."""
-    c = isl.control[0]
+    c = isl.clock[0]
     queue = isl.queues[q]
     row = queue.base + (queue.submitted & queue.mask)
     queue.submitted += 1
@@ -65,7 +65,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
 @kernel
 def wait_for(isl: Island, row: int, needs: Any) -> None:
     """The activity needs these as well; needs: int64[Q]."""
-    for k in range(isl.control[0].queues):
+    for k in range(isl.clock[0].queues):
         isl.need[row, k] = max(isl.need[row, k], needs[k])
 
 
@@ -100,7 +100,7 @@ def due(isl: Island, q: int) -> int:
     while queue.started < queue.submitted:
         row = queue.base + (queue.started & queue.mask)
         if isl.activities[row].cancelled == 0:
-            for k in range(isl.control[0].queues):
+            for k in range(isl.clock[0].queues):
                 if isl.need[row, k] > isl.queues[k].done:
                     return NEVER
             return isl.activities[row].due
@@ -111,9 +111,9 @@ def due(isl: Island, q: int) -> int:
 @kernel
 def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
-    c, n = isl.control[0], isl.counts[0]
+    c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
     c.woken = 0
-    ranked = c.ranked
+    ranked = d.ranked
     for q in range(c.queues):
         queue = isl.queues[q]
         while queue.started < queue.submitted and queue.running < queue.slots:
@@ -153,7 +153,7 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
             if a.way == NO_WAY:
                 heap.push(isl, c.now + a.duration, E_KERNEL, row)
-                if c.remote and a.kind == KERNEL:
+                if d.remote and a.kind == KERNEL:
                     remote.begin(isl, prog, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
@@ -162,7 +162,7 @@ def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
 @kernel
 def shown(isl: Island, q: int) -> int:
     """The queue as the log has it: those of copies are not numbered with the streams, but -1, -2 and so on."""
-    streams = isl.control[0].streams
+    streams = isl.clock[0].streams
     return q if q < streams else streams - 1 - q
 
 
@@ -185,17 +185,17 @@ def pass_over(isl: Island, q: int) -> None:
     """The first of the queue has been cancelled; whoever counts on it need not wait."""
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
-    a.done, a.end = 1, isl.control[0].now
+    a.done, a.end = 1, isl.clock[0].now
     queue.started += 1
     count_done(isl, q)
-    isl.control[0].woken = 1
+    isl.clock[0].woken = 1
     wake_hosts(isl)
 
 
 @kernel
 def finish(isl: Island, pol: Policies, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
-    c = isl.control[0]
+    c = isl.clock[0]
     a = isl.activities[row]
     q = a.queue
     queue = isl.queues[q]
@@ -216,7 +216,7 @@ def finish(isl: Island, pol: Policies, row: int) -> None:
 def idle(isl: Island) -> bool:
     """True when every submitted activity is done."""
     busy = 0
-    for k in range(isl.control[0].queues):
+    for k in range(isl.clock[0].queues):
         busy += isl.queues[k].submitted - isl.queues[k].done
     return busy == 0
 
@@ -231,7 +231,7 @@ def full(isl: Island, q: int) -> bool:
 @kernel
 def full_of_copies(isl: Island) -> int:
     """A queue of copies that the host may not run further ahead of, -1 when there is none."""
-    c = isl.control[0]
+    c = isl.clock[0]
     for q in range(c.streams, c.queues):
         if full(isl, q):
             return q
@@ -239,10 +239,10 @@ def full_of_copies(isl: Island) -> int:
 
 
 @kernel
-def stage(isl: Island, m: int, q: int, count: int) -> None:
+def stage(isl: Island, h: Any, m: int, q: int, count: int) -> None:
     """Whoever copies from or to memory that is not pinned waits until that is done."""
     if isl.memories[m].waits:
-        isl.control[0].staged = 1
+        h.staged = 1
         isl.marks[isl.marks.shape[0] - 1, q] = count
 
 
@@ -250,7 +250,7 @@ def stage(isl: Island, m: int, q: int, count: int) -> None:
 def staged(isl: Island) -> bool:
     """True when the copies that the host takes part in are done."""
     waiting = 0
-    for k in range(isl.control[0].queues):
+    for k in range(isl.clock[0].queues):
         if isl.marks[isl.marks.shape[0] - 1, k] > isl.queues[k].done:
             waiting = 1
     return waiting == 0
@@ -259,29 +259,28 @@ def staged(isl: Island) -> bool:
 @kernel
 def takes_part(isl: Island, h: Any) -> bool:
     """The host goes on when the copies that it takes part in are done: True when it has to wait for that."""
-    c = isl.control[0]
-    if c.staged:
+    if h.staged:
         if staged(isl):
-            c.staged = 0
+            h.staged = 0
         else:
             h.state = STAGING
-    return c.staged != 0
+    return h.staged != 0
 
 
 @kernel
 def settle(isl: Island, h: Any) -> None:
     """The device is idle: the calls that waited for it are made and paid."""
-    c = isl.control[0]
-    h.time += c.owed
-    h.alloc_ns += c.owed
-    c.owed = 0
-    c.drain = 0
+    d = isl.devices[0]
+    h.time += d.owed
+    h.alloc_ns += d.owed
+    d.owed = 0
+    d.drain = 0
 
 
 @kernel
 def wake_hosts(isl: Island) -> None:
     """Hosts that wait for the device go on when what they wait for is done."""
-    c = isl.control[0]
+    c, d = isl.clock[0], isl.devices[0]
     for i in range(isl.hosts.size):
         h = isl.hosts[i]
         if (
@@ -292,12 +291,12 @@ def wake_hosts(isl: Island) -> None:
             waited = max(0, c.now - h.time)
             h.time += waited
             if h.state == DRAIN:
-                if c.drain:
+                if d.drain:
                     h.alloc_ns += waited
                     settle(isl, h)
                 else:
                     h.sync_ns += waited
             elif h.state == STAGING:
                 h.sync_ns += waited
-                c.staged = 0
+                h.staged = 0
             h.state = RUNNING

@@ -11,7 +11,7 @@ from gpusim.trace.trace import KERNEL
 @outlined
 def begin(isl: Island, prog: Program, row: int) -> None:
     """The kernel starts: its reads and writes flow as soon as the first bytes can be there."""
-    c, n, a = isl.control[0], isl.counts[0], isl.activities[row]
+    c, n, a = isl.clock[0], isl.counts[0], isl.activities[row]
     into, out = prog.remote[0, a.arg], prog.remote[1, a.arg]
     ways = isl.ways.size
     if into > 0:
@@ -34,10 +34,10 @@ def flow(isl: Island, prog: Program, row: int, direction: int) -> None:
 @kernel
 def is_last(isl: Island, row: int) -> bool:
     """One part of the activity is over: True when no other is left.  What a kernel took beyond its own time was busy too."""
-    a, c = isl.activities[row], isl.control[0]
+    a, c, d = isl.activities[row], isl.clock[0], isl.devices[0]
     if a.parts > 0:
         a.parts -= 1
         return False
-    if c.remote and a.kind == KERNEL:
+    if d.remote and a.kind == KERNEL:
         isl.counts[0].busy += c.now - a.start - a.duration
     return True

@@ -55,27 +55,27 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
     A step may be repeated after a stop: what it has done already it finds done.
     """
-    c = isl.control[0]
+    c, d, rules = isl.clock[0], isl.devices[0], pol.rules[0]
     if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
         h.time += h.wake_ns
         h.sync_ns += h.wake_ns
         h.wake_ns = 0
         return 0
     if h.pc == h.end and not h.prefetching:
-        if c.more:
+        if h.more:
             return NEXT_CHUNK
         h.state = ENDED
         return 0
 
-    if c.due:
+    if d.due:
         if queues.idle(isl):
             blocks.defragment(isl, pol, h)
         else:
-            c.drain = 1
+            d.drain = 1
             h.state = DRAIN
             return 0
 
-    if c.leaving > 0:
+    if d.leaving > 0:
         reason = release.step(isl, pol, h)
         queues.takes_part(isl, h)
         return reason
@@ -89,25 +89,25 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             pol.prefetch, i.arg, prog.acc_start, prog.acc_unit, isl.flags[WHERE], isl.lists[PROPOSED]
         )
         if count < 0 or count > isl.lists.shape[1]:
-            c.request = count
+            d.request = count
             return BAD_ANSWER
         for j in range(count):
             u = isl.lists[PROPOSED, j]
             if u < 0 or u >= isl.units.size or not isl.units[u].live:
-                c.request = u
+                d.request = u
                 return BAD_ANSWER
             operators.lock(isl, u)
     elif i.kind == I_OP:
-        planned = plan.acts_at(isl, prog, i.arg)
+        planned = plan.acts_at(prog, h, i.arg)
         if not (plan.may_copy(isl, h) if planned else operators.may_launch(isl, h, i.stream)):
             return 0
-        c.program = prog.clock[i.arg]
+        d.program = prog.clock[i.arg]
         first = prog.acc_start[i.arg]
         count = prog.acc_start[i.arg + 1] - first
         for j in range(first, first + count):
             operators.lock(isl, prog.acc_unit[j])
         if planned:
-            action = prog.plan[c.planned]
+            action = prog.plan[h.planned]
             why, count = PLANNED, 1
             if action.verb == EVICT:
                 count, moved = 0, plan.evict(isl, pol, h, action.unit, action.to)
@@ -117,7 +117,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         operators.create(isl, prog, pol, i.arg)
 
     # Bring them in.  This is the only place from which blocks are taken.
-    wanted, ranked = ABSENT if why == CREATED else HOST, c.ranked
+    wanted, ranked = ABSENT if why == CREATED else HOST, d.ranked
     for j in range(count):
         u = i.arg
         if why == DEMANDED:
@@ -125,7 +125,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         elif why == PREFETCH:
             u = isl.lists[PROPOSED, j]
         elif why == PLANNED:
-            u = prog.plan[c.planned].unit
+            u = prog.plan[h.planned].unit
         if isl.flags[WHERE, u] == wanted and isl.units[u].size > 0:
             if why == PREFETCH and queues.full_of_copies(isl) >= 0:
                 break
@@ -133,16 +133,16 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
             if reason:
                 if why < PREFETCH or reason == BAD_ANSWER:
                     return 0 if reason == DEFRAGMENT else reason
-                c.failing = 0  # what does not fit is not prefetched
+                d.failing = 0  # what does not fit is not prefetched
                 break
-            if why == DEMANDED and c.propose:
+            if why == DEMANDED and rules.propose:
                 as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, i.arg, 1)
             elif why == CREATED:
-                h.time += c.cached_ns
-                h.alloc_ns += c.cached_ns
+                h.time += h.cached_ns
+                h.alloc_ns += h.cached_ns
             moved += 1
         elif ranked and why == DEMANDED and isl.units[u].brought:
-            prefetches.claim(isl, pol, u, i.arg)
+            prefetches.claim(isl, pol, h, u, i.arg)
 
     # Then do it.
     waits = queues.takes_part(isl, h)
@@ -151,12 +151,12 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         operators.unlock(isl)
         return 0
     if why == PLANNED:
-        plan.acted(isl, prog, moved > 0)
+        plan.acted(isl, prog, h, moved > 0)
         return 0
     if waits:
         return 0
     if i.kind == I_OP:
-        if c.drain:
+        if d.drain:
             if queues.idle(isl):
                 queues.settle(isl, h)
             else:
@@ -178,11 +178,11 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
         h.time = max(h.time, i.arg)
     h.pc += 1
     if i.kind != I_UNTIL:
-        c.instructions += 1
+        d.instructions += 1
         operators.sample(isl, pol)
     if i.kind == I_SYNC and h.copied:
-        h.wake_ns, h.copied = c.wait_ns, 0
-    if i.kind == I_SYNC or c.drain:
+        h.wake_ns, h.copied = h.wait_ns, 0
+    if i.kind == I_SYNC or d.drain:
         if queues.idle(isl):
             queues.settle(isl, h)
         else:
@@ -196,7 +196,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 @kernel
 def step_device(isl: Island, prog: Program, pol: Policies) -> None:
     """The next thing on the device happens: a flow ends, a kernel ends, a copy begins to move, a stream's gap is over."""
-    c = isl.control[0]
+    c = isl.clock[0]
     ended = -1
     if c.fluid_tick == c.now:
         ended = links.take_ended(isl)
@@ -219,11 +219,11 @@ def step_device(isl: Island, prog: Program, pol: Policies) -> None:
 @entry(types.int64(ISLAND, PROGRAM, POLICIES, types.int64))
 def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
     """Run up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
-    c = isl.control[0]
+    c, buffers = isl.clock[0], pol.buffers[0]
     while True:
         while c.woken:
             queues.start_ready(isl, prog, pol)
-        if c.logged > c.log_room or c.notes > c.log_room:
+        if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
             return LOG_FULL
         device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
         next_host, at = -1, NEVER

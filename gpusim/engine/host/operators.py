@@ -16,29 +16,29 @@ from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 @kernel
 def unlock(isl: Island) -> None:
-    c = isl.control[0]
-    for i in range(c.locked):
+    d = isl.devices[0]
+    for i in range(d.locked):
         isl.flags[LOCKED, isl.lists[IN_USE, i]] = 0
-    c.locked = 0
+    d.locked = 0
 
 
 @kernel
 def lock(isl: Island, u: int) -> None:
-    c = isl.control[0]
+    d = isl.devices[0]
     if isl.flags[LOCKED, u] == 0:
         isl.flags[LOCKED, u] = 1
-        isl.lists[IN_USE, c.locked] = u
-        c.locked += 1
+        isl.lists[IN_USE, d.locked] = u
+        d.locked += 1
 
 
 @kernel
 def create(isl: Island, prog: Program, pol: Policies, u: int) -> None:
     """A tensor begins; once, however often its allocation has to be tried."""
-    c = isl.control[0]
+    d = isl.devices[0]
     unit = isl.units[u]
     if not unit.live:
         unit.live = 1
-        unit.born = unit.last = c.program
+        unit.born = unit.last = d.program
         unit.next = prog.first[u]
         queues.record(isl, pol, log.CREATE, u, 0, -1, unit.size)
 
@@ -46,14 +46,13 @@ def create(isl: Island, prog: Program, pol: Policies, u: int) -> None:
 @kernel
 def may_launch(isl: Island, h: Any, stream: int) -> bool:
     """The host has room in the queues and has paid for the launch; if not, it comes back later."""
-    c = isl.control[0]
     q = stream if queues.full(isl, stream) else queues.full_of_copies(isl)
     if q >= 0:
         h.state, h.queue = SPACE, q
         return False
     if not h.paid:
         h.paid = 1
-        h.time += c.submit_ns
+        h.time += h.submit_ns
         return False
     return True
 
@@ -61,11 +60,11 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
 @kernel
 def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
     """All that the operator uses is or will be there: its kernel joins the stream and waits for it."""
-    c, n = isl.control[0], isl.counts[0]
+    c, d, rules, n = isl.clock[0], isl.devices[0], pol.rules[0], isl.counts[0]
     row = queues.submit(isl, stream, prog.carried[0, o], prog.carried[1, o], o, prog.bytes[o], prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
-    a, below = isl.activities[row], c.remote
+    a, below = isl.activities[row], d.remote
     for i in range(prog.acc_start[o], prog.acc_start[o + 1]):
         u = prog.acc_unit[i]
         unit = isl.units[u]
@@ -85,11 +84,11 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
                 swaps.drop_copy(isl, pol, u)
         isl.use[u, stream] = count
         unit.uses += 1
-        unit.last = c.program
+        unit.last = d.program
         unit.next = prog.acc_next[i]
         if not (below and unit.stays):
             choice.tell(isl, pol, N_TOUCH, u)
-        if c.propose:
+        if rules.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
     isl.need[row, stream] = 0  # its own queue is first in, first out
     a.alloc_ns, a.sync_ns = h.alloc_ns, h.sync_ns
@@ -97,8 +96,8 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
     h.sync_ns = 0
     h.paid = 0
     h.copied = prog.carried[0, o] == COPY_IN or prog.carried[0, o] == COPY_OUT
-    h.prefetching = c.propose
-    c.kernels += 1
+    h.prefetching = rules.propose
+    d.kernels += 1
     n.op = o
     queues.record(isl, pol, log.ISSUE, o, stream, a.number, a.bytes)
 
@@ -106,14 +105,14 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
 @kernel
 def sample(isl: Island, pol: Policies) -> None:
     """One row per stretch of the program: the moment at which most was allocated in it."""
-    c, n = isl.control[0], isl.counts[0]
-    row = c.instructions // c.bucket
-    if row >= c.rows:
-        c.rows = row + 1
+    c, d, buffers, n = isl.clock[0], isl.devices[0], pol.buffers[0], isl.counts[0]
+    row = d.instructions // buffers.bucket
+    if row >= buffers.rows:
+        buffers.rows = row + 1
         n.external_sum += blocks.external(isl, pol)
         n.external_samples += 1
         pol.samples[row].allocated = -1
     s = pol.samples[row]
     if pol.place[ROUNDED] >= s.allocated:
-        s.time, s.op, s.host = c.now, n.op, c.below
+        s.time, s.op, s.host = c.now, n.op, d.below
         s.allocated, s.reserved, s.requested = pol.place[ROUNDED], pol.place[HELD], n.requested

@@ -12,10 +12,9 @@ from gpusim.policies.contract import DEVICE, EVICT
 
 
 @kernel
-def acts_at(isl: Island, prog: Program, o: int) -> bool:
+def acts_at(prog: Program, h: Any, o: int) -> bool:
     """The plan has something left to do before operator o."""
-    next_ = isl.control[0].planned
-    return next_ < prog.plan.size and prog.plan[next_].at == o
+    return h.planned < prog.plan.size and prog.plan[h.planned].at == o
 
 
 @kernel
@@ -36,13 +35,13 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
 
 
 @kernel
-def acted(isl: Island, prog: Program, done: bool) -> None:
+def acted(isl: Island, prog: Program, h: Any, done: bool) -> None:
     """The next action is behind us, carried out or skipped."""
-    c, n = isl.control[0], isl.counts[0]
+    n = isl.counts[0]
     if not done:
         n.plan_skipped += 1
-    elif prog.plan[c.planned].verb == EVICT:
+    elif prog.plan[h.planned].verb == EVICT:
         n.plan_evictions += 1
     else:
         n.plan_prefetches += 1
-    c.planned += 1
+    h.planned += 1

@@ -27,21 +27,21 @@ from gpusim.results import log
 @kernel
 def remember_freed(isl: Island, u: int) -> None:
     """Whoever gets the unit's addresses next must wait for the activities that still use them."""
-    c = isl.control[0]
-    slot = c.freed % RECENTLY_FREED
+    c, d = isl.clock[0], isl.devices[0]
+    slot = d.freed % RECENTLY_FREED
     unit, range_ = isl.units[u], isl.freed[slot]
     for k in range(c.queues):
         older = isl.freed_use[slot, k]
         isl.freed_use[RECENTLY_FREED, k] = max(isl.freed_use[RECENTLY_FREED, k], older)
         isl.freed_use[slot, k] = isl.use[u, k]
     range_.start, range_.end = unit.addr, unit.addr + unit.block
-    c.freed += 1
+    d.freed += 1
 
 
 @kernel
 def inherit_waits(isl: Island, u: int) -> None:
     """The unit's new block waits for its former users: recent ones by address, older ones as if they all had been here."""
-    c = isl.control[0]
+    c = isl.clock[0]
     unit = isl.units[u]
     start, end = unit.addr, unit.addr + unit.block
     for k in range(c.queues):
@@ -58,7 +58,7 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
 
     Giving memory back (cudaFree) first waits for the device: then the calls are owed until it is idle.
     """
-    c, n = isl.control[0], isl.counts[0]
+    d, n = isl.devices[0], isl.counts[0]
     calls = pol.place[CALLS]
     if calls == 0:
         return
@@ -71,15 +71,15 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
             n.device_allocs += 1
             queues.record(isl, pol, log.RESERVE, 0, 0, addr, size)
             if paid:
-                spent += c.malloc_ns + c.malloc_per_byte * size
+                spent += d.malloc_ns + d.malloc_per_byte * size
         elif size < 0:
             n.device_frees += 1
             queues.record(isl, pol, log.RELEASE, 0, 0, addr, -size)
             if paid:
-                spent += c.free_ns - c.free_per_byte * size
-                c.drain = 1
-    if c.drain:
-        c.owed += int(spent)
+                spent += d.free_ns - d.free_per_byte * size
+                d.drain = 1
+    if d.drain:
+        d.owed += int(spent)
     else:
         h.time += int(spent)
         h.alloc_ns += int(spent)
@@ -111,31 +111,31 @@ def external(isl: Island, pol: Policies) -> float:
 @outlined
 def is_due(isl: Island, pol: Policies, when: int, size: int) -> bool:
     """The defrag policy wants the memory rearranged; at most once in an instruction."""
-    c = isl.control[0]
+    d = isl.devices[0]
     held, rounded = pol.place[HELD], pol.place[ROUNDED]
     free = pol.place[CAPACITY] - rounded if when == contract.REFUSED else held - rounded
-    if c.defragged == c.instructions + 1 or (when == contract.REFUSED and free < size):
+    if d.defragged == d.instructions + 1 or (when == contract.REFUSED and free < size):
         return False
     largest = as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
     due = as_due(pol.verbs[V_DUE, 0], pol.verbs[V_DUE, 1])
-    return due(pol.defrag, when, c.allocs, held, free, largest, size) != 0
+    return due(pol.defrag, when, d.allocs, held, free, largest, size) != 0
 
 
 @outlined
 def defragment(isl: Island, pol: Policies, h: Any) -> None:
     """Rearrange the memory while the device is idle.  The host pays for the copies, or for the device calls."""
-    c, n = isl.control[0], isl.counts[0]
-    c.due, c.defragged = 0, c.instructions + 1
+    d, rules, n = isl.devices[0], pol.rules[0], isl.counts[0]
+    d.due, d.defragged = 0, d.instructions + 1
     n.defrags += 1
-    if c.defrag == SLIDE:
+    if rules.defrag == SLIDE:
         spent = 0.0
         for i in range(as_compact(pol.verbs[V_COMPACT, 0], pol.verbs[V_COMPACT, 1])(pol.place, pol.moved)):
             u, addr, block = pol.moved[4 * i], pol.moved[4 * i + 2], pol.moved[4 * i + 3]
             isl.units[u].addr = addr
             n.moved_bytes += block
-            spent += c.submit_ns + c.move_per_byte * block
+            spent += h.submit_ns + d.move_per_byte * block
             queues.record(isl, pol, log.MOVE, u, 0, addr, block)
-        c.owed += int(spent)
+        d.owed += int(spent)
     else:
         as_remap(pol.verbs[V_REMAP, 0], pol.verbs[V_REMAP, 1])(pol.place)
         pay_device_calls(isl, pol, h)
@@ -145,15 +145,15 @@ def defragment(isl: Island, pol: Policies, h: Any) -> None:
 @kernel
 def give_back(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
     """The unit's block, freed on this stream, is free for the next in program order."""
-    c, n = isl.control[0], isl.counts[0]
+    d, n = isl.devices[0], isl.counts[0]
     unit = isl.units[u]
     remember_freed(isl, u)
     queues.record(isl, pol, log.UNPLACE, u, 0, unit.addr, unit.block)
     as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, stream)
     pay_device_calls(isl, pol, h)
     n.requested -= unit.size
-    last = isl.lists[RESIDENTS, c.residents - 1]
+    last = isl.lists[RESIDENTS, d.residents - 1]
     isl.lists[RESIDENTS, unit.slot] = last
     isl.units[last].slot = unit.slot
     unit.slot = -1
-    c.residents -= 1
+    d.residents -= 1

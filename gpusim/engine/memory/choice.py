@@ -57,24 +57,24 @@ def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
 @kernel
 def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
     """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
-    c = isl.control[0]
+    d, rules, buffers = isl.devices[0], pol.rules[0], pol.buffers[0]
     size = isl.units[u].size
-    if c.form == NO_EVICTION or size == 0:
+    if rules.form == NO_EVICTION or size == 0:
         return
-    if c.form == ASKED:
-        if c.asks:
-            note = pol.notes[c.notes]
-            c.notes += 1
+    if rules.form == ASKED:
+        if rules.asks:
+            note = pol.notes[buffers.notes]
+            buffers.notes += 1
             note.kind, note.unit, note.size = kind, u, size
         return
-    if c.form == SCORE_NOW:
+    if rules.form == SCORE_NOW:
         return
     if kind == N_TOUCH:
-        if c.touches:
-            key = score_of(isl, pol, u, c.program) if c.form == SCORE else 0.0
+        if rules.touches:
+            key = score_of(isl, pol, u, d.program) if rules.form == SCORE else 0.0
             as_touch(pol.verbs[V_TOUCH, 0], pol.verbs[V_TOUCH, 1])(pol.evict, pol.evict_keys, u, size, key)
     elif kind == N_INSERT:
-        key = score_of(isl, pol, u, c.program) if c.form == SCORE else 0.0
+        key = score_of(isl, pol, u, d.program) if rules.form == SCORE else 0.0
         as_insert(pol.verbs[V_INSERT, 0], pol.verbs[V_INSERT, 1])(pol.evict, pol.evict_keys, u, size, key)
     else:
         key = 1.0 if kind == N_EVICT else 0.0
@@ -84,22 +84,22 @@ def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
 @kernel
 def lowest_score(isl: Island, pol: Policies) -> int:
     """The resident unit with the lowest score now (ties: lowest id), among all or among `sample` drawn ones; -1 if none."""
-    c = isl.control[0]
+    d, rules = isl.devices[0], pol.rules[0]
     best, lowest = -1, math.inf
-    n = c.residents
-    draws = n if c.sample == 0 else min(n, c.sample)
+    n = d.residents
+    draws = n if rules.sample == 0 else min(n, rules.sample)
     for i in range(draws):
         at = i
-        if c.sample:
-            x = c.random  # xorshift64 (Marsaglia 2003), kept below 2^62 so that plain Python integers agree
+        if rules.sample:
+            x = rules.random  # xorshift64 (Marsaglia 2003), kept below 2^62 so that plain Python integers agree
             x ^= (x << 13) & 0x3FFFFFFFFFFFFFFF
             x ^= x >> 7
             x ^= (x << 17) & 0x3FFFFFFFFFFFFFFF
-            c.random = x
+            rules.random = x
             at = x % n
         u = isl.lists[RESIDENTS, at]
         if isl.flags[LOCKED, u] == 0:
-            key = score_of(isl, pol, u, c.program)
+            key = score_of(isl, pol, u, d.program)
             if key < lowest or (key == lowest and u < best) or best < 0:
                 best, lowest = u, key
     return best
@@ -114,23 +114,23 @@ def may_leave(isl: Island, u: int) -> bool:
 @kernel
 def choose(isl: Island, pol: Policies, incoming: int) -> int:
     """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
-    c = isl.control[0]
-    if c.form == NO_EVICTION:
+    rules = pol.rules[0]
+    if rules.form == NO_EVICTION:
         return -1
-    if c.form == ASKED:
-        while c.asked_at < c.asked:
-            u = isl.lists[VICTIMS, c.asked_at]
-            c.asked_at += 1
+    if rules.form == ASKED:
+        while rules.asked_at < rules.asked:
+            u = isl.lists[VICTIMS, rules.asked_at]
+            rules.asked_at += 1
             # A victim that has been used since the answer is no longer one.
-            if isl.units[u].slot >= 0 and isl.flags[LOCKED, u] == 0 and isl.units[u].last <= c.asked_time:
+            if isl.units[u].slot >= 0 and isl.flags[LOCKED, u] == 0 and isl.units[u].last <= rules.asked_time:
                 return u
         return -2
-    if c.form == SCORE_NOW:
+    if rules.form == SCORE_NOW:
         u = lowest_score(isl, pol)
-        if u < 0 and c.sample:  # the draw hit only locked units
-            sample, c.sample = c.sample, 0
+        if u < 0 and rules.sample:  # the draw hit only locked units
+            sample, rules.sample = rules.sample, 0
             u = lowest_score(isl, pol)
-            c.sample = sample
+            rules.sample = sample
         return u
     size = isl.units[incoming].size
     return as_victim(pol.verbs[V_VICTIM, 0], pol.verbs[V_VICTIM, 1])(

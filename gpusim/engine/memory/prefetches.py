@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.state import NEVER, SWAP, Island, Policies
@@ -24,14 +26,14 @@ def cancel(isl: Island, pol: Policies, u: int, row: int) -> None:
     """The copy will not run, and nobody waits for it."""
     a, unit = isl.activities[row], isl.units[u]
     a.cancelled = 1
-    isl.control[0].woken = 1
+    isl.clock[0].woken = 1
     isl.use[u, unit.brought_by] = 0
     isl.after[u, unit.brought_by] = isl.need[row, unit.brought_by]  # what it waited for itself
     queues.record(isl, pol, log.CANCEL, u, 0, a.number, a.bytes)
 
 
 @outlined
-def claim(isl: Island, pol: Policies, u: int, op: int) -> None:
+def claim(isl: Island, pol: Policies, h: Any, u: int, op: int) -> None:
     """An operator wants the unit.  If its copy still waits, it is due from now on, and goes before those nobody wants."""
     n, unit = isl.counts[0], isl.units[u]
     row = row_of(isl, u)
@@ -48,14 +50,14 @@ def claim(isl: Island, pol: Policies, u: int, op: int) -> None:
     if queue.wanted == unit.brought - 1 or queues.full(isl, isl.memories[unit.tier].q_in):
         isl.activities[row].due = op
     else:
-        move_up(isl, pol, u, row, op)
+        move_up(isl, pol, h, u, row, op)
 
 
 @kernel
-def move_up(isl: Island, pol: Policies, u: int, row: int, op: int) -> None:
+def move_up(isl: Island, pol: Policies, h: Any, u: int, row: int, op: int) -> None:
     """The unit's copy joins the queue of those that operators want."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
-    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.control[0].now)
+    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.clock[0].now)
     isl.activities[new].due = op
     queues.wait_for(isl, new, isl.need[row])
     cancel(isl, pol, u, row)
@@ -63,7 +65,7 @@ def move_up(isl: Island, pol: Policies, u: int, row: int, op: int) -> None:
     isl.after[u, tier.q_in] = count
     isl.use[u, tier.q_in] = count
     unit.brought, unit.brought_by = count, tier.q_in
-    queues.stage(isl, unit.tier, tier.q_in, count)
+    queues.stage(isl, h, unit.tier, tier.q_in, count)
     queues.record(isl, pol, log.COPY, u, int(unit.tier) << 8, isl.activities[new].number, unit.wire)
 
 

@@ -17,38 +17,38 @@ BAD_AMOUNT = -2  # where a unit would stand: the release policy's answer is no a
 @outlined
 def ask(isl: Island, pol: Policies, u: int) -> int:
     """A block has been given to the unit: how many bytes shall leave?  Returns 0 or BAD_ANSWER."""
-    c = isl.control[0]
+    d = isl.devices[0]
     wanted = as_release(pol.verbs[V_RELEASE, 0], pol.verbs[V_RELEASE, 1])(
         pol.release, pol.release_weights, pol.release_params, pol.place[HELD], pol.place[ROUNDED], pol.place[CAPACITY],
-        isl.units[u].size, c.program,
+        isl.units[u].size, d.program,
     )  # fmt: skip
     if wanted < 0 or wanted > pol.place[ROUNDED]:
-        c.request, c.request_bytes = BAD_AMOUNT, wanted
+        d.request, d.request_bytes = BAD_AMOUNT, wanted
         return BAD_ANSWER
-    c.leaving, c.leaving_for = wanted, u
+    d.leaving, d.leaving_for = wanted, u
     return 0
 
 
 @outlined
 def step(isl: Island, pol: Policies, h: Any) -> int:
     """The next unit leaves, if one may and there is room below.  Returns 0 or the reason to stop before it."""
-    c, n = isl.control[0], isl.counts[0]
+    d, n = isl.devices[0], isl.counts[0]
     q = queues.full_of_copies(isl)
     if q >= 0:
         h.state, h.queue = SPACE, q
         return 0
-    v = choice.choose(isl, pol, c.leaving_for)
+    v = choice.choose(isl, pol, d.leaving_for)
     if v == -2:
-        c.request, c.request_bytes = c.leaving_for, c.leaving
+        d.request, d.request_bytes = d.leaving_for, d.leaving
         return ASK
     if v >= 0 and not choice.may_leave(isl, v):
-        c.request = v
+        d.request = v
         return BAD_ANSWER
     block = isl.units[v].block if v >= 0 else 0
     if v < 0 or swaps.send_away(isl, pol, h, v, 0):
-        c.leaving = 0  # what cannot leave stays
+        d.leaving = 0  # what cannot leave stays
         return 0
     n.release_evictions += 1
     n.release_bytes += block
-    c.leaving = max(0, c.leaving - block)
+    d.leaving = max(0, d.leaving - block)
     return 0

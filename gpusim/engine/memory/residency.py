@@ -38,48 +38,48 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 
     May be called again for the same unit after a stop; what was evicted stays so.
     """
-    c, n = isl.control[0], isl.counts[0]
+    d, rules, n = isl.devices[0], pol.rules[0], isl.counts[0]
     unit = isl.units[u]
     while True:
         addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
         blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break
-        if c.failing == 0:
-            c.failing = 1
+        if d.failing == 0:
+            d.failing = 1
             if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
                 n.failures += 1  # enough bytes are free, but not in one piece
-            if c.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.REFUSED, unit.size):
-                c.due = 1
+            if rules.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.REFUSED, unit.size):
+                d.due = 1
                 return DEFRAGMENT
         v = choice.choose(isl, pol, u) if may_evict else -1
         if v < 0:
-            c.request, c.request_bytes = u, unit.size
+            d.request, d.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
         if not choice.may_leave(isl, v):
-            c.request = v
+            d.request = v
             return BAD_ANSWER
         reason = swaps.evict(isl, pol, h, v, 0, 0)
         if reason:
-            c.request, c.request_bytes = v, isl.units[v].stored
+            d.request, d.request_bytes = v, isl.units[v].stored
             return reason
-    c.failing = 0
-    c.allocs += 1
+    d.failing = 0
+    d.allocs += 1
     unit.addr, unit.block, unit.stream = addr, pol.place[BLOCK], stream
     blocks.inherit_waits(isl, u)
     isl.flags[WHERE, u] = DEVICE
-    unit.slot = c.residents
-    isl.lists[RESIDENTS, c.residents] = u
-    c.residents += 1
+    unit.slot = d.residents
+    isl.lists[RESIDENTS, d.residents] = u
+    d.residents += 1
     n.requested += unit.size
     n.requested_total += unit.size
     n.allocated_total += unit.block
-    unit.arrived = c.program
+    unit.arrived = d.program
     queues.record(isl, pol, log.PLACE, u, 0, addr, unit.block)
     blocks.update_peaks(isl, pol)
-    if c.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.PLACED, unit.size):
-        c.due = 1
-    if c.release:
+    if rules.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.PLACED, unit.size):
+        d.due = 1
+    if rules.release:
         return release.ask(isl, pol, u)
     return 0
 
@@ -87,10 +87,10 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 @kernel
 def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) -> int:
     """Make a unit resident: place it, and copy it in if a tier below has its data.  Returns 0 or the reason to stop."""
-    c, unit = isl.control[0], isl.units[u]
+    rules, unit = pol.rules[0], isl.units[u]
     if unit.stays:
         return swaps.settle(isl, pol, u)
-    reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and c.may_evict != 0))
+    reason = take_block(isl, pol, h, u, stream, why < PREFETCH or (why == PREFETCH and rules.may_evict != 0))
     if reason:
         return reason
     if unit.tier:

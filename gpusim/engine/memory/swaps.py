@@ -17,7 +17,7 @@ def drop_copy(isl: Island, pol: Policies, u: int) -> None:
     """The tier below gives up its copy of a unit."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
-    isl.control[0].below -= unit.stored
+    isl.devices[0].below -= unit.stored
     if isl.flags[SPARE, u]:
         isl.flags[SPARE, u] = 0
         tier.spare -= unit.stored
@@ -45,7 +45,7 @@ def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
 @kernel
 def rank_of(isl: Island, waiting: int) -> int:
     """What the log says of a copy that nobody waits for yet, where these have queues of their own."""
-    return 1 << 16 if waiting and isl.control[0].ranked else 0
+    return 1 << 16 if waiting and isl.devices[0].ranked else 0
 
 
 @kernel
@@ -54,7 +54,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
 
     late: nobody waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
     """
-    c, n = isl.control[0], isl.counts[0]
+    c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
     unit = isl.units[u]
     q, copied = -1, 0
     if unit.brought:
@@ -67,7 +67,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
     else:
         m = max(1, to)
         while not has_room(isl, pol, m, unit.stored):
-            c.full = m
+            d.full = m
             m += 1
             if to or m == isl.memories.size:
                 return HOST_OUT_OF_MEMORY
@@ -78,16 +78,16 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
         copied = isl.queues[q].submitted
-        h.time += c.submit_ns
+        h.time += h.submit_ns
         isl.use[u, q] = copied
         unit.tier = m
         tier.used += unit.stored
         tier.peak = max(tier.peak, tier.used)
         tier.out += unit.wire
-        c.below += unit.stored
+        d.below += unit.stored
         n.swap_outs += 1
         n.d2h_bytes += unit.wire
-        queues.stage(isl, m, q, copied)
+        queues.stage(isl, h, m, q, copied)
         queues.record(isl, pol, log.PLACE, u, m, -1, unit.stored)
         queues.record(isl, pol, log.COPY, u, rank_of(isl, late) | m, isl.activities[row].number, unit.wire)
     choice.tell(isl, pol, N_EVICT, u)
@@ -105,14 +105,14 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
 @outlined
 def settle(isl: Island, pol: Policies, u: int) -> int:
     """The unit begins in the nearest tier, where it stays.  Returns 0 or HOST_OUT_OF_MEMORY."""
-    c, unit, tier = isl.control[0], isl.units[u], isl.memories[1]
+    d, unit, tier = isl.devices[0], isl.units[u], isl.memories[1]
     if not has_room(isl, pol, 1, unit.stored):
-        c.full, c.request, c.request_bytes = 1, u, unit.stored
+        d.full, d.request, d.request_bytes = 1, u, unit.stored
         return HOST_OUT_OF_MEMORY
     unit.tier = 1
     tier.used += unit.stored
     tier.peak = max(tier.peak, tier.used)
-    c.below += unit.stored
+    d.below += unit.stored
     isl.flags[WHERE, u] = REMOTE
     queues.record(isl, pol, log.PLACE, u, 1, -1, unit.stored)
     return 0
@@ -127,7 +127,7 @@ def send_away(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
 @kernel
 def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
     """Copy a unit that has just been placed in from the tier that holds it; early: nobody has asked for it yet."""
-    c, n = isl.control[0], isl.counts[0]
+    c, n = isl.clock[0], isl.counts[0]
     unit = isl.units[u]
     m = int(unit.tier)  # a byte would lose what is shifted out of it
     tier = isl.memories[m]
@@ -138,13 +138,13 @@ def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
     count = isl.queues[q].submitted
     isl.after[u, q] = count
     isl.use[u, q] = count
-    h.time += c.submit_ns
+    h.time += h.submit_ns
     tier.into += unit.wire
     tier.spare += unit.stored
     isl.flags[SPARE, u] = m
     n.swap_ins += 1
     n.h2d_bytes += unit.wire
-    queues.stage(isl, m, q, count)
+    queues.stage(isl, h, m, q, count)
     queues.record(isl, pol, log.COPY, u, rank_of(isl, early) | m << 8, isl.activities[row].number, unit.wire)
     if early:
         n.prefetches += 1

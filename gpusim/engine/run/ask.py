@@ -30,17 +30,17 @@ class Asking:
         self.policy = simulation.evict
         self.ask = self.policy.new_ask()
         self.sizes = simulation.island.units["size"].copy()
-        simulation.island.control[0]["asks"] = self.ask.listens
+        simulation.policies.rules[0]["asks"] = self.ask.listens
         self.ask.start(len(simulation.island.units), simulation.machine.capacity, seed)
 
     def tell(self) -> None:
         """Hand over what happened since the last time."""
-        c = self.simulation.island.control[0]
-        n = int(c["notes"])
+        buffers = self.simulation.policies.buffers[0]
+        n = int(buffers["notes"])
         if n:
             notes = self.simulation.policies.notes[:n]
             self.ask.events(notes["kind"], notes["unit"], notes["size"])
-            c["notes"] = 0
+            buffers["notes"] = 0
 
     def answer(self) -> bool:
         """Ask for victims; False when nothing may leave, which is out of memory.
@@ -50,19 +50,19 @@ class Asking:
         """
         self.tell()
         island = self.simulation.island
-        c = island.control[0]
-        resident = island.lists[RESIDENTS, : int(c["residents"])]
+        d, rules = island.devices[0], self.simulation.policies.rules[0]
+        resident = island.lists[RESIDENTS, : int(d["residents"])]
         locked = island.flags[LOCKED]
         candidates = np.sort(resident[locked[resident] == 0])
         if not len(candidates):
             return False
-        need = max(int(c["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
+        need = max(int(d["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
         victims = self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates))
         if not victims:
-            request = show_bytes(int(c["request_bytes"]))
+            request = show_bytes(int(d["request_bytes"]))
             raise self.policy.error(f"named no victim for {request} although {len(candidates)} units may leave")
         island.lists[VICTIMS, : len(victims)] = victims
-        c["asked"], c["asked_at"], c["asked_time"] = len(victims), 0, c["program"]
+        rules["asked"], rules["asked_at"], rules["asked_time"] = len(victims), 0, d["program"]
         return True
 
     def facts(self, candidates: Any) -> dict[str, Any]:
@@ -71,11 +71,11 @@ class Asking:
 
     def _fact(self, name: str, candidates: Any) -> Any:
         island = self.simulation.island
-        c, units = island.control[0], island.units
+        units = island.units
         if name in COLUMNS:
             return units[COLUMNS[name]][candidates].astype(np.float64)
         if name == "now":
-            return np.full(len(candidates), c["program"])
+            return np.full(len(candidates), island.devices[0]["program"])
         tier = units["tier"][candidates]
         dirty = (tier == 0).astype(np.float64)
         if name == "dirty":

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.compiled import kept
+from gpusim.trace.columns import Events, events
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 
@@ -22,7 +23,7 @@ def swap_in_bound(workload: Workload, capacity: int) -> int:
     t = workload.trace
     return int(
         _fractional_belady(
-            t.kind, t.arg, t.size, workload.acc_start, workload.acc_unit, workload.acc_next, workload.first,
+            events(t), t.size, workload.acc_start, workload.acc_unit, workload.acc_next, workload.first,
             workload.has_data, capacity,
         )
     )  # fmt: skip
@@ -30,7 +31,7 @@ def swap_in_bound(workload: Workload, capacity: int) -> int:
 
 @kept()
 def _fractional_belady(
-    kind: Any, arg: Any, size: Any, start: Any, unit: Any, following: Any, first: Any, has_data: Any, capacity: int
+    events: Events, size: Any, start: Any, unit: Any, following: Any, first: Any, has_data: Any, capacity: int
 ) -> int:
     present = np.zeros(size.size, np.int64)  # bytes of each tensor in memory
     known = np.zeros(size.size, np.uint8)  # has been in memory before, with data
@@ -41,23 +42,23 @@ def _fractional_belady(
     op = -1
     used = 0
     moved = 0
-    for e in range(kind.size):
+    for e in range(events.kind.size):
         lo, hi = 0, 0
-        if kind[e] == FREE:
-            used -= present[arg[e]]
-            present[arg[e]] = 0
-            due[arg[e]] = -1.0
+        if events.kind[e] == FREE:
+            used -= present[events.arg[e]]
+            present[events.arg[e]] = 0
+            due[events.arg[e]] = -1.0
             continue
-        elif kind[e] == ALLOC:
-            u = arg[e]
+        elif events.kind[e] == ALLOC:
+            u = events.arg[e]
             if has_data[u]:
                 used += size[u]
                 present[u] = size[u]
                 known[u] = 1
                 due[u] = first[u]
                 heapq.heappush(farthest, (-due[u], u))
-        elif kind[e] == OP:
-            op = arg[e]
+        elif events.kind[e] == OP:
+            op = events.arg[e]
             lo, hi = start[op], start[op + 1]
         for i in range(lo, hi):
             u = unit[i]

@@ -56,9 +56,9 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
         metrics=metrics(simulation)
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
-        | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.control[0]["ranked"] else {})
-        | (remote_metrics(simulation) if simulation.island.control[0]["remote"] else {})
-        | (counted(simulation, "release_evictions", "release_bytes") if simulation.island.control[0]["release"] else {})
+        | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.devices[0]["ranked"] else {})
+        | (remote_metrics(simulation) if simulation.island.devices[0]["remote"] else {})
+        | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
         | shared(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline(simulation),
@@ -76,10 +76,10 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
     The host allocates and asks for copies far ahead of the device.  There a row holds when the next operator begins: it has
     waited for what had to leave and to come.  What leaves before the first does so at an even rate.
     """
-    samples = simulation.policies.samples[: int(simulation.island.control[0]["rows"])]
+    samples = simulation.policies.samples[: int(simulation.policies.buffers[0]["rows"])]
     began = np.append(simulation.island.began, state.NEVER)
     behind = np.ones(len(samples), np.int64)
-    if simulation.island.control[0]["bucket"] == 1:  # the row of the operator's own issue holds when it begins itself
+    if simulation.policies.buffers[0]["bucket"] == 1:  # the row of the operator's own issue holds when it begins itself
         behind[1:] = np.diff(samples["op"]) == 0
     next_one = began[np.minimum(samples["op"] + behind, len(began) - 1)]
     device = np.where(next_one == state.NEVER, simulation.now, next_one)
@@ -138,7 +138,7 @@ def counted(simulation: Simulation, *names: str) -> dict[str, int | float]:
 
 def metrics(simulation: Simulation) -> dict[str, int | float]:
     """What the island counted, under the names of results.metrics."""
-    n, c, m = simulation.island.counts[0], simulation.island.control[0], simulation.machine
+    n, d, m = simulation.island.counts[0], simulation.island.devices[0], simulation.machine
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
@@ -191,8 +191,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "frag_failures": int(n["failures"]),
         "ooms": int(simulation.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY)),
         "host_peak_bytes": tier_metrics(simulation).get("host_peak_bytes", 0),
-        "kernels": int(c["kernels"]),
-        "events": int(c["instructions"]),
+        "kernels": int(d["kernels"]),
+        "events": int(d["instructions"]),
     }  # fmt: skip
     return out
 
@@ -244,19 +244,19 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     """What did not fit, where, and what would help; None for a finished run."""
     if simulation.reason == state.FINISHED:
         return None
-    c, header, work = simulation.island.control[0], simulation.policies.place, simulation.work
-    request, capacity = int(c["request_bytes"]), int(header[CAPACITY])
+    d, header, work = simulation.island.devices[0], simulation.policies.place, simulation.work
+    request, capacity = int(d["request_bytes"]), int(header[CAPACITY])
     free = capacity - int(header[ROUNDED])
     below = simulation.reason == state.HOST_OUT_OF_MEMORY
     out: dict[str, Any] = {
-        "memory": simulation.machine.tiers[int(c["full"]) - 1].name if below else "device",
-        "tensor": int(c["request"]),
+        "memory": simulation.machine.tiers[int(d["full"]) - 1].name if below else "device",
+        "tensor": int(d["request"]),
         "request": request,
         "op": int(simulation.island.counts[0]["op"]),
         "time_ns": simulation.now,
     }
     if below:
-        full = simulation.island.memories[int(c["full"])]
+        full = simulation.island.memories[int(d["full"])]
         return {**out, "free": int(full["capacity"] - full["used"]), "advice": _no_room_below(simulation, profile)}
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))

@@ -41,14 +41,15 @@ class Simulation:
     """One run in progress: the island, its program and its policies, and what has been collected from it."""
 
     def __init__(
-        self, work: workload.Workload, machine: Machine, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
+        self, work: workload.Workload, machine: Machine, *, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
         record: bool, schedule: Schedule = NOTHING, release: Any = None,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
         self.work, self.machine = work, machine.without(self.own)
         self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
+        chosen = tables.Chosen(place, evict, prefetch, defrag, release)
         try:
-            built = tables.build(work, self.machine, place, evict, prefetch, defrag, seed, record, schedule, release)
+            built = tables.build(work, self.machine, chosen, seed, record, schedule)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -58,14 +59,14 @@ class Simulation:
         self.reason = state.REACHED
         if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
             self.reason = state.HOST_OUT_OF_MEMORY
-            self.island.control["request_bytes"], self.island.control["full"] = self.own, 1
+            self.island.devices["request_bytes"], self.island.devices["full"] = self.own, 1
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
     @property
     def now(self) -> int:
         """Simulated time, ns."""
-        return int(self.island.control[0]["now"])
+        return int(self.island.clock[0]["now"])
 
     def memory(self) -> dict[str, int]:
         """Bytes held, allocated, requested on the device and used in the tiers below now."""
@@ -74,7 +75,7 @@ class Simulation:
             "reserved": int(header[0]),
             "allocated": int(header[1]),
             "requested": int(self.island.counts[0]["requested"]),
-            "host": int(self.island.control[0]["below"]),
+            "host": int(self.island.devices[0]["below"]),
         }
 
     def advance(self, until: int) -> int:
@@ -93,9 +94,9 @@ class Simulation:
             elif self.reason == state.ASK and self.asking is not None:
                 if self.asking.answer():
                     continue
-                c = self.island.control[0]
-                if c["leaving"]:
-                    c["leaving"] = 0  # what cannot leave stays
+                d = self.island.devices[0]
+                if d["leaving"]:
+                    d["leaving"] = 0  # what cannot leave stays
                 else:
                     self.reason = state.OUT_OF_MEMORY
                     return self.reason
@@ -109,10 +110,10 @@ class Simulation:
 
     def _blame(self) -> None:
         """Raise what is to be said of the policy whose answer the island cannot use."""
-        c = self.island.control[0]
-        unit, allocated = int(c["request"]), self.memory()["allocated"]
+        d = self.island.devices[0]
+        unit, allocated = int(d["request"]), self.memory()["allocated"]
         if unit == BAD_AMOUNT:
-            raise self.release.error(f"wants {c['request_bytes']} bytes to leave, of {allocated} that are allocated")
+            raise self.release.error(f"wants {d['request_bytes']} bytes to leave, of {allocated} that are allocated")
         guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
         raise guilty.error(f"named {unit}, which is not a tensor that it may name")
 
@@ -130,24 +131,24 @@ class Simulation:
         return PolicyError(f"policy '{entry.name}' raised {type(error).__name__}: {error}", own_line(entry, error))
 
     def _drain(self) -> None:
-        c = self.island.control[0]
-        if c["logged"]:
-            self._log.append(self.policies.log[: int(c["logged"])].copy())
-            c["logged"] = 0
+        buffers = self.policies.buffers[0]
+        if buffers["logged"]:
+            self._log.append(self.policies.log[: int(buffers["logged"])].copy())
+            buffers["logged"] = 0
         if self.asking is not None:
             self.asking.tell()
 
     def log(self) -> Any:
         """The event log so far (LOG records), None when it was not asked for."""
-        if not self.island.control[0]["log_on"]:
+        if not self.policies.buffers[0]["log_on"]:
             return None
         self._drain()
         parts = [np.zeros(0, LOG), *self._log]
         if self.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY):
-            c, last = self.island.control[0], np.zeros(1, LOG)
-            memory = int(c["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
+            d, last = self.island.devices[0], np.zeros(1, LOG)
+            memory = int(d["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
             largest = -1 if memory else int(self.place.largest(self.policies.place))
-            last[0] = (self.now, log.OOM, c["request"], memory, largest, c["request_bytes"])
+            last[0] = (self.now, log.OOM, d["request"], memory, largest, d["request_bytes"])
             parts.append(last)
         return np.concatenate(parts)
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpusim.base.compiled import address
-from gpusim.base.tables import table
+from gpusim.base.tables import filled, table
 from gpusim.engine import state
+from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
-from gpusim.engine.state import CONTROL, COUNTS, HOST, INSTRUCTION, NEVER, Island, Policies, Program
+from gpusim.engine.state import CLOCK, DEVICE, HOST, INSTRUCTION, NEVER, RULES, Island, Policies, Program, Verbs
 from gpusim.machine.constants import Machine
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
-from gpusim.results.log import LOG
 from gpusim.trace import trace as tr
-from gpusim.trace.codec import swap_codec
+from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
 from gpusim.trace.roles import stages
 from gpusim.trace.workload import Workload
@@ -40,117 +41,136 @@ for _event, _instruction in EVENTS.items():
     INSTRUCTION_OF[_event] = _instruction
 
 
-def power_of_two(n: int) -> int:
-    return 1 << max(0, (int(n) - 1).bit_length())
+@dataclass(frozen=True)
+class Chosen:
+    """The policies of one run."""
+
+    place: PlacePolicy
+    evict: EvictPolicy
+    prefetch: PrefetchPolicy
+    defrag: DefragPolicy
+    release: ReleasePolicy | None = None
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the prefetch policy looks ahead."""
+        return getattr(self.prefetch.module, "FORM", "") != "none"
+
+    @property
+    def releases(self) -> bool:
+        """Whether anything leaves before its room is wanted."""
+        return self.release is not None and self.release.acts
 
 
 def build(
-    work: Workload, m: Machine, place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy,
-    seed: int, log: bool, planned: Schedule = NOTHING, release: ReleasePolicy | None = None,
+    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING
 ) -> tuple[Island, Program, Policies]:
     """All tables of one run; the program holds its first chunk of instructions."""
-    trace = work.trace
-    units = len(trace.size)
-    streams = int(trace.stream.max(initial=0)) + 1
-    engines = {tier.queue: tier for tier in reversed(m.tiers)}  # tiers of one name take turns in the same queues
-    order = list(dict.fromkeys(tier.queue for tier in m.tiers))
-    # Where somebody looks ahead there are copies that nobody waits for yet: these have queues behind all others.
-    ahead = getattr(prefetch.module, "FORM", "") != "none"
-    ranked = ahead or len(planned.actions) > 0 or (release is not None and release.acts)
-    n_queues = streams + 2 * len(order) * (2 if ranked else 1)
-    widest = int(np.diff(work.acc_start).max(initial=0))
-    copies = power_of_two(2 * (work.max_live + widest) + 1024)
-    launches = power_of_two(m.queue + 1)
-
-    control, counts, hosts = table(1, CONTROL), table(1, COUNTS), table(1, HOST)
-    queues = table(n_queues, state.QUEUE)
-    base = 0
-    for q in range(n_queues):
-        x, copying = queues[q], q >= streams
-        ring = copies if copying else launches
-        x["base"], x["mask"], x["limit"] = base, ring - 1, ring // 2 if copying else m.queue
-        x["slots"], x["gap"] = 1, 0 if copying else m.gap
-        base += ring
-    queues["pair"] = -1
-    behind = 2 * len(order) if ranked else 0
-    for i, name in enumerate(order * (2 if ranked else 1)):
-        at = streams + 2 * i
-        queues["role"][[at, at + 1]] = state.TO_DEVICE, state.FROM_DEVICE
-        queues["slots"][[at, at + 1]] = engines[name].slots_in, engines[name].slots_out
-        if ranked:
-            pair = at + behind if i < len(order) else at - behind
-            queues["pair"][[at, at + 1]] = pair, pair + 1
-    queues["computes"][computing(trace)] = 1
-    codec = swap_codec(trace)
+    ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
+    numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
     ways, link, route, curve = connections(m, codec, planned.access)
-    memories = table(1 + len(m.tiers), state.MEMORY)
-    for i, tier in enumerate(m.tiers):
-        memory, at = memories[1 + i], streams + 2 * order.index(tier.queue)
-        memory["capacity"], memory["waits"] = tier.capacity, tier.waits
-        memory["q_in"], memory["q_out"] = at, at + 1
-        memory["q_early"], memory["q_late"] = at + behind, at + 1 + behind
-        memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1
-
-    c = control[0]
-    c["fluid_tick"] = NEVER
-    c["queues"], c["streams"] = n_queues, streams
-    c["form"], c["touches"], c["sample"] = FORMS[evict.form], evict.touches, evict.sample
-    c["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
-    c["propose"], c["ranked"], c["release"] = ahead, ranked, release is not None and release.acts
-    c["remote"] = len(planned.remote) > 0
-    c["may_evict"] = getattr(prefetch.module, "EVICTS", True)
-    c["asks"] = evict.form == "ask"
-    c["submit_ns"], c["wait_ns"], c["cached_ns"] = m.submit, m.wait, m.cached
-    c["malloc_ns"], c["malloc_per_byte"], c["free_ns"], c["free_per_byte"] = (
-        m.malloc, m.malloc_per_byte, m.free, m.free_per_byte,
+    queues = queue_table(work, m, numbers)
+    flows = int(queues["slots"].sum()) + (2 * numbers.streams if len(planned.remote) else 0)
+    lengths = {
+        "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
+        "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
+        "marks": numbers.streams + _stream_events(work.trace) + 1,
+    }  # fmt: skip
+    island = filled(
+        Island, lengths, clock=_clock(numbers), devices=_device(m, numbers, planned), hosts=_host(m), queues=queues,
+        units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
+        began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
-    c["defrag"], c["move_per_byte"] = FORMS_OF_DEFRAG[defrag.form], m.move_per_byte
-    c["log_on"], c["log_room"] = log, LOG_ROOM
-    c["bucket"] = max(1, -(-len(trace.kind) // SAMPLES))
+    program = _program(work, planned, route, curve)
+    restart(island, program, len(work.trace.kind))
+    return island, program, _policies(work, m, chosen, seed, log)
 
-    unit = table(units, state.UNIT)
-    unit["size"], unit["data"], unit["slot"], unit["next"] = trace.size, work.has_data, -1, np.inf
-    unit["wire"] = codec.wire(trace.size) if codec else trace.size
-    unit["stored"] = codec.stored(trace.size) if codec else trace.size
+
+def _clock(numbers: Numbering) -> Any:
+    clock = table(1, CLOCK)
+    clock["fluid_tick"] = NEVER
+    clock["queues"], clock["streams"] = numbers.queues, numbers.streams
+    return clock
+
+
+def _device(m: Machine, numbers: Numbering, planned: Schedule) -> Any:
+    device = table(1, DEVICE)
+    device["ranked"], device["remote"] = numbers.ranked, len(planned.remote) > 0
+    device["move_per_byte"] = m.move_per_byte
+    for cost in ("malloc", "free"):
+        device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
+    return device
+
+
+def _host(m: Machine) -> Any:
+    host = table(1, HOST)
+    host["submit_ns"], host["wait_ns"], host["cached_ns"] = m.submit, m.wait, m.cached
+    return host
+
+
+def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chosen) -> Any:
+    """UNIT[U]: nothing is anywhere; what is swapped passes through the codec, what kernels use in place does not."""
+    size = work.trace.size
+    unit = table(len(size), state.UNIT)
+    unit["size"], unit["data"], unit["slot"], unit["next"] = size, work.has_data, -1, np.inf
+    unit["wire"] = codec.wire(size) if codec else size
+    unit["stored"] = codec.stored(size) if codec else size
+    unit["stored"][planned.remote] = size[planned.remote]
     unit["stays"][planned.remote] = 1
-    if "stage" in evict.facts:
-        unit["stage"] = stages(trace)
-    unit["stored"][planned.remote] = trace.size[planned.remote]  # kernels read no compressed bytes
-    events = int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
-    flows = int(queues["slots"].sum()) + (2 * streams if len(planned.remote) else 0)
-    island = Island(
-        control, counts, hosts, queues, table(base, state.ACTIVITY), np.zeros((base, n_queues), np.int64), unit,
-        np.zeros((units, n_queues), np.int64), np.zeros((units, n_queues), np.int64), memories,
-        np.zeros((4, work.max_live + 1), np.int64),
-        np.zeros((3, units), np.uint8), ways, link, table(flows + 1, state.FLOW), table(2 * (streams + flows) + 8, state.EVENT),
-        table(state.RECENTLY_FREED, state.FREED), np.zeros((state.RECENTLY_FREED + 1, n_queues), np.int64),
-        np.zeros((streams + events + 1, n_queues), np.int64), np.full(max(1, trace.ops), NEVER, np.int64),
-    )  # fmt: skip
-    program = Program(
-        chunk(work, 0), work.duration, *carriers(trace), work.clock, work.acc_start, work.acc_unit, work.acc_write,
-        work.acc_next, work.first, route, curve, actions(planned),
-        remote_bytes(work, planned),
-    )  # fmt: skip
-    restart(island, program, len(trace.kind))
+    if "stage" in chosen.evict.facts:
+        unit["stage"] = stages(work.trace)
+    return unit
 
-    margin = 5 * (units if log or evict.form == "ask" else 0) + 64
-    evict_table, keys = evict.state(max(1, units), m.capacity, evict.params, seed)
-    policies = Policies(
-        place.table(m.capacity, max(1, units), work.max_live + 1, lambda: requests(trace)),
-        evict_table,
-        keys,
-        evict.params if len(evict.params) else np.zeros(1),
-        np.zeros(len(contract.FACTS)),
-        prefetch.state(units, len(work.duration), prefetch.params),
-        *releasing(release, m.capacity),
-        table((LOG_ROOM + margin) if log else 1, LOG),
-        table(SAMPLES + 1, state.SAMPLE),
-        table((LOG_ROOM + margin) if evict.form == "ask" else 1, state.NOTE),
-        defrag.params if len(defrag.params) else np.zeros(1),
-        np.zeros(4 * (work.max_live + 2) if defrag.form == "slide" else 1, np.int64),
-        verbs(place, evict, prefetch, defrag, release),
-    )
-    return island, program, policies
+
+def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Program:
+    carried, moved = carriers(work.trace)
+    return filled(
+        Program, {}, instructions=chunk(work, 0), duration=work.duration, carried=carried, bytes=moved, clock=work.clock,
+        acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
+        route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
+    )  # fmt: skip
+
+
+def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) -> Policies:
+    """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
+    place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
+    units, asks = len(work.trace.size), evict.form == "ask"
+    room = LOG_ROOM + 5 * units + 64
+    given = {"params": evict.params, "defrag": defrag.params}
+    given["evict"], given["evict_keys"] = evict.state(max(1, units), m.capacity, evict.params, seed)
+    if release is not None and chosen.releases:
+        given["release"], given["release_weights"] = release.state(m.capacity, release.params)
+        given["release_params"] = release.params
+    made = filled(
+        Policies,
+        {
+            "log": room if log else 1, "notes": room if asks else 1, "samples": SAMPLES + 1,
+            "moved": 4 * (work.max_live + 2) if defrag.form == "slide" else 1,
+        },
+        rules=_rules(chosen, seed),
+        place=place.table(m.capacity, max(1, units), work.max_live + 1, lambda: requests(work.trace)),
+        prefetch=prefetch.state(units, len(work.duration), prefetch.params),
+        verbs=verbs(chosen),
+        **{name: array for name, array in given.items() if len(array)},
+    )  # fmt: skip
+    made.buffers["log_on"], made.buffers["log_room"] = log, LOG_ROOM
+    made.buffers["bucket"] = max(1, -(-len(work.trace.kind) // SAMPLES))
+    return made
+
+
+def _rules(chosen: Chosen, seed: int) -> Any:
+    rules, evict = table(1, RULES), chosen.evict
+    rules["form"], rules["touches"], rules["sample"] = FORMS[evict.form], evict.touches, evict.sample
+    rules["random"] = (seed * 2654435761 + 88172645463325252) % (1 << 61) + 1
+    rules["asks"] = evict.form == "ask"
+    rules["propose"], rules["may_evict"] = chosen.ahead, getattr(chosen.prefetch.module, "EVICTS", True)
+    rules["defrag"], rules["release"] = FORMS_OF_DEFRAG[chosen.defrag.form], chosen.releases
+    return rules
+
+
+def _stream_events(trace: tr.Trace) -> int:
+    """How many events streams record or wait for."""
+    return int(trace.arg[(trace.kind == tr.RECORD) | (trace.kind == tr.WAIT)].max(initial=-1)) + 1
 
 
 def remote_bytes(work: Workload, planned: Schedule) -> Any:
@@ -167,25 +187,12 @@ def remote_bytes(work: Workload, planned: Schedule) -> Any:
     return np.ascontiguousarray(np.where(t.activity == tr.KERNEL, np.stack(out), 0))
 
 
-def releasing(release: ReleasePolicy | None, capacity: int) -> tuple[Any, Any, Any]:
-    """The release policy's tables, and its parameters."""
-    if release is None or not release.acts:
-        return np.zeros(1, np.int64), np.zeros(1), np.zeros(1)
-    return *release.state(capacity, release.params), release.params if len(release.params) else np.zeros(1)
-
-
 def actions(planned: Schedule) -> Any:
     """ACTION[...]: what the plan wants done, as the island reads it."""
     out = table(len(planned.actions), contract.ACTION)
     for name in contract.ACTION.fields or ():
         out[name] = planned.actions[name]
     return out
-
-
-def computing(trace: tr.Trace) -> Any:
-    """int64[...]: the streams that run kernels; stream 0 when none does."""
-    on = trace.stream[trace.kind == tr.OP][trace.activity == tr.KERNEL]
-    return np.unique(on).astype(np.int64) if len(on) else np.zeros(1, np.int64)
 
 
 def carriers(trace: tr.Trace) -> tuple[Any, Any]:
@@ -202,19 +209,19 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
     return (trace.kind[at] == tr.ALLOC).astype(np.int64), unit, trace.size[unit], iterations(trace)[at]
 
 
-def verbs(
-    place: PlacePolicy, evict: EvictPolicy, prefetch: PrefetchPolicy, defrag: DefragPolicy, release: ReleasePolicy | None
-) -> Any:
+def verbs(chosen: Chosen) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
-    does = {"slide": (place.compact, None), "remap": (None, place.remap), "none": (None, None)}[defrag.form]
-    functions = (
-        place.alloc, place.free, place.largest, evict.insert, evict.touch, evict.remove, evict.victim, evict.score,
-        prefetch.propose, prefetch.note, *does, None if defrag.form == "none" else defrag.due,
-        release.release if release is not None and release.acts else None,
+    place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
+    used = Verbs(
+        alloc=place.alloc, free=place.free, largest=place.largest,
+        insert=evict.insert, touch=evict.touch, remove=evict.remove, victim=evict.victim, score=evict.score,
+        propose=prefetch.propose, note=prefetch.note,
+        compact=place.compact if defrag.form == "slide" else None,
+        remap=place.remap if defrag.form == "remap" else None,
+        due=None if defrag.form == "none" else defrag.due,
+        release=release.release if release is not None and chosen.releases else None,
     )  # fmt: skip
-    return np.array(
-        [address(f, s) if f else (0, 0) for f, s in zip(functions, state.VERB_SIGNATURES, strict=True)], np.int64
-    )
+    return np.array([address(f, s) if f else (0, 0) for f, s in zip(used, state.VERB_SIGNATURES, strict=True)], np.int64)
 
 
 def chunk(work: Workload, start: int) -> Any:
@@ -234,6 +241,6 @@ def chunk(work: Workload, start: int) -> Any:
 
 def restart(island: Island, program: Program, events: int, done: int = 0) -> None:
     """The host begins a new chunk; `done` events lie before it."""
-    h, c = island.hosts[0], island.control[0]
+    h = island.hosts[0]
     h["pc"], h["end"] = 0, len(program.instructions)
-    c["more"] = done + CHUNK < events
+    h["more"] = done + CHUNK < events

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.trace.blocks import blocks
+from gpusim.trace.columns import Accesses, Events, accesses, events
 from gpusim.trace.edit import Edit, begun, issued
 from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
+
+
+class Rerun(NamedTuple):
+    """The S segments, and what is run again of them."""
+
+    order: Any  # (S,) their numbers as they are run again
+    first: Any  # (S,) operator
+    until: Any  # (S,) last operator that is run again, -1: none is
+    begin: Any  # (S,) event with which that part begins
+    end: Any    # (S,) event before which it ends
+    at: Any     # (S,) event before which it is run again
+    owner: Any  # (T,) the segment that allocates the tensor, -1: none does
+    copy: Any   # (T,) the tensor that takes its place when it is made again, -1: none does
 
 
 def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
@@ -21,9 +35,8 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
     event, begin = issued(trace), begun(trace)
     born, died = lives(trace)
     backward = phase_kinds(trace)[event] == BACKWARD
-    csr = trace.read_start, trace.read_id, trace.write_start, trace.write_id
     owner = _owners(trace.kind, trace.arg, begin[first], event[last], trace.tensors)
-    saved, final_use, until, needed = _saved(first, last, backward, owner, *csr)
+    saved, final_use, until, needed = _saved(first, last, backward, owner, accesses(trace))
     if not saved.any():
         raise TraceError(f"{trace.name}: backward reads nothing that a single segment has made", hint="try a larger `every`")
 
@@ -32,10 +45,10 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
     copy = np.full(trace.tensors, -1, np.int64)
     copy[copied] = edit.add_tensors(trace.size[copied], edit.name("categories", "bwd"))
     order = np.argsort(needed, kind="stable")
-    again, reads, writes, latest = _operators(order, first, until, needed, begin, owner, copy, *csr)
+    rerun = Rerun(order, first, until, begin[first], event[until] + 1, begin[np.minimum(needed, trace.ops - 1)], owner, copy)
+    again, reads, writes, latest = _operators(rerun, accesses(trace))
     ids = edit.add_operators(reads, writes, like=again)
-    edit.insert(*_events(trace.kind, trace.arg, trace.stream, order, first, until, needed, begin, event, owner, copy, saved,
-                         int(ids[0])))  # fmt: skip
+    edit.insert(*_events(rerun, events(trace), saved, int(ids[0])))
 
     # What is made again dies after its last use in forward; from then on its copy takes its place.
     which = np.flatnonzero(saved)
@@ -97,8 +110,7 @@ def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
 
 
 @kept()
-def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, read_id: Any, write_start: Any,
-           write_id: Any) -> Any:  # fmt: skip
+def _saved(first: Any, last: Any, backward: Any, owner: Any, of: Accesses) -> Any:
     """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
     last operator that makes one, and the operator that needs the first (O: none)."""
     ops = backward.size
@@ -110,7 +122,7 @@ def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, re
         while s < first.size and last[s] < o:
             s += 1
         own = s if s < first.size and first[s] <= o else -1
-        for start, ids, writes in ((read_start, read_id, False), (write_start, write_id, True)):
+        for start, ids, writes in ((of.read_start, of.read_id, False), (of.write_start, of.write_id, True)):
             for i in range(start[o], start[o + 1]):
                 t = ids[i]
                 if owner[t] < 0:
@@ -129,7 +141,7 @@ def _saved(first: Any, last: Any, backward: Any, owner: Any, read_start: Any, re
             until[owner[t]] = max(until[owner[t]], made_by[t])
     for o in range(ops):
         if backward[o]:
-            for start, ids in ((read_start, read_id), (write_start, write_id)):
+            for start, ids in ((of.read_start, of.read_id), (of.write_start, of.write_id)):
                 for i in range(start[o], start[o + 1]):
                     if saved[ids[i]]:
                         needed[owner[ids[i]]] = min(needed[owner[ids[i]]], o)
@@ -155,79 +167,79 @@ def _copied_tensors(kind: Any, arg: Any, begin: Any, event: Any, first: Any, unt
 
 
 @kept()
-def _operators(order: Any, first: Any, until: Any, needed: Any, begin: Any, owner: Any, copy: Any, read_start: Any,
-               read_id: Any, write_start: Any, write_id: Any) -> Any:  # fmt: skip
+def _operators(rerun: Rerun, of: Accesses) -> Any:
     """The operators that are run again, what they read and write, and for each tensor from outside of its segment before
     which event it is needed last."""
+    first, until, owner, copy = rerun.first, rerun.until, rerun.owner, rerun.copy
     count, reads, writes = 0, 0, 0
-    for s in order:
+    for s in rerun.order:
         if until[s] >= 0:
             count += until[s] + 1 - first[s]
-            reads += read_start[until[s] + 1] - read_start[first[s]]
-            writes += write_start[until[s] + 1] - write_start[first[s]]
+            reads += of.read_start[until[s] + 1] - of.read_start[first[s]]
+            writes += of.write_start[until[s] + 1] - of.write_start[first[s]]
     again = np.empty(count, np.int64)
     read_count, read, write_count, write = (
         np.empty(count, np.int64), np.empty(reads, np.int64), np.empty(count, np.int64), np.empty(writes, np.int64)
     )  # fmt: skip
     latest = np.full(owner.size, -1, np.int64)
     n, r, w = 0, 0, 0
-    for s in order:
+    for s in rerun.order:
         for o in range(first[s], until[s] + 1):
             again[n] = o
-            read_count[n], write_count[n] = read_start[o + 1] - read_start[o], write_start[o + 1] - write_start[o]
+            read_count[n], write_count[n] = of.read_start[o + 1] - of.read_start[o], of.write_start[o + 1] - of.write_start[o]
             n += 1
-            for i in range(read_start[o], read_start[o + 1]):
-                t = read_id[i]
+            for i in range(of.read_start[o], of.read_start[o + 1]):
+                t = of.read_id[i]
                 own = owner[t] == s and copy[t] >= 0
                 read[r] = copy[t] if own else t
                 r += 1
                 if not own:
-                    latest[t] = max(latest[t], begin[needed[s]])
-            for i in range(write_start[o], write_start[o + 1]):
-                t = write_id[i]
+                    latest[t] = max(latest[t], rerun.at[s])
+            for i in range(of.write_start[o], of.write_start[o + 1]):
+                t = of.write_id[i]
                 own = owner[t] == s and copy[t] >= 0
                 write[w] = copy[t] if own else t
                 w += 1
                 if not own:
-                    latest[t] = max(latest[t], begin[needed[s]])
+                    latest[t] = max(latest[t], rerun.at[s])
     return again, (read_count, read), (write_count, write), latest
 
 
 @kept()
-def _events(kind: Any, arg: Any, stream: Any, order: Any, first: Any, until: Any, needed: Any, begin: Any, event: Any,
-            owner: Any, copy: Any, saved: Any, operator: int) -> Any:  # fmt: skip
+def _events(rerun: Rerun, own: Events, saved: Any, operator: int) -> Any:
     """The events of the segments that are run again: (before which event, kind, tensor or operator, stream)."""
+    copy = rerun.copy
     most = 0
-    for s in order:
-        if until[s] >= 0:
-            most += 2 * (event[until[s]] + 1 - begin[first[s]])
+    for s in rerun.order:
+        if rerun.until[s] >= 0:
+            most += 2 * (rerun.end[s] - rerun.begin[s])
     at, kinds, args, streams = (
         np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     )  # fmt: skip
     freed = np.zeros(copy.size, np.bool_)
     n = 0
-    for s in order:
-        if until[s] < 0:
+    for s in rerun.order:
+        if rerun.until[s] < 0:
             continue
-        start, end = begin[first[s]], event[until[s]] + 1
+        start, end = rerun.begin[s], rerun.end[s]
         for e in range(start, end):
-            a = arg[e]
-            if kind[e] == OP:
+            a = own.arg[e]
+            if own.kind[e] == OP:
                 new = operator
                 operator += 1
-            elif kind[e] == ALLOC:
+            elif own.kind[e] == ALLOC:
                 new = copy[a]
-            elif kind[e] == FREE and owner[a] == s and copy[a] >= 0 and not saved[a]:
+            elif own.kind[e] == FREE and rerun.owner[a] == s and copy[a] >= 0 and not saved[a]:
                 new = copy[a]
                 freed[a] = True
             else:
                 continue
-            at[n], kinds[n], args[n], streams[n] = begin[needed[s]], kind[e], new, stream[e]
+            at[n], kinds[n], args[n], streams[n] = rerun.at[s], own.kind[e], new, own.stream[e]
             n += 1
         for e in range(start, end):  # what the forward pass hands on is not needed a second time
-            a = arg[e]
-            if kind[e] == ALLOC and not saved[a] and not freed[a]:
-                at[n], kinds[n], args[n], streams[n] = begin[needed[s]], FREE, copy[a], stream[e]
+            a = own.arg[e]
+            if own.kind[e] == ALLOC and not saved[a] and not freed[a]:
+                at[n], kinds[n], args[n], streams[n] = rerun.at[s], FREE, copy[a], own.stream[e]
                 n += 1
     return at[:n], kinds[:n], args[:n], streams[:n]
 
