@@ -13,6 +13,7 @@ from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.values import machine
 from gpusim.experiment import overrides
 from gpusim.experiment.spec import Experiment
+from gpusim.machine import words
 
 UseFile = Callable[[Path], object]
 CheckPolicy = Callable[[str, Any], object]
@@ -60,7 +61,7 @@ def load_experiment(
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
-            files[kind][value] = find.find(kind, machine(value)[0], base)
+            files[kind][value] = find.find(kind, machine(words.one(value, "a run"))[0], base)
         elif check_policy and not broken:
             check_policy(kind, value)
         if kind == "plan" and value.path:

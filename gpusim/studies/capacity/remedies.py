@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -38,6 +39,7 @@ class Remedy:
 
 
 AS_IT_IS = Remedy()
+GPUS = 8  # that are tried where nothing is said
 _TRAINING = (
     AS_IT_IS,
     Remedy("checkpointing"),
@@ -46,18 +48,29 @@ _TRAINING = (
     Remedy("checkpointing | offload"),
     Remedy("checkpointing | offload(what=all)"),
     Remedy("checkpointing", swap=True),
-    Remedy("zero(stage=2,ranks=8)", gpus=8),
-    Remedy("zero(stage=3,ranks=8)", gpus=8),
-    Remedy("checkpointing | zero(stage=3,ranks=8)", gpus=8),
 )
-_INFERENCE = (AS_IT_IS, Remedy(swap=True), Remedy("offload(what=parameters)"), Remedy("tensor_parallel(ranks=8)", gpus=8))
+_TRAINING_TOGETHER = (
+    "zero(stage=2,ranks={gpus})", "zero(stage=3,ranks={gpus})", "checkpointing | zero(stage=3,ranks={gpus})",
+)  # fmt: skip
+_INFERENCE = (AS_IT_IS, Remedy(swap=True), Remedy("offload(what=parameters)"))
+_INFERENCE_TOGETHER = ("tensor_parallel(ranks={gpus})",)
 
 
-def default(trace: Trace) -> tuple[Remedy, ...]:
-    """Those for a program that trains, or for one that does not."""
+def default(trace: Trace, gpus: int = GPUS) -> tuple[Remedy, ...]:
+    """Those for a program that trains, or for one that does not; the last of them take so many GPUs."""
     if not trace.ops:
         return (AS_IT_IS,)
-    return _TRAINING if (phase_kinds(trace) == STEP).any() else _INFERENCE
+    trains = (phase_kinds(trace) == STEP).any()
+    alone, together = (_TRAINING, _TRAINING_TOGETHER) if trains else (_INFERENCE, _INFERENCE_TOGETHER)
+    return (*alone, *(Remedy(chain.format(gpus=gpus), gpus=gpus) for chain in together))
+
+
+def within(remedies: Sequence[Remedy], gpus: int | None) -> tuple[Remedy, ...]:
+    """Those for which so many GPUs are enough; None: as many as each takes.  Raises GpusimError for one that needs more."""
+    for remedy in remedies:
+        if gpus is not None and remedy.gpus > gpus:
+            raise GpusimError(f"'{remedy}' takes {remedy.gpus} GPUs, and {gpus} are there", hint=f"write ranks={gpus}")
+    return tuple(remedies)
 
 
 def named(texts: list[str]) -> tuple[Remedy, ...]:

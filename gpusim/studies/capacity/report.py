@@ -117,6 +117,15 @@ def answer(found: Study) -> str:
     return words + "."
 
 
+def untried(found: Study) -> str:
+    """Which machines needed none of what was to be tried, as a sentence; "" where all did."""
+    names = [a.profile.name for a in found.answers if a.fits]
+    if not names:
+        return ""
+    where = join(names) if len(names) < 4 else f"{len(names)} of {len(found.answers)} machines"
+    return f"Nothing was tried on {where}: the program fits as it is."
+
+
 def values(found: Study) -> dict[str, Any]:
     """All of it as JSON values; sizes in bytes, times in ns."""
     n = found.need

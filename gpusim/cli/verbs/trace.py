@@ -1,4 +1,4 @@
-"""`gpusim import` and `gpusim trace`."""
+"""Describe a trace: tensors, peak, lifetimes, reuse, phases."""
 
 from __future__ import annotations
 
@@ -8,59 +8,14 @@ from typing import Any
 
 import typer
 
+from gpusim.base.text import join
+from gpusim.cli.options import Json, Trace
 from gpusim.cli.output import emit, emit_json
 
 MOST_ROWS = 12  # of a table of phases or operators
 
 
-def import_file(
-    file: Path, out: Path | None, format: str | None, *,
-    name: str | None, device: int | None, kineto: Path | None, options: list[str], json: bool,
-) -> None:  # fmt: skip
-    """A recording as a trace beside it, or at `out`; what its format lacks is said, and what is doubted goes to stderr."""
-    from gpusim.base.errors import TraceError
-    from gpusim.cli.progress import bar
-    from gpusim.programs.recordings import import_trace
-    from gpusim.trace.files import save_trace
-
-    named = {"name": name, "device": device, "kineto": kineto}
-    given: dict[str, Any] = {key: value for key, value in named.items() if value is not None}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise TraceError(f"the option '{option}' has no value", hint="write it as KEY=VALUE")
-        given[key.strip()] = value.strip()
-    with bar("MiB read") as progress:
-        trace = import_trace(file, format, progress=lambda done, total: progress(done >> 20, total >> 20), **given)
-    path = out or file.with_name(file.name.split(".")[0] + ".npz")
-    save_trace(trace, path)
-    found = {
-        "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,
-        **trace.meta,
-    }  # fmt: skip
-    if json:
-        emit_json(found)
-    else:
-        typer.echo(f"{path}: {trace.tensors:,} tensors, {trace.events:,} events, {trace.ops:,} operators")
-        for sentence in _gaps(trace.meta):
-            typer.echo(sentence)
-    for warning in trace.meta.get("warnings", ()):
-        typer.echo(f"gpusim: warning: {warning}", err=True)
-
-
-def _gaps(meta: dict[str, Any]) -> list[str]:
-    """What the recording's format does not hold, and how the importer filled it: a sentence each."""
-    lacks, filled = meta.get("lacks") or [], meta.get("filled") or {}
-    said = [f"A recording of format '{meta.get('format', '')}' lacks {_listed(lacks)}."] if lacks else []
-    return said + ([f"Filled: {'; '.join(f'{what} ({how})' for what, how in filled.items())}."] if filled else [])
-
-
-def _listed(words: list[str]) -> str:
-    """a, b and c"""
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-def describe(name: str, *, json: bool) -> None:
+def verb(name: Trace = "", *, json: Json = False) -> None:
     """What is in a trace or managed program; without a name, the shipped ones in a line each."""
     from gpusim.base.yaml.find import find, find_run, is_managed, names
     from gpusim.policies.place.parts.packing.plan import static_bounds
@@ -151,7 +106,7 @@ def _print(d: dict[str, Any]) -> None:
 def _answered(can: dict[str, bool]) -> str:
     """What it can answer, and what it cannot."""
     given, missing = ([name for name, there in can.items() if there is wanted] for wanted in (True, False))
-    return f"{', '.join(given) or 'nothing'}{f'; not {_listed(missing)}' if missing else ''}"
+    return f"{', '.join(given) or 'nothing'}{f'; not {join(missing)}' if missing else ''}"
 
 
 def _judged(bounds: dict[str, Any]) -> str:

@@ -1,32 +1,46 @@
-"""`gpusim adapt`: a training whose batch follows the memory that is there."""
+"""Train with a batch that a controller adapts to the memory that is there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_bytes, parse_time, show_bytes, show_time
+from gpusim.cli import words
+from gpusim.cli.options import Json, Machine, MachineOnce, Use, trace
 from gpusim.cli.output import emit, emit_json
+from gpusim.cli.words import own_files
 
 
-def adapt(
-    name: str, machine: str, controller: str, rounds: int, memory: str | None, neighbours: Sequence[str], evict: str,
-    prefetch: str, *, json: bool,
-) -> None:  # fmt: skip
+def verb(
+    name: Annotated[str, trace("A trace with one or more training steps.")],
+    before: MachineOnce = None,
+    *,
+    on: Machine = None,
+    use: Use = None,
+    controller: Annotated[str, typer.Option(help="Who decides: aimd, bisect, fixed, with parameters.")] = "aimd",
+    rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
+    memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
+    neighbour: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TIME:BYTES", help="Another job takes bytes from this time on, like '2 s: 4 GiB'. Repeatable."),
+    ] = None,
+    evict: Annotated[str, typer.Option(help="What leaves when memory is short; none: it runs out.")] = "none",
+    prefetch: Annotated[str, typer.Option(help="What comes back before it is needed.")] = "none",
+    json: Json = False,
+) -> None:
     """Print one row per round, and how many samples a second all of them came to."""
-    from gpusim.base.yaml.find import find
     from gpusim.engine.control import train
-    from gpusim.machine.profile import load_file
     from gpusim.trace.answers import require
-    from gpusim.trace.files import load_trace
 
-    trace, profile = load_trace(find("trace", name)), load_file(find("profile", machine))
-    require(trace, ("accesses", "flops"), "gpusim adapt")
+    own_files(use)
+    found_trace, profile = words.trace(name), words.machine(on, "gpusim adapt", before)
+    require(found_trace, ("accesses", "flops"), "gpusim adapt")
     found = train(
-        trace, profile, controller, rounds=rounds, capacity_bytes=None if memory is None else int(parse_bytes(memory)),
-        neighbours=[_taken(text) for text in neighbours], evict=evict, prefetch=prefetch,
+        found_trace, profile, controller, rounds=rounds, capacity_bytes=None if memory is None else int(parse_bytes(memory)),
+        neighbours=[_taken(text) for text in neighbour or []], evict=evict, prefetch=prefetch,
     )  # fmt: skip
     elapsed = found[-1].start_ns + found[-1].time_ns
     done = sum(r.batch for r in found if r.finished)

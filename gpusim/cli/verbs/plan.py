@@ -1,44 +1,52 @@
-"""`gpusim plan`: what a plan policy decides for a program on a machine, as a file that can be read, changed and run."""
+"""Write what a plan policy decides as a CSV file, which the plan policy `file` runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from gpusim.base.errors import PolicyError
+from gpusim.cli import complete, words
+from gpusim.cli.options import Json, Machine, MachineOnce, Trace, Use, output
 from gpusim.cli.output import emit, emit_json
+from gpusim.cli.words import own_files
 
 
-def plan(
-    name: str, machine: str, policy: str, *, memory: str, tiers: str, evict: str, out: Path | None, use: Sequence[str],
-    json: bool,
-) -> None:  # fmt: skip
+def verb(
+    name: Trace,
+    before: MachineOnce = None,
+    *,
+    policy: Annotated[
+        str, typer.Option("--plan", help="The plan policy, with its parameters.", autocompletion=complete.policies)
+    ],
+    on: Machine = None,
+    use: Use = None,
+    memory: Annotated[str, typer.Option("--memory", help="Device memory: a size, or a share of the footprint.")] = "capacity",
+    tiers: Annotated[str, typer.Option("--tiers", help="The memories below, nearest first: 'host > nvme'.")] = "host",
+    evict: Annotated[str, typer.Option("--evict", help="Who decides what the plan does not foresee.")] = "lru",
+    out: Annotated[Path | None, output("The file to write; default: TRACE-PLAN.csv.")] = None,
+    json: Json = False,
+) -> None:
     """Run the program as planned; write the plan, and the program when the policy had rewritten it."""
     from gpusim.base.files import write_text
-    from gpusim.base.yaml.find import find
     from gpusim.base.yaml.values import capacity
     from gpusim.engine.run.simulate import simulate
-    from gpusim.machine import catalogue
     from gpusim.machine.roofline import durations
     from gpusim.machine.tiers import parse
-    from gpusim.policies import registry
     from gpusim.policies.contract import EVICT, PREFETCH
     from gpusim.policies.plan.file import written
     from gpusim.trace.answers import require
-    from gpusim.trace.files import load_trace, save_trace
+    from gpusim.trace.files import save_trace
     from gpusim.trace.workload import build
 
-    for file in use:
-        registry.load_user_file(file)
-    trace, profile = load_trace(find("trace", name)), catalogue.load(machine)
+    own_files(use)
+    trace, profile = words.trace(name), words.machine(on, "gpusim plan", before)
     require(trace, ("accesses", "times"), "gpusim plan")
     work = build(trace, durations(trace, profile)[0])
-    whole = int(profile.memory.capacity.value - profile.context.value)
-    room = capacity(memory).resolve(work.live_peak, whole)
+    room = capacity(memory).resolve(work.live_peak, words.room(profile))
     below = parse(tiers, profile)
     result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work)
     if result.schedule is None:

@@ -1,16 +1,17 @@
-"""`gpusim check`."""
+"""Recompute every result independently, from its event log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpusim.base.errors import GpusimError, ResultError
+from gpusim.cli.options import Json, Use
 from gpusim.cli.output import emit_json
+from gpusim.cli.words import own_files
 
 if TYPE_CHECKING:
     from gpusim.referee import Report
@@ -20,17 +21,21 @@ if TYPE_CHECKING:
 SHOWN = 5  # violations per run
 
 
-def check(folder: Path, trace: Path | None, use: Sequence[str], *, json: bool) -> int:
+def verb(
+    folder: Annotated[Path, typer.Argument(help="A results folder, or the folder of one run.")],
+    *,
+    trace: Annotated[Path | None, typer.Option("--trace", help="The trace, when it is not found by its name.")] = None,
+    use: Use = None,
+    json: Json = False,
+) -> int:
     """Let the referee look at every run, keep its verdicts; the exit code: 0 when all that have a log are right."""
     from gpusim import referee
-    from gpusim.cli.look import say_missing
     from gpusim.cli.report import refresh
-    from gpusim.policies import registry
+    from gpusim.cli.show import say_missing
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
 
-    for file in use:
-        registry.load_user_file(file)
+    own_files(use)
     found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory
     for run in run_folders(folder):
         result = load_result(run)

@@ -1,17 +1,18 @@
-"""`gpusim run`."""
+"""Run an experiment: all runs of its grid, a table, and figures."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.cli import load
+from gpusim.cli import load, say
+from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, Set, Use, output
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -20,35 +21,58 @@ if TYPE_CHECKING:
     from gpusim.experiment.plan import Plan, Task
 
 
-def run(
-    name: str,
-    sets: Sequence[str],
-    out: Path | None,
+def verb(
+    experiment: Experiment,
     *,
-    uncertainty: int | None,
-    jobs: int | None,
-    log: bool,
-    figures: bool,
-    formats: str,
-    force: bool,
-    allow_large: bool,
-    json: bool,
+    on: Machines = None,
+    use: Use = None,
+    sets: Set = None,
+    out: Annotated[Path | None, output("The results folder; default: results/NAME.")] = None,
+    jobs: Jobs = None,
+    uncertainty: Annotated[
+        int | None,
+        typer.Option(
+            "--uncertainty", metavar="[N]", min=0, max=10_000,
+            help="Repeat every run on N machines (16 if N is left out) that the profile's error bars allow: intervals, ties, "
+            "and the number that would change who is best. 0 for none.",
+        ),
+    ] = None,
+    log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
+    figures: Figures = True,
+    formats: Formats = FORMATS,
+    force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many runs wait, and for how long.")] = False,
+    allow_large: Annotated[bool, typer.Option("--allow-large", help="Allow a grid of very many runs.")] = False,
+    json: Json = False,
 ) -> int:
-    """Run the experiment, print what came of it; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
-    from gpusim.cli.look import chosen_formats
+    """`gpusim run`; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
+    from gpusim.cli.show import chosen_formats
     from gpusim.experiment.plan import plan
 
-    wanted = chosen_formats(formats)
+    drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
-    loaded = load.experiment(name, [*sets, *asked, *(["options.log=true"] if log else [])])
-    jobs = jobs or loaded.experiment.jobs
+    sets = [*(sets or []), *asked, *(["options.log=true"] if log else [])]
+    loaded = load.experiment(experiment, sets, on=on, use=use)
     todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)
     for words in load.told(loaded):
-        typer.echo(f"gpusim: note: {words}", err=True)
+        say.note(words)
     for words in [] if force else todo.changed.values():
-        typer.echo(f"gpusim: note: {words}, so the run is done again", err=True)
+        say.note(f"{words}, so the run is done again")
     waiting = todo.tasks if force else todo.waiting()
     load.foresee(loaded, waiting)
+    if dry_run:
+        from gpusim.cli.rehearsal import rehearse
+
+        rehearse(todo, waiting, samples=loaded.experiment.uncertainty.samples, json=json)
+        return 0
+    jobs = jobs or loaded.experiment.jobs
+    return carry_out(loaded, todo, waiting, jobs=jobs, force=force, formats=drawn if figures else [], json=json)
+
+
+def carry_out(
+    loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | None, force: bool, formats: list[str], json: bool
+) -> int:
+    """Run what waits, print what came of it, and draw it in these formats; the exit code as of the verb."""
     if not json:
         typer.echo(f"{loaded.experiment.question}\n")
         if waiting:
@@ -56,16 +80,16 @@ def run(
                 typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
     with _ends_on_request():
-        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=figures)
+        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=bool(formats))
         if done.results:
-            _show(loaded, todo.out, done, wanted if figures else [], jobs=jobs, json=json)
+            _show(loaded, todo.out, done, formats, jobs=jobs, json=json)
     for task, failure in done.failures:
-        typer.echo(f"gpusim: this run failed: {task}\n        {failure.message}", err=True)
+        say.error(f"this run failed: {task}\n        {failure.message}")
         if failure.is_bug:
             typer.echo(failure.trace, err=True)
     if not done.failures:
         return 0
-    typer.echo(f"gpusim: {len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept", err=True)
+    say.error(f"{len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept")
     return 1 if any(failure.is_bug for _, failure in done.failures) else 2
 
 
@@ -98,7 +122,7 @@ def _execute(loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | Non
             refresh(todo.out, load_folder(todo.out))
         shown = f"`gpusim compare {todo.out}` shows them, " if kept else ""
         left = f"{kept} of {len(todo.grid)} runs are in {todo.out}; {shown}the same command does the rest"
-        typer.echo(f"gpusim: stopped: {left}", err=True)
+        say.error(f"stopped: {left}")
         raise
 
 
@@ -126,7 +150,7 @@ def _compile(waiting: list[Task]) -> None:
     from gpusim.experiment.spec import KINDS
 
     def said(what: str) -> Any:
-        typer.echo(f"gpusim: compiling {what}", err=True)
+        say.told(f"compiling {what}")
         return bar("", "compiling")
 
     if waiting and warm.is_cold():
@@ -145,8 +169,8 @@ def _compile(waiting: list[Task]) -> None:
 def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, jobs: int | None, json: bool) -> None:
     """Table, answer and figures; without formats no figures.  The report is there even when a figure cannot be drawn."""
     from gpusim.cli.draw import draw
-    from gpusim.cli.look import print_results
     from gpusim.cli.report import refresh
+    from gpusim.cli.show import print_results
     from gpusim.show.figures import left_out
 
     e, drawn = loaded.experiment, {}

@@ -1,35 +1,47 @@
-"""`gpusim offsets`."""
+"""Plan fixed addresses for all tensors: the least memory that any allocator could do with."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from gpusim.base.errors import TraceError
+from gpusim.base.errors import TraceError, UnitError
+from gpusim.cli import words
+from gpusim.cli.options import Device, Json, on, output, trace
 from gpusim.cli.output import emit, emit_json
 
 
-def offsets(
-    name: str,
-    out: Path | None,
+def verb(
+    name: Annotated[str, trace("A trace, the name of a shipped one, a minimalloc problem, or a recording to import.")],
     *,
-    capacity: str | None,
-    align: int | None,
-    device: int | None,
-    nodes: int | None,
-    seconds: float | None,
-    json: bool,
+    on: Annotated[str | None, on("Look for nothing lower than what this machine has room for")] = None,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help='... or nothing lower than this, such as "40 GiB".')
+    ] = None,
+    align: Annotated[
+        int | None,
+        typer.Option("--align", min=1, max=2**40, help="Bytes that sizes round up to; default: 512, or 1 for minimalloc."),
+    ] = None,
+    device: Device = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", min=0, help="Visited by the exact search at most.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0, help="End the exact search then; the plan may differ from run to run.")
+    ] = None,
+    out: Annotated[Path | None, output("Write the plan here, as CSV: id,lower,upper,size,offset.")] = None,
+    json: Json = False,
 ) -> None:
     """Plan offsets, show how low they are beside what simpler ways take, and write them to `out`."""
     from gpusim.base.yaml.find import find
-    from gpusim.cli.oom import parse_capacity
     from gpusim.policies.place.parts.packing import plan as planner
     from gpusim.policies.place.parts.packing.greedy import online
     from gpusim.studies import offsets as table
 
-    limit = parse_capacity(capacity) if capacity is not None else 0
+    if on is not None and capacity is not None:
+        raise UnitError("--on and --capacity both say what the plan must fit into", hint="give one of them")
+    limit = words.capacity(capacity) if capacity is not None else 0
+    limit = words.room(words.machine(on, "gpusim offsets")) if on is not None else limit
     ids, buffers = table.read(find("trace", name), align, device)
     if not len(buffers):
         raise TraceError("the trace allocates nothing", name)

@@ -1,25 +1,37 @@
-"""`gpusim reproduce`: a published study, run again under its own conditions, beside its own figures."""
+"""Run a published study again under its own conditions, and show both figures for every row of its table."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gpusim.base.errors import GpusimError
+from gpusim.cli.options import Jobs, Json, output
 from gpusim.cli.output import emit, emit_json
 
 STUDIES = ("g10",)
 COLUMNS = ("figure", "network", "batch", "policy", "host_gib", "ssd", "published", "ours", "difference", "pages", "note")
 
 
-def reproduce(
-    name: str, figures: Sequence[str], traces: Path | None, conditions: Path | None, out: Path | None, *,
-    plans: bool, jobs: int | None, json: bool,
-) -> None:  # fmt: skip
+def verb(
+    name: Annotated[
+        str, typer.Argument(metavar="STUDY", help="g10: unified memory, DeepUM, G10, FlashNeuron (MICRO 2023).")
+    ],
+    *,
+    figures: Annotated[
+        list[str] | None, typer.Option("--figure", help="Only this one: 11, 15, 16, 17, 18. Repeatable.")
+    ] = None,
+    traces: Annotated[Path | None, typer.Option("--traces", help="A folder of its traces; default: the shipped ones.")] = None,
+    plans: Annotated[bool, typer.Option("--plans", help="Use the study's own plans (FOLDER/plans), not ours.")] = False,
+    conditions: Annotated[Path | None, typer.Option("--conditions", help="A file of conditions; default: the study's.")] = None,
+    out: Annotated[Path | None, output("Also write all rows to this CSV file.")] = None,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
     """Run what the study has published, print both figures for each row, and a summary by policy."""
     from gpusim.base.yaml.find import folders
     from gpusim.cli.progress import bar
@@ -33,7 +45,7 @@ def reproduce(
     if not folder.is_dir():
         raise GpusimError("there is no such folder of traces", str(folder))
     study = Study(conditions or DEFAULT)
-    rows = study.figures(figures)
+    rows = study.figures(figures or [])
     with bar("programs") as progress:
         made = reproduction.reproduce(study, rows, folder, shipped_plans=plans, jobs=jobs or cores(), progress=progress)
     short = reproduction.summary(made)

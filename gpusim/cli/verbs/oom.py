@@ -1,4 +1,4 @@
-"""`gpusim oom`: why a program ran out of memory, what holds it, and what would help."""
+"""Say why a program ran out of memory, what holds it, and what would help."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpusim.base.errors import TraceError, UnitError
+from gpusim.cli import say, words
+from gpusim.cli.options import Device, Figures, Formats, Json, Machine, Use, output, trace
 from gpusim.cli.output import emit_json
+from gpusim.cli.words import own_files
 from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -21,18 +24,46 @@ if TYPE_CHECKING:
 FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
 
 
-def oom(
-    files: Sequence[str], tries: Sequence[str], *, capacity: str | None, on: str | None, message: str | None,
-    device: int | None, out: Path | None, figures: bool, formats: str, others: bool, json: bool,
-) -> None:  # fmt: skip
+def verb(
+    files: Annotated[
+        list[str],
+        trace(
+            "A PyTorch snapshot, a trace, an RMM log, a script (train.py ARGS, recorded without a GPU), or "
+            "'variable_training(hours=24)'; several: ranks, or times of one program.", metavar="TRACE...",
+        ),
+    ],
+    *,
+    on: Machine = None,
+    use: Use = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
+    ] = None,
+    others: Annotated[
+        bool, typer.Option("--others", help="Show allocators of other libraries and drivers beside them, for comparison.")
+    ] = False,
+    capacity: Annotated[
+        str | None, typer.Option(help="What the allocator could hold, like '24 GiB'; default: as recorded. Or else --on.")
+    ] = None,
+    message: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="... or else what the error's text, or a file with it, tells of the device."),
+    ] = None,
+    device: Device = None,
+    out: Annotated[Path | None, output("A folder; default: results/oom-NAME.")] = None,
+    figures: Figures = True,
+    formats: Formats = "png",
+    json: Json = False,
+) -> None:
     """Examine a program and leave the answer with its figures in `out`; of several, say first what differs."""
     from gpusim.cli.draw import STUDY_NEEDS
-    from gpusim.cli.look import chosen_formats
+    from gpusim.cli.show import chosen_formats
     from gpusim.experiment.pool import cores, prepare
     from gpusim.experiment.warm import allocators_beside
 
-    wanted = chosen_formats(formats)
+    wanted, tries = chosen_formats(formats), tries or []
     limit = _limit(capacity, on, message)
+    own_files(use)
     if len(files) == 1 and _is_generated(files[0]):
         if device is not None:
             hint = "leave it out: a generated program runs on one"
@@ -47,16 +78,16 @@ def oom(
         from gpusim.studies.fragmentation.study import study
 
         compared = _compared(traces, limit) if len(traces) > 1 else None
-        trace = traces[compared.main] if compared else next(iter(traces.values()))
-        chosen = _chosen(trace, tries, others=others)
+        chosen_trace = traces[compared.main] if compared else next(iter(traces.values()))
+        chosen = _chosen(chosen_trace, tries, others=others)
         compiled()
-        found = study(trace, chosen, limit)
+        found = study(chosen_trace, chosen, limit)
     from gpusim.base.files import make_folder, write_json
 
     if len(files) == 1 and compared:  # the devices of one snapshot
         devices = {int(other.meta["device"]): other for other in traces.values()}
-        found = replace(found, answer=doctor.with_others(found.answer, devices, int(trace.meta["device"])))
-    folder = out or Path("results") / f"oom-{trace.name}"
+        found = replace(found, answer=doctor.with_others(found.answer, devices, int(chosen_trace.meta["device"])))
+    folder = out or Path("results") / f"oom-{chosen_trace.name}"
     values = report.values(found) | (compared.values() if compared else {})
     make_folder(folder)
     write_json(folder / "study.json", values)
@@ -78,7 +109,7 @@ def _chosen(trace: Trace, tries: Sequence[str], *, others: bool) -> list[Candida
         chosen = list(dict.fromkeys((*chosen, *candidates.others(trace))))
     for candidate in chosen:
         for sentence in repeated(str(dict(candidate.params).get("conf", ""))):
-            typer.echo(f"gpusim: warning: {sentence}", err=True)
+            say.warning(sentence)
     return chosen
 
 
@@ -87,7 +118,7 @@ def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[
     from gpusim.studies.fragmentation import inputs
 
     def warn(sentence: str, of: str = "") -> None:
-        typer.echo(f"gpusim: warning: {of}{sentence}", err=True)
+        say.warning(f"{of}{sentence}")
 
     if files[0].endswith(".py"):
         return {files[0]: inputs.record(files, out, warn)}
@@ -103,9 +134,9 @@ def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[
                 raise
             warn(f"left out: {error}")
             continue
-        for number, trace in traces.items():
+        for number, recorded in traces.items():
             label = name if len(traces) == 1 else f"{name} device {number}"
-            found[label if label not in found else f"{label} ({len(found) + 1})"] = trace
+            found[label if label not in found else f"{label} ({len(found) + 1})"] = recorded
     return found
 
 
@@ -113,13 +144,6 @@ def _compared(traces: dict[str, Trace], limit: int | None) -> Any:
     from gpusim.studies.fragmentation.compare import compare
 
     return compare(traces, limit)
-
-
-def open_trace(file: str, device: int | None) -> Trace:
-    """A trace by name or path, or a foreign recording, imported on the way; warnings go to stderr."""
-    from gpusim.studies.fragmentation import inputs
-
-    return inputs.open_trace(file, device, lambda sentence: typer.echo(f"gpusim: warning: {sentence}", err=True))
 
 
 def _draw(found: Study, folder: Path, formats: Sequence[str]) -> list[str]:
@@ -162,23 +186,13 @@ def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | Non
         typer.echo(f"\n{out}: study.json")
 
 
-def parse_capacity(text: str) -> int:
-    """Bytes, above 0, of "24 GiB"."""
-    from gpusim.base.units import parse_bytes
-
-    limit = parse_bytes(text)
-    if not limit:
-        raise UnitError(f"a capacity of '{text}' holds nothing", hint="leave it out for no limit")
-    return limit
-
-
 def _limit(capacity: str | None, on: str | None, message: str | None) -> int | None:
     """Bytes that the allocator could hold: as given, what the CUDA context leaves of a machine's memory, or the device's."""
     given = [word for word, value in (("--capacity", capacity), ("--on", on), ("--message", message)) if value is not None]
     if len(given) > 1:
         raise UnitError(f"{given[0]} and {given[1]} both say what an allocator may hold", hint="give one of them")
     if capacity is not None:
-        return parse_capacity(capacity)
+        return words.capacity(capacity)
     if message is not None:
         from gpusim.studies.fragmentation.message import parse
 
@@ -186,7 +200,4 @@ def _limit(capacity: str | None, on: str | None, message: str | None) -> int | N
         return parse(path.read_text("utf-8", "replace") if len(message) < 256 and path.is_file() else message).total
     if on is None:
         return None
-    from gpusim.machine.catalogue import load
-
-    profile = load(on)
-    return int(profile.memory.capacity.value - profile.context.value)
+    return words.room(words.machine(on, "gpusim oom"))

@@ -1,4 +1,4 @@
-"""`gpusim record`."""
+"""Record a PyTorch program as a trace, without a GPU: nothing is computed, whatever its size."""
 
 from __future__ import annotations
 
@@ -7,23 +7,45 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gpusim.base.errors import GpusimError
+from gpusim.cli import say
+from gpusim.cli.options import Cudnn, Json, Library, output
 from gpusim.cli.output import emit_json
 from gpusim.programs.record.where import RecordWarning
 
+SETTINGS = {"ignore_unknown_options": True}  # they are the script's, or the model's
 
-def record(
-    program: Sequence[str], out: Path | None, zoo: str | None, *, steps: int | None, json: bool, **options: Any
-) -> None:  # fmt: skip
+
+def verb(
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="SCRIPT [ARGS]", help="A PyTorch script with its arguments and options.")
+    ] = None,
+    *,
+    out: Annotated[Path | None, output("The trace to write; default: SCRIPT.npz.")] = None,
+    zoo: Annotated[
+        str | None, typer.Option("--zoo", metavar="MODEL", help="Instead of a script; with its options, as --batch 4.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="End after so many training steps; default: 2.")] = None,
+    name: Annotated[str | None, typer.Option(help="The trace's name; default: that of the file, or the model's.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where tensors live that name no device: cuda or cpu.")] = None,
+    gpu: Library = "ampere",
+    cudnn: Cudnn = "0 B",
+    json: Json = False,
+) -> None:
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
+    from gpusim.base.units import parse_bytes
     from gpusim.programs.record import script as recorder
 
+    program = program or []
     if not program and not zoo:
         raise GpusimError("say what to record: a script, or a model of the zoo", hint="gpusim record train.py -o train.npz")
+    options: dict[str, Any] = {
+        "name": name, "device": device or ("cuda" if zoo else "cpu"), "gpu": gpu, "cudnn_workspace": parse_bytes(cudnn),
+    }  # fmt: skip
     path = out or Path(f"{zoo.split('(')[0] if zoo else Path(program[0]).stem}.npz")
     with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("always", RecordWarning)
@@ -63,7 +85,7 @@ def _show(otherwise: Any) -> Any:
 
     def show(message: Any, category: type[Warning], filename: str, lineno: int, *more: Any) -> None:
         if issubclass(category, RecordWarning):
-            typer.echo(f"gpusim: warning: {filename}:{lineno}: {message}", err=True)
+            say.warning(f"{filename}:{lineno}: {message}")
         else:
             otherwise(message, category, filename, lineno, *more)
 

@@ -1,15 +1,16 @@
-"""`gpusim faults`."""
+"""Explain the page faults of a run under unified memory: causes, batches, bytes, time, and which hints would help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpusim.base.errors import ResultError, suggest
-from gpusim.cli import load
+from gpusim.cli import complete, load
+from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.progress import bar
 
@@ -18,30 +19,37 @@ if TYPE_CHECKING:
     from gpusim.results.result import Result
 
 
-def faults(what: str, run: str | None, advise: bool | None, most: int | None, *, json: bool) -> int:
+def verb(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER", help="A results folder, or an experiment, which is run first.",
+            autocompletion=complete.experiments,
+        ),
+    ],
+    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="Which run: its number, or its key.")] = None,
+    *,
+    on: Machines = None,
+    use: Use = None,
+    sets: Set = None,
+    advise: Annotated[
+        bool | None,
+        typer.Option("--advise/--no-advise", help="Find the hints that help, by simulation; default: where that is soon done."),
+    ] = None,
+    most: Annotated[int | None, typer.Option("--most", min=1, help="Programs that are simulated for it; default: 40.")] = None,
+    json: Json = False,
+) -> int:
     """Explain the page faults of one run, or list those of all; the exit code."""
     from gpusim.results.folder import load_folder
 
     folder = Path(what)
     if not folder.is_dir():
-        from gpusim.base.yaml.find import names
-        from gpusim.base.yaml.values import NONE
-        from gpusim.cli.run import run as run_experiment
-
-        if not folder.exists() and what not in names("experiment"):
-            hint = suggest(what, names("experiment"))
-            raise ResultError(f"there is no results folder and no experiment '{what}'", hint=hint)
-        loaded = load.experiment(what)
-        if loaded.experiment.unified == (NONE,):
-            raise ResultError("no run of this experiment is under unified memory", str(loaded.path), "add unified: driver")
-        folder = load.default_folder(loaded)
-        ended = run_experiment(
-            what, [], None, uncertainty=None, jobs=None, log=False, figures=False, formats="png", force=False,
-            allow_large=False, json=False,
-        )  # fmt: skip
+        folder, ended = _run_first(what, sets or [], on, use)
         if ended:
             return ended
         typer.echo("")
+    elif on or use or sets:
+        raise ResultError("--on, --use and --set are for an experiment that is to run", what, "leave them out for a folder")
     results = load_folder(folder, timeline=False)
     seen = [(number, r) for number, r in enumerate(results, 1) if r.faults is not None]
     if not seen:
@@ -53,6 +61,21 @@ def faults(what: str, run: str | None, advise: bool | None, most: int | None, *,
     found = _advice(folder, result, advise, most)
     _explain(folder, number, result, [r for _, r in seen], found, json)
     return 0
+
+
+def _run_first(what: str, sets: list[str], on: list[str] | None, use: list[str] | None) -> tuple[Path, int]:
+    """Run the experiment; its results folder and the exit code."""
+    from gpusim.base.yaml.find import names
+    from gpusim.base.yaml.values import NONE
+    from gpusim.cli.verbs.run import verb as run_experiment
+
+    if not Path(what).exists() and what not in names("experiment"):
+        hint = suggest(what, names("experiment"))
+        raise ResultError(f"there is no results folder and no experiment '{what}'", hint=hint)
+    loaded = load.experiment(what, sets, on=on, use=use)
+    if loaded.experiment.unified == (NONE,):
+        raise ResultError("no run of this experiment is under unified memory", str(loaded.path), "add unified: driver")
+    return load.default_folder(loaded), run_experiment(what, sets=sets, on=on, use=use, figures=False)
 
 
 def _chosen(results: Sequence[Result], run: str, folder: Path) -> tuple[int, Result]:

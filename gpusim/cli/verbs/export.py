@@ -1,21 +1,45 @@
-"""`gpusim export`: a run or a trace in the format of another tool."""
+"""Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gpusim.base.errors import ResultError, suggest
+from gpusim.cli import complete
+from gpusim.cli.options import Device, Use, on, output, trace
+from gpusim.cli.words import machine, own_files, recording
 from gpusim.trace import exporters
 
 
-def export(
-    what: str, format: str, *, run: str | None, place: str | None, device: int | None, on: str | None, grain: str | None,
-    out: Path | None,
-) -> None:  # fmt: skip
+def verb(
+    what: Annotated[str, trace("A results folder with event logs, or a trace by file or name.")],
+    *,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="pytorch: a memory snapshot. Of a trace also dtr: a log; libcachesim-csv, oracleGeneral: requests."
+        ),
+    ] = "pytorch",
+    run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(
+            "--place", help="Under which allocator a trace is replayed; default: pytorch.", autocompletion=complete.policies
+        ),
+    ] = None,
+    device: Device = None,
+    on: Annotated[str | None, on("dtr: model operator times that were not recorded on this machine")] = None,
+    grain: Annotated[
+        str | None, typer.Option(help="libCacheSim: pages of this size, like '2 MiB'; default: whole tensors.")
+    ] = None,
+    use: Use = None,
+    out: Annotated[Path | None, output("The file to write.")] = None,
+) -> None:
     """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
+    own_files(use)
     known = ["pytorch", *exporters.FORMATS]
     if format not in known:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
@@ -33,22 +57,19 @@ def _trace(what: str, format: str, device: int | None, on: str | None, grain: st
     """A trace as another tool's program; with `on`, times that were not recorded are modelled for that machine."""
     from gpusim.base.files import write_atomic
     from gpusim.base.units import parse_bytes
-    from gpusim.cli.oom import open_trace
-
-    trace = open_trace(what, device)
+    found = recording(what, device)
     options: dict[str, Any] = {}
     if on is not None:
-        from gpusim.machine.catalogue import load
         from gpusim.machine.roofline import durations
         from gpusim.trace.answers import require
 
-        require(trace, "times", f"--on {on}")
-        options["duration"] = durations(trace, load(on))[0]
+        require(found, "times", f"--on {on}")
+        options["duration"] = durations(found, machine(on, "gpusim export"))[0]
     if grain is not None:
         options["grain"] = parse_bytes(grain)
-    path = out or Path(f"{trace.name}{exporters.FORMATS[format].suffix}")
+    path = out or Path(f"{found.name}{exporters.FORMATS[format].suffix}")
     said: list[str] = []
-    write_atomic(path, lambda file: said.append(exporters.export_trace(trace, format, file, **options)))
+    write_atomic(path, lambda file: said.append(exporters.export_trace(found, format, file, **options)))
     typer.echo(f"{path}: {said[0]}")
 
 
@@ -70,7 +91,7 @@ def _snapshot(what: str, run: str | None, place: str | None, device: int | None,
 
 def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
     """The named run of a results folder, or its only one with an event log."""
-    from gpusim.cli.check import load_trace_of
+    from gpusim.cli.verbs.check import load_trace_of
     from gpusim.results.folder import load_result, run_folders
     from gpusim.show.snapshot import snapshot
 
@@ -90,15 +111,14 @@ def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
 
 def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
-    from gpusim.cli.oom import open_trace
     from gpusim.policies import registry
     from gpusim.policies.trials.program import of_trace
     from gpusim.policies.trials.replay import replay
     from gpusim.show.snapshot import snapshot
     from gpusim.trace.answers import require
 
-    trace = open_trace(what, device)
-    require(trace, "allocator", "a memory snapshot")
-    done = replay(of_trace(trace), registry.get("place", place), log=True)
-    found = snapshot(done.log, trace, title=f"{trace.name} {done.name}", microseconds=False)
-    return found, f"{trace.name}-{place.split('(')[0]}"
+    program = recording(what, device)
+    require(program, "allocator", "a memory snapshot")
+    done = replay(of_trace(program), registry.get("place", place), log=True)
+    found = snapshot(done.log, program, title=f"{program.name} {done.name}", microseconds=False)
+    return found, f"{program.name}-{place.split('(')[0]}"

@@ -1,22 +1,32 @@
-"""`gpusim validate`."""
+"""Say all that is wrong with an experiment or a machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.cli import load
+from gpusim.cli import complete, load, say
+from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit_json
 
 
-def validate(name: str, sets: Sequence[str], *, json: bool) -> None:
+def verb(
+    file: Annotated[str, typer.Argument(help="An experiment or a machine.", autocompletion=complete.experiments)],
+    *,
+    on: Machines = None,
+    use: Use = None,
+    sets: Set = None,
+    json: Json = False,
+) -> None:
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
-    path, kind = _file(name)
-    found = _experiment(path, sets) if kind == "experiment" else _profile(path)
+    path, kind = _file(file)
+    if kind == "profile" and (on or use or sets):
+        raise GpusimError("--on, --use and --set are for experiments", str(path), "leave them out for a machine")
+    found = _experiment(path, sets or [], on, use) if kind == "experiment" else _profile(path)
     extent = found.pop("extent", "")
     if json:
         emit_json({"file": str(path), "kind": kind, **found})
@@ -43,18 +53,18 @@ def _file(name: str) -> tuple[Path, str]:
     return path, "profile" if isinstance(data, dict) and ({"gpu", "link", "sources"} & set(data)) else "experiment"
 
 
-def _experiment(path: Path, sets: Sequence[str]) -> dict[str, Any]:
+def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:
     from gpusim.experiment import answerable
     from gpusim.experiment.plan import plan
     from gpusim.experiment.spec import expand, size
 
-    loaded = load.experiment(str(path), sets)
+    loaded = load.experiment(str(path), sets, on=on, use=use)
     e = loaded.experiment
     expand(e)
     todo = plan(loaded, load.default_folder(loaded))
     load.foresee(loaded, todo.grid)
     for words in [*answerable.told(loaded), *load.told(loaded)]:
-        typer.echo(f"gpusim: note: {words}", err=True)
+        say.note(words)
     counts = {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
     return {**counts, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}
 
