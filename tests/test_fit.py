@@ -204,7 +204,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
 def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     out = tmp_path / "fit"
     done = CliRunner().invoke(
-        app, ["fit", "gpt2-small-train", "--profile", "h100-sxm-80gb,rtx-2080-ti", "-o", str(out), "--format", "png"]
+        app, ["fit", "gpt2-small-train", "--on", "h100-sxm-80gb,rtx-2080-ti", "-o", str(out), "--format", "png"]
     )
     assert done.exit_code == 0, done.output
     assert "gpt2-small-train needs" in done.output
@@ -240,7 +240,7 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     (["fit"], "say what is to fit"),
     (["fit", "a", "b"], "not 2"),
     (["fit", "gpt2-smal-train"], "gpt2-small-train"),
-    (["fit", "gpt2-small-train", "--profile", "h100"], "h100"),
+    (["fit", "gpt2-small-train", "--on", "h100"], "h100"),
     (["fit", "gpt2-small-train", "--try", "checkpoint"], "checkpointing"),
     (["fit", "gpt2-small-train", "--try", "swaping"], "did you mean 'swapping'"),
     (["fit", "gpt2-small-train", "--batch", "4"], "'--batch' is no option of fit"),
