@@ -47,7 +47,7 @@ def step() -> Trace:
 
 
 def ns(trace: Trace, profile: Profile) -> int:
-    return int(simulate(trace, profile, place="device").metrics["makespan_ns"])
+    return int(simulate(trace, profile, place="cuda_malloc").metrics["makespan_ns"])
 
 
 def test_activations_are_what_the_backward_pass_needs_again() -> None:

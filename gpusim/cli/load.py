@@ -39,17 +39,19 @@ def experiment(
     from gpusim.policies import registry
     from gpusim.programs import transforms
 
-    def check(kind: str, spec: PolicySpec | str) -> None:
+    def check(kind: str, spec: PolicySpec | str) -> PolicySpec | None:
         if isinstance(spec, str):
             {"transform": transforms.check, "tiers": tiers.check}[kind](spec)
-            return
+            return None
         if kind == "unified":
             if spec != NONE:
                 from gpusim.engine.pages.settings import settings
 
                 settings(spec)
-            return
-        registry.bind(registry.find(kind, spec.name), dict(spec.params))
+            return None
+        entry = registry.find(kind, spec.name)
+        registry.bind(entry, dict(spec.params))
+        return replace(spec, name=entry.name)
 
     file = find("experiment", name)
     say.detail(f"experiment {name}: {file}")

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 import typer
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, without_notes
 
 QUIET, USUAL, VERBOSE = -1, 0, 1
 _level: ContextVar[int] = ContextVar("level", default=USUAL)
@@ -25,11 +25,13 @@ def as_asked(*, verbose: bool, quiet: bool) -> Iterator[None]:
     if verbose and quiet:
         raise GpusimError("--verbose and --quiet contradict each other", hint="give one of them")
     token, began = _level.set(VERBOSE if verbose else QUIET if quiet else USUAL), time.monotonic()
+    noted = without_notes.set(quiet)
     try:
         yield
         detail(f"done in {time.monotonic() - began:.1f} s")
     finally:
         _level.reset(token)
+        without_notes.reset(noted)
 
 
 def is_quiet() -> bool:

@@ -35,6 +35,8 @@ OPTIONS_ONCE = {
 VALUES = {"--uncertainty": "16"}
 """Option whose value may be left out -> the value that stands for none."""
 
+_RENAMED = "gpusim.renamed"
+
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more on stderr: files that are read, and time taken.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say less on stderr: no progress and no notes.")]
 
@@ -45,20 +47,27 @@ class Verb(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments under the names that they have now, with the values that were left out."""
         whole: list[str] = []
-        for word, following in zip(args, [*args[1:], ""], strict=True):
+        for word, following in zip(args, [*args, ""][1:], strict=True):
             option, equals, value = word.partition("=")
             if (now := OPTIONS_ONCE.get((str(self.name), option))) is not None:
-                say.renamed(option, now)
+                ctx.meta.setdefault(_RENAMED, []).append((option, now))
                 option = now
             whole.append(f"{option}{equals}{value}")
             if word in VALUES and not following.isdigit():
                 whole.append(VALUES[word])
         return list(super().parse_args(ctx, whole))
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The usage line, without arguments that are only accepted."""
+        shown = [p for p in self.get_params(ctx) if not getattr(p, "hidden", False)]
+        return [self.options_metavar or "", *(piece for p in shown for piece in p.get_usage_pieces(ctx))]
+
     def invoke(self, ctx: Any) -> Any:
         """Carry the verb out as loudly as asked; what it returns is the exit code."""
         verbose, quiet = ctx.params.pop("verbose"), ctx.params.pop("quiet")
         with say.as_asked(verbose=verbose, quiet=quiet):
+            for before, now in ctx.meta.get(_RENAMED, ()):
+                say.renamed(before, now)
             code = super().invoke(ctx)
         if code:
             raise typer.Exit(code)

@@ -40,7 +40,8 @@ def load_experiment(
     The registry of policies lives above this package, so the caller lends it:
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
-                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks
+                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks;
+                              answers a policy under the name that it has now
 
     Raises ConfigError with all mistakes.
     """
@@ -51,7 +52,8 @@ def load_experiment(
     files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
-    def known(kind: str, value: Any) -> None:
+    def known(kind: str, value: Any) -> Any:
+        now = None
         if kind == "use":
             broken.add(value)
             files[kind][value] = _beside(base, value)
@@ -63,9 +65,10 @@ def load_experiment(
         elif kind == "profile":
             files[kind][value] = find.find(kind, machine(words.one(value, "a run"))[0], base)
         elif check_policy and not broken:
-            check_policy(kind, value)
+            now = check_policy(kind, value)
         if kind == "plan" and value.path:
             files[kind][value.path] = _beside(base, value.path)
+        return now
 
     experiment = validate.build(Experiment, doc, context=known)
     used = tuple(files["use"].values())

@@ -40,6 +40,12 @@ def _builtin(kind: str, name: str) -> Entry:
 
 
 @cache
+def _aliases(kind: str) -> Mapping[str, str]:
+    """Former name of a built-in -> its name; read only where a name is none of today's."""
+    return {alias: name for name in _files(kind) for alias in _builtin(kind, name).aliases}
+
+
+@cache
 def _installed() -> None:
     """Import what other packages offer; their decorators register."""
     for point in entry_points(group="gpusim.policies"):
@@ -58,11 +64,13 @@ def entries(kind: str = "") -> list[Entry]:
 
 
 def find(kind: str, name: str) -> Entry:
-    """The entry of this name; PolicyError with a suggestion when there is none."""
+    """The entry of this name, or of the policy that was called so before; PolicyError with a suggestion when there is none."""
     _installed()
     if name in _files(_kind(kind)):
         return _builtin(kind, name)
     known = {e.name: e for e in entries(kind)}
+    if name not in known and name in _aliases(kind):
+        return _builtin(kind, _aliases(kind)[name])
     if name not in known:
         elsewhere = [k for k in KINDS if k != kind and any(e.name == name for e in entries(k))]
         hint = f"'{name}' is a policy of kind {elsewhere[0]}" if elsewhere else suggest(name, known)
@@ -70,10 +78,20 @@ def find(kind: str, name: str) -> Entry:
     return known[name]
 
 
+def renamed(kind: str, text: str) -> str:
+    """A policy as results name it, "recall(ahead=8)", under the name that it has now."""
+    name, bracket, rest = text.partition("(")
+    return _aliases(_kind(kind)).get(name, name) + bracket + rest
+
+
 def register(entry: Entry) -> None:
     """Add a user's policy; the same file may register a name again, another may not."""
     if entry.name in _files(entry.kind):
         raise PolicyError(f"{entry.kind} policy '{entry.name}' is built in", entry.where, "give yours another name")
+    if entry.name in _aliases(entry.kind):
+        now = _aliases(entry.kind)[entry.name]
+        said = f"'{entry.name}' is a former name of {entry.kind} policy '{now}'"
+        raise PolicyError(said, entry.where, "give yours another name")
     other = _users.get((entry.kind, entry.name))
     if other is not None and other.where.rpartition(":")[0] != entry.where.rpartition(":")[0]:
         raise PolicyError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,13 +26,24 @@ def verb(
     from gpusim.cli.show import print_results, say_missing
     from gpusim.results.folder import load_folder
 
-    results = load_folder(a)
+    results = _renamed(load_folder(a))
     say_missing(a)
     if b is not None:
         say_missing(b)
-        emit(_changes(results, load_folder(b)), json)
+        emit(_changes(results, _renamed(load_folder(b))), json)
         return
     print_results(results, json=json)
+
+
+def _renamed(results: Sequence[Result]) -> list[Result]:
+    """The results with policies under the names that they have now, so that old ones are paired with new ones."""
+    from gpusim.policies import registry
+    from gpusim.policies.entry import KINDS
+
+    def now(key: str, value: Any) -> Any:
+        return registry.renamed(key, value) if key in KINDS and isinstance(value, str) else value
+
+    return [replace(r, spec={key: now(key, value) for key, value in r.spec.items()}) for r in results]
 
 
 def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:

@@ -33,14 +33,14 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
         ]
         emit(rows, json)
         return
-    found = [e for e in entries if e.name == name]
+    found = [e for e in entries if name in (e.name, *e.aliases)]
     if not found:
         raise PolicyError(f"there is no policy '{name}'", hint=suggest(name, [e.name for e in entries]))
     if json:
         emit_json([
             {
                 "kind": e.kind, "policy": e.name, "knows": e.knows, "help": e.help, "parameters": e.parameters,
-                "facts": e.facts, "source": e.source, "where": e.where,
+                "facts": e.facts, "aliases": e.aliases, "source": e.source, "where": e.where,
             }
             for e in found
         ])  # fmt: skip
@@ -51,6 +51,8 @@ def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use
             typer.echo(f"  parameter {key} = {value}")
         for fact in e.facts:
             typer.echo(f"  reads {fact}: {facts()[fact]}")
+        if e.aliases:
+            typer.echo(f"  formerly {', '.join(e.aliases)}")
         if e.source:
             typer.echo(f"  source: {e.source}")
         typer.echo(f"  defined in {e.where}")

@@ -21,13 +21,14 @@ from gpusim.policies.place.parts.rmm import device, fixed, streams, table
 from gpusim.policies.place.parts.rmm.table import FRESH, OWN
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
+ALIASES = ("rmm_fixed",)
 PARAMS = {"block_size": 1048576, "blocks": 128, "legacy": -1}
 
 
 def state(capacity: int, n_units: int, max_live: int, params: F64) -> I64:
     size, count, legacy = (int(value) for value in params)
     if size < 1 or count < 1:
-        raise PolicyError(f"policy 'rmm_fixed' has chunks of {count} blocks of {size} bytes", hint="both are at least 1")
+        raise PolicyError(f"policy 'rmm_fixed_size' has chunks of {count} blocks of {size} bytes", hint="both are at least 1")
     # A chunk is taken when all blocks are in use, and the first at once.
     S = table.new(
         capacity, n_units, ranges=max_live // count + 3, own=fixed.words(table.streams(n_units)),

@@ -1,4 +1,4 @@
-"""Keep room for what the next `ahead` requests added the last time that the program was here: learned from earlier iterations.
+"""Keep room for what the next `ahead` requests added the last time that the same `context` came before: learned meanwhile.
 
 ahead    requests for which there shall be room
 context  so many latest requests, the same sizes in the same order, are what makes it "here"
@@ -8,8 +8,9 @@ still there.  A program that repeats itself is foretold from its second iteratio
 nothing is kept ready.  What is lacking when most is expected to be there leaves in the background, so that the requests do
 not wait for copies.
 
-Source: as prediction by partial matching of one length, J. G. Cleary and I. H. Witten, "Data compression using adaptive coding
-and partial string matching", IEEE Trans. Communications 32(4), 1984.
+Source: the finite context method, Y. Sazeides and J. E. Smith, "The predictability of data values", MICRO 1997; as prediction
+by partial matching of one length, J. G. Cleary and I. H. Witten, "Data compression using adaptive coding and partial string
+matching", IEEE Trans. Communications 32(4), 1984.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 
+ALIASES = ("recall",)
 PARAMS = {"ahead": 8, "context": 4}
 LIMITS = {"ahead": 1024, "context": 1024}
 
