@@ -20,7 +20,7 @@ def rehearse(todo: Plan, waiting: Sequence[Task], *, samples: int, json: bool) -
     found = walls.expected(todo.out, waiting)
     tasks, own = todo.tasks, len(set(todo.grid))
     values = {
-        "runs": own, "references": len(tasks) - own, "there": len(tasks) - len(waiting), "to_do": len(waiting),
+        "runs": own, "references": len(tasks) - own, "there": len(tasks) - len(todo.waiting()), "to_do": len(waiting),
         "samples": samples, "seconds": found.seconds, "basis": found.basis if waiting else "", "folder": str(todo.out),
     }  # fmt: skip
     if json:

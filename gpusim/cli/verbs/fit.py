@@ -71,11 +71,15 @@ def verb(
     tried = remedies.named(tries) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
     with bar("machines") as progress:
         found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings)
-    _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], bool(tries), json=json)
+    asked = gpus or (1 if tries else None)
+    _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
 
 
-def _show(found: Study, folder: Path, formats: Sequence[str], asked: bool, *, json: bool) -> None:
-    """The answer on stdout, and in the folder with its figure in these formats; `asked`: what to try was said."""
+def _show(found: Study, folder: Path, formats: Sequence[str], asked: int | None, *, json: bool) -> None:
+    """The answer on stdout, and in the folder with its figure in these formats.
+
+    asked  GPUs for which something was to be tried; None: nothing was asked for
+    """
     from gpusim.base.files import make_folder, write_json
     from gpusim.cli.draw import FitSheet, carry_out, draw_fit_sheet
     from gpusim.studies.capacity import report
@@ -100,8 +104,9 @@ def _show(found: Study, folder: Path, formats: Sequence[str], asked: bool, *, js
         emit(several)
     for chain, why in found.impossible.items():
         typer.echo(f"not tried: {chain} ({why})")
-    if asked and (sentence := report.untried(found)):
-        typer.echo(sentence)
+    for sentence in [report.untried(found), *report.apart(found, asked)] if asked else []:
+        if sentence:
+            typer.echo(sentence)
     typer.echo("\n" + "\n".join(report.remarks(found)))
     typer.echo(f"\n{report.answer(found)}\n{folder}: {', '.join(['fit.json', *files])}")
 

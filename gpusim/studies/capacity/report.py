@@ -126,6 +126,16 @@ def untried(found: Study) -> str:
     return f"Nothing was tried on {where}: the program fits as it is."
 
 
+def apart(found: Study, gpus: int) -> list[str]:
+    """Why nothing that takes so many GPUs helps, a sentence for each machine on which that is so."""
+    said = []
+    for a in found.answers:
+        reasons = [why for remedy, why in a.refused.items() if f"ranks={gpus}" in remedy]
+        if reasons and not a.best(several=True):
+            said.append(f"{gpus} x {a.profile.name} do not help: {join(list(dict.fromkeys(reasons)))}.")
+    return said
+
+
 def values(found: Study) -> dict[str, Any]:
     """All of it as JSON values; sizes in bytes, times in ns."""
     n = found.need
