@@ -37,7 +37,7 @@ class OfExperiment:
 
     def draw(self, results: Sequence[Any]) -> Any:
         """The matplotlib figure of the experiment's results."""
-        from gpusim.cli import load
+        from gpusim.experiment import load
         from gpusim.show import figures
 
         shown = [results[self.run - 1]] if self.run else list(results)
@@ -90,8 +90,7 @@ NAMES = (*EXPERIMENTS, *VERBS, *SCRIPTS)
 @cache
 def results_of(experiment: str) -> tuple[Any, ...]:
     """The results of a shipped experiment, simulated now."""
-    from gpusim.cli import load
-    from gpusim.experiment import grid
+    from gpusim.experiment import grid, load
     from gpusim.experiment.plan import plan
     from gpusim.results.folder import load_folder
 

@@ -1,8 +1,35 @@
-"""gpusim: a discrete-event simulator of GPU and host memory hierarchies."""
+"""gpusim: a discrete-event simulator of GPU and host memory hierarchies.
 
-from typing import Any
+    simulate(trace, on=machine, evict=...)   one run            run(experiment)   a grid
+    load_trace, load_machine, load_results   what there is      Experiment, Result
+    fit, oom, check, record, transform, transforms, policy
+
+Each name is imported when it is first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from gpusim.base.public import PUBLIC
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from gpusim.api.checking import check as check
+    from gpusim.api.grids import Experiment as Experiment
+    from gpusim.api.grids import load_results as load_results
+    from gpusim.api.grids import run as run
+    from gpusim.api.inputs import load_machine as load_machine
+    from gpusim.api.inputs import load_trace as load_trace
+    from gpusim.api.questions import fit as fit
+    from gpusim.api.questions import oom as oom
+    from gpusim.api.result import Result as Result
+    from gpusim.api.runs import simulate as simulate
+    from gpusim.policies import decorators as policy  # noqa: F401
+    from gpusim.programs import record as record
+    from gpusim.programs import transforms as transforms
+    from gpusim.programs.transforms import apply as transform  # noqa: F401
+
+__all__ = [*PUBLIC, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -13,3 +40,7 @@ def __getattr__(name: str) -> Any:
     module, _, attribute = PUBLIC[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found
+
+
+def __dir__() -> list[str]:
+    return __all__

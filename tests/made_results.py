@@ -55,9 +55,9 @@ def run(evict="lru", memory=8 * GIB, slowdown=1.5, outcome="finished", oracle=()
     columns = {
         "time_ns": time,
         "op": np.arange(50),
-        "requested": (shape * min(memory, 7 * GIB)).astype(np.int64),
-        "allocated": (shape * min(memory, 7.5 * GIB)).astype(np.int64),
-        "reserved": np.maximum.accumulate((shape * memory).astype(np.int64)),
+        "requested_bytes": (shape * min(memory, 7 * GIB)).astype(np.int64),
+        "allocated_bytes": (shape * min(memory, 7.5 * GIB)).astype(np.int64),
+        "reserved_bytes": np.maximum.accumulate((shape * memory).astype(np.int64)),
         "host": np.maximum(0, (shape - 0.7) * 6 * GIB).astype(np.int64),
     }
     return Result(

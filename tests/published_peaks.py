@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     def computed(self) -> int:
         """Bytes of the row's own quantity; nvidia-smi's is taken without its context."""
-        from gpusim.programs.record.script import record_zoo
+        from gpusim.programs.zoo.traced import record_zoo
         from gpusim.studies.capacity.need import need
 
         with tempfile.TemporaryDirectory() as folder:

@@ -11,7 +11,6 @@ from gpusim import policy
 from gpusim.base.errors import PolicyError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
-from gpusim.policies import registry
 from gpusim.programs.generate.synth import random_program, training
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
@@ -57,16 +56,6 @@ class Stubborn:
 @policy.evict(columns=True)
 def lost(last_use):  # type: ignore[no-untyped-def]
     return np.full(len(last_use), np.nan)
-
-
-# They are registered while a test of this file runs, so that tests of "every registered policy" do not meet them.
-OURS = {key: registry._users.pop(key) for key in [("evict", p.__name__) for p in (oldest_column, OldestObject, Stubborn, lost)]}
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, entry in OURS.items():
-        monkeypatch.setitem(registry._users, key, entry)
 
 
 def replay(trace: Trace, evict: Any, share: float, log: bool = False) -> Result:

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from gpusim.base.errors import ConfigError
 from gpusim.base.yaml.values import PolicySpec
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.cli.verbs.check import verb as check
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
-from gpusim.results.folder import PROGRAM, RUNS, load_result, summary
+from gpusim.results.folder import PROGRAM, RUNS, load_result
+from gpusim.results.summary import summary
 from gpusim.show import table
 from gpusim.show.answer import answer
 from gpusim.show.view import ending, layout, main_metric

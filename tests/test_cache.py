@@ -119,13 +119,12 @@ def test_without_a_safe_folder_nothing_is_kept_and_that_is_said_once(
     base = tmp_path / "base"
     base.mkdir()
     monkeypatch.setenv("GPUSIM_CACHE", str(base))
-    monkeypatch.setattr(registry, "_users", {})
     (tmp_path / "mine.py").write_text("from gpusim import policy\n@policy.evict\ndef big(size):\n    return -size\n")
     with monkeypatch.context() as patch:
         spoil(base, patch)
-        registry.load_user_file(tmp_path / "mine.py")
-        registry.get("evict", "big")
-        chosen = registry.get("evict", "big")
+        own = registry.of(tmp_path / "mine.py")
+        own.get("evict", "big")
+        chosen = own.get("evict", "big")
     assert chosen.form == "score"
     said = capsys.readouterr().err
     assert said.count(f"no compiled code is kept in {base}: ") == 1

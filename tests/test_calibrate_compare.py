@@ -11,9 +11,9 @@ from hand_worked import machine
 from test_calibrate_fit import BASE, HELD, MIB, SEEN, UNFITTED, row
 
 from gpusim.base.errors import MeasurementError
+from gpusim.calibrate.as_programs.program import Cannot
+from gpusim.calibrate.as_programs.programs import program
 from gpusim.calibrate.compare import report
-from gpusim.calibrate.compare.program import Cannot
-from gpusim.calibrate.compare.programs import program
 from gpusim.calibrate.compare.score import FITTED, PARTS, Comparison, Series, compare, quantile
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.rows import Row

@@ -128,7 +128,7 @@ def test_a_folder_without_steps_and_a_machine_without_a_gpu(tmp_path: Path) -> N
 def test_a_recorded_model_is_offloaded(tmp_path: Path) -> None:
     """GPT-2 small on fake tensors: at the width of 768 a layer saves several activations of more than a MiB."""
     pytest.importorskip("torch")
-    from gpusim.programs.record.script import record_zoo
+    from gpusim.programs.zoo.traced import record_zoo
 
     trace = record_zoo("gpt2-small(batch=1, steps=1)", {}, tmp_path / "gpt2.npz")
     moved = saved(trace)

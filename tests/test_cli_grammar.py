@@ -14,8 +14,9 @@ import typer.main
 from typer.testing import CliRunner
 
 from gpusim.base.errors import GpusimError, ProfileError
-from gpusim.cli import complete, load, say
+from gpusim.cli import complete, say
 from gpusim.cli.app import app
+from gpusim.cli.asked import experiment as asked
 from gpusim.cli.verb import GROUPS, OPTIONS_ONCE, VERBS, help_of
 from gpusim.cli.verb import load as load_verb
 from gpusim.machine import words
@@ -159,7 +160,7 @@ def test_an_experiment_runs_on_other_machines_with_files_of_ones_own(experiment:
     own.write_text("from gpusim import policy\n\n\n@policy.evict\ndef newest(last_use):\n    'New.'\n    return -last_use\n")
     said = ("--on", "l40s,a40(link.h2d=20 GB/s)", "--use", own, "--set", "policies.evict=newest", "--json")
     assert json.loads(gpusim("validate", experiment, *said).stdout)["profiles"] == 2
-    loaded = load.experiment(str(experiment), ["policies.evict=newest"], on=["l40s"], use=[str(own)])
+    loaded = asked(str(experiment), ["policies.evict=newest"], on=["l40s"], use=[str(own)])
     assert loaded.experiment.profile == ("l40s",) and loaded.experiment.use == (str(own),)
     assert loaded.experiment.question == "mine with policies.evict=newest, profile=l40s"
 
@@ -170,7 +171,7 @@ def test_files_of_ones_own_stand_beside_those_of_the_experiment(tmp_path: Path) 
         (tmp_path / f"{name}.py").write_text(text)
     path = tmp_path / "x.yaml"
     path.write_text(YAML.replace("evict: lru", "evict: [first, second]") + "use: [first.py]\n")
-    loaded = load.experiment(str(path), use=[str(tmp_path / "second.py")])
+    loaded = asked(str(path), use=[str(tmp_path / "second.py")])
     assert [file.name for file in loaded.use] == ["first.py", "second.py"]
 
 

@@ -169,7 +169,7 @@ def test_a_damaged_profile_is_a_profile_or_sentences(tmp_path: Path) -> None:
 
 
 def test_a_damaged_experiment_is_an_experiment_or_sentences(tmp_path: Path) -> None:
-    from gpusim.cli.load import experiment
+    from gpusim.experiment.load import experiment
 
     files, path = sorted((ROOT / "experiments").glob("*.yaml")), tmp_path / "a.yaml"
     experiment(str(files[0]))

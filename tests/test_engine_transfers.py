@@ -94,7 +94,7 @@ def test_memory_over_time_is_by_the_clock_of_the_device() -> None:
     c = steps.alloc()
     steps.kernel(500, writes=(c,))
     timeline = play(steps, blocks=2).timeline
-    gone = int((timeline["host"] == BLOCK).argmax())
+    gone = int((timeline["host_bytes"] == BLOCK).argmax())
     assert timeline["time_ns"].tolist() == [0] * len(timeline["time_ns"])
     assert timeline["device_ns"][[gone - 1, gone, -1]].tolist() == [1000, 3560, 3560]
 

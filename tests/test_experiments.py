@@ -21,8 +21,7 @@ import pytest
 from test_docs_figures import tool
 
 from gpusim.base.defaults import LATER
-from gpusim.cli import load
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import plan
 from gpusim.results.folder import load_folder
 from gpusim.results.result import FINISHED, HOST_OOM, Result

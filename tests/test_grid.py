@@ -15,11 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from gpusim.base.errors import GridError
-from gpusim.cli import load
 from gpusim.cli.app import app
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import Plan, inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.results import folder
+from gpusim.results.seal import write_sealed
 
 YAML = """
 question: Does it work?
@@ -162,7 +163,7 @@ def test_a_changed_policy_file_runs_only_its_own_policy_again(experiment: Path, 
     execute(experiment, tmp_path / "out", *sets)
     mine.write_text(text.replace("last_use - now", "2.0 * (last_use - now)"))
     program = (
-        "import sys; from pathlib import Path; from gpusim.cli import load; from gpusim.experiment.plan import plan;"
+        "import sys; from pathlib import Path; from gpusim.experiment import load; from gpusim.experiment.plan import plan;"
         "waiting = plan(load.experiment(sys.argv[1], sys.argv[3:]), Path(sys.argv[2])).waiting();"
         "print(sorted(str(t.spec.evict) for t in waiting))"
     )
@@ -271,6 +272,19 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
     finally:
         with suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_every_result_is_written_once(experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the grid, its bounds and the summary; the referee's verdict does not touch it either."""
+    out, written = tmp_path / "out", []
+    monkeypatch.setattr(folder, "write_sealed", lambda path, value: (written.append(path), write_sealed(path, value)))
+    todo, done = execute(experiment, out, "options.log=true", jobs=1)
+    assert sorted(written) == sorted(out / "runs" / task.key / "result.json" for task in todo.tasks)
+    assert all(result.metrics["slowdown"] >= 1 for result in done.results)
+    before = {path: path.read_bytes() for path in written}
+    assert "4 runs are right" in CliRunner().invoke(app, ["check", str(out)]).output
+    assert {path: path.read_bytes() for path in written} == before
+    assert [result.checked for result in folder.load_folder(out)] == [True] * 4
 
 
 def test_a_result_that_was_edited_is_run_again(experiment: Path, tmp_path: Path) -> None:

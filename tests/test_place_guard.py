@@ -57,16 +57,10 @@ class bump:
 """
 
 
-@pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_users", {})
-
-
 @pytest.fixture
 def bump(tmp_path: Path) -> Path:
     file = tmp_path / "mine.py"
     file.write_text(BUMP)
-    registry.load_user_file(file)
     return file
 
 
@@ -79,7 +73,7 @@ def three() -> Steps:
 
 
 def test_an_allocator_that_keeps_its_blocks_apart_runs(bump: Path) -> None:
-    assert play(three(), blocks=3, place="bump").metrics["allocated_peak_bytes"] == 3 * BLOCK
+    assert play(three(), blocks=3, place="bump", use=[bump]).metrics["allocated_peak_bytes"] == 3 * BLOCK
 
 
 @pytest.mark.parametrize(
@@ -94,7 +88,7 @@ def test_an_allocator_that_keeps_its_blocks_apart_runs(bump: Path) -> None:
 )
 def test_a_block_that_cannot_be_is_refused_at_once(bump: Path, spec: str, says: str) -> None:
     with pytest.raises(PolicyError) as caught:
-        play(three(), blocks=3, place=spec)
+        play(three(), blocks=3, place=spec, use=[bump])
     assert caught.value.message == f"policy '{spec.split('(')[0]}' {says}"
     assert caught.value.where == f"{bump}:7"
 
@@ -106,9 +100,9 @@ def test_a_freed_block_may_be_given_again(bump: Path) -> None:
     steps.alloc()
     steps.free(first)
     steps.kernel(1000, writes=(steps.alloc(),))
-    assert play(steps, blocks=3, place="bump(third=-20480)").finished
+    assert play(steps, blocks=3, place="bump(third=-20480)", use=[bump]).finished
     with pytest.raises(PolicyError, match=r"unit 2 at 1 .. 10,241, which overlaps unit 1 at 10,240 .. 20,480"):
-        play(steps, blocks=3, place="bump(third=-20479)")
+        play(steps, blocks=3, place="bump(third=-20479)", use=[bump])
 
 
 @pytest.mark.parametrize("name", ["first_fit", "device"])
@@ -136,12 +130,10 @@ def test_interpreted_verbs_are_guarded_as_well(bump: Path) -> None:
     script = """
 import sys
 from hand_worked import Steps, play
-from gpusim.policies import registry
-registry.load_user_file(sys.argv[1])
 steps = Steps()
 for _ in range(3):
     steps.kernel(1000, writes=(steps.alloc(),))
-play(steps, blocks=3, place="bump(third=-1)")
+play(steps, blocks=3, place="bump(third=-1)", use=sys.argv[1:])
 """
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(["tests", "."])}
     command = [sys.executable, "-c", script, str(bump)]

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gpusim.base.errors import PolicyError
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
+from gpusim.experiment import load
 from gpusim.experiment.plan import plan
 from gpusim.machine.catalogue import load as load_profile
 from gpusim.policies import registry

@@ -9,7 +9,7 @@ import pytest
 from place_programs import Watched
 
 from gpusim.base.errors import ConfigError, PolicyError
-from gpusim.cli import load
+from gpusim.experiment import load
 from gpusim.experiment.plan import plan
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK

@@ -127,8 +127,7 @@ def test_a_user_s_policy_may_have_a_short_way(tmp_path: Path) -> None:
         "        return requests.shape[0]\n",
         "utf-8",
     )
-    registry.load_user_file(str(tmp_path / "mine.py"))
-    policy, requests = registry.get("evict", "never_hits"), np.array([0, 1, 0, 1])
+    policy, requests = registry.of(str(tmp_path / "mine.py")).get("evict", "never_hits"), np.array([0, 1, 0, 1])
     assert replay(requests, 4, 8, policy) == Counts(4, misses=4, hits=0, evictions=2, bytes=16)
     assert replay(requests, [4, 4], 8, policy) == Counts(4, misses=2, hits=2, evictions=0, bytes=8)  # through the verbs
 

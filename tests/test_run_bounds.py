@@ -7,8 +7,7 @@ from pathlib import Path
 from hand_worked import BLOCK, Steps, machine
 from test_engine_swaps import three_tensors_in_two_blocks
 
-from gpusim.cli import load
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.bounds import of_run
 from gpusim.experiment.execute import Program
 from gpusim.experiment.plan import inputs, plan

@@ -13,7 +13,9 @@ import pytest
 
 from gpusim.base import files
 from gpusim.base.errors import ResultError
-from gpusim.results.compare import Change, changes
+from gpusim.results.afterwards import ADVICE, VERDICT, kept
+from gpusim.results.afterwards import keep as keep_beside
+from gpusim.results.compare import Change, changes, unequal
 from gpusim.results.folder import (
     changed,
     has_result,
@@ -24,11 +26,11 @@ from gpusim.results.folder import (
     open_folder,
     run_folders,
     save_result,
-    write_summary,
 )
 from gpusim.results.log import LOG
 from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
+from gpusim.results.summary import write_summary
 
 
 def a_result(evict: str = "lru", makespan: int = 1_234_567_890_123, log: bool = True) -> Result:
@@ -40,7 +42,7 @@ def a_result(evict: str = "lru", makespan: int = 1_234_567_890_123, log: bool = 
         spec={"trace": "tiny", "evict": evict, "memory": 32 * 2**30, "oracle": []},
         outcome="finished",
         metrics={"makespan_ns": makespan, "slowdown": 1 / 3, "swap_ins": 7},
-        timeline={"time_ns": np.array([0, 2**40]), "allocated": np.array([0, 2**33])},
+        timeline={"time_ns": np.array([0, 2**40]), "allocated_bytes": np.array([0, 2**33])},
         log=records if log else None,
         bounds={"bound_swap_in_bytes": 10},
     )
@@ -87,21 +89,21 @@ def test_saving_again_changes_nothing_and_drops_a_log_that_is_not_kept(tmp_path:
     assert load_folder(tmp_path, log=True)[0].log is None
 
 
-def test_the_summary_has_axes_first_units_in_headers_and_full_precision(tmp_path: Path) -> None:
+def test_the_summary_has_axes_first_names_with_units_and_full_precision(tmp_path: Path) -> None:
     keep(tmp_path, a_result("lru"), a_result("belady", makespan=5))
     rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
     header = list(rows[0])
-    assert header[:4] == ["trace", "profile", "memory [B]", "memory share [1]"] and header[-1] == "run"
-    assert header.index("makespan [ns]") < header.index("swap ins")
+    assert header[:4] == ["trace", "profile", "memory_bytes", "memory_share"] and header[-1] == "run"
+    assert header.index("makespan_ns") < header.index("swap_ins")
     assert [row["evict"] for row in rows] == ["lru", "belady"]
-    assert rows[0]["makespan [ns]"] == "1234567890123" and float(rows[0]["slowdown [1]"]) == 1 / 3
-    assert rows[0]["checked"] == "unchecked" and rows[0]["bound swap in [B]"] == "10"
+    assert rows[0]["makespan_ns"] == "1234567890123" and float(rows[0]["slowdown"]) == 1 / 3
+    assert rows[0]["checked"] == "unchecked" and rows[0]["bound_swap_in_bytes"] == "10"
 
 
 def test_the_summary_gives_no_makespan_for_a_run_that_did_not_finish(tmp_path: Path) -> None:
     keep(tmp_path, a_result(), replace(a_result("none"), outcome="oom"))
     rows = list(csv.DictReader((tmp_path / "summary.csv").open()))
-    assert [(row["outcome"], row["makespan [ns]"]) for row in rows] == [("finished", "1234567890123"), ("oom", "")]
+    assert [(row["outcome"], row["makespan_ns"]) for row in rows] == [("finished", "1234567890123"), ("oom", "")]
     assert load_folder(tmp_path)[1].metrics["makespan_ns"] == 1234567890123
 
 
@@ -219,6 +221,24 @@ def test_changes_name_run_metric_ratio_and_direction() -> None:
     ]
 
 
+def test_unequal_finds_the_one_record_that_differs(tmp_path: Path) -> None:
+    first = replace(a_result("lru"), log=np.zeros(3, LOG), timeline={"time_ns": np.arange(3), "op": np.arange(3)})
+    log = first.log.copy()
+    log["t"][1] = 1
+    second = replace(first, log=log, timeline={"time_ns": np.arange(3), "op": np.array([0, 1, 3])}, failure={"op": 1})
+    for name, result in (("a", first), ("same", first), ("b", second)):
+        save_result(tmp_path / name, "0" * 16, result)
+    assert unequal(tmp_path / "a", tmp_path / "same") == []
+    assert [(c.metric, c.a, c.b) for c in unequal(tmp_path / "a", tmp_path / "b")] == [
+        ("failure", "null", '{"op": 1}'),
+        ("timeline op", "2 at 2", "3 at 2"),
+        ("log", f"{first.log[1]} at 1", f"{log[1]} at 1"),
+    ]
+    without = replace(first, log=None)
+    save_result(tmp_path / "without", "0" * 16, without)
+    assert unequal(tmp_path / "a", tmp_path / "without") == []  # a log that was not kept differs from nothing
+
+
 def test_memory_written_as_a_share_is_the_same_run_on_another_footprint() -> None:
     a, b = a_result(), a_result()
     a, b = (replace(r, spec={**r.spec, "memory_share": 0.6, "memory": m}) for r, m in ((a, 600), (b, 601)))
@@ -235,7 +255,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 EDITS = {
     "a number": ('"makespan_ns": 1234567890123', '"makespan_ns": 617283945061'),
-    "the verdict": ('"checked": null', '"checked": true'),
+    "a bound": ('"bound_swap_in_bytes": 10', '"bound_swap_in_bytes": 9'),
     "a space": ('"spec": {', '"spec":  {'),
     "the seal": ('"seal": "', '"seal": "0'),
     "no seal": ('"seal"', '"was"'),
@@ -263,11 +283,65 @@ def test_a_result_of_another_run_in_its_place_is_refused(tmp_path: Path) -> None
         load_folder(tmp_path)
 
 
-def test_a_verdict_changes_a_result_in_order(tmp_path: Path) -> None:
+def test_a_verdict_stands_beside_a_result_that_stays_as_it_is(tmp_path: Path) -> None:
     keep(tmp_path, a_result())
     note_results(tmp_path, ["0" * 16])
-    mark_checked(run_folders(tmp_path)[0], True)
-    assert load_folder(tmp_path)[0].checked is True
+    folder, before = run_folders(tmp_path)[0], tree(tmp_path)
+    for verdict in (True, False):
+        mark_checked(folder, verdict)
+        assert load_folder(tmp_path)[0].checked is verdict
+        assert {name: content for name, content in tree(tmp_path).items() if name in before} == before
+
+
+@pytest.mark.parametrize("name", [VERDICT, ADVICE])
+def test_what_was_found_later_is_sealed_and_about_one_result(tmp_path: Path, name: str) -> None:
+    keep(tmp_path, a_result(), a_result("fifo", makespan=1))
+    one, two = run_folders(tmp_path)
+    assert kept(one, name) is None
+    for folder in (one, two):
+        keep_beside(folder, name, {"right": True})
+    assert kept(one, name) == {"right": True}
+    (one / name).write_bytes((two / name).read_bytes())
+    with pytest.raises(ResultError, match=f"{name}: this file is not the one that the run wrote"):
+        kept(one, name)
+    keep_beside(one, name, {"right": True})
+    edit(one / name, "true", "false")
+    with pytest.raises(ResultError, match=f"{name}: this file is not the one that the run wrote"):
+        kept(one, name)
+    assert f"{name}: this file is not the one" in changed(tmp_path, one.name), "`gpusim run` does the run again"
+    save_result(tmp_path, one.name, a_result())
+    assert kept(one, name) is None, "it was about the result before"
+
+
+def test_references_give_bounds_and_ratios_whenever_they_end(tmp_path: Path) -> None:
+    """A run of 300 ns between references of 200 ns and 100 ns."""
+    run, slow, fast = (f"{i:016x}" for i in range(3))
+    plain = replace(a_result(makespan=300), metrics={"makespan_ns": 300})
+    measured = {run: {"bound_no_limit_ns": [slow, fast], "bound_oracle_ns": [run], "bound_best_plan_ns": ["f" * 16]}}
+    open_folder(tmp_path, "", {}, [run], references=measured)
+    save_result(tmp_path, run, plain)
+    written = (tmp_path / "runs" / run / "result.json").read_bytes()
+    seen = []
+    for key, makespan, outcome in ((slow, 200, "finished"), (fast, 100, "finished"), (fast, 100, "oom")):
+        save_result(tmp_path, key, replace(plain, metrics={"makespan_ns": makespan}, outcome=outcome))
+        found = load_result(tmp_path / "runs" / run)
+        seen.append((found.bounds["bound_no_limit_ns"], found.metrics["slowdown"]))
+        assert found.metrics["over_oracle"] == 1.0 and found.bounds["bound_oracle_ns"] == 300
+        assert "bound_best_plan_ns" not in found.bounds, "its run is not there"
+    assert seen == [(200, 1.5), (100, 3.0), (200, 1.5)]
+    assert (tmp_path / "runs" / run / "result.json").read_bytes() == written
+    edit(tmp_path / "runs" / slow / "result.json", '"makespan_ns": 200', '"makespan_ns": 20')
+    with pytest.raises(ResultError, match="not the one that the run wrote"):
+        load_result(tmp_path / "runs" / run)
+
+
+def test_a_run_that_did_not_finish_has_no_ratios(tmp_path: Path) -> None:
+    run, free = "0" * 16, "1" * 16
+    open_folder(tmp_path, "", {}, [run], references={run: {"bound_no_limit_ns": [free]}})
+    save_result(tmp_path, free, replace(a_result(), metrics={"makespan_ns": 100}))
+    save_result(tmp_path, run, replace(a_result(), metrics={"makespan_ns": 50}, outcome="oom"))
+    found = load_result(tmp_path / "runs" / run)
+    assert found.bounds["bound_no_limit_ns"] == 100 and "slowdown" not in found.metrics
 
 
 def test_a_result_without_metrics_is_none(tmp_path: Path) -> None:

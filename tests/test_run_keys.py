@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 import gpusim
-from gpusim.cli import load
+from gpusim.experiment import load
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.key import RUN, Code, _loaded_by
 from gpusim.experiment.plan import plan
 from gpusim.experiment.spec import RunSpec
-from gpusim.policies import registry
 
 YAML = """
 question: Does the key change?
@@ -119,7 +118,7 @@ def test_whatever_a_run_imports_is_in_its_key(kind: str, tmp_path: Path) -> None
     program = """
 import sys
 from pathlib import Path
-from gpusim.cli import load
+from gpusim.experiment import load
 from gpusim.experiment.plan import plan
 tasks = plan(load.experiment(sys.argv[1]), Path(sys.argv[2])).grid
 before = set(sys.modules)
@@ -164,7 +163,6 @@ def mine(size, last_use):
 
 
 def test_a_users_policy_counts_with_what_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_users", {})
     monkeypatch.syspath_prepend(str(tmp_path))
     helpers, mine = tmp_path / "helpers.py", tmp_path / "mine.py"
     helpers.write_text("def weight(size):\n    return 2 * size\n")

@@ -64,7 +64,7 @@ def test_what_allocators_hold_of_a_snapshot_is_answered_without_times(tmp_path: 
     assert {path.stem for path in (out / "figures").iterdir()} == {"policy_comparison", "fragmentation", "memory_over_time"}
     with (out / "summary.csv").open() as file:
         header = next(csv.reader(file))
-    assert "reserved peak [B]" in header and not [name for name in header if "[ns]" in name or "swap" in name]
+    assert "reserved_peak_bytes" in header and not [name for name in header if name.endswith("_ns") or "swap" in name]
     assert "without swaps and times" in (out / "report.md").read_text()
 
 

@@ -292,7 +292,7 @@ def test_memory_over_time_has_the_timeline_the_capacity_and_the_phases():
     figure = figures.draw("memory_over_time", [one], phases={0: [(0, 50 * MS, "forward"), (50 * MS, 200 * MS, "backward")]})
     (reserved,) = found(figure, "reserved")
     at = np.searchsorted(reserved.get_xdata(), one.timeline["time_ns"] / MS, side="right") - 1
-    assert reserved.get_ydata()[at] == pytest.approx(one.timeline["reserved"] / GIB)
+    assert reserved.get_ydata()[at] == pytest.approx(one.timeline["reserved_bytes"] / GIB)
     assert found(figure, "capacity")[0].get_ydata() == [4, 4]
     assert found(figure, "host") and found(figure, "phase:backward")
     assert {"forward", "backward"} <= set(words(figure))

@@ -111,4 +111,4 @@ def test_the_map_of_a_real_run_agrees_with_its_log_and_timeline_to_the_byte(plac
         assert (here.addr[1:] >= here.addr[:-1] + here.bytes[:-1]).all()
         # A row of the timeline is a moment between the records of its time.
         moments = set(zip(allocated[first - 1 : last + 1].tolist(), reserved[first - 1 : last + 1].tolist(), strict=True))
-        assert first == 0 or (run.timeline["allocated"][row], run.timeline["reserved"][row]) in moments
+        assert first == 0 or (run.timeline["allocated_bytes"][row], run.timeline["reserved_bytes"][row]) in moments

@@ -223,7 +223,7 @@ bounds: false
 
 
 def test_an_experiment_runs_each_transform_under_a_name_of_its_own(tmp_path: Path) -> None:
-    from gpusim.cli import load
+    from gpusim.experiment import load
 
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "plain.yaml").write_text(YAML)
@@ -237,7 +237,7 @@ def test_an_experiment_runs_each_transform_under_a_name_of_its_own(tmp_path: Pat
     (tmp_path / "own.py").write_text(OWN.replace("factor=2", "factor=3"))
     code = f"""
 from pathlib import Path
-from gpusim.cli import load
+from gpusim.experiment import load
 from gpusim.experiment.plan import plan
 print(*(task.key for task in plan(load.experiment({str(tmp_path / "axis.yaml")!r}), Path("out")).grid))"""
     keys = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout.split()
@@ -262,7 +262,7 @@ def test_a_run_through_a_transform_of_ones_own_is_checked_with_its_file(tmp_path
 
 
 def test_a_transform_that_does_not_exist_is_shown_in_the_experiment(tmp_path: Path) -> None:
-    from gpusim.cli import load
+    from gpusim.experiment import load
 
     (tmp_path / "e.yaml").write_text(YAML + "transform: [none, checkpoint]\n")
     with pytest.raises(ConfigError, match=r"e.yaml:6:19: transform\[1\]: there is no transform 'checkpoint'"):

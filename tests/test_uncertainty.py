@@ -27,10 +27,9 @@ from made_results import run as made_run
 from typer.testing import CliRunner
 
 from gpusim.base.yaml import find
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.reach import Counts, reach, weighs_times
 from gpusim.experiment.resolved import resolved
@@ -41,7 +40,7 @@ from gpusim.machine.roofline import durations
 from gpusim.machine.sampling import draws, intervals, with_numbers
 from gpusim.programs.recordings import import_trace
 from gpusim.results.result import Result
-from gpusim.results.uncertainty import Sampled
+from gpusim.results.sampled import Sampled
 from gpusim.show.answer import answer
 from gpusim.show.figures import draw
 from gpusim.show.report import report

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gpusim.base.errors import ConfigError
-from gpusim.cli import load
 from gpusim.cli.app import app
+from gpusim.experiment import load
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: {bytes: 4 MiB, kind: system}}

@@ -12,19 +12,19 @@ from typer.testing import CliRunner
 from gpusim.base.errors import ConfigError, TraceError
 from gpusim.base.yaml.find import find_run, is_managed
 from gpusim.base.yaml.values import PolicySpec
-from gpusim.cli import load
 from gpusim.cli.app import app
 from gpusim.engine.pages.before import holds_all
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import Settings
-from gpusim.experiment import grid
+from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
 from gpusim.machine import catalogue
 from gpusim.programs.managed import text
 from gpusim.results.compare import changes
-from gpusim.results.folder import load_folder, summary
+from gpusim.results.folder import load_folder
+from gpusim.results.summary import summary
 
 PROGRAM = """
 arrays: {a: 4 MiB, b: 4 MiB}
@@ -149,7 +149,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
         m = result.metrics
         assert m["stall_ns"] == m["stall_swap_in_ns"] + m["stall_swap_out_ns"] + m["stall_sync_ns"]
         assert abs(m["compute_busy_ns"] + m["stall_ns"] - m["makespan_ns"]) <= 4, "every ns is work or a wait"
-        assert result.timeline["reserved"].max() <= result.spec["capacity"]
+        assert result.timeline["reserved_bytes"].max() <= result.spec["capacity"]
     again, second = execute(experiment, tmp_path / "out")
     assert second.ran == 0, "equal runs are read, not repeated"
     assert [t.key for t in again.tasks] == [t.key for t in todo.tasks]

@@ -71,7 +71,7 @@ def test_what_does_not_fit_leaves_in_whole_chunks_and_comes_back() -> None:
     assert (m["d2h_bytes"], m["h2d_bytes"], m["evictions"]) == (4 * CHUNK, 2 * CHUNK, 4)
     assert m["refetched_bytes"] == 2 * CHUNK == m["demanded_bytes"] + m["prefetched_bytes"]
     assert m["evicted_clean_bytes"] == 2 * CHUNK, "the weights were not written"
-    assert result.timeline["reserved"].max() == 2 * CHUNK == m["reserved_peak_bytes"]
+    assert result.timeline["reserved_bytes"].max() == 2 * CHUNK == m["reserved_peak_bytes"]
     assert result.spec["capacity"] == 2 * CHUNK and result.spec["footprint"] == 4 * CHUNK
 
 

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +16,35 @@ import pytest
 
 from gpusim import policy
 from gpusim.base.errors import PolicyError
+from gpusim.engine.run.simulate import simulate
+from gpusim.machine import catalogue
 from gpusim.policies import registry
 from gpusim.policies.ask import EVICTED, FREED, INSERT, TOUCH
 from gpusim.policies.contract import FACTS
+from gpusim.policies.objects import digest
 from gpusim.policies.trials.misses import replay
+from gpusim.programs.generate.synth import training
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(autouse=True)
-def own_registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each test begins without users' policies and with an empty cache of generated modules."""
-    monkeypatch.setattr(registry, "_users", {})
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each test begins with an empty cache of generated modules."""
     monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path / "cache"))
 
 
-def load(folder: Path, text: str, name: str = "mine.py") -> Any:
-    """The policy of a file with this text below its import line, which is line 1."""
+def own(folder: Path, text: str, name: str = "mine.py") -> registry.Registry:
+    """The policies of a file with this text below its import line, which is line 1."""
     file = folder / name
     file.write_text("from gpusim import policy\n" + text, "utf-8")
-    return registry.get("evict", registry.load_user_file(file)[-1].name)
+    return registry.of(file)
+
+
+def load(folder: Path, text: str, name: str = "mine.py") -> Any:
+    """The last policy of such a file."""
+    found = own(folder, text, name)
+    return found.get("evict", [*found.own.values()][-1].name)
 
 
 def score(chosen: Any, **values: float) -> float:
@@ -59,7 +70,7 @@ def cost(size, last_use, now, staleness=1.0):
     assert entry.where == f"{tmp_path / 'mine.py'}:4"
     assert chosen.form == "score_now"
     assert score(chosen, size=10, last_use=2, now=5) == -30.0
-    twice = registry.get("evict", "cost(staleness=2, sample=8)")
+    twice = own(tmp_path, text).get("evict", "cost(staleness=2, sample=8)")
     assert score(twice, size=10, last_use=2, now=5) == -90.0
     assert (twice.sample, twice.spec) == (8, "cost(staleness=2, sample=8)")
     assert hasattr(chosen.score, "py_func")  # numba did compile it
@@ -80,8 +91,7 @@ def test_the_next_process_finds_the_compiled_score_on_disk(tmp_path: Path) -> No
     )
     script = """
 from gpusim.policies import registry
-registry.load_user_file("mine.py")
-print(sum(registry.get("evict", "big").score.stats.cache_hits.values()))
+print(sum(registry.of("mine.py").get("evict", "big").score.stats.cache_hits.values()))
 """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPUSIM_CACHE": str(tmp_path / "cache")}
 
@@ -134,8 +144,7 @@ class my_lru:
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_class_with_verbs_is_told_and_asked(tmp_path: Path, batch: int) -> None:
-    load(tmp_path, CLASS)
-    ask = registry.get("evict", f"my_lru(batch={batch})").new_ask()
+    ask = own(tmp_path, CLASS).get("evict", f"my_lru(batch={batch})").new_ask()
     ask.start(10, 100, 0)
     kinds = [INSERT, INSERT, INSERT, INSERT, TOUCH, FREED]
     ask.events(np.array(kinds), np.array([1, 2, 3, 4, 1, 4]), np.full(6, 4))
@@ -222,13 +231,94 @@ def test_mistakes_are_found_when_the_file_is_read(tmp_path: Path, text: str, say
         chosen.new_ask()
 
 
-def test_two_files_may_not_use_one_name_but_a_file_may_be_read_again(tmp_path: Path) -> None:
-    text = "@policy.evict\ndef mine(size):\n    return size\n"
-    load(tmp_path, text)
-    load(tmp_path, text.replace("size", "uses"))
-    assert registry.find("evict", "mine").facts == ("uses",)
+MINE = "@policy.evict\ndef mine(size):\n    return size\n"
+
+
+def test_two_files_of_one_experiment_may_not_use_one_name_but_a_file_may_be_read_again(tmp_path: Path) -> None:
+    load(tmp_path, MINE, "other.py")
+    assert load(tmp_path, MINE).facts == ("size",)
+    assert load(tmp_path, MINE.replace("size", "uses")).facts == ("uses",)
+    assert registry.of(tmp_path / "mine.py", tmp_path / "mine.py").find("evict", "mine").facts == ("uses",)
     with pytest.raises(PolicyError, match=r"registered twice, first at .*mine\.py:3"):
-        load(tmp_path, text, "other.py")
+        registry.of(tmp_path / "mine.py", tmp_path / "other.py")
+    with pytest.raises(PolicyError, match="there is no evict policy 'mine'"):
+        registry.get("evict", "mine")
+
+
+TRAINING = training(steps=2, layers=4)
+
+
+def swapped(folder: Path) -> int:
+    """How many tensors leave a small memory under the policy `mine` of the file in this folder."""
+    done = simulate(
+        TRAINING, catalogue.load("a100-pcie-40gb"), place="first_fit", evict="mine", use=[folder / "mine.py"],
+        capacity_bytes=int(0.6 * sum(sorted(TRAINING.size)[-12:])),
+    )  # fmt: skip
+    return int(done.metrics["swap_outs"])
+
+
+def test_two_policies_of_one_name_do_not_know_of_each_other(tmp_path: Path) -> None:
+    """Large tensors first and small ones first, one after the other and in two threads at once."""
+    for name, score in (("large", "-size"), ("small", "size")):
+        (tmp_path / name).mkdir()
+        text = f"@policy.evict\ndef mine(size, weight=1.0):\n    return weight * {score}\n"
+        (tmp_path / name / "mine.py").write_text("from gpusim import policy\n" + text)
+    large, small = tmp_path / "large", tmp_path / "small"
+    alone = {folder: swapped(folder) for folder in (large, small)}
+    assert 0 < alone[large] != alone[small] > 0
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(swapped, [large, small] * 4)) == [alone[large], alone[small]] * 4
+
+
+def test_policies_of_one_name_from_one_line_of_code_are_what_they_were_made_with() -> None:
+    def made(weight: float) -> Any:
+        @policy.evict
+        def mine(size):  # type: ignore[no-untyped-def]
+            return weight * size
+
+        return mine
+
+    first, second = made(2.0), made(-3.0)
+    assert [score(registry.get("evict", each), size=10) for each in (first, second, first)] == [20.0, -30.0, 20.0]
+    with pytest.raises(PolicyError, match="evict policy 'mine' is registered twice"):
+        registry.of(first, second)
+
+
+def test_an_object_is_given_parameters_as_python_does() -> None:
+    @policy.evict
+    def mine(size, weight=1.0):  # type: ignore[no-untyped-def]
+        return weight * size
+
+    chosen = registry.get("evict", partial(mine, weight=4))
+    assert (chosen.spec, score(chosen, size=10)) == ("mine(weight=4)", 40.0)
+    assert registry.get("evict", chosen) is chosen
+    with pytest.raises(PolicyError, match=r"no parameter 'wieght' \(did you mean 'weight'\?\)"):
+        registry.get("evict", partial(mine, wieght=4))
+    with pytest.raises(PolicyError, match="'mine' is a policy of kind evict, not place"):
+        registry.get("place", mine)
+    with pytest.raises(PolicyError, match=r"swapped is not a policy \(give a name, or decorate it with @policy.evict\)"):
+        registry.get("evict", swapped)
+
+
+def test_a_digest_follows_what_a_function_does_and_refers_to() -> None:
+    table = np.arange(3)
+
+    def weight(size: float) -> float:
+        return size * 2.0
+
+    def score(size: float, k: float = 1.0) -> float:
+        """Text."""
+        return weight(size) * k + table[0]
+
+    first = digest(score)
+    assert digest(score) == first
+    table[0] = 7
+    second = digest(score)
+    score.__defaults__ = (2.0,)
+    third = digest(score)
+    weight.__code__ = (lambda size: size * 3.0).__code__
+    assert len({first, second, third, digest(score)}) == 4
+    assert digest(lambda: object) == digest(lambda: object) and digest([object()]) != digest([object()])
 
 
 def test_a_policy_typed_at_a_prompt_works_without_a_file() -> None:
@@ -243,8 +333,8 @@ def test_the_examples_of_the_documentation_run(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, "utf-8")
     script = "\n".join(block for block in blocks if block not in files.values())
-    script += "\nfor file in ('my_columns.py', 'my_class.py'):\n    for entry in registry.load_user_file(file):\n"
-    script += "        print(entry.name, registry.get('evict', entry.name).form)\n"
+    script += "\nfor file in ('my_columns.py', 'my_class.py'):\n    for entry in registry.of(file).own.values():\n"
+    script += "        print(entry.name, registry.get('evict', entry.target).form)\n"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -271,7 +361,7 @@ class odd:
     def release({arguments}):
         return 0
 """)
-    (entry,) = registry.load_user_file(file)
+    (entry,) = registry.of(file).own.values()
     with pytest.raises(PolicyError, match=f"'release' of release policy 'odd' {said}; its contract has 8 arguments") as caught:
-        registry.get("release", entry.name)
+        registry.get("release", entry.target)
     assert caught.value.where == f"{file}:8"

@@ -10,9 +10,10 @@ import pytest
 from test_uvm_driver import BLOCK, PAGE, TINY
 from uvm_reference import Reference
 
-from gpusim.engine.pages.events import COPY, GONE, READ, WRITE, pages
+from gpusim.engine.pages.events import pages
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel
+from gpusim.results.page_log import COPY, GONE, READ, WRITE
 
 
 def both(seed: int) -> tuple[Any, Reference]:

@@ -10,10 +10,10 @@ import pytest
 from test_uvm_counts import seen
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
-from gpusim.engine.pages.events import COPY, FILL, KINDS, NOTICE
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.results.page_log import COPY, FILL, KINDS, NOTICE
 
 BIG = 65536
 # 32 pages of 64 KiB to a block; the CPU's first touch of 4 KiB costs 7 ns.

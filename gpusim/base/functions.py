@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -56,7 +56,6 @@ class Functions:
     package: str
     kind: str
     returns: str
-    users: dict[str, Function] = field(default_factory=dict)  # added by the running program
 
     @cached_property
     def builtin(self) -> Mapping[str, Function]:
@@ -65,14 +64,14 @@ class Functions:
         found = (_read(file, self.returns) for file in sorted(folder.glob("[!_]*.py")))
         return {f.name: f for f in found if f is not None}
 
-    def entries(self) -> list[Function]:
-        """All of them: built-ins by name, then users'."""
-        return [*self.builtin.values(), *self.users.values()]
+    def entries(self, own: Iterable[Function] = ()) -> list[Function]:
+        """All of them: built-ins by name, then a user's own."""
+        return [*self.builtin.values(), *own]
 
-    def bind(self, spec: str) -> tuple[Function, dict[str, Value]]:
+    def bind(self, spec: str, own: Iterable[Function] = ()) -> tuple[Function, dict[str, Value]]:
         """The function that "name(parameter=value)" means and the values it gives; GpusimError for what does not exist."""
         name, texts = split(spec, f"a {self.kind}")
-        known = {f.name: f for f in self.entries()}
+        known = {f.name: f for f in self.entries(own)}
         if name not in known:
             raise GpusimError(f"there is no {self.kind} '{name}'", hint=suggest(name, known))
         return known[name], {key: self._value(known[name], key, text) for key, text in texts.items()}

@@ -1,6 +1,6 @@
 """JSON Schema of the YAML files, for editors: `# yaml-language-server: $schema=...` on a file's first line.
 
-`python -m gpusim.cli.schema` writes gpusim/config/schema/*.schema.json anew.
+`python -m gpusim.cli.schema` writes gpusim/cli/schema/*.schema.json anew.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pydantic import TypeAdapter
 
 from gpusim.base.errors import GpusimError, suggest
 
-# which -> (module, model); imported when asked for, as profiles live above this package
+LOADS = ("gpusim.experiment", "gpusim.machine", "gpusim.programs.managed")  # packages whose modules are imported by name
+# which -> (module, model)
 MODELS = {
     "experiment": ("gpusim.experiment.spec", "Experiment"),
     "profile": ("gpusim.machine.profile", "Profile"),

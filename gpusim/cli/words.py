@@ -11,6 +11,7 @@ from gpusim.cli import say
 
 if TYPE_CHECKING:
     from gpusim.machine.profile import Profile
+    from gpusim.policies.registry import Registry
     from gpusim.trace.trace import Trace
 
 
@@ -60,13 +61,13 @@ def profile(word: str) -> Profile:
     return found
 
 
-def own_files(use: Sequence[str] | None) -> None:
-    """Load policies and transforms of the user's own.  Raises PolicyError."""
+def own_files(use: Sequence[str] | None) -> Registry:
+    """What can be named: the built-in policies and transforms, and those in files of the user's own.  Raises PolicyError."""
     from gpusim.policies import registry
 
     for file in use or ():
-        registry.load_user_file(file)
         say.detail(f"own policies and transforms: {Path(file).resolve()}")
+    return registry.of(*(use or ()))
 
 
 def capacity(text: str) -> int:

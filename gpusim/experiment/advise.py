@@ -11,7 +11,7 @@ from pathlib import Path
 from gpusim.base.errors import ResultError
 from gpusim.base.files import read_json, write_json
 from gpusim.engine.pages import advisor
-from gpusim.experiment.execute import load_user_files, program_of, simulated
+from gpusim.experiment.execute import program_of, simulated
 from gpusim.experiment.plan import Task
 from gpusim.experiment.pool import cores, run_tasks
 from gpusim.results.result import Result
@@ -65,7 +65,6 @@ def carry_out(candidate: Candidate) -> None:
     params = tuple((name, value) for name, value in spec.params if name != "advice")
     changed = replace(task.spec, unified=replace(spec, params=(*params, ("advice", candidate.said))))
     task = replace(task, spec=changed)
-    load_user_files(task)
     program = program_of(task)
     done = simulated(task, program.work, program.profile)
     write_json(candidate.out, {"makespan_ns": done.metrics["makespan_ns"] if done.finished else None})

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpusim.base.errors import Problem
 from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE
-from gpusim.experiment.load import Loaded
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.results.metrics import METRICS
 from gpusim.trace.answers import NEEDS, Answers, answers, instead, lacking, unanswered
 from gpusim.trace.files import load_meta, load_trace
+
+if TYPE_CHECKING:
+    from gpusim.experiment.load import Loaded
 
 ALL = Answers(**dict.fromkeys(NEEDS, True))
 _MOVING = ("evict", "prefetch", "plan", "release")  # kinds of policy that ask which tensors are used next

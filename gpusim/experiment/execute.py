@@ -15,6 +15,7 @@ import numpy as np
 
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.engine.run.simulate import simulate
+from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.plan import Task, read
@@ -22,7 +23,7 @@ from gpusim.experiment.spec import AS_RECORDED
 from gpusim.machine import variant
 from gpusim.machine.profile import Profile, changed
 from gpusim.machine.roofline import durations, model_error, shares
-from gpusim.policies import registry
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
@@ -48,9 +49,12 @@ def execute(task: Task) -> None:
 
 def result(task: Task) -> Result:
     """The result of the run, under the names that the experiment gives to its inputs."""
-    load_user_files(task)
+    return result_of(task, program_of(task))
+
+
+def result_of(task: Task, program: Program) -> Result:
+    """The result of the run of this program, wherever that came from."""
     spec = task.spec
-    program = program_of(task)
     done = simulated(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
     named: dict[str, Any] = {
@@ -97,24 +101,26 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     """The bare run: its program on this machine, which may be another one than its own."""
     spec = task.spec
     profile = on_host(task, work, profile)
+    own = users.of_task(task)
+    place = users.ready(own, "place", spec.place)
     if spec.unified != NONE:
         from gpusim.engine.pages.run import simulate_unified
         from gpusim.engine.pages.settings import settings
 
         return simulate_unified(
-            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=spec.place,
+            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=place,
             seed=spec.seed, log=log,
         )  # fmt: skip
     assert isinstance(work, Workload), "a managed program runs under unified memory"
     return simulate(
         work.trace,
         profile,
-        place=spec.place,
-        evict=spec.evict,
-        prefetch=spec.prefetch,
-        defrag=spec.defrag,
-        plan=_located(spec.plan, task.plan),
-        release=spec.release,
+        place=place,
+        evict=users.ready(own, "evict", spec.evict),
+        prefetch=users.ready(own, "prefetch", spec.prefetch),
+        defrag=users.ready(own, "defrag", spec.defrag),
+        plan=users.ready(own, "plan", _located(spec.plan, task.plan)),
+        release=users.ready(own, "release", spec.release),
         grain=parse_grain(spec.grain),
         tiers=spec.tiers,
         capacity_bytes=capacity_of(task, work),
@@ -133,14 +139,9 @@ def program_of(task: Task) -> Program:
     """The run's program on its machine, kept for the runs that need it next."""
     spec = task.spec
     return _program(
-        task.trace, spec.transform, task.profile, spec.profile, spec.unified != NONE, _stamp(task.trace), _stamp(task.profile)
-    )
-
-
-def load_user_files(task: Task) -> None:
-    """Make the policies known that the run's own files hold."""
-    for file in task.use:
-        _load_user_file(file, _stamp(file))
+        task.trace, spec.transform, task.profile, spec.profile, spec.unified != NONE, _stamp(task.trace), _stamp(task.profile),
+        SHIPPED if spec.transform == AS_RECORDED else users.of_task(task),
+    )  # fmt: skip
 
 
 class Program:
@@ -205,16 +206,12 @@ def _stamp(file: Path) -> int:
 
 @lru_cache(maxsize=2)
 def _program(
-    trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int
-) -> Program:
+    trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int,
+    own: Registry,
+) -> Program:  # fmt: skip
     found = variant.load(profile, machine)
     if unified:
         from gpusim.machine.platforms import completed
 
         found = completed(found)
-    return Program(read(trace, transform), found)
-
-
-@lru_cache(maxsize=64)
-def _load_user_file(file: Path, stamp: int) -> None:
-    registry.load_user_file(file)
+    return Program(read(trace, transform, own), found)

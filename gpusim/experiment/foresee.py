@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from gpusim.base.errors import ConfigError, Problem
 from gpusim.base.yaml.values import NONE
 from gpusim.engine.run.plans import view
+from gpusim.experiment import users
 from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.plan import Task
@@ -64,8 +65,9 @@ def _refused(loaded: Loaded, task: Task) -> Problem | None:
     program = program_of(task)
     work = program.work
     profile = on_host(task, work, program.profile)
+    place = users.ready(users.of_task(task), "place", spec.place)
     try:
-        refuse(work, profile, settings(spec.unified), capacity_of(task, work), spec.place)
+        refuse(work, profile, settings(spec.unified), capacity_of(task, work), place)
     except UvmError as error:
         if error.where:  # in the program's own file
             return Problem(f"on {spec.profile}, {error.message}", error.where, hint=error.hint)

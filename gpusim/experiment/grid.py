@@ -1,4 +1,4 @@
-"""The tasks of an experiment, executed, with their bounds, in one folder."""
+"""The tasks of an experiment, executed, in one folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpusim.base.files import remove
@@ -16,9 +15,10 @@ from gpusim.experiment import walls
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.experiment.spec import Uncertainty
-from gpusim.results.folder import RESULT, RUNS, has_result, load_folder, note_results, open_folder, sampled_in, write_summary
-from gpusim.results.result import FINISHED, Result
-from gpusim.results.seal import read_sealed, write_sealed
+from gpusim.results.afterwards import RESULT
+from gpusim.results.folder import RUNS, has_result, load_folder, note_results, open_folder, sampled_in
+from gpusim.results.result import Result
+from gpusim.results.summary import write_summary
 
 if TYPE_CHECKING:
     from gpusim.experiment.uncertainty import Group
@@ -51,7 +51,7 @@ def run(
     progress: Callable[[int, int], None] = lambda done, total: None,
     later: Sequence[str] = (),
 ) -> Finished:
-    """Execute what is not there yet; keep bounds and summary.  Raises ResultError when the folder cannot be written.
+    """Execute what is not there yet; keep a summary.  Raises ResultError when the folder cannot be written.
 
     experiment  the resolved experiment, as text
     inputs      content hashes of what was read, by name
@@ -69,10 +69,11 @@ def run(
     done = Finished(resampled=sampled != sampled_in(plan.out))
     todo = plan.tasks if force else plan.waiting()
     timed, began, ended = walls.read(plan.out), 0.0, list[Task]()
-    open_folder(plan.out, experiment, inputs, [task.key for task in plan.grid], sampled)
+    open_folder(
+        plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured
+    )
     for key in plan.changed:
         remove(plan.out / RUNS / key / RESULT)  # what no run wrote must not stay where the run fails now
-    own = {task.key for task in plan.grid}
     if todo:
         processes = min(jobs or _helpful(todo), len(todo))
         apart = _uninterruptible(todo)
@@ -91,8 +92,6 @@ def run(
                     if failure is None:
                         done.ran += 1
                         ended.append(todo[index])
-                        if todo[index].key in own:  # its references come before it: a killed grid has its slowdowns, too
-                            _attach_bounds(plan, todo[index])
                     else:
                         done.failures.append((todo[index], failure))
                     progress(count, len(todo))
@@ -109,10 +108,8 @@ def run(
 
 def _summarise(plan: Plan) -> list[Result]:
     """The results that are there, with their bounds, and a summary of them; none where there are none."""
-    there = [task for task in plan.grid if has_result(plan.out, task.key)]
-    for task in there:
-        _attach_bounds(plan, task)
     note_results(plan.out, (task.key for task in plan.tasks))
+    there = any(has_result(plan.out, task.key) for task in plan.grid)
     results = load_folder(plan.out, timeline=False) if there else []
     if results:
         write_summary(plan.out, results)
@@ -134,36 +131,10 @@ def _sample(
 
 def _uninterruptible(tasks: Iterable[Task]) -> bool:
     """True for users' policies that are compiled: Ctrl-C does not get into an endless loop of theirs."""
-    return any(task.use for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
+    return any(task.use or task.given.entries for task in tasks) and os.environ.get("NUMBA_DISABLE_JIT", "0") == "0"
 
 
 def _helpful(tasks: Iterable[Task], times: int = 1) -> int:
     """How many worker processes help: one (this) for work that is done before others have started."""
     cost = times * sum(task.trace.stat().st_size + OF_PAGES * (task.spec.unified != NONE) for task in tasks)
     return 1 if cost < PARALLEL_FROM else cores()
-
-
-def _attach_bounds(plan: Plan, task: Task) -> None:
-    """Write the makespans of its references into the run's result, and its slowdown against them."""
-    path = plan.out / RUNS / task.key / RESULT
-    text = read_sealed(path)
-    metrics, bounds = dict(text["metrics"]), dict(text["bounds"])
-    for name, ratio, references in (
-        ("bound_no_limit_ns", "slowdown", plan.no_limit),
-        ("bound_oracle_ns", "over_oracle", plan.oracle),
-        ("bound_best_plan_ns", "over_best_plan", plan.searched),
-    ):
-        reference = _fastest(plan.out, references.get(task.key, ()))
-        if reference is not None:
-            bounds[name] = reference
-            if reference and text["outcome"] == FINISHED and "makespan_ns" in metrics:
-                metrics[ratio] = metrics["makespan_ns"] / reference
-    if (metrics, bounds) != (text["metrics"], text["bounds"]):
-        write_sealed(path, {**text, "metrics": metrics, "bounds": bounds})
-
-
-def _fastest(out: Path, keys: Iterable[str]) -> int | None:
-    """The least makespan of these references, ns; None when none finished."""
-    texts = (read_sealed(out / RUNS / key / RESULT) for key in keys if has_result(out, key))
-    times = (t["metrics"].get("makespan_ns") for t in texts if t["outcome"] == FINISHED)
-    return min((int(time) for time in times if time is not None), default=None)

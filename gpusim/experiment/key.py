@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.spec import KINDS
-from gpusim.policies import registry
+from gpusim.policies.entry import Entry
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def file_hash(path: str | Path) -> str:
 class Code:
     """What decides runs besides their inputs: the simulator's own source, policies and transforms, and the compiler."""
 
-    def __init__(self, package: Path = PACKAGE) -> None:
+    def __init__(self, package: Path = PACKAGE, own: Registry = SHIPPED) -> None:
+        self._own = own
         self._closure = _own() if package == PACKAGE else Closure(package)
         self._known: dict[tuple[str, ...], str] = {}
         self._versions = [f"{name} {version(name)}" for name in ("numba", "numpy")]
@@ -46,12 +48,14 @@ class Code:
         """A hash of the code that this run depends on."""
         names = (spec.transform, *(getattr(spec, kind).name for kind in KINDS))
         if names not in self._known:
-            self._known[names] = self.of_all(*_loaded_by(spec))
+            self._known[names] = self.of_all(*_loaded_by(spec, self._own))
         return self._known[names]
 
-    def of_all(self, *loaded: str | Path) -> str:
-        """The same of runs that load these modules of the package and files of a user's, or none."""
-        text = "\n".join([self._closure.digest([RUN, *loaded]), *self._versions])
+    def of_all(self, *loaded: str | Entry) -> str:
+        """The same of runs that load these modules of the package and policies of a user's, or none."""
+        objects = [each.digest for each in loaded if isinstance(each, Entry) and each.digest]
+        roots = [_root(each) for each in loaded if isinstance(each, str) or not each.digest]
+        text = "\n".join([self._closure.digest([RUN, *roots]), *self._versions, *objects])
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -60,15 +64,20 @@ def _own() -> Closure:
     return Closure()
 
 
-def _loaded_by(spec: RunSpec) -> list[str | Path]:
+def _root(loaded: str | Entry) -> str | Path:
+    """The module of a built-in, the file of a user's policy."""
+    return loaded if isinstance(loaded, str) else Path(loaded.where.rpartition(":")[0])
+
+
+def _loaded_by(spec: RunSpec, own: Registry = SHIPPED) -> list[str | Entry]:
     """What a run loads because its experiment names it."""
-    found = transforms.sources(spec.transform)
+    found = transforms.sources(spec.transform, own)
     for kind in KINDS:
-        entry = registry.find(kind, getattr(spec, kind).name)
+        entry = own.find(kind, getattr(spec, kind).name)
         if entry.builtin:
-            found += [f"gpusim.policies.{kind}.{entry.name}", *([entry.numbers] if entry.numbers else [])]
+            found += [entry.module, *([entry.numbers] if entry.numbers else [])]
         else:
-            found.append(Path(entry.where.rpartition(":")[0]))
+            found.append(entry)
     return found
 
 

@@ -1,19 +1,26 @@
-"""An experiment's YAML → an Experiment, with all that is wrong told at once."""
+"""An experiment's YAML → an Experiment, with all its mistakes told at once; verbs and calls begin with `experiment`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
-from gpusim.base.yaml.values import machine
-from gpusim.experiment import overrides
+from gpusim.base.yaml.values import NONE, PolicySpec, machine
+from gpusim.experiment import answerable, combined, overrides, users
 from gpusim.experiment.spec import Experiment
-from gpusim.machine import words
+from gpusim.experiment.users import NOTHING, Given
+from gpusim.machine import tiers, variant, words
+from gpusim.policies import registry
+from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
+
+if TYPE_CHECKING:
+    from gpusim.experiment.plan import Task
 
 UseFile = Callable[[Path], object]
 CheckPolicy = Callable[[str, Any], object]
@@ -30,14 +37,15 @@ class Loaded:
     profiles: dict[str, Path]
     use: tuple[Path, ...]
     plans: dict[str, Path]  # the parameter `path` of a plan policy -> file
+    given: Given = NOTHING  # policies and transforms that are Python objects, of an experiment that was made in Python
+    own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
 
 
 def load_experiment(
-    path: Path, sets: Sequence[str] = (), use: UseFile | None = None, check_policy: CheckPolicy | None = None
+    path: Path | Document, sets: Sequence[str] = (), use: UseFile | None = None, check_policy: CheckPolicy | None = None
 ) -> Loaded:
     """The experiment in a file, with `--set` overrides; its traces, profiles and policy files are found.
 
-    The registry of policies lives above this package, so the caller lends it:
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
                               "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks;
@@ -45,7 +53,8 @@ def load_experiment(
 
     Raises ConfigError with all mistakes.
     """
-    doc = document.read(path)
+    doc = path if isinstance(path, Document) else document.read(path)
+    path = Path(doc.file) if isinstance(path, Document) else path
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
@@ -82,3 +91,92 @@ def _beside(base: Path, name: str) -> Path:
         if path.is_file():
             return path
     raise GpusimError(f"there is no file '{name}' beside the experiment or in the current folder")
+
+
+def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NOTHING) -> Loaded:
+    """The experiment in the file `name`, or the shipped one of this name, or of this text, with overrides; its policies are
+    there, its profiles are in order and have its tiers.
+
+    given   policies and transforms that are Python objects, which it may name
+    Raises ConfigError.
+    """
+    files: list[Path] = []
+
+    def known() -> Registry:
+        return users.registry_of(tuple(files), given)
+
+    def use(file: Path) -> None:
+        files.append(file)
+        known()
+
+    def check(kind: str, spec: PolicySpec | str) -> PolicySpec | None:
+        if isinstance(spec, str):
+            tiers.check(spec) if kind == "tiers" else transforms.check(spec, known())
+        elif kind != "unified":
+            entry = known().find(kind, spec.name)
+            registry.bind(entry, dict(spec.params))
+            return replace(spec, name=entry.name)
+        elif spec != NONE:
+            from gpusim.engine.pages.settings import settings
+
+            settings(spec)
+        return None
+
+    source = find.find("experiment", name) if isinstance(name, str) else name
+    loaded = load_experiment(source, sets, use=use, check_policy=check)
+    loaded = replace(loaded, given=given, own=known())
+    problems, machines = [], []
+    for i, text in enumerate(loaded.experiment.profile):
+        try:
+            machines.append(variant.load(loaded.profiles[text], text))  # a mistake is told once, and not by every run
+        except (ProfileError, UnitError) as error:
+            problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
+    problems += combined.problems(loaded, machines)
+    problems += answerable.problems(loaded)
+    if problems:
+        raise ConfigError(problems)
+    return _asked(loaded, sets)
+
+
+# Keys whose change leaves the question as it is.
+_LONG, _LONGEST = 60, 200  # characters of an override, and of a question
+_BESIDE = ("question", "figures", "options", "jobs", "uncertainty", "bounds", "max_runs", "seed", "use")
+
+
+def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:
+    """With another program, machine, memory or policy the file's question is no longer what is asked."""
+    paths = {path[0] for path in loaded.document.overridden}
+    if "question" in paths or paths <= set(_BESIDE):
+        return loaded
+    changed = [text for text in sets if text.partition("=")[0].split(".")[0].strip() not in _BESIDE]
+    question = f"{loaded.path.stem} with {', '.join(text if len(text) <= _LONG else f'{text[:_LONG]}...' for text in changed)}"
+    question = question if len(question) <= _LONGEST else f"{question[:_LONGEST]}..."
+    return replace(loaded, experiment=replace(loaded.experiment, question=question))
+
+
+def foresee(loaded: Loaded, tasks: Iterable[Task]) -> None:
+    """What only programs can tell of an experiment, before any of these tasks runs.  Raises TraceError, ConfigError."""
+    if loaded.plans or loaded.experiment.unified != (NONE,):
+        from gpusim.experiment.foresee import check
+
+        check(loaded, tasks)
+
+
+def told(loaded: Loaded) -> list[str]:
+    """What is to be said of an experiment that is no mistake: where the driver does other than asked."""
+    asked = [spec for spec in loaded.experiment.unified if spec != NONE]
+    if not asked:
+        return []
+    from gpusim.engine.pages.settings import told
+
+    found = [words for spec in asked for words in told(spec)]
+    for name, file in loaded.profiles.items():
+        if variant.load(file, name).memory.unified:
+            idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]
+            found += [f"{name} has one memory for CPU and GPU, where no page moves: {said} changes nothing" for said in idle]
+    return list(dict.fromkeys(found))
+
+
+def default_folder(loaded: Loaded) -> Path:
+    """Where results go when nothing is said."""
+    return Path("results") / loaded.path.stem

@@ -24,8 +24,9 @@ from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.experiment import answerable
 from gpusim.experiment.key import Code, file_hash, origins, run_key
 from gpusim.experiment.load import Loaded
-from gpusim.experiment.spec import AS_RECORDED, KINDS, Experiment, RunSpec, expand
-from gpusim.policies import registry
+from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
+from gpusim.experiment.users import NOTHING, Given
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
@@ -49,6 +50,7 @@ class Task:
     log: bool = False
     unlimited: bool = False  # a reference: the same program on a machine that never runs out of memory
     plan: Path | None = None  # the file that the plan policy reads
+    given: Given = NOTHING  # policies and transforms of the user's that are Python objects
 
     def __str__(self) -> str:
         words = [f"{name}={value}" for name, value in self.spec.plain().items() if name != "log"]
@@ -77,6 +79,12 @@ class Plan:
             for key in (*(key for of in (self.no_limit, self.oracle, self.searched) for key in of.get(run.key, ())), run.key)
         ]
         return [known[key] for key in dict.fromkeys(behind)]
+
+    @property
+    def measured(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Key of a run of the grid -> bound -> keys of the references that give it."""
+        bounds = {"bound_no_limit_ns": self.no_limit, "bound_oracle_ns": self.oracle, "bound_best_plan_ns": self.searched}
+        return {run.key: {name: of[run.key] for name, of in bounds.items() if run.key in of} for run in self.grid}
 
     def extent(self) -> str:
         """How many runs there are beside those of the grid, and what for; "" when there are none."""
@@ -111,7 +119,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
     specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
-    code = Code()
+    code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
 
@@ -125,7 +133,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
         if planned:
             contents["plan"] = file_hash(planned)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned)
+        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.given)
 
     grid = tuple(task(spec) for spec in specs)
     free_of_limits = {_without_evict(t.spec): t for t in reversed(grid) if _holds_all(t)}
@@ -139,19 +147,19 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     searched: dict[str, tuple[Task, ...]] = {}
     if e.bounds:
         for run in (run for run in grid if can[run.spec.trace].times):
-            no_limit[run.key] = tuple(reference(free) for free in _without_limit(run.spec, e))
+            no_limit[run.key] = tuple(reference(free) for free in without_limit(run.spec, e.unified, e.policies.place))
             if not can[run.spec.trace].accesses:
                 continue
-            if (best := _under_oracle(run.spec)) is not None:
+            if (best := under_oracle(run.spec)) is not None:
                 oracle[run.key] = (run if _holds_all(run) else task(best),)
             if e.bounds == "search" and run.spec.unified == NONE:
                 searched[run.key] = (task(replace(run.spec, plan=SEARCH, log=False)),)
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
-        registry.get("defrag", defrag).check(registry.get("place", place))
+        loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
     made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
-        read(trace, chain)  # a mistake in it is told once, before anything runs, and not by every run
+        read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made
 
 
@@ -176,21 +184,21 @@ def _without_evict(spec: RunSpec) -> RunSpec:
     return replace(spec, memory=Capacity(), log=False, unified=replace(spec.unified, params=params))
 
 
-def _without_limit(spec: RunSpec, e: Experiment) -> list[RunSpec]:
-    """The references of a run that have memory for everything: under each allocator and each unified memory of the grid."""
+def without_limit(spec: RunSpec, ways: Sequence[PolicySpec], places: Sequence[PolicySpec]) -> list[RunSpec]:
+    """The references of a run that have memory for everything: under each unified memory and each allocator of the grid."""
     free = replace(
         spec, memory=Capacity(), host_memory=Capacity(), tiers=LATER["tiers"], grain=LATER["grain"], log=False,
     )  # fmt: skip
     undecided: dict[str, Any] = dict.fromkeys([kind for kind in KINDS if kind != "place"], NONE)
     found = []
-    for unified in dict.fromkeys(replace(u, params=tuple(p for p in u.params if p[0] != "evict")) for u in e.unified):
+    for unified in dict.fromkeys(replace(u, params=tuple(p for p in u.params if p[0] != "evict")) for u in ways):
         found += [
-            replace(free, unified=unified, place=place, **(undecided if unified == NONE else {})) for place in e.policies.place
+            replace(free, unified=unified, place=place, **(undecided if unified == NONE else {})) for place in places
         ]
     return found
 
 
-def _under_oracle(spec: RunSpec) -> RunSpec | None:
+def under_oracle(spec: RunSpec) -> RunSpec | None:
     """The same run under oracle eviction; None where unified memory has none."""
     if spec.unified == NONE:
         return replace(spec, evict=BELADY, plan=NONE, log=False)
@@ -200,9 +208,9 @@ def _under_oracle(spec: RunSpec) -> RunSpec | None:
     return replace(spec, unified=replace(spec.unified, params=params), log=False) if BELADY.name in EVICT else None
 
 
-def read(file: Path, chain: str = AS_RECORDED) -> Trace | ManagedProgram:
+def read(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace | ManagedProgram:
     """What a run's `trace` names, transformed, kept for the runs that need it next.  Raises TraceError, ConfigError."""
-    return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain)
+    return _managed(file, file.stat().st_mtime_ns) if is_managed(file) else read_trace(file, chain, own)
 
 
 @lru_cache(maxsize=4)
@@ -212,16 +220,18 @@ def _managed(file: Path, stamp: int) -> ManagedProgram:
     return load(file)
 
 
-def read_trace(file: Path, chain: str = AS_RECORDED) -> Trace:
+def read_trace(file: Path, chain: str = AS_RECORDED, own: Registry = SHIPPED) -> Trace:
     """The trace in a file, transformed, kept for the runs of this process that need it next.  Raises TraceError."""
-    return _trace(file, file.stat().st_mtime_ns, chain)
+    return _trace(file, file.stat().st_mtime_ns, chain, SHIPPED if chain == AS_RECORDED else own)
 
 
 @lru_cache(maxsize=4)
-def _trace(file: Path, stamp: int, chain: str) -> Trace:
+def _trace(file: Path, stamp: int, chain: str, own: Registry) -> Trace:
     from gpusim.trace.files import load_trace
 
-    return load_trace(file) if chain == AS_RECORDED else transforms.apply(_trace(file, stamp, AS_RECORDED), chain)
+    if chain == AS_RECORDED:
+        return load_trace(file)
+    return transforms.apply(_trace(file, stamp, AS_RECORDED, SHIPPED), chain, own)
 
 
 def forget_traces() -> None:

@@ -15,7 +15,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -95,7 +96,8 @@ def run_tasks(
             return
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(work, theirs), daemon=True)
-        process.start()
+        with _main_unnamed():
+            process.start()
         theirs.close()  # so that a dead worker reads as an end of file
         ours.send(tasks[index])
         busy[ours] = (process, index)
@@ -127,6 +129,20 @@ def run_tasks(
         for pipe, (process, _) in busy.items():
             process.terminate()
             pipe.close()
+
+
+@contextmanager
+def _main_unnamed() -> Iterator[None]:
+    """Workers do not import the program that runs here: a script of the user's would otherwise run once more in each."""
+    main = sys.modules["__main__"]
+    hidden = {name: getattr(main, name) for name in ("__spec__", "__file__") if getattr(main, name, None) is not None}
+    for name in hidden:
+        setattr(main, name, None)
+    try:
+        yield
+    finally:
+        for name, value in hidden.items():
+            setattr(main, name, value)
 
 
 def _attempt(work: Callable[[Task], object], task: Task) -> Failure | None:

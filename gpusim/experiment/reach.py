@@ -9,7 +9,7 @@ from gpusim.base.yaml.values import NONE
 from gpusim.experiment.spec import KINDS, RunSpec
 from gpusim.machine.constants import Machine
 from gpusim.machine.tiers import DEFAULT
-from gpusim.policies import registry
+from gpusim.policies.registry import Registry
 
 TIMELESS = {"size", "uses", "dirty"}  # facts that are the same on a slower machine
 Curve = tuple[tuple[float, float], ...]  # bytes, bytes/ns
@@ -25,14 +25,14 @@ class Counts:
     events: int
 
 
-def weighs_times(spec: RunSpec) -> bool:
+def weighs_times(spec: RunSpec, own: Registry) -> bool:
     """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may.
 
     Copies that nobody waits for yet change places with others, and are called off, by what has started.
     """
     if (spec.prefetch, spec.plan, spec.release) != (NONE, NONE, NONE):
         return True
-    entries = {kind: registry.find(kind, getattr(spec, kind).name) for kind in KINDS}
+    entries = {kind: own.find(kind, getattr(spec, kind).name) for kind in KINDS}
     return not all(entry.builtin for entry in entries.values()) or not set(entries["evict"].facts) <= TIMELESS
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE
-from gpusim.experiment.execute import Program, capacity_of, load_user_files, program_of, simulated
+from gpusim.experiment import users
+from gpusim.experiment.execute import Program, capacity_of, program_of, simulated
 from gpusim.experiment.key import run_key
 from gpusim.experiment.plan import Plan, Task
 from gpusim.experiment.pool import Failure, run_tasks
@@ -86,7 +87,6 @@ def sample_group(group: Group) -> None:
     # What unified memory costs is uncertain too where one of the runs has it; the others do not know these numbers.
     first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
     settings = group.settings
-    load_user_files(first)
     program = program_of(first)
     uncertain = intervals(program.profile, settings.estimated)
     drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
@@ -217,4 +217,4 @@ def _reach(task: Task, group: Group, program: Program, work: Source, profile: Pr
     counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
     kernels = float(np.abs(work.duration - program.work.duration).sum())
     machines = (machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile))
-    return reach(group.metrics[task.key], counts, weighs_times(task.spec), kernels, *machines)
+    return reach(group.metrics[task.key], counts, weighs_times(task.spec, users.of_task(task)), kernels, *machines)

@@ -29,7 +29,10 @@ def _digest(file: str) -> str:
 
 
 def stamp(*files: str) -> str:
-    """A digest of these files and of the helpers that verbs inline: beside this file, and in the packages of large models."""
+    """A digest of these files and of the helpers that verbs inline: beside this file, and in the packages of large models; ""
+    where one is no file: what was typed at a prompt is not kept."""
+    if not all(Path(file).is_file() for file in files):
+        return ""
     here = Path(__file__).parent
     shared = sorted(str(f) for f in here.glob("**/*.py") if f.parent.name not in KINDS)
     return hashlib.sha256("".join(_digest(f) for f in [*shared, *files]).encode()).hexdigest()

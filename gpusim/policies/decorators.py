@@ -1,4 +1,4 @@
-"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `plan`: from a function or class to a registered entry.
+"""The decorators `@policy.evict`, `place`, `prefetch`, `release`, `plan`: a function or class that carries its entry.
 
     @policy.evict
     def cost_aware(size, last_use, now, staleness=1.0):
@@ -17,6 +17,7 @@ from typing import Any, TypeVar, overload
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies import facts
+from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -81,9 +82,7 @@ def _decorate(
     setattr(target, MARK, entry)
     target.__gpusim_columns__ = columns
     if not entry.builtin:
-        from gpusim.policies.registry import register
-
-        register(entry)
+        refuse_name(entry)
     return target
 
 

@@ -35,6 +35,7 @@ MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")
 Number = int | float
 Value = Number | str
+LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class Entry:
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
     aliases: tuple[str, ...] = ()  # what it was called before
+    digest: str = ""     # of the target, where it has no file of its own that a run key could name
+
+    @property
+    def module(self) -> str:
+        """Where a built-in is defined."""
+        return f"gpusim.policies.{self.kind}.{self.name}"
 
     @property
     def oracle(self) -> bool:

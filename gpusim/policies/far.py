@@ -25,6 +25,7 @@ from gpusim.policies.compiled import helper, stamp
 _doors: dict[str, Callable[[], int]] = {}  # module.function -> what compiles it
 _kept: list[Any] = []  # compiled code knows their addresses for as long as the process lives
 _I64 = ir.IntType(64)
+LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
 
 
 def _tells(name: str, address: int) -> None:

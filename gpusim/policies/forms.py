@@ -21,6 +21,7 @@ from gpusim.policies.scores import compile_score, no_score
 from gpusim.trace.trace import Trace
 
 T = TypeVar("T")
+LOADS = ("gpusim.policies",)  # packages whose modules are imported by name
 
 VERBS: dict[str, dict[str, Any]] = {
     "evict": {"insert": contract.INSERT, "touch": contract.TOUCH, "remove": contract.REMOVE, "victim": contract.VICTIM},
@@ -206,7 +207,7 @@ def build(entry: Entry, values: Mapping[str, Value]) -> Policy:
     """The policy of this entry with these parameters (all of them, in order); compiles, or finds numba's cache."""
     target, module = entry.target, None
     if entry.builtin and target is None:
-        module = importlib.import_module(f"gpusim.policies.{entry.kind}.{entry.name}")
+        module = importlib.import_module(entry.module)
         target = module if entry.kind == "plan" else getattr(module, entry.name, module)
     params = np.array([] if entry.kind == "plan" else vector(entry, values), np.float64)
     common: dict[str, Any] = {"entry": entry, "values": values, "params": params}

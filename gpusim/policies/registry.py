@@ -2,111 +2,151 @@
 
     entries("evict")                 what `gpusim policies` lists; imports no policy
     get("prefetch", "next_k(k=4)")   the policy, compiled (or found in numba's cache)
-    load_user_file("mine.py")        adds the policies decorated in the file, answers their entries
+    of("mine.py").get("evict", "mine")   the same with the policies of a user's own file
 
-A built-in is found by being a file in `policies/<kind>/`.  A user's policy comes from a file (`use:` of an experiment),
-from an installed package (entry-point group `gpusim.policies`: a module to import), or from the running program (a
-decorator).
+A built-in is found by being a file in `policies/<kind>/`, an installed one by the entry-point group `gpusim.policies` (a
+module: its policies are those among its names).  A user's own policies are a value, `Registry`: an experiment, or a call of
+`simulate`, has one, and two of them do not know of each other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from gpusim.base.calls import parse
 from gpusim.base.errors import PolicyError, suggest
-from gpusim.policies import entry as entry_file
+from gpusim.policies.builtin import aliases, builtin, files
 from gpusim.policies.decorators import MARK
 from gpusim.policies.entry import KINDS, MOST, Entry, Value, check_range, check_value, vector
 
-_users: dict[tuple[str, str], Entry] = {}
+
+@dataclass(frozen=True, eq=False)
+class Registry:
+    """The policies that a run can name: built-in and installed ones, and its own, by (kind, name).
+
+    Transforms of the user's own are among them, as entries of the kind "transform".
+    """
+
+    own: Mapping[tuple[str, str], Entry] = field(default_factory=dict)
+
+    def entries(self, kind: str = "") -> list[Entry]:
+        """All policies of one kind, or of all kinds: built-ins by name, then installed ones, then its own."""
+        kinds = [_kind(kind)] if kind else list(KINDS)
+        others = {**_installed(), **self.own}
+        return [e for k in kinds for e in [*(builtin(k, n) for n in files(k)), *(o for o in others.values() if o.kind == k)]]
+
+    def find(self, kind: str, name: str) -> Entry:
+        """The entry of this name, or former name; PolicyError with a suggestion when there is none."""
+        if name in files(_kind(kind)):
+            return builtin(kind, name)
+        known = {e.name: e for e in self.entries(kind)}
+        if name not in known and name in aliases(kind):
+            return builtin(kind, aliases(kind)[name])
+        if name not in known:
+            elsewhere = [k for k in KINDS if k != kind and any(e.name == name for e in self.entries(k))]
+            hint = f"'{name}' is a policy of kind {elsewhere[0]}" if elsewhere else suggest(name, known)
+            raise PolicyError(f"there is no {kind} policy '{name}'", hint=hint or "known: " + ", ".join(known))
+        return known[name]
+
+    def get(self, kind: str, spec: Any) -> Any:
+        """The runnable policy (`gpusim.policies.forms`) that `spec` names.
+
+        spec: "name", "name(k=4)", an object with `name` and `params`, a decorated function or class, the same with other
+        parameters (`functools.partial(cost, staleness=2)`), or a policy that is ready to run, which stays as it is.
+        """
+        if isinstance(getattr(spec, "entry", None), Entry):
+            return spec
+        entry, given = self._named(kind, spec)
+        values = bind(entry, given)
+        from gpusim.policies import forms  # numba, which what only lists policies does without
+
+        return forms.build(entry, values)
+
+    def _named(self, kind: str, spec: Any) -> tuple[Entry, Mapping[str, object]]:
+        if (entry := entry_of(spec)) is not None:
+            if entry.kind != _kind(kind):
+                raise PolicyError(f"'{entry.name}' is a policy of kind {entry.kind}, not {kind}", entry.where)
+            return entry, spec.keywords if isinstance(spec, partial) else {}
+        if isinstance(spec, str):
+            name, given = parse(spec)
+            return self.find(kind, name), given
+        if isinstance(spec, Mapping):
+            return self.find(kind, str(spec["name"])), dict(spec.get("params") or {})
+        if not hasattr(spec, "name"):
+            said = f"{getattr(spec, '__name__', repr(spec))} is not a policy"
+            raise PolicyError(said, hint=f"give a name, or decorate it with @policy.{kind}")
+        return self.find(kind, str(spec.name)), dict(spec.params or {})
+
+
+SHIPPED = Registry()
+"""Without policies of anybody's own."""
+entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
+
+
+def of(*sources: Any) -> Registry:
+    """A registry with the policies of these files, decorated objects or entries.  PolicyError when two have one name."""
+    own: dict[tuple[str, str], Entry] = {}
+    files = dict.fromkeys(Path(source).resolve() for source in sources if isinstance(source, str | Path))
+    objects = [source for source in sources if not isinstance(source, str | Path)]
+    for entry in (e for source in (*files, *objects) for e in _entries_of(source)):
+        other = own.setdefault((entry.kind, entry.name), entry)
+        if other.target is not entry.target:
+            raise PolicyError(
+                f"{entry.kind} policy '{entry.name}' is registered twice, first at {other.where}", entry.where,
+                "give one of them another name",
+            )  # fmt: skip
+    return Registry(own) if own else SHIPPED
+
+
+def entry_of(target: Any) -> Entry | None:
+    """The entry that a decorated object carries, with parameters or without; None of any other object."""
+    found = getattr(target.func if isinstance(target, partial) else target, "__dict__", {}).get(MARK)
+    return found if isinstance(found, Entry) else None
+
+
+def _entries_of(source: Any) -> Iterable[Entry]:
+    if isinstance(source, Entry):
+        return [source]
+    if isinstance(source, Path):
+        return load_user_file(source)
+    if (entry := entry_of(source)) is None:
+        raise PolicyError(f"{source!r} is neither a file nor a decorated policy", hint="decorate it, as with @policy.evict")
+    return [entry]
 
 
 @cache
-def _files(kind: str) -> Mapping[str, Path]:
-    """The files of the built-ins, by name."""
-    return {f.stem: f for f in sorted((Path(__file__).parent / kind).glob("*.py")) if not f.name.startswith("_")}
-
-
-@cache
-def _builtin(kind: str, name: str) -> Entry:
-    return entry_file.read(_files(kind)[name], kind)
-
-
-@cache
-def _aliases(kind: str) -> Mapping[str, str]:
-    """Former name of a built-in -> its name; read only where a name is none of today's."""
-    return {alias: name for name in _files(kind) for alias in _builtin(kind, name).aliases}
-
-
-@cache
-def _installed() -> None:
-    """Import what other packages offer; their decorators register."""
+def _installed() -> Mapping[tuple[str, str], Entry]:
+    """What other packages offer."""
+    found: dict[tuple[str, str], Entry] = {}
     for point in entry_points(group="gpusim.policies"):
         try:
-            point.load()
+            offered = point.load()
         except Exception as error:
             message = f"the installed policies '{point.name}' ({point.value}) cannot be loaded: {error}"
             raise PolicyError(message) from error
+        found |= {(e.kind, e.name): e for e in _users_of([offered, *vars(offered).values()])}
+    return found
 
 
-def entries(kind: str = "") -> list[Entry]:
-    """All policies of one kind, or of all kinds: built-ins by name, then users'."""
-    kinds = [_kind(kind)] if kind else list(KINDS)
-    _installed()
-    return [e for k in kinds for e in [*(_builtin(k, n) for n in _files(k)), *(u for u in _users.values() if u.kind == k)]]
-
-
-def find(kind: str, name: str) -> Entry:
-    """The entry of this name, or of the policy that was called so before; PolicyError with a suggestion when there is none."""
-    _installed()
-    if name in _files(_kind(kind)):
-        return _builtin(kind, name)
-    known = {e.name: e for e in entries(kind)}
-    if name not in known and name in _aliases(kind):
-        return _builtin(kind, _aliases(kind)[name])
-    if name not in known:
-        elsewhere = [k for k in KINDS if k != kind and any(e.name == name for e in entries(k))]
-        hint = f"'{name}' is a policy of kind {elsewhere[0]}" if elsewhere else suggest(name, known)
-        raise PolicyError(f"there is no {kind} policy '{name}'", hint=hint or "known: " + ", ".join(known))
-    return known[name]
-
-
-def renamed(kind: str, text: str) -> str:
-    """A policy as results name it, "recall(ahead=8)", under the name that it has now."""
-    name, bracket, rest = text.partition("(")
-    return _aliases(_kind(kind)).get(name, name) + bracket + rest
-
-
-def register(entry: Entry) -> None:
-    """Add a user's policy; the same file may register a name again, another may not."""
-    if entry.name in _files(entry.kind):
-        raise PolicyError(f"{entry.kind} policy '{entry.name}' is built in", entry.where, "give yours another name")
-    if entry.name in _aliases(entry.kind):
-        now = _aliases(entry.kind)[entry.name]
-        said = f"'{entry.name}' is a former name of {entry.kind} policy '{now}'"
-        raise PolicyError(said, entry.where, "give yours another name")
-    other = _users.get((entry.kind, entry.name))
-    if other is not None and other.where.rpartition(":")[0] != entry.where.rpartition(":")[0]:
-        raise PolicyError(
-            f"{entry.kind} policy '{entry.name}' is registered twice, first at {other.where}", entry.where,
-            "give one of them another name",
-        )  # fmt: skip
-    _users[entry.kind, entry.name] = entry
+def _users_of(values: Iterable[Any]) -> list[Entry]:
+    """The entries that these objects carry, without those of built-ins."""
+    return [entry for value in values if (entry := entry_of(value)) is not None and not entry.builtin]
 
 
 def load_user_file(path: str | Path) -> list[Entry]:
-    """Run a user's Python file and answer the policies it registered, in the file's order."""
+    """Run a user's Python file and answer the policies and transforms among its names, in the file's order."""
     file = Path(path).resolve()
     if not file.is_file():
         raise PolicyError(f"there is no policy file '{path}'")
-    name = f"gpusim_user_{file.stem}"
+    name = f"gpusim_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise PolicyError(f"'{path}' is not a Python file", hint="a policy file ends in .py")
@@ -121,7 +161,7 @@ def load_user_file(path: str | Path) -> list[Entry]:
         if isinstance(error, SyntaxError) and error.filename == str(file):
             line = error.lineno or 1
         raise PolicyError(f"{type(error).__name__}: {error}", f"{path}:{line}") from error
-    found = [value.__dict__[MARK] for value in vars(module).values() if MARK in getattr(value, "__dict__", {})]
+    found = _users_of(vars(module).values())
     if not found:
         raise PolicyError("the file registers no policy", str(path), "decorate a function with @policy.evict")
     return found
@@ -131,6 +171,12 @@ def _frames(error: BaseException) -> list[Any]:
     import traceback
 
     return list(traceback.extract_tb(error.__traceback__))
+
+
+def renamed(kind: str, text: str) -> str:
+    """A policy as results name it, "recall(ahead=8)", under the name that it has now."""
+    name, bracket, rest = text.partition("(")
+    return aliases(_kind(kind)).get(name, name) + bracket + rest
 
 
 def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
@@ -149,26 +195,6 @@ def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:
     if entry.numbers:
         vector(entry, values)
     return values
-
-
-def get(kind: str, spec: Any) -> Any:
-    """The runnable policy (`gpusim.policies.forms`) that `spec` names.
-
-    spec: "name", "name(k=4)", an object with `name` and `params`, or a decorated function or class.
-    """
-    if isinstance(spec, str):
-        name, given = parse(spec)
-    elif isinstance(spec, Mapping):
-        name, given = str(spec["name"]), dict(spec.get("params") or {})
-    elif MARK in getattr(spec, "__dict__", {}):
-        name, given = spec.__dict__[MARK].name, {}
-    else:
-        name, given = str(spec.name), dict(spec.params or {})
-    entry = find(kind, name)
-    values = bind(entry, given)
-    from gpusim.policies import forms
-
-    return forms.build(entry, values)
 
 
 def _kind(kind: str) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import inspect
 import re
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,9 +22,12 @@ from numba.core.errors import NumbaError
 
 from gpusim.base import cache
 from gpusim.base.kept import keep
+from gpusim.policies import objects
 from gpusim.policies.compiled import verb
 from gpusim.policies.contract import FACTS, SCORE
 from gpusim.policies.entry import Entry
+
+_MAKING = threading.Lock()
 
 
 @verb(SCORE)
@@ -74,17 +78,18 @@ def _module(entry: Entry, function: Any, name: str) -> Any:
 
 
 def _kept(entry: Entry, function: Any, source: str, folder: Path) -> Any:
-    text = "\0".join((numba.__version__, entry.where, _wrapper(entry), source))
+    text = "\0".join((numba.__version__, entry.where, _wrapper(entry), source, objects.digest(function)))
     digest = hashlib.sha256(text.encode()).hexdigest()
     name = f"gpusim_score_{entry.name}_{digest[:16]}"
-    if name not in sys.modules:
-        module = sys.modules[name] = _module(entry, function, name)  # where numba looks for what it finds on disk
-        try:
-            module.score = keep(njit(module.score), module.score, digest, SCORE, folder)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    return sys.modules[name].score
+    with _MAKING:  # another thread must not find the module without its compiled score
+        if name not in sys.modules:
+            module = sys.modules[name] = _module(entry, function, name)  # where numba looks for what it finds on disk
+            try:
+                module.score = keep(njit(module.score), module.score, digest, SCORE, folder)
+            except BaseException:
+                del sys.modules[name]
+                raise
+        return sys.modules[name].score
 
 
 def _source(entry: Entry, function: Any) -> str:

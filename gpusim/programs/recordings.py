@@ -16,6 +16,7 @@ from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
 
+LOADS = ("gpusim.trace.importers", "gpusim.programs.serving")  # packages whose modules are imported by name
 HEAD = 64 * 1024  # bytes by which a format is told
 
 

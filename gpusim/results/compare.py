@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from gpusim.results.folder import AXES, axes
+import numpy as np
+
+from gpusim.results.folder import load_result, run_folders
 from gpusim.results.metrics import LOWER, METRICS, NEITHER
 from gpusim.results.result import Result
+from gpusim.results.summary import AXES, axes
 
 # What an axis is called does not matter as long as both folders say the same: bytes follow from a share.
 _FOLLOWS = {"memory": "memory_share"}
@@ -38,19 +43,70 @@ def changes(a: Sequence[Result], b: Sequence[Result]) -> list[Change]:
 
     Runs are the same when trace, profile, memory, policies, seed and whatever else the experiment varies are.
     """
+    found: list[Change] = []
+    for run, old, new in _pairs(a, b):
+        if old is None or new is None:
+            found.append(Change(run, "run", old and old.outcome, new and new.outcome))
+        else:
+            found += _differences(run, old, new)
+    return found
+
+
+def unequal(a: Path, b: Path) -> list[Change]:
+    """The same to the last bit of two folders, and of runs that kept them the timelines and event logs, record by record.
+
+    The metric of such a change is "timeline COLUMN", "log", "pages COLUMN", "faults" or "failure"; its values are the first
+    that differ, or how many there are.  Raises ResultError.
+    """
+    old = {folder.name: folder for folder in run_folders(a)}
+    new = {folder.name: folder for folder in run_folders(b)}
+    light = [[load_result(f, log=False, timeline=False) for f in folders.values()] for folders in (old, new)]
+    found = changes(*light)
+    for run, x, y in _pairs(*light):
+        if x is not None and y is not None:
+            found += _records(run, load_result(old[x.key]), load_result(new[y.key]))
+    return found
+
+
+def _pairs(
+    a: Sequence[Result], b: Sequence[Result]
+) -> Iterator[tuple[dict[str, object], Result | None, Result | None]]:
+    """Runs of the same name, and what they are called; those of `b` that `a` does not have come last."""
     keys = list(dict.fromkeys([*AXES, *axes(a), *axes(b)]))
     shown = list(dict.fromkeys([*axes(a), *axes(b)])) or ["evict"]
     there = {_identity(result, keys): result for result in b}
-    found: list[Change] = []
     for old in a:
-        run = {key: old.spec.get(key) for key in shown}
-        new = there.pop(_identity(old, keys), None)
-        if new is None:
-            found.append(Change(run, "run", old.outcome, None))
-        else:
-            found += _differences(run, old, new)
-    found += [Change({key: r.spec.get(key) for key in shown}, "run", None, r.outcome) for r in there.values()]
-    return found
+        yield {key: old.spec.get(key) for key in shown}, old, there.pop(_identity(old, keys), None)
+    for new in there.values():
+        yield {key: new.spec.get(key) for key in shown}, None, new
+
+
+def _records(run: dict[str, object], old: Result, new: Result) -> Iterator[Change]:
+    """What two results recorded beside their numbers, where it is not the same."""
+    if old.failure != new.failure:
+        yield Change(run, "failure", json.dumps(old.failure), json.dumps(new.failure))
+    if old.faults is not None and new.faults is not None and old.faults.plain() != new.faults.plain():
+        yield Change(run, "faults", "another report", "another report")
+    if (old.log is None) == (new.log is None):
+        logs: list[Any] = [{} if r.log is None else {"": r.log} for r in (old, new)]
+    else:
+        logs = [{}, {}]  # one run kept none: nothing to compare
+    tables = (("timeline", old.timeline, new.timeline), ("log", *logs), ("pages", old.pages or {}, new.pages or {}))
+    for name, x, y in tables:
+        if x and y:
+            yield from _columns(run, name, x, y)
+
+
+def _columns(run: dict[str, object], name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    for column in dict.fromkeys([*old, *new]):
+        what = f"{name} {column}".strip()
+        x, y = old.get(column), new.get(column)
+        if x is None or y is None:
+            yield Change(run, what, x if x is None else len(x), y if y is None else len(y))
+        elif len(x) != len(y):
+            yield Change(run, what, f"{len(x)} records", f"{len(y)} records")
+        elif len(where := np.flatnonzero((x != y) & ((x == x) | (y == y)))):  # NaN is NaN
+            yield Change(run, what, f"{x[where[0]]} at {where[0]}", f"{y[where[0]]} at {where[0]}")
 
 
 def _identity(result: Result, keys: Sequence[str]) -> str:

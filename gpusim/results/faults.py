@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from gpusim.results.fault_picture import Picture
+from gpusim.results.page_log import CAUSES
 
-CAUSES = ("demand", "prefetch", "eviction", "explicit", "counter")  # in the order of tables.DEMAND ...
 FAULTS = {
     "gpu_reads": "GPU reads", "gpu_writes": "GPU writes", "cpu_reads": "CPU reads", "cpu_writes": "CPU writes",
     "faults_new": "first touch", "faults_again": "evicted before", "faults_permission": "write to what was readable only",

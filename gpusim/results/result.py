@@ -12,7 +12,7 @@ from gpusim.base.errors import ResultError, suggest
 from gpusim.results.faults import FaultReport
 from gpusim.results.log import LOG
 from gpusim.results.metrics import refuse_unknown
-from gpusim.results.uncertainty import Sampled
+from gpusim.results.sampled import Sampled
 from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
@@ -37,15 +37,15 @@ class Result:
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known
     metrics   name -> number, names as declared in results.metrics
-    timeline  column -> array, all of one length, a row per moment: time_ns, op, and in bytes allocated, reserved,
-              requested, host
-    log       the event log (dtype core.log.LOG), None when it was not recorded
+    timeline  column -> array, all of one length, a row per moment: time_ns, op, allocated_bytes, reserved_bytes,
+              requested_bytes, host_bytes
+    log       the event log (dtype results.log.LOG), None when it was not recorded
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
-    pages     the event log of unified memory, column -> array as in engine/pages/events.py; None when it was not recorded
+    pages     the event log of unified memory, column -> array as in results.page_log; None when it was not recorded
     faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
     """

@@ -50,25 +50,28 @@ def note_seals(manifest: Path, results: Iterable[Path]) -> None:
     if NOTED in value:
         seals = {path.parent.name: seal_of(path) for path in results}
         write_json(manifest, {**value, NOTED: {**value[NOTED], **seals}})
-        _noted.cache_clear()  # clocks of file systems are coarse
+        _read_manifest.cache_clear()  # clocks of file systems are coarse
 
 
 def read_final(path: Path, manifest: Path) -> dict[str, Any]:
     """A sealed file as the manifest knows it; ResultError when it has changed."""
     value = read_sealed(path)
-    noted = None
-    if manifest.is_file():
-        found = manifest.stat()
-        noted = _noted(manifest, (found.st_mtime_ns, found.st_ino, found.st_size))
-    if noted is not None and value.get(SEAL) != noted.get(path.parent.name, value.get(SEAL, "")):
+    noted = (read_manifest(manifest) or {}).get(NOTED)
+    if isinstance(noted, dict) and value.get(SEAL) != noted.get(path.parent.name, value.get(SEAL, "")):
         raise ResultError(OTHER, str(path), AGAIN)
     if SEAL not in value:
         note(f"{path.parent}: an earlier version kept no hash of this result, so whether it was changed cannot be told")
     return value
 
 
+def read_manifest(path: Path) -> dict[str, Any] | None:
+    """A manifest, read again only when it has changed; None where there is none."""
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return _read_manifest(path, (found.st_mtime_ns, found.st_ino, found.st_size))
+
+
 @lru_cache(maxsize=4)
-def _noted(manifest: Path, stamp: tuple[int, ...]) -> dict[str, str] | None:
-    """The seals in a manifest; None in one of a version that listed none."""
-    found = read_json(manifest).get(NOTED)
-    return found if isinstance(found, dict) else None
+def _read_manifest(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
+    return read_json(path)

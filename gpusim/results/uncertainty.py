@@ -9,40 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpusim.base.errors import ResultError
 from gpusim.base.files import make_folder
+from gpusim.results.result import Result
+from gpusim.results.sampled import Push, Sampled
 from gpusim.results.seal import read_sealed, write_sealed
 
-if TYPE_CHECKING:
-    from gpusim.results.result import Result
-
 FORMAT, VERSION, FOLDER = "gpusim-uncertainty", 1, "uncertainty"
-
-
-@dataclass(frozen=True)
-class Push:
-    """One number of one machine at one end of its interval."""
-
-    profile: str
-    path: str
-    side: str  # "low" or "high"
-    at: str  # with its unit
-    instead: str
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """What one run came to elsewhere than on the machine of its profile."""
-
-    values: dict[str, tuple[float, ...]]  # metric -> on each sampled machine, inf where it did not finish
-    pushed: dict[Push, float]  # makespan, inf where it did not finish
-    given: int  # numbers with error bars of their own
-    assumed: int  # numbers that are estimates without a bar on some side
-    estimated: float  # how far these may be off
 
 
 def path_of(out: Path, name: str) -> Path:

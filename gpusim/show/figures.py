@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("png", "svg", "pdf")
 
+LOADS = ("gpusim.show.figure",)  # packages whose modules are imported by name
+
 
 @dataclass(frozen=True)
 class Drawing:

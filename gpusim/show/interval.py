@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpusim.base.units import show_fraction
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
-from gpusim.results.uncertainty import Push
+from gpusim.results.sampled import Push
 from gpusim.show.groups import mean
 from gpusim.show.view import human
 

@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 def rows(run: Result) -> int:
     """How many rows the timeline has."""
-    return len(run.timeline.get("reserved", ()))
+    return len(run.timeline.get("reserved_bytes", ()))
 
 
 def timed(run: Result) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from gpusim.results.metrics import metric as declared
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
-from gpusim.results.uncertainty import Push
+from gpusim.results.sampled import Push
 from gpusim.show.groups import by_line, grouped, mean, oracles
 from gpusim.show.interval import by_turns, flips, held, interval, samples
 from gpusim.show.view import contenders, ending, layout, line_name, main_metric, number, place_name

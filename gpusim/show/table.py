@@ -17,13 +17,14 @@ from rich.table import Table
 
 from gpusim.results.metrics import METRICS, same
 from gpusim.results.metrics import metric as declared
+from gpusim.results.references import RATIOS
 from gpusim.results.result import Result
+from gpusim.results.summary import column as named
 from gpusim.show.interval import interval
 from gpusim.show.standing import Standing, standings
 from gpusim.show.view import (
     ORACLE,
     POLICIES,
-    RATIOS,
     contenders,
     ending,
     layout,
@@ -78,8 +79,8 @@ def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
     for i, r in enumerate(results):
         found.append(
             {
-                **{key: r.spec.get(key) for key in ("trace", "profile", "memory", *POLICIES, "seed") if key in r.spec},
-                **{key: r.spec.get(key) for key in differ},
+                **{named(key): r.spec.get(key) for key in ("trace", "profile", "memory", *POLICIES, "seed") if key in r.spec},
+                **{named(key): r.spec.get(key) for key in differ},
                 "oracle": r.oracle,
                 "outcome": r.outcome,
                 "compared": metric,

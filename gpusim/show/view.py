@@ -12,6 +12,7 @@ from gpusim.base.errors import UnitError
 from gpusim.base.text import join
 from gpusim.base.units import BYTES, FRACTION, RATE, parse, show_bytes, show_fraction, show_rate, show_time
 from gpusim.results.metrics import METRICS, same
+from gpusim.results.references import RATIOS
 from gpusim.results.result import FOR_REFEREE, HOST_OOM, OOM, Result
 
 POLICIES = ("place", "evict", "prefetch", "defrag", "plan", "release", "grain", "unified")  # what is chosen on a machine
@@ -24,8 +25,6 @@ _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each oth
 ORACLE = "*"
 OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
 FULL = {"nvme": "disk full", "peer": "peer full", "cxl": "CXL full", "remote": "remote host full"}  # the last tier, when it is
-# Makespans over those of references, which bounds know.
-RATIOS = {"slowdown": "bound_no_limit_ns", "over_oracle": "bound_oracle_ns", "over_best_plan": "bound_best_plan_ns"}
 
 
 def varying(results: Sequence[Result]) -> list[str]:

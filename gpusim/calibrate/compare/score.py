@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.errors import MeasurementError
-from gpusim.calibrate.compare import paged
-from gpusim.calibrate.compare.paged import Managed
-from gpusim.calibrate.compare.program import Cannot, Program
-from gpusim.calibrate.compare.programs import program
+from gpusim.calibrate.as_programs import paged
+from gpusim.calibrate.as_programs.paged import Managed
+from gpusim.calibrate.as_programs.program import Cannot, Program
+from gpusim.calibrate.as_programs.programs import program
 from gpusim.calibrate.compare.provenance import check_gpu, provenance
 from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.fit.links import of_host

@@ -74,7 +74,7 @@ def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
 
 def _lines(rows: Sequence[Row], base: Profile, known: Mapping[str, float], factors: F64) -> tuple[F64, F64]:
     """(rows,) ns of the rows' programs with these factors, and (rows, groups) how they change with each."""
-    from gpusim.calibrate.compare import paged
+    from gpusim.calibrate.as_programs import paged
 
     def machine(factors: F64) -> Profile:
         scaled = zip(_GROUPS, factors.tolist(), strict=True)

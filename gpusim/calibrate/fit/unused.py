@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpusim.calibrate.compare.lacks import lacking
+from gpusim.calibrate.as_programs.lacks import lacking
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left
 from gpusim.calibrate.rows import Row
 

@@ -18,6 +18,7 @@ PARTS = (
     # and for training steps: the models, what records them, what writes a trace
     "calibrate/steps/*.py", "programs/*.py", "programs/zoo/*.py", "programs/record/*.py", "trace/*.py", "trace/importers/*.py",
     "policies/__init__.py", "policies/entry.py", "policies/facts.py", "policies/registry.py", "policies/decorators.py",
+    "policies/builtin.py",
 )  # fmt: skip
 DATE = (1980, 1, 1, 0, 0, 0)
 """Of everything inside, so that equal sources give equal files."""

@@ -9,9 +9,8 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_bytes, parse_time, show_bytes, show_time
 from gpusim.cli import words
-from gpusim.cli.options import Json, Machine, MachineOnce, Use, trace
+from gpusim.cli.options import Json, Machine, MachineOnce, trace
 from gpusim.cli.output import emit, emit_json
-from gpusim.cli.words import own_files
 
 
 def verb(
@@ -19,7 +18,6 @@ def verb(
     before: MachineOnce = None,
     *,
     on: Machine = None,
-    use: Use = None,
     controller: Annotated[str, typer.Option(help="Who decides: aimd, bisect, fixed, with parameters.")] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
     memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
@@ -35,7 +33,6 @@ def verb(
     from gpusim.engine.control import train
     from gpusim.trace.answers import require
 
-    own_files(use)
     found_trace, profile = words.trace(name), words.machine(on, "gpusim adapt", before)
     require(found_trace, ("accesses", "flops"), "gpusim adapt")
     found = train(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpusim.base.errors import GpusimError, ResultError
+from gpusim.base.errors import ResultError
 from gpusim.cli.options import Json, Use
 from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files
 
 if TYPE_CHECKING:
     from gpusim.referee import Report
-    from gpusim.results.result import Result
-    from gpusim.trace.trace import Trace
 
 SHOWN = 5  # violations per run
 
@@ -32,17 +29,19 @@ def verb(
     from gpusim import referee
     from gpusim.cli.report import refresh
     from gpusim.cli.show import say_missing
+    from gpusim.experiment.ran import load_trace_of
     from gpusim.referee import pages
-    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders, write_summary
+    from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
+    from gpusim.results.summary import write_summary
 
-    own_files(use)
+    own = own_files(use)
     found: list[tuple[str, Report]] = []  # by the run's key: its log need not stay in memory
     for run in run_folders(folder):
         result = load_result(run)
         if "unified" in result.spec:
             report = pages.check(result)
         else:
-            report = referee.check(result, load_trace_of(result, folder, trace))
+            report = referee.check(result, load_trace_of(result, folder, trace, own))
         if report.ok is not None:
             mark_checked(run, report.ok)
         found.append((result.key, report))
@@ -70,27 +69,3 @@ def _print(found: list[tuple[str, Report]]) -> None:
                 typer.echo(f"    and {len(report.violations) - SHOWN} more")
     count = {verdict: sum(report.ok is verdict for _, report in found) for verdict in (True, False, None)}
     typer.echo(f"{count[True]} runs are right, {count[False]} wrong, {count[None]} without an event log")
-
-
-def load_trace_of(result: Result, base: Path, other: Path | None = None) -> Trace:
-    """The trace that a run replayed, found from its results folder; `other` is where it is now."""
-    from gpusim.base.yaml.find import find
-
-    chain = str(result.spec.get("transform", "none"))
-    return _load(find("trace", str(other or result.spec["trace"]), base), chain, str(result.spec.get("trace_hash", "")))
-
-
-@lru_cache(maxsize=2)
-def _load(file: Path, chain: str, wanted: str) -> Trace:
-    """The trace in the file, transformed unless it already is what ran."""
-    from gpusim.programs import transforms
-    from gpusim.trace.files import load_trace
-
-    trace = load_trace(file)
-    if trace.content_hash == wanted:
-        return trace
-    try:
-        transforms.check(chain)
-    except GpusimError as error:
-        raise ResultError(error.message, hint="name the file that has it: --use FILE") from None
-    return transforms.apply(trace, chain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from gpusim.cli import complete
 from gpusim.cli.options import Device, Use, on, output, trace
 from gpusim.cli.words import machine, own_files, recording
 from gpusim.trace import exporters
+
+if TYPE_CHECKING:
+    from gpusim.policies.registry import Registry
 
 
 def verb(
@@ -39,7 +42,6 @@ def verb(
     out: Annotated[Path | None, output("The file to write.")] = None,
 ) -> None:
     """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
-    own_files(use)
     known = ["pytorch", *exporters.FORMATS]
     if format not in known:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
@@ -48,7 +50,7 @@ def verb(
         if value is not None and option not in wanted:
             raise ResultError(f"--{option} has no meaning for the format '{format}'", what, "leave it out")
     if format == "pytorch":
-        _snapshot(what, run, place, device, out)
+        _snapshot(what, run, place, device, out, own_files(use))
     else:
         _trace(what, format, device, on, grain, out)
 
@@ -73,7 +75,9 @@ def _trace(what: str, format: str, device: int | None, on: str | None, grain: st
     typer.echo(f"{path}: {said[0]}")
 
 
-def _snapshot(what: str, run: str | None, place: str | None, device: int | None, out: Path | None) -> None:
+def _snapshot(
+    what: str, run: str | None, place: str | None, device: int | None, out: Path | None, own: Registry
+) -> None:
     from gpusim.base.files import write_atomic
     from gpusim.show.snapshot import dump
 
@@ -82,16 +86,16 @@ def _snapshot(what: str, run: str | None, place: str | None, device: int | None,
         raise ResultError("--run chooses a run of a results folder", what, "a trace has none: leave it out")
     if (place or device) is not None and folder.is_dir():
         raise ResultError("--place and --device are for a trace", what, "leave them out: a run has its allocator")
-    found, name = _run(folder, run) if folder.is_dir() else _replayed(what, place or "pytorch", device)
+    found, name = _run(folder, run, own) if folder.is_dir() else _replayed(what, place or "pytorch", device, own)
     path = out or Path(f"{name}.pickle")
     write_atomic(path, lambda file: file.write(dump(found)))
     typer.echo(f"{path}: {len(found['device_traces'][0]):,} events, {len(found['segments']):,} segments")
     typer.echo("open it at https://pytorch.org/memory_viz, or: python -m torch.cuda._memory_viz trace_plot FILE -o page.html")
 
 
-def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
+def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], str]:
     """The named run of a results folder, or its only one with an event log."""
-    from gpusim.cli.verbs.check import load_trace_of
+    from gpusim.experiment.ran import load_trace_of
     from gpusim.results.folder import load_result, run_folders
     from gpusim.show.snapshot import snapshot
 
@@ -106,12 +110,11 @@ def _run(folder: Path, key: str | None) -> tuple[dict[str, Any], str]:
     if result.log is None:
         raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
     title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
-    return snapshot(result.log, load_trace_of(result, folder), title=title), result.key
+    return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
 
 
-def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any], str]:
+def _replayed(what: str, place: str, device: int | None, own: Registry) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
-    from gpusim.policies import registry
     from gpusim.policies.trials.program import of_trace
     from gpusim.policies.trials.replay import replay
     from gpusim.show.snapshot import snapshot
@@ -119,6 +122,6 @@ def _replayed(what: str, place: str, device: int | None) -> tuple[dict[str, Any]
 
     program = recording(what, device)
     require(program, "allocator", "a memory snapshot")
-    done = replay(of_trace(program), registry.get("place", place), log=True)
+    done = replay(of_trace(program), own.get("place", place), log=True)
     found = snapshot(done.log, program, title=f"{program.name} {done.name}", microseconds=False)
     return found, f"{program.name}-{place.split('(')[0]}"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpusim.base.errors import ResultError, suggest
-from gpusim.cli import complete, load
+from gpusim.cli import complete
+from gpusim.cli.asked import experiment
 from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit, emit_json
 from gpusim.cli.progress import bar
@@ -68,14 +69,15 @@ def _run_first(what: str, sets: list[str], on: list[str] | None, use: list[str] 
     from gpusim.base.yaml.find import names
     from gpusim.base.yaml.values import NONE
     from gpusim.cli.verbs.run import verb as run_experiment
+    from gpusim.experiment.load import default_folder
 
     if not Path(what).exists() and what not in names("experiment"):
         hint = suggest(what, names("experiment"))
         raise ResultError(f"there is no results folder and no experiment '{what}'", hint=hint)
-    loaded = load.experiment(what, sets, on=on, use=use)
+    loaded = experiment(what, sets, on=on, use=use)
     if loaded.experiment.unified == (NONE,):
         raise ResultError("no run of this experiment is under unified memory", str(loaded.path), "add unified: driver")
-    return load.default_folder(loaded), run_experiment(what, sets=sets, on=on, use=use, figures=False)
+    return default_folder(loaded), run_experiment(what, sets=sets, on=on, use=use, figures=False)
 
 
 def _chosen(results: Sequence[Result], run: str, folder: Path) -> tuple[int, Result]:
@@ -115,20 +117,20 @@ def _overview(folder: Path, seen: Sequence[tuple[int, Result]], json: bool) -> N
 
 def _advice(folder: Path, result: Result, advise: bool | None, most: int | None) -> Advised | None:
     """What was found before, or is found now: when that is asked for, or is soon done."""
-    from gpusim.base.files import read_json, write_json
     from gpusim.engine.pages import advisor
     from gpusim.experiment.advise import SHORT, seconds
-    from gpusim.results.folder import ADVICE, RUNS
+    from gpusim.results.afterwards import ADVICE, keep, kept
+    from gpusim.results.folder import RUNS
 
-    kept = folder / RUNS / result.key / ADVICE
+    run = folder / RUNS / result.key
     if advise is False or not result.finished:
         return None
-    if advise is None and kept.is_file():
-        return advisor.from_plain(read_json(kept))
+    if advise is None and (before := kept(run, ADVICE)) is not None:
+        return advisor.from_plain(before)
     if advise is None and seconds(result) > SHORT:
         return None
     found = _search(folder, result, most or advisor.MOST)
-    write_json(kept, found.plain())
+    keep(run, ADVICE, found.plain())
     return found
 
 
@@ -139,7 +141,7 @@ def _search(folder: Path, result: Result, most: int) -> Advised:
 
     if not (folder / EXPERIMENT).is_file():
         raise ResultError("advice needs the experiment of this run", str(folder), "name the results folder that it lies in")
-    tasks = {task.key: task for task in plan(load.experiment(str(folder / EXPERIMENT)), folder, allow_large=True).grid}
+    tasks = {task.key: task for task in plan(experiment(str(folder / EXPERIMENT)), folder, allow_large=True).grid}
     if result.key not in tasks:
         raise ResultError("gpusim, or a file that this run read, has changed since", result.key, "run the experiment again")
     with bar("hints") as progress:

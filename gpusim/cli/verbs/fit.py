@@ -11,7 +11,7 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, Library, Use, on, output, trace
-from gpusim.cli.output import emit, emit_json
+from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files, profile, recording
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def verb(
     settings = Settings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know before anything is recorded
     wanted = chosen_formats(formats)
-    own_files(use)
+    own = own_files(use)
     gpus, machines = _machines(on or [])
     if figures and cores() > 1:
         prepare(NEEDS)
@@ -68,9 +68,9 @@ def verb(
     if warm.is_cold():
         say.told("compiling the kernels, once; this takes about 20 seconds")
         warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
-    tried = remedies.named(tries) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
+    tried = remedies.named(tries, own) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
     with bar("machines") as progress:
-        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings)
+        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings, own)
     asked = gpus or (1 if tries else None)
     _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
 
@@ -93,22 +93,7 @@ def _show(found: Study, folder: Path, formats: Sequence[str], asked: int | None,
     if json:
         emit_json(values)
         return
-    typer.echo(f"{report.heading(found)}\n\nAssumed:")
-    for line in report.assumed(found):
-        typer.echo(f"  {line}")
-    typer.echo()
-    emit(report.rows(found))
-    several = report.rows_of_several(found)
-    if several:
-        typer.echo("\nAs one of several GPUs:\n")
-        emit(several)
-    for chain, why in found.impossible.items():
-        typer.echo(f"not tried: {chain} ({why})")
-    for sentence in [report.untried(found), *report.apart(found, asked)] if asked else []:
-        if sentence:
-            typer.echo(sentence)
-    typer.echo("\n" + "\n".join(report.remarks(found)))
-    typer.echo(f"\n{report.answer(found)}\n{folder}: {', '.join(['fit.json', *files])}")
+    typer.echo(f"{report.text(found, asked)}\n{folder}: {', '.join(['fit.json', *files])}")
 
 
 def _machines(on: Sequence[str]) -> tuple[int | None, list[Profile]]:
@@ -145,8 +130,8 @@ def _recorded(zoo: str, program: Sequence[str], gpu: str, cudnn: int) -> Trace:
     from dataclasses import replace
 
     from gpusim.cli.verbs.record import pairs
-    from gpusim.programs.record.script import record_zoo
     from gpusim.programs.zoo.catalogue import ask
+    from gpusim.programs.zoo.traced import record_zoo
 
     asked = ask(zoo, pairs(program))
     with tempfile.TemporaryDirectory() as folder:

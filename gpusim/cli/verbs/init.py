@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from gpusim.base.errors import GpusimError
-from gpusim.cli import load, say
+from gpusim.cli import say
+from gpusim.cli.asked import experiment
 from gpusim.cli.options import Machines, output, trace
 
 
@@ -40,7 +41,7 @@ def verb(
     text = draft.managed(named, machines) if is_managed(file) else draft.recorded(named, machines, of_file(file))
     write_text(target, text)
     try:
-        load.experiment(str(target))
+        experiment(str(target))
     except GpusimError:
         target.unlink()
         raise

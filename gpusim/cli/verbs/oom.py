@@ -12,9 +12,8 @@ import typer
 
 from gpusim.base.errors import TraceError, UnitError
 from gpusim.cli import say, words
-from gpusim.cli.options import Device, Figures, Formats, Json, Machine, Use, output, trace
+from gpusim.cli.options import Device, Figures, Formats, Json, Machine, output, trace
 from gpusim.cli.output import emit_json
-from gpusim.cli.words import own_files
 from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ def verb(
     ],
     *,
     on: Machine = None,
-    use: Use = None,
     tries: Annotated[
         list[str] | None,
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
@@ -63,7 +61,6 @@ def verb(
 
     wanted, tries = chosen_formats(formats), tries or []
     limit = _limit(capacity, on, message)
-    own_files(use)
     if len(files) == 1 and _is_generated(files[0]):
         if device is not None:
             hint = "leave it out: a generated program runs on one"
@@ -126,9 +123,9 @@ def _traces(files: Sequence[str], device: int | None, out: Path | None) -> dict[
     short = len({Path(file).name for file in files}) == len(files)
     for file in files:
         name = Path(file).name if short else file
-        say = partial(warn, of=f"{name}: ") if len(files) > 1 else warn
+        heard = partial(warn, of=f"{name}: ") if len(files) > 1 else warn
         try:
-            traces = {device: inputs.open_trace(file, device, say)} if device is not None else inputs.open_all(file, say)
+            traces = {device: inputs.open_trace(file, device, heard)} if device is not None else inputs.open_all(file, heard)
         except TraceError as error:
             if file == files[-1] and not found:
                 raise

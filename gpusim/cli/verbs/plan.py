@@ -12,7 +12,6 @@ from gpusim.base.errors import PolicyError
 from gpusim.cli import complete, words
 from gpusim.cli.options import Json, Machine, MachineOnce, Trace, Use, output
 from gpusim.cli.output import emit, emit_json
-from gpusim.cli.words import own_files
 
 
 def verb(
@@ -42,13 +41,12 @@ def verb(
     from gpusim.trace.files import save_trace
     from gpusim.trace.workload import build
 
-    own_files(use)
     trace, profile = words.trace(name), words.machine(on, "gpusim plan", before)
     require(trace, ("accesses", "times"), "gpusim plan")
     work = build(trace, durations(trace, profile)[0])
     room = capacity(memory).resolve(work.live_peak, words.room(profile))
     below = parse(tiers, profile)
-    result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work)
+    result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work, use=use or ())
     if result.schedule is None:
         raise PolicyError(f"'{policy}' plans nothing")
     path = out or Path(f"{trace.name}-{policy.partition('(')[0]}.csv")

@@ -15,11 +15,9 @@ from gpusim.cli.words import own_files
 
 def verb(name: Annotated[str, options.name(complete.policies)] = "", *, use: Use = None, json: Json = False) -> None:
     """All policies by kind, or everything about those called `name` (a name may exist in two kinds, as `none` does)."""
-    from gpusim.policies import registry
     from gpusim.policies.facts import facts
 
-    own_files(use)
-    entries = registry.entries()
+    entries = own_files(use).entries()
     if not name:
         rows = [
             {

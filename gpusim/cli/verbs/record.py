@@ -38,7 +38,8 @@ def verb(
 ) -> None:
     """A program, or a model of the zoo, as a trace; what the program prints goes to stderr."""
     from gpusim.base.units import parse_bytes
-    from gpusim.programs.record import script as recorder
+    from gpusim.programs.record.script import record_script
+    from gpusim.programs.zoo.traced import record_zoo
 
     program = program or []
     if not program and not zoo:
@@ -52,9 +53,9 @@ def verb(
         warnings.showwarning = _show(warnings.showwarning)
         if zoo:
             wanted = {**pairs(program), **({"steps": steps} if steps else {})}
-            trace = recorder.record_zoo(zoo, wanted, path, **options)
+            trace = record_zoo(zoo, wanted, path, **options)
         else:
-            trace = recorder.record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
+            trace = record_script(Path(program[0]), program[1:], path, steps=steps or 2, **options)
     if json:
         emit_json({
             "file": str(path), "name": trace.name, "tensors": trace.tensors, "events": trace.events, "operators": trace.ops,

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpusim.cli import load, say
+from gpusim.cli import say
+from gpusim.cli.asked import experiment as asked_for
 from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, Set, Use, output
 from gpusim.cli.progress import bar
 
@@ -47,12 +48,13 @@ def verb(
 ) -> int:
     """`gpusim run`; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
     from gpusim.cli.show import chosen_formats
+    from gpusim.experiment import load
     from gpusim.experiment.plan import plan
 
     drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
     sets = [*(sets or []), *asked, *(["options.log=true"] if log else [])]
-    loaded = load.experiment(experiment, sets, on=on, use=use)
+    loaded = asked_for(experiment, sets, on=on, use=use)
     todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)
     for words in load.told(loaded):
         say.note(words)

@@ -33,10 +33,10 @@ def verb(
     from gpusim.programs import transforms
     from gpusim.trace.files import save_trace
 
-    own_files(use)
-    transforms.check(chain)
+    own = own_files(use)
+    transforms.check(chain, own)
     before = words.trace(name)
-    after = transforms.apply(before, chain)
+    after = transforms.apply(before, chain, own)
     save_trace(after, out)
     rows = [_row(before), _row(after)]
     if json:

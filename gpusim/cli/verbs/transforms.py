@@ -17,8 +17,7 @@ def verb(name: Annotated[str, options.name(complete.transforms)] = "", *, use: U
     """All transforms in a line each, or everything about one."""
     from gpusim.programs import transforms as package
 
-    own_files(use)
-    entries = {e.name: e for e in package.entries()}
+    entries = {e.name: e for e in package.entries(own_files(use))}
     if not name:
         rows = [
             {"transform": e.name, "parameters": ", ".join(f"{k}={v}" for k, v in e.parameters.items()), "help": e.summary}

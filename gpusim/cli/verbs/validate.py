@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.cli import complete, load, say
+from gpusim.cli import complete, say
+from gpusim.cli.asked import experiment
 from gpusim.cli.options import Json, Machines, Set, Use
 from gpusim.cli.output import emit_json
 
@@ -54,11 +55,11 @@ def _file(name: str) -> tuple[Path, str]:
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:
-    from gpusim.experiment import answerable
+    from gpusim.experiment import answerable, load
     from gpusim.experiment.plan import plan
     from gpusim.experiment.spec import expand, size
 
-    loaded = load.experiment(str(path), sets, on=on, use=use)
+    loaded = experiment(str(path), sets, on=on, use=use)
     e = loaded.experiment
     expand(e)
     todo = plan(loaded, load.default_folder(loaded))

@@ -10,8 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.jit import kernel, outlined
-from gpusim.engine.clock import accounts, heap, links
-from gpusim.engine.memory import remote
+from gpusim.engine.clock import accounts, heap, links, remote
 from gpusim.engine.state import (
     DRAIN,
     E_KERNEL,

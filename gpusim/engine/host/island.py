@@ -7,9 +7,9 @@ from typing import Any
 from numba import types
 
 from gpusim.base.jit import entry, kernel
-from gpusim.engine.clock import heap, links, queues
-from gpusim.engine.host import operators, plan, prefetches, release
-from gpusim.engine.memory import blocks, remote, residency
+from gpusim.engine.clock import heap, links, queues, remote
+from gpusim.engine.host import operators, plan
+from gpusim.engine.memory import blocks, prefetches, release, residency
 from gpusim.engine.memory.residency import CREATED, DEMANDED, PLANNED, PREFETCH
 from gpusim.engine.state import (
     BAD_ANSWER,

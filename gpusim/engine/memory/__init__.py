@@ -1,0 +1,1 @@
+"""Where units are: residency, swaps, blocks, and what the evict policy is asked."""

@@ -9,8 +9,7 @@ from typing import Any
 
 from gpusim.base.jit import kernel
 from gpusim.engine.clock import queues
-from gpusim.engine.host import prefetches, release
-from gpusim.engine.memory import blocks, choice, swaps
+from gpusim.engine.memory import blocks, choice, prefetches, release, swaps
 from gpusim.engine.state import (
     ASK,
     BAD_ANSWER,

@@ -6,8 +6,7 @@ from typing import Any
 
 from gpusim.base.jit import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.host import prefetches
-from gpusim.engine.memory import blocks, choice
+from gpusim.engine.memory import blocks, choice, prefetches
 from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, Policies
 from gpusim.policies.contract import HOST, REMOTE
 from gpusim.results import log

@@ -9,7 +9,8 @@ import numpy as np
 from gpusim.engine.pages.simulate import UvmResult
 from gpusim.programs.managed.layout import Span
 from gpusim.results.fault_picture import Picture
-from gpusim.results.faults import CAUSES, FAULTS, Activity, Allocation, FaultReport, merged, ranked
+from gpusim.results.faults import FAULTS, Activity, Allocation, FaultReport, merged, ranked
+from gpusim.results.page_log import CAUSES
 
 
 def of(result: UvmResult, together: bool = False) -> FaultReport:

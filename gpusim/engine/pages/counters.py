@@ -10,10 +10,11 @@ from gpusim.base.bits_compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, copy, drop, fill, keep, next_set, none, subtract, total
 from gpusim.engine.pages.bits import clear as wipe
-from gpusim.engine.pages.events import NOTICE, note
+from gpusim.engine.pages.events import note
 from gpusim.engine.pages.prefetchers import propose
 from gpusim.engine.pages.service import destination, place
 from gpusim.engine.pages.tables import ASKED, ATS, COUNTER, FAULTED, GUESS, HMM, MAPPED, NONE, RESIDENT, Memory, row, scratch
+from gpusim.results.page_log import NOTICE
 
 
 @outlined

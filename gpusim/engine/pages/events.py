@@ -1,8 +1,4 @@
-"""The log of a run: every page that comes and goes, every fault, every batch, in their order.
-
-Residency follows from COPY, FILL, KEEP and GONE alone: pages come to a processor by one of the first three and are there until
-the fourth.  A page that moves is COPY at its new place, then GONE at its old one.
-"""
+"""The log of a run, written: every page that comes and goes, every fault, every batch (results.page_log has the format)."""
 
 from __future__ import annotations
 
@@ -11,33 +7,11 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.bits_compiled import kernel
-from gpusim.base.tables import f8, i4, i8, record
-from gpusim.engine.pages.bits import WORDS, total
+from gpusim.engine.pages.bits import total
 from gpusim.engine.pages.raster import paint
 from gpusim.engine.pages.tables import CPU, EVICTION, NONE, Memory
 from gpusim.results.fault_picture import CAME, EVICTED, FAULTED, TAKEN
-
-KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin", "notice")
-(
-    BATCH,     # the driver has fetched `pages` faults of `processor`
-    READ,      # `processor` has faulted on pages, to read them
-    WRITE,     # ... to write them
-    COPY,      # pages were copied to `processor` from `source`
-    FILL,      # pages that were nowhere are at `processor`, zeroed
-    KEEP,      # pages are at `processor` without a copy: they still were what they had been there
-    GONE,      # pages are no longer at `processor`
-    THROTTLE,  # `processor` has to wait for pages
-    PIN,       # pages stay at `source`, whoever asks
-    UNPIN,
-    NOTICE,    # an access counter tells that `processor` often reads from afar what lies in regions of these pages
-) = range(len(KINDS))  # fmt: skip
-
-LOG = record(
-    [("time", f8), ("kind", np.int8), ("cause", np.int8), ("processor", np.int8), ("source", np.int8),
-     ("block", i4), ("pages", i4),
-     ("batch", i8),                      # the number of batches so far, of all GPUs
-     ("mask", (np.uint64, WORDS))]       # pages of the block, from its start
-)  # fmt: skip
+from gpusim.results.page_log import BATCH, GONE, KEEP, WORDS, WRITE
 
 
 @kernel

@@ -10,7 +10,6 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.engine.pages.bits import PAGES, WORDS
-from gpusim.engine.pages.events import LOG
 from gpusim.engine.pages.foresight import RUN
 from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
 from gpusim.engine.pages.pieces import EACH
@@ -45,6 +44,7 @@ from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.pattern import LANES
 from gpusim.programs.managed.program import Array
 from gpusim.results.fault_picture import LAYERS
+from gpusim.results.page_log import LOG
 
 
 def resident_bytes(M: Memory, processor: int) -> int:

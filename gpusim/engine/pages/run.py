@@ -68,7 +68,7 @@ def simulate_unified(
         outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
         failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
         metrics=_with(metrics(program, ran), known(source, profile) if isinstance(source, Workload) else {}) | {
-            "allocated_peak_bytes": peak["allocated"], "reserved_peak_bytes": peak["reserved"], "host_peak_bytes": peak["host"],
+            f"{name}_peak_bytes": peak[f"{name}_bytes"] for name in ("allocated", "reserved", "host")
         },
         faults=account.of(ran, together=isinstance(source, Workload)),
         pages={name: ran.log[name].copy() for name in ran.log.dtype.names} if log else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpusim.base.bits_compiled import kernel, outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
-from gpusim.engine.pages.events import READ, WRITE, note
+from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import grant, reaches, sees
 from gpusim.engine.pages.prefetchers import propose
 from gpusim.engine.pages.residency import bring
@@ -33,6 +33,7 @@ from gpusim.engine.pages.tables import (
     shared,
 )  # fmt: skip
 from gpusim.engine.pages.thrashing import happened, mitigate
+from gpusim.results.page_log import READ, WRITE
 
 
 @kernel

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from gpusim.base.bits_compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, clear, drop, has, next_set, put, subtract, total
-from gpusim.engine.pages.events import PIN, THROTTLE, UNPIN, note
+from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import fast, reaches, unmap
 from gpusim.engine.pages.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
+from gpusim.results.page_log import PIN, THROTTLE, UNPIN
 
 CALM, THROTTLED, PINNED = range(3)
 SHORTEST_LAPSE, LONGEST_LAPSE = 5e3, 5e8  # ns

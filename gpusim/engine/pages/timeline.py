@@ -13,7 +13,7 @@ from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 ROWS = 400
 GPU = 1
-NAMES = ("time_ns", "op", "allocated", "reserved", "requested", "host")
+NAMES = ("time_ns", "op", "allocated_bytes", "reserved_bytes", "requested_bytes", "host_bytes")
 
 
 class Timeline:

@@ -1,0 +1,1 @@
+"""One run: tables in, result out."""

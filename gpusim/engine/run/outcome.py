@@ -88,7 +88,8 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
         most = int(left[first].max())
         device[first] = device[first] * (left[first] / most) if most else np.minimum(samples["time"], device)[first]
     device = np.maximum.accumulate(device)
-    columns = {"time_ns" if name == "time" else name: samples[name].copy() for name in samples.dtype.names}
+    names = {"time": "time_ns", "op": "op"}
+    columns = {names.get(name, f"{name}_bytes"): samples[name].copy() for name in samples.dtype.names}
     return columns | {"device_ns": device}
 
 

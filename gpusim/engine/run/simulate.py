@@ -18,7 +18,7 @@ import simpy
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
-from gpusim.engine.host.release import BAD_AMOUNT
+from gpusim.engine.memory.release import BAD_AMOUNT
 from gpusim.engine.run import outcome, plans, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.machine.constants import Machine, machine
@@ -179,7 +179,7 @@ def simulate(
     durations: Any = None,
     seed: int = 0,
     log: bool = False,
-    use: Sequence[str] = (),
+    use: Sequence[Any] = (),
     control: Sequence[Control] = (),
     work: workload.Workload | None = None,
 ) -> Result:
@@ -191,16 +191,15 @@ def simulate(
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
     log                     keep the event log, which `gpusim check` recomputes everything from
-    use                     files with policies of your own
+    use                     files with policies of your own, or the decorated policies themselves, to name above
     control                 SimPy processes beside the island: functions of (env, simulation)
     work                    the workload, when the caller has built it before
 
     Out of memory is a result, not an error.  Raises PolicyError, TraceError, ProfileError.
     """
-    for file in use:
-        registry.load_user_file(file)
+    own = registry.of(*use)
     named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
-    policies = {kind: registry.get(kind, spec) for kind, spec in named.items()}
+    policies = {kind: own.get(kind, spec) for kind, spec in named.items()}
     policies["defrag"].check(policies["place"])
     if work is None:
         if durations is None:
@@ -217,7 +216,7 @@ def simulate(
         tried = begin(plans.at_grain(planned, grain, with_tiers), record=False)
         return float(tried.now) if tried.advance(state.NEVER) == state.FINISHED else math.inf
 
-    planned = plans.at_grain(plans.planned(registry.get("plan", plan), work, with_tiers, profile, trial), grain, with_tiers)
+    planned = plans.at_grain(plans.planned(own.get("plan", plan), work, with_tiers, profile, trial), grain, with_tiers)
     simulation = begin(planned, record=log)
     env = simpy.Environment()
     for function in control:

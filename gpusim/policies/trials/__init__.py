@@ -1,0 +1,1 @@
+"""One policy alone: an allocator over requests, an eviction policy over accesses."""

@@ -22,21 +22,13 @@ def record_script(script: Path, args: Sequence[str], path: Path, **options: Any)
     arguments, search = sys.argv, sys.path[:]
     sys.argv, sys.path[0] = [str(script), *args], str(script.resolve().parent)
     try:
-        return _record(lambda: runpy.run_path(str(script), run_name="__main__"), path, str(script), **options)
+        return record_program(lambda: runpy.run_path(str(script), run_name="__main__"), path, str(script), **options)
     finally:
         sys.argv, sys.path[:] = arguments, search
 
 
-def record_zoo(spec: str, options: dict[str, Any], path: Path, *, name: str | None = None, **more: Any) -> Trace:
-    """The trace of a model of the zoo, which is named by all that was asked for."""
-    from gpusim.programs import zoo
-    from gpusim.programs.zoo.catalogue import ask
-
-    asked = ask(spec, options).spec
-    return _record(lambda: zoo.build(asked).run(), path, spec, name=name or asked, **more)
-
-
-def _record(program: Callable[[], Any], path: Path, what: str, **options: Any) -> Trace:
+def record_program(program: Callable[[], Any], path: Path, what: str, **options: Any) -> Trace:
+    """The trace of what `program` does when it is called, named `what` in errors.  Raises GpusimError."""
     collects = gc.isenabled()
     gc.disable()  # as during the recording: PyTorch is imported faster
     try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.functions import Function, Functions, described
+from gpusim.policies.decorators import MARK, place_of
+from gpusim.policies.entry import Entry
+from gpusim.policies.registry import SHIPPED, Registry
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
@@ -21,23 +23,25 @@ _KNOWN = Functions("gpusim.programs.transforms", "transform", "Trace")
 _T = TypeVar("_T", bound=Callable[..., "Trace"])
 
 
-def entries() -> list[Function]:
-    """All transforms by name, users' last."""
-    return _KNOWN.entries()
+def entries(own: Registry = SHIPPED) -> list[Function]:
+    """All transforms by name, a user's own last."""
+    return _KNOWN.entries(_own(own))
 
 
 def register(function: _T) -> _T:
     """Decorator: a function of a trace and parameters with defaults becomes a transform of its name."""
-    from gpusim.policies.decorators import MARK, place_of
-    from gpusim.policies.entry import Entry
-
     where = place_of(function)
     made = described(function, where)
     if made.name in _KNOWN.builtin or made.name == NONE:
         raise GpusimError(f"transform '{made.name}' is built in", where, "give yours another name")
-    _KNOWN.users[made.name] = made
-    setattr(function, MARK, Entry(made.name, "transform", made.help, made.parameters, where=where, builtin=False))
+    entry = Entry(made.name, "transform", made.help, made.parameters, where=where, builtin=False, target=function)
+    setattr(function, MARK, entry)
     return function
+
+
+def _own(own: Registry) -> list[Function]:
+    found = (entry for (kind, _), entry in own.own.items() if kind == "transform")
+    return [Function(e.name, e.help, e.parameters, e.where, e.target) for e in found]
 
 
 def steps(chain: Chain) -> list[str]:
@@ -49,35 +53,36 @@ def steps(chain: Chain) -> list[str]:
     return [step for step in found if step not in ("", NONE)]
 
 
-def check(chain: Chain) -> None:
+def check(chain: Chain, own: Registry = SHIPPED) -> None:
     """Raises GpusimError for a transform that does not exist or comes too late, or a parameter that it does not have."""
-    _in_order([_KNOWN.bind(step)[0].name for step in steps(chain)])
+    _in_order([_KNOWN.bind(step, _own(own))[0].name for step in steps(chain)])
 
 
-def sources(chain: Chain) -> list[str | Path]:
-    """Where the transforms of a chain are: the modules of those that are built in, the files of the others."""
-    found = [_KNOWN.bind(step)[0] for step in steps(chain)]
-    return [Path(f.where.rpartition(":")[0]) if f.where else f"{_KNOWN.package}.{f.name}" for f in found]
+def sources(chain: Chain, own: Registry = SHIPPED) -> list[str | Entry]:
+    """Where the transforms of a chain are: the modules of those that are built in, the entries of the others."""
+    found = [_KNOWN.bind(step, _own(own))[0] for step in steps(chain)]
+    return [own.own["transform", f.name] if f.target else f"{_KNOWN.package}.{f.name}" for f in found]
 
 
-def apply(trace: Trace, chain: Chain) -> Trace:
+def apply(trace: Trace, chain: Chain, own: Registry = SHIPPED) -> Trace:
     """The trace after these transforms, checked; what was done stands in `meta["transforms"]`.
 
     chain   "precision(to=bf16) | checkpointing(every=2)", a list of such, or "none"
+    own     a user's own transforms
     Raises GpusimError for what does not exist or comes too late, TraceError for a trace that lacks what a transform needs.
     """
     from gpusim.trace.answers import require
     from gpusim.trace.check import check_trace
 
-    bound = [(step, *_KNOWN.bind(step)) for step in steps(chain)]
+    bound = [(step, *_KNOWN.bind(step, _own(own))) for step in steps(chain)]
     done = [step.partition("(")[0].strip() for step in trace.meta.get("transforms", ())]
     _in_order(done + [function.name for _, function, _ in bound])
     for step, function, values in bound:
-        if not function.where:  # all of ours change operators and what they touch
+        if function.target is None:  # all of ours change operators and what they touch
             require(trace, "accesses", f"the transform {function.name}")
         made = _KNOWN.load(function)(trace, **values)
-        if function.where:
-            check_trace(made, lambda event, by=function.where: by)  # type: ignore[misc]
+        if function.target is not None:
+            check_trace(made, lambda event, by=function.where or function.name: by)  # type: ignore[misc]
         trace = replace(made, meta={**made.meta, "transforms": [*made.meta.get("transforms", ()), step]})
     return trace
 

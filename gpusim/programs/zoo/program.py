@@ -21,6 +21,7 @@ from gpusim.programs.zoo import optimizers
 from gpusim.programs.zoo.catalogue import Asked, Value
 from gpusim.programs.zoo.layers import Attend, Cache
 
+LOADS = ("gpusim.programs.zoo",)  # packages whose modules are imported by name
 DTYPES = {
     "fp32": torch.float32, "autocast": torch.float32, "autocast-fp16": torch.float32, "bf16": torch.bfloat16,
     "fp16": torch.float16,

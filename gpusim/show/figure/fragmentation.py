@@ -100,16 +100,16 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
     known = [(r, n) for r, n in known if timed(r) == timed(known[0][0])]
     per_time, label = axis([r for r, _ in known], max(float(moments(r)[-1]) for r, _ in known))
     capacity = max((float(r.spec.get("capacity") or 0) for r, _ in known), default=0.0)
-    highest = max(float(np.max(r.timeline["reserved"], initial=0)) for r, _ in known)
+    highest = max(float(np.max(r.timeline["reserved_bytes"], initial=0)) for r, _ in known)
     per_byte, byte_unit = scale("B", highest)
     for rank, (run, name) in enumerate(known):
         time, width = moments(run) / per_time, 2.4 - 1.3 * rank / max(1, len(known) - 1)
         one = look[name]
         for level, thick, dashes in (("reserved", width, one.line), ("allocated", 0.9, ":")):
-            points = visible(time, run.timeline[level] / per_byte, round(WIDTH * DPI))
+            points = visible(time, run.timeline[f"{level}_bytes"] / per_byte, round(WIDTH * DPI))
             panel.step(*points, where="post", color=one.colour, lw=thick, ls=dashes, gid=f"{level}:{name}")
         if not run.finished:
-            last = run.timeline["reserved"][-1:] / per_byte
+            last = run.timeline["reserved_bytes"][-1:] / per_byte
             panel.plot(time[-1:], last, "x", color=ALARM, ms=8, mew=2.2, clip_on=False, gid=f"failed:{name}", zorder=5)
     if 0 < capacity < 1.3 * highest:
         panel.axhline(capacity / per_byte, color=ALARM, lw=1.1, ls="--", gid="capacity")

@@ -23,6 +23,7 @@ from gpusim.show.style import ALARM, BLUE, DPI, INK, ORANGE, PINK, SKY, SOFT, WI
 from gpusim.show.view import ending, pick, run_name, scale, varying
 
 MOST = 9
+LEVELS = ("requested_bytes", "allocated_bytes", "reserved_bytes", "host_bytes")
 APART = 3.0  # slowest over fastest run from which each has its own axis of time
 Phases = Sequence[tuple[float, float, str]]  # start ns, end ns, name
 
@@ -88,12 +89,12 @@ def _capacity(run: Result) -> float | None:
 
 
 def _highest(run: Result) -> float:
-    return max(float(_column(run, name).max(initial=0)) for name in ("reserved", "allocated", "requested", "host"))
+    return max(float(_column(run, name).max(initial=0)) for name in LEVELS)
 
 
 def _panel(panel: Axes, run: Result, last: float, per_time: float, per_byte: float, columns: int) -> None:
     time = moments(run) / per_time
-    levels = [_column(run, name) / per_byte for name in ("requested", "allocated", "reserved", "host")]
+    levels = [_column(run, name) / per_byte for name in LEVELS]
     if run.finished and end(run) / per_time > time[-1]:  # nothing changes after the last allocation
         time = np.append(time, end(run) / per_time)
         levels = [np.append(level, level[-1]) for level in levels]

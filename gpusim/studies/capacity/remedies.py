@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from gpusim.base.errors import GpusimError
 from gpusim.machine.profile import Profile
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.transforms import check
 from gpusim.trace.roles import STEP, phase_kinds
 from gpusim.trace.trace import Trace
@@ -73,7 +74,7 @@ def within(remedies: Sequence[Remedy], gpus: int | None) -> tuple[Remedy, ...]:
     return tuple(remedies)
 
 
-def named(texts: list[str]) -> tuple[Remedy, ...]:
+def named(texts: list[str], own: Registry = SHIPPED) -> tuple[Remedy, ...]:
     """As it is, then what the user names: "checkpointing | swapping"; GPUs as the parameter `ranks` says."""
     found = [AS_IT_IS]
     for text in texts:
@@ -83,6 +84,6 @@ def named(texts: list[str]) -> tuple[Remedy, ...]:
                 raise GpusimError(f"there is no transform '{part}'", hint=f"did you mean '{SWAPPING}'?")
         ranks = [int(number) for number in re.findall(r"ranks\s*=\s*(\d+)", text)]
         chain = " | ".join(part for part in parts if part != SWAPPING) or "none"
-        check(chain)
+        check(chain, own)
         found.append(Remedy(chain, SWAPPING in parts, max(ranks, default=1)))
     return tuple(found)

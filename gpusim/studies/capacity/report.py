@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from gpusim.base.text import join
+from gpusim.base.text import join, table
 from gpusim.base.units import show_bytes
 from gpusim.programs.transforms.scaling import recorded_size
 from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
@@ -134,6 +134,23 @@ def apart(found: Study, gpus: int) -> list[str]:
         if reasons and not a.best(several=True):
             said.append(f"{gpus} x {a.profile.name} do not help: {join(list(dict.fromkeys(reasons)))}.")
     return said
+
+
+def text(found: Study, asked: int | None = None) -> str:
+    """The whole answer, as `gpusim fit` prints it.
+
+    asked  GPUs for which something was to be tried; None: nothing was asked for
+    """
+    lines = [heading(found), "", "Assumed:", *(f"  {line}" for line in assumed(found)), "", _table(rows(found))]
+    if several := rows_of_several(found):
+        lines += ["", "As one of several GPUs:", "", _table(several)]
+    lines += [f"not tried: {chain} ({why})" for chain, why in found.impossible.items()]
+    lines += [words for words in (untried(found), *apart(found, asked)) if words] if asked else []
+    return "\n".join([*lines, "", *remarks(found), "", answer(found)])
+
+
+def _table(found: list[dict[str, Any]]) -> str:
+    return table(found, list(found[0])) if found else ""
 
 
 def values(found: Study) -> dict[str, Any]:

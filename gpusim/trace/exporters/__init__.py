@@ -8,6 +8,8 @@ from typing import Any, BinaryIO
 
 from gpusim.trace.trace import Trace
 
+LOADS = ("gpusim.trace.exporters",)  # packages whose modules are imported by name
+
 
 @dataclass(frozen=True)
 class Format:

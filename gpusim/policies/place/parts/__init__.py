@@ -1,0 +1,1 @@
+"""What allocators are made of."""

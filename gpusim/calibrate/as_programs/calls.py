@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.calibrate.compare.program import LARGE, MANY, Program
+from gpusim.calibrate.as_programs.program import LARGE, MANY, Program
 from gpusim.calibrate.rows import Row
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace

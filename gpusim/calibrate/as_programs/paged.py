@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpusim.calibrate.compare.program import Cannot
+from gpusim.calibrate.as_programs.program import Cannot
 from gpusim.calibrate.rows import Row
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import BLOCK_BYTES

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare import below, calls, kernels, paged, transfers
-from gpusim.calibrate.compare.lacks import lacking
-from gpusim.calibrate.compare.paged import Managed
-from gpusim.calibrate.compare.program import Cannot, Program
+from gpusim.calibrate.as_programs import below, calls, kernels, paged, transfers
+from gpusim.calibrate.as_programs.lacks import lacking
+from gpusim.calibrate.as_programs.paged import Managed
+from gpusim.calibrate.as_programs.program import Cannot, Program
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile
 

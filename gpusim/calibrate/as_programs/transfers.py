@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.compare.program import BIG, LARGE, MANY, Program, started
+from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, Program, started
 from gpusim.calibrate.meaning import PEER, sent
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile

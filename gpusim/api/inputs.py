@@ -1,0 +1,67 @@
+"""What runs, and on which machine: by name, by path, or made in Python."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from gpusim.base.errors import GpusimError
+from gpusim.base.yaml.find import find, find_run, is_managed
+from gpusim.base.yaml.values import machine as named
+from gpusim.machine import variant
+from gpusim.machine.profile import Profile
+from gpusim.programs.managed.program import ManagedProgram
+from gpusim.programs.managed.text import load as load_program
+from gpusim.studies.fragmentation.inputs import open_trace
+from gpusim.trace.trace import Trace
+
+Source = Trace | ManagedProgram
+_MANAGED = (".yaml", ".yml")
+
+
+def load_trace(what: str | Path, device: int | None = None) -> Source:
+    """The program behind a name or a path.
+
+    what    a shipped trace or managed program by name, a file `gpusim record` or `gpusim import` wrote, or another tool's
+            recording (a memory snapshot of PyTorch, ...), which is imported; its warnings are Python warnings
+    device  which GPU of a snapshot that holds several
+
+    Raises TraceError: not there, damaged, or in no known format.
+
+    >>> import gpusim
+    >>> trace = gpusim.load_trace("gpt2-small-train")
+    >>> trace.name, trace.tensors
+    ('gpt2-small-train', 3270)
+    """
+    try:
+        file = find_run(str(what))
+    except GpusimError:
+        file = Path(what)
+    if is_managed(file) and file.is_file():
+        return load_program(file)
+    return open_trace(str(what), device, lambda sentence: warnings.warn(sentence, stacklevel=4))
+
+
+def load_machine(name: str | Path) -> Profile:
+    """The machine behind a name or a path, some numbers of it changed on request.
+
+    Raises ProfileError: not there, or it has no such number; ConfigError for a file with mistakes; UnitError for a value.
+
+    >>> import gpusim
+    >>> machine = gpusim.load_machine("a100-pcie-80gb(link.h2d=50 GB/s)")
+    >>> machine.name, machine.link.h2d.value
+    ('a100-pcie-80gb', 50000000000.0)
+    """
+    return variant.load(find("profile", named(str(name))[0]), str(name))
+
+
+def source_of(what: str | Path | Source) -> tuple[str, Source]:
+    """The program, and the word for it in a result."""
+    if isinstance(what, Trace | ManagedProgram):
+        return what.name, what
+    return str(what), load_trace(what)
+
+
+def machine_of(what: str | Path | Profile) -> tuple[str, Profile]:
+    """The machine, and the word for it in a result."""
+    return (what.name, what) if isinstance(what, Profile) else (str(what), load_machine(what))

@@ -1,0 +1,151 @@
+"""Will it fit, and what does memory go to: the studies behind `gpusim fit` and `gpusim oom`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpusim.api.frames import frame
+from gpusim.api.inputs import load_trace, machine_of
+from gpusim.api.showing import inline, preformatted
+from gpusim.base.errors import ResultError, TraceError, suggest
+from gpusim.base.units import parse_bytes
+from gpusim.base.yaml.find import names
+from gpusim.machine.profile import Profile
+from gpusim.studies.capacity import remedies
+from gpusim.studies.capacity import report as fit_report
+from gpusim.studies.capacity import study as capacity
+from gpusim.studies.capacity.settings import Settings
+from gpusim.studies.fragmentation import candidates
+from gpusim.studies.fragmentation import report as oom_report
+from gpusim.studies.fragmentation import study as fragmentation
+from gpusim.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")
+
+
+class Fit:
+    """On which machines a program fits, what would make it fit, and what that costs; as text, rows, JSON values or figure."""
+
+    def __init__(self, of: capacity.Study) -> None:
+        self._of = of
+        self.values: dict[str, Any] = fit_report.values(of)
+
+    def frame(self) -> DataFrame:
+        """As a pandas DataFrame: a row per machine and way, fastest first; a machine on which nothing fits has one row.
+
+        profile, capacity_bytes, fits (as it is), remedy ("" for none), gpus, step_ns with low_ns and high_ns (estimated),
+        slowdown (against a memory that never fills), reserved_bytes, largest_batch.
+        """
+        same = ("profile", "capacity_bytes", "fits", "largest_batch")
+        return frame([
+            {**{key: machine[key] for key in same}, **way}
+            for machine in self.values["machines"]
+            for way in machine["ways"] or [{}]
+        ])  # fmt: skip
+
+    def plot(self) -> Figure:
+        """What fills the memory at the peak, and what the program takes on each machine; shown in a notebook."""
+        from gpusim.show import fit
+
+        return inline(fit.draw(self.values))
+
+    def __str__(self) -> str:
+        return fit_report.text(self._of)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+class MemoryStudy:
+    """Why memory ran out or was wasted, what holds it, and what would help; as text, rows, JSON values or figures."""
+
+    def __init__(self, of: fragmentation.Study) -> None:
+        self._of = of
+        self.values: dict[str, Any] = oom_report.values(of)
+
+    def frame(self) -> DataFrame:
+        """As a pandas DataFrame: a row per setting or allocator that was tried, least held first; sizes in bytes."""
+        return frame(self.values["candidates"])
+
+    def plot(self, kind: str = "held_over_time") -> Figure:
+        """One of held_over_time, heap_states, heap, free_blocks, heap_over_time; shown in a notebook.  ResultError else."""
+        from gpusim.show import study
+
+        if kind not in FIGURES:
+            raise ResultError(f"there is no figure '{kind}'", hint=suggest(kind, FIGURES) or f"one of {', '.join(FIGURES)}")
+        if kind != FIGURES[0] and not self._of.diagnosis.heap.held:
+            raise ResultError(f"there is nothing to show as {kind}: the heap is empty")
+        return inline(study.FIGURES[kind](self._of))
+
+    def __str__(self) -> str:
+        return oom_report.text(self._of)
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def fit(
+    trace: str | Path | Trace, machines: str | Profile | Sequence[str | Profile] = (), *, tries: Sequence[str] = (),
+    allocator: str = "", context: str | None = None,
+) -> Fit:  # fmt: skip
+    """Ask on which machines a program fits, what would make it fit, and what that costs.
+
+    machines   names, or what `load_machine` made; none: all that are known
+    tries      what to try where it does not fit: "checkpointing", "offload", ...; by default what the program allows
+    allocator  PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
+    context    bytes of the CUDA context and of libraries; None: each machine's own
+
+    Raises TraceError for a program that does not say what is in memory, ProfileError, PolicyError.
+
+    >>> import gpusim
+    >>> answer = gpusim.fit("gpt2-small-train", ["t4", "a100-sxm4-80gb"], tries=["checkpointing"])
+    >>> [(m["profile"], m["fits"]) for m in answer.values["machines"]]
+    [('a100-sxm4-80gb', True), ('t4', True)]
+    """
+    wanted = [machines] if isinstance(machines, str | Profile) else list(machines)
+    profiles = [machine_of(each)[1] for each in wanted or names("profile")]
+    settings = Settings(allocator, None if context is None else parse_bytes(context))
+    settings.allocator()  # refuses what it does not know
+    program = _recorded(trace)
+    chosen = remedies.named(list(tries)) if tries else remedies.default(program)
+    return Fit(capacity.study(program, profiles, chosen, settings=settings))
+
+
+def oom(
+    trace: str | Path | Trace, *, capacity: str | int | None = None, on: str | Profile | None = None, tries: Sequence[str] = (),
+    device: int | None = None,
+) -> MemoryStudy:  # fmt: skip
+    """Ask why memory ran out or was wasted, what holds it, and which setting or allocator holds less.
+
+    trace     a memory snapshot of PyTorch, another tool's recording, or a trace: by name, path, or loaded
+    capacity  bytes that the allocator could hold, or on: the machine whose memory it had; neither: as recorded
+    tries     settings of PyTorch's allocator, or other allocators, instead of the usual ones
+    device    which GPU of a snapshot that holds several
+
+    Raises TraceError for a recording that does not say what was allocated, UnitError, PolicyError.
+
+    >>> import gpusim
+    >>> study = gpusim.oom("gpt-medium-infer-snapshot", tries=["expandable_segments:True"])
+    >>> study.values["baseline"]["exact"]
+    True
+    """
+    program = _recorded(trace, device)
+    chosen = candidates.beside(program, tries) if tries else candidates.default(program)
+    limit = None if capacity is None else parse_bytes(capacity)
+    if on is not None:
+        profile = machine_of(on)[1]
+        limit = int(profile.memory.capacity.value - profile.context.value)
+    return MemoryStudy(fragmentation.study(program, chosen, limit))
+
+
+def _recorded(trace: str | Path | Trace, device: int | None = None) -> Trace:
+    found = trace if isinstance(trace, Trace) else load_trace(trace, device)
+    if not isinstance(found, Trace):
+        raise TraceError(f"'{found.name}' is a managed program, which has no allocator")
+    return found

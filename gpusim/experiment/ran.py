@@ -1,0 +1,34 @@
+"""From a result back to the program that ran."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from gpusim.base.errors import GpusimError, ResultError
+from gpusim.base.yaml.find import find
+from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.programs import transforms
+from gpusim.results.result import Result
+from gpusim.trace.files import load_trace
+from gpusim.trace.trace import Trace
+
+
+def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Registry = SHIPPED) -> Trace:
+    """The trace that a run replayed, found from its results folder; `other` is where it is now, `own` a user's transforms."""
+    chain = str(result.spec.get("transform", "none"))
+    file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
+    return _load(file, chain, wanted, own)
+
+
+@lru_cache(maxsize=2)
+def _load(file: Path, chain: str, wanted: str, own: Registry) -> Trace:
+    """The trace in the file, transformed unless it already is what ran."""
+    trace = load_trace(file)
+    if trace.content_hash == wanted:
+        return trace
+    try:
+        transforms.check(chain, own)
+    except GpusimError as error:
+        raise ResultError(error.message, hint="name the file that has it: --use FILE") from None
+    return transforms.apply(trace, chain, own)

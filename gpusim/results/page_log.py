@@ -1,0 +1,39 @@
+"""The event log of unified memory: every page that comes and goes, every fault, every batch, in their order.
+
+Residency follows from COPY, FILL, KEEP and GONE alone: pages come to a processor by one of the first three and are there until
+the fourth.  A page that moves is COPY at its new place, then GONE at its old one.  Processor 0 is the CPU, 1.. are GPUs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpusim.base.tables import f8, i4, i8, record
+
+KINDS = ("batch", "read", "write", "copy", "fill", "keep", "gone", "throttle", "pin", "unpin", "notice")
+(
+    BATCH,     # the driver has fetched `pages` faults of `processor`
+    READ,      # `processor` has faulted on pages, to read them
+    WRITE,     # ... to write them
+    COPY,      # pages were copied to `processor` from `source`
+    FILL,      # pages that were nowhere are at `processor`, zeroed
+    KEEP,      # pages are at `processor` without a copy: they still were what they had been there
+    GONE,      # pages are no longer at `processor`
+    THROTTLE,  # `processor` has to wait for pages
+    PIN,       # pages stay at `source`, whichever processor asks
+    UNPIN,
+    NOTICE,    # an access counter tells that `processor` often reads remotely what lies in regions of these pages
+) = range(len(KINDS))  # fmt: skip
+
+HOST = 0  # processor
+CAUSES = ("demand", "prefetch", "eviction", "explicit", "counter")  # why pages move
+DEMAND, PREFETCH, EVICTION, EXPLICIT, COUNTER = range(len(CAUSES))
+WINDOW = 2 << 20  # bytes of address space that a block lies in
+WORDS = 8  # of 64 pages: as many as a window has, of 4 KiB
+
+LOG = record(
+    [("time", f8), ("kind", np.int8), ("cause", np.int8), ("processor", np.int8), ("source", np.int8),
+     ("block", i4), ("pages", i4),
+     ("batch", i8),                      # the number of batches so far, of all GPUs
+     ("mask", (np.uint64, WORDS))]       # pages of the block, from its start
+)  # fmt: skip
