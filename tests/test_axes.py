@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import ConfigError
 from gpusim.base.yaml.values import PolicySpec
 from gpusim.cli.app import app
-from gpusim.cli.check import check
+from gpusim.cli.verbs.check import verb as check
 from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
@@ -148,7 +148,7 @@ def test_is_a_run_at_a_grain_checked_and_shown(experiment: Path, tmp_path: Path,
     assert [(r.spec.get("grain"), r.spec.get("plan"), r.outcome) for r in done.results] == [
         (None, None, "finished"), (None, "vdnn", "finished"), ("2 MiB", None, "finished"), ("2 MiB", "vdnn", "finished"),
     ]  # fmt: skip
-    assert check(tmp_path / "out", None, (), json=False) == 0
+    assert check(tmp_path / "out") == 0
     assert "4 runs are right, 0 wrong" in capsys.readouterr().out
     by_tensor, by_chunk = done.results[0].metrics, done.results[2].metrics
     assert by_chunk["h2d_bytes"] < by_tensor["h2d_bytes"], "only what does not fit leaves"
@@ -172,7 +172,7 @@ def test_is_a_rewritten_program_kept_beside_the_log_and_checked(experiment: Path
     kept = load_result(folder)
     assert kept.program is not None
     assert kept.program.content_hash == kept.spec["program_hash"] != kept.spec["trace_hash"]
-    assert check(tmp_path / "out", None, (), json=False) == 0
+    assert check(tmp_path / "out") == 0
     assert "1 runs are right" in capsys.readouterr().out
     bytes_ = bytearray((folder / PROGRAM).read_bytes())
     bytes_[len(bytes_) // 2] ^= 1

@@ -243,7 +243,7 @@ def test_the_catalogue_names_series_and_who_published_them() -> None:
 
 def test_rows_of_another_gpu_are_refused(tmp_path: Path) -> None:
     rows = [row("hbm_read_bw", 600.0, 2048 * MIB, gpu="A40")]
-    with pytest.raises(MeasurementError, match=r"rows are of 'A40', but .* 'l40' is of L40 .compare with --profile a40"):
+    with pytest.raises(MeasurementError, match=r"rows are of 'A40', but .* 'l40' is of L40 .compare with --on a40"):
         compare(rows, load("l40"))
     (tmp_path / "mine.yaml").write_text(fit(rows, load("l40"), "mine").text)
     assert not [c for c in compare(rows, load_file(tmp_path / "mine.yaml")).cautions if "GPU" in c], "now it is an A40's"

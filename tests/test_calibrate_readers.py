@@ -139,7 +139,7 @@ def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "memory.write" in capsys.readouterr().out
     assert run("validate", profile) == 0
     capsys.readouterr()
-    assert run("calibrate", "compare", rows, "--gpu", "A100-SXM4-40GB", "--profile", profile, "--json") == 0
+    assert run("calibrate", "compare", rows, "--gpu", "A100-SXM4-40GB", "--on", profile, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     write = next(s for s in found["series"] if s["series"] == "a100/hbm_write_bw")
     assert [round(p["simulated"]) for p in write["points"]] == [1539, 1539]
@@ -154,8 +154,8 @@ def test_mistakes_are_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for words, sentence in (
         (("fit", tmp_path / "two.csv"), "holds rows of 2 devices"),
         (("fit", tmp_path / "mine.csv"), "the catalogue has no 'My-GPU' (say with --base"),
-        (("compare", tmp_path / "mine.csv", "--profile", "t4"), "the rows are of 'My-GPU', but the profile 't4' is of T4"),
-        (("compare", tmp_path / "none.csv", "--profile", "t4"), "cannot be read"),
+        (("compare", tmp_path / "mine.csv", "--on", "t4"), "the rows are of 'My-GPU', but the profile 't4' is of T4"),
+        (("compare", tmp_path / "none.csv", "--on", "t4"), "cannot be read"),
     ):
         assert run("calibrate", *words) == 2
         assert sentence in capsys.readouterr().err

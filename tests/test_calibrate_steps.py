@@ -47,7 +47,7 @@ def step() -> Trace:
 
 
 def ns(trace: Trace, profile: Profile) -> int:
-    return int(simulate(trace, profile, place="device").metrics["makespan_ns"])
+    return int(simulate(trace, profile, place="cuda_malloc").metrics["makespan_ns"])
 
 
 def test_activations_are_what_the_backward_pass_needs_again() -> None:
@@ -159,7 +159,7 @@ def test_all_of_it_says_before_it_begins_that_there_is_no_such_profile(
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder(tmp_path, some())
-    assert run("calibrate", "replay", tmp_path, "--profile", "a100-sxm4-80gb") == 0
+    assert run("calibrate", "replay", tmp_path, "--on", "a100-sxm4-80gb") == 0
     assert "steps with offloaded activations are within 10%" in capsys.readouterr().out
 
 

@@ -185,7 +185,7 @@ def test_a_device_call_costs_what_the_profile_says() -> None:
     """cudaMalloc: 5000 ns and 10,240 bytes at 2^30 ns per GiB = 1 ns per byte."""
     steps = Steps()
     steps.kernel(1000, writes=(steps.alloc(),))
-    result = play(steps, {"allocation.malloc": 5000.0, "allocation.malloc_per_gib": 2.0**30}, place="device")
+    result = play(steps, {"allocation.malloc": 5000.0, "allocation.malloc_per_gib": 2.0**30}, place="cuda_malloc")
     assert spans(result)["kernel"] == [(15_240, 16_240)]
     assert stalls(result) == {"alloc": 15_240}
     assert result.metrics["device_allocs"] == 1
@@ -198,7 +198,7 @@ def test_giving_memory_back_waits_for_the_device_and_costs_after() -> None:
     steps.kernel(9000, writes=(first,), stream=0)
     steps.free(first)
     steps.kernel(1000, writes=(steps.alloc(),), stream=1)
-    result = play(steps, {"allocation.malloc": 300.0, "allocation.free": 700.0}, place="device")
+    result = play(steps, {"allocation.malloc": 300.0, "allocation.free": 700.0}, place="cuda_malloc")
     assert spans(result)["kernel"] == [(300, 9300), (10_300, 11_300)]
     assert (result.metrics["device_allocs"], result.metrics["device_frees"]) == (2, 1)
 
@@ -229,7 +229,7 @@ def test_an_operator_that_gives_memory_back_does_not_wait_for_a_device_that_does
     steps = Steps()
     first, *_ = [steps.alloc() for _ in range(3)]
     steps.kernel(1000, writes=(first,))
-    result = play(steps, {"allocation.malloc": 300.0, "allocation.free": 700.0}, blocks=2, place="device")
+    result = play(steps, {"allocation.malloc": 300.0, "allocation.free": 700.0}, blocks=2, place="cuda_malloc")
     assert spans(result)["kernel"] == [(2600, 3600)]
     assert stalls(result) == {"alloc": 2600}
     assert (result.metrics["device_allocs"], result.metrics["device_frees"]) == (4, 2)
@@ -241,6 +241,6 @@ def test_an_evicted_tensor_gives_its_memory_back_to_the_device() -> None:
     first = steps.alloc()
     steps.kernel(1000, writes=(first,))
     steps.kernel(1000, writes=(steps.alloc(),))
-    result = play(steps, blocks=1, place="device")
+    result = play(steps, blocks=1, place="cuda_malloc")
     assert (result.metrics["device_allocs"], result.metrics["device_frees"]) == (2, 1)
     assert result.metrics["reserved_peak_bytes"] == BLOCK

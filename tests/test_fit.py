@@ -204,7 +204,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
 def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     out = tmp_path / "fit"
     done = CliRunner().invoke(
-        app, ["fit", "gpt2-small-train", "--profile", "h100-sxm-80gb,rtx-2080-ti", "-o", str(out), "--format", "png"]
+        app, ["fit", "gpt2-small-train", "--on", "h100-sxm-80gb,rtx-2080-ti", "-o", str(out), "--format", "png"]
     )
     assert done.exit_code == 0, done.output
     assert "gpt2-small-train needs" in done.output
@@ -240,7 +240,7 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     (["fit"], "say what is to fit"),
     (["fit", "a", "b"], "not 2"),
     (["fit", "gpt2-smal-train"], "gpt2-small-train"),
-    (["fit", "gpt2-small-train", "--profile", "h100"], "h100"),
+    (["fit", "gpt2-small-train", "--on", "h100"], "h100"),
     (["fit", "gpt2-small-train", "--try", "checkpoint"], "checkpointing"),
     (["fit", "gpt2-small-train", "--try", "swaping"], "did you mean 'swapping'"),
     (["fit", "gpt2-small-train", "--batch", "4"], "'--batch' is no option of fit"),
@@ -261,3 +261,30 @@ def test_a_trace_from_a_file_is_studied_too(tmp_path: Path) -> None:
     found = report.values(study(load_trace(tmp_path / "mine.npz"), [with_memory(6 * 2**30)], tried))
     way = found["machines"][0]["ways"][0]
     assert (way["remedy"], way["gpus"]) == ("checkpointing | zero(stage=3,ranks=4)", 4)
+
+
+def _fit(tmp_path: Path, *words: str) -> str:
+    done = CliRunner().invoke(app, ["fit", *words, "-o", str(tmp_path / "fit"), "--no-figures"])
+    assert done.exit_code == 0, done.output
+    return str(done.stdout)
+
+
+def test_what_was_to_be_tried_is_said_where_the_program_fits_without_it(tmp_path: Path) -> None:
+    said = _fit(tmp_path, "gpt-medium-infer", "--on", "h100-sxm-80gb,l4", "--try", "swapping")
+    assert "\nNothing was tried on h100-sxm-80gb and l4: the program fits as it is.\n" in said
+    assert "Nothing was tried" not in _fit(tmp_path, "gpt-medium-infer", "--on", "l4")
+
+
+def test_as_many_gpus_are_tried_as_the_machine_has(tmp_path: Path) -> None:
+    said = _fit(tmp_path, "llama-1b-train", "--on", "4 x a100-sxm4-80gb(memory.capacity=14 GiB)")
+    table = said[said.index("As one of several GPUs:") :]
+    assert "ranks=4" in table and "ranks=8" not in said
+    assert "4 x rtx-2080-ti do not help: the profile names no links between GPUs." in _fit(
+        tmp_path, "llama-1b-train", "--on", "4 x rtx-2080-ti"
+    )
+
+
+def test_a_remedy_for_more_gpus_than_there_are_is_refused(tmp_path: Path) -> None:
+    words = ["fit", "gpt-medium-infer", "--on", "2 x l4", "--try", "zero(stage=3,ranks=4)", "-o", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2 and "takes 4 GPUs, and 2 are there (write ranks=2)" in done.stderr

@@ -56,8 +56,8 @@ def test_buddy_tlsf_and_slabs_choose_as_the_reference(seed: int) -> None:
     capacity = [1 << 20, 300_000, 1 << 18, 150_001][seed % 4]
     same_as_reference("buddy", Buddies(capacity), capacity, seed)
     same_as_reference("tlsf", Classes(capacity), capacity, seed)
-    same_as_reference("size_classes", Slabs(64 * capacity), 64 * capacity, seed, 64)
-    large = "size_classes(steps=4, page=8388608, min_block=4096)"
+    same_as_reference("slab", Slabs(64 * capacity), 64 * capacity, seed, 64)
+    large = "slab(steps=4, page=8388608, min_block=4096)"
     same_as_reference(large, Slabs(512 * capacity, 4, 8 << 20, 4096), 512 * capacity, seed, 256)
 
 
@@ -271,7 +271,7 @@ def test_tlsf_rounds_the_search_up_by_at_most_a_32nd() -> None:
 
 
 def test_size_classes_by_hand() -> None:
-    h = heap("size_classes", 64 * MIB)
+    h = heap("slab", 64 * MIB)
     assert h.alloc(0, 9000) == 0 and h.S[BLOCK] == 9216        # 8192 + 1024: eight steps a doubling
     assert h.alloc(1, 9216) == 9216
     assert h.alloc(2, 700) == 2 * MIB and h.S[BLOCK] == 1024   # another class, another slab
@@ -285,7 +285,7 @@ def test_size_classes_by_hand() -> None:
 
 
 def test_a_slab_of_the_smallest_class_has_4096_blocks() -> None:
-    h = heap("size_classes", 4 * MIB, 4100)
+    h = heap("slab", 4 * MIB, 4100)
     assert [int(h.policy.alloc(h.S, unit, 1, 0)) for unit in range(4097)] == [*range(0, 2 * MIB, K), 2 * MIB]
     for unit in (4095, 63, 64):
         h.policy.free(h.S, unit, 0)
@@ -293,7 +293,7 @@ def test_a_slab_of_the_smallest_class_has_4096_blocks() -> None:
 
 
 def test_the_words_of_an_empty_slab_are_used_again() -> None:
-    h = heap("size_classes", 64 * MIB, 2)
+    h = heap("slab", 64 * MIB, 2)
     for size, addr in [(1000, 0), (70_000, 0), (1 * MIB, 2 * MIB)] * 5:  # more slabs one after another than there are units
         assert h.alloc(0, size) == addr
         h.free(0)
@@ -301,7 +301,7 @@ def test_the_words_of_an_empty_slab_are_used_again() -> None:
 
 def test_only_whole_empty_pages_are_given_back() -> None:
     """A page with one block of 512 bytes, three blocks of two pages each; the middle one and its neighbour are freed."""
-    h = heap("size_classes", 64 * MIB)
+    h = heap("slab", 64 * MIB)
     for unit, size in enumerate([K, K, 4 * MIB, 4 * MIB, 4 * MIB]):
         h.alloc(unit, size)
     for unit in (0, 3):
@@ -314,7 +314,7 @@ def test_only_whole_empty_pages_are_given_back() -> None:
 
 def test_a_full_device_takes_empty_pages_back() -> None:
     """12 MiB, of which 4 and 4 are held but empty, in two segments."""
-    h = heap("size_classes", 12 * MIB)
+    h = heap("slab", 12 * MIB)
     for unit in range(3):
         h.alloc(unit, 4 * MIB)
     h.free(0)

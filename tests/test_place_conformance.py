@@ -16,16 +16,16 @@ from gpusim.policies.contract import BLOCK, CAPACITY, HELD, ROUNDED
 
 POLICIES = [e.name for e in registry.entries("place") if e.builtin]
 SEEDS = range(6)
-SCALE = {"size_classes": 64} | dict.fromkeys(("pytorch", "bfc", "gmlake", "cuda_async", "rmm_arena"), 256)  # deal in MiB
+SCALE = {"slab": 64} | dict.fromkeys(("pytorch", "bfc", "gmlake", "cuda_async", "rmm_arena"), 256)  # deal in MiB
 # Over virtual memory: it bounds the bytes held, not the addresses.
-BY_BYTES = ("pytorch", "bfc", "gmlake", "cuda_async", "size_classes")
-ALIGN = dict.fromkeys(("bfc", "rmm_pool", "rmm_arena", "rmm_fixed", "rmm_binning"), 256)  # others: 512
+BY_BYTES = ("pytorch", "bfc", "gmlake", "cuda_async", "slab")
+ALIGN = dict.fromkeys(("bfc", "rmm_pool", "rmm_arena", "rmm_fixed_size", "rmm_binning"), 256)  # others: 512
 SPEC = {
     "gmlake": "gmlake(frag_limit=4194304)",  # by default it stitches from 512 MiB on
     "cuda_async": "cuda_async(page=2097152)",
     "rmm_pool": "rmm_pool(initial=0)",  # by default these take half of the memory or a gigabyte at once
     "rmm_arena": "rmm_arena(size=1)",
-    "rmm_fixed": "rmm_fixed(block_size=65536, blocks=1)",
+    "rmm_fixed_size": "rmm_fixed_size(block_size=65536, blocks=1)",
     "rmm_binning": "rmm_binning(min_size_exponent=8, max_size_exponent=8)",
 }
 
@@ -45,7 +45,7 @@ def ops(name: str, seed: int, streams: int = 1) -> list[tuple[int, int, int]]:
 
 def test_the_eight_allocators_of_the_literature_are_there() -> None:
     assert set(POLICIES) >= {
-        "first_fit", "next_fit", "best_fit", "worst_fit", "buddy", "tlsf", "size_classes", "pytorch", "device",
+        "first_fit", "next_fit", "best_fit", "worst_fit", "buddy", "tlsf", "slab", "pytorch", "cuda_malloc",
     }  # fmt: skip
 
 

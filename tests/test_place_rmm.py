@@ -262,7 +262,7 @@ def test_an_arena_below_one_mebibyte_is_refused() -> None:
 
 
 def test_blocks_of_one_size_are_served_first_in_first_out() -> None:
-    fixed = resource("rmm_fixed(block_size=1000, blocks=3)", MIB)
+    fixed = resource("rmm_fixed_size(block_size=1000, blocks=3)", MIB)
     assert [fixed.alloc(unit, 1) for unit in range(2)] == [0, 1024]
     fixed.free(1)
     fixed.free(0)
@@ -290,7 +290,7 @@ def test_bins_take_their_chunks_from_the_pool() -> None:
 
 
 def test_bins_and_chunks_that_cannot_be_are_refused() -> None:
-    refused("rmm_fixed(blocks=0)", "0 blocks", "at least 1")
+    refused("rmm_fixed_size(blocks=0)", "0 blocks", "at least 1")
     refused("rmm_binning(min_size_exponent=9, max_size_exponent=8)", "2**9 to 2**8")
-    assert resource("rmm_fixed", MIB).alloc(0, 1) == -1  # no room for the first chunk
+    assert resource("rmm_fixed_size", MIB).alloc(0, 1) == -1  # no room for the first chunk
     assert [resource("rmm_binning", MIB).alloc(0, 1), resource("rmm_binning", MIB).release()] == [-1, 0]

@@ -8,7 +8,7 @@ import pytest
 from hand_worked import Steps, play
 
 from gpusim.policies import registry
-from gpusim.policies.release.recall import PRIME
+from gpusim.policies.release.finite_context import PRIME
 from gpusim.results import log
 
 CAPACITY = 1000
@@ -50,19 +50,19 @@ def test_markov_classes_are_powers_of_two() -> None:
 def test_recall_by_hand() -> None:
     """Nothing is known in the first iteration.  In the second, after 1 came 100 and 200, for which 50 are lacking; they leave,
     so that there are 200 when 2 has come, enough for the 200 after it; then 150 went."""
-    ask = Asked("recall(ahead=2, context=1)")
+    ask = Asked("finite_context(ahead=2, context=1)")
     first = [ask(400, size=1), ask(300, size=2), ask(100, size=3)]
     assert first == [0, 0, 0] and [ask(250, size=1), ask(250 + 50 - 100, size=2)] == [50, 0]
 
 
 def test_recall_takes_no_context_for_another() -> None:
     """5 and 5 + PRIME have the same place: after the one, the other is not remembered any more, but not mistaken for it."""
-    ask = Asked("recall(ahead=1, context=1)")
+    ask = Asked("finite_context(ahead=1, context=1)")
     assert [ask(400, 5), ask(300, 7), ask(200, 5 + PRIME), ask(40, 5)] == [0, 0, 0, 0]
     assert ask(15, 5) == 25 - 15
 
 
-@pytest.mark.parametrize("spec", ["moving_average", "markov", "recall(context=1)"])
+@pytest.mark.parametrize("spec", ["moving_average", "markov", "finite_context(context=1)"])
 def test_never_more_than_there_is(spec: str) -> None:
     ask = Asked(spec)
     for size in (0, 1, 700, 10**12, 1, 700, 0, 10**12):
@@ -75,7 +75,7 @@ def test_no_two_decide_the_same() -> None:
     is wanted; they are of one class with a mean of 183; after the 2 before, 200 came."""
     said = {}
     for spec in ("none", "watermark(low=0.2, high=0.35)", "moving_average(ahead=2, weight=0.5)", "markov(ahead=1)",
-                 "recall(ahead=1, context=1)"):  # fmt: skip
+                 "finite_context(ahead=1, context=1)"):  # fmt: skip
         ask = Asked(spec)
         *before, said[spec] = [ask(free, size) for free, size in ((700, 1), (500, 2), (300, 1), (150, 2))]
         assert before == [0, 0, 0]

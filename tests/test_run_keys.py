@@ -34,7 +34,7 @@ RUNS = {
     "transform": ('transform: "precision(to=bf16)"', "transforms"),
     "unified": ("unified: driver", "uvm/prefetch"),
 }  # fmt: skip
-PRESENTATION = ("show", "commands", "cli.py")
+PRESENTATION = ("show", "cli")
 
 
 @pytest.fixture(scope="module")

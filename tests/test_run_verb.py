@@ -71,8 +71,8 @@ def test_what_allocators_hold_of_a_snapshot_is_answered_without_times(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("plan", SNAPSHOT, "l4", "--plan", "swap_idle"), "gpusim plan"),
-        (("adapt", SNAPSHOT, "l4"), "gpusim adapt"),
+        (("plan", SNAPSHOT, "--on", "l4", "--plan", "swap_idle"), "gpusim plan"),
+        (("adapt", SNAPSHOT, "--on", "l4"), "gpusim adapt"),
         (("transform", SNAPSHOT, "precision", "-o", "x.npz"), "the transform precision"),
         (("export", SNAPSHOT, "--format", "dtr", "-o", "x.log"), "a DTR log"),
         (("export", SNAPSHOT, "--format", "oracleGeneral", "-o", "x.bin"), "a list of requests"),

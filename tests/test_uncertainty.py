@@ -319,7 +319,7 @@ def test_most_measured_rates_lie_within_the_share_that_estimates_get() -> None:
 
 @pytest.mark.parametrize("policies", [
     {}, {"place": "best_fit", "prefetch": "next_k"}, {"place": "cuda_async", "evict": "largest"}, {"evict": "arc"},
-    {"evict": "cost_aware"}, {"place": "device", "evict": "fifo"}, {"place": "best_fit", "defrag": "slide"},
+    {"evict": "cost_aware"}, {"place": "cuda_malloc", "evict": "fifo"}, {"place": "best_fit", "defrag": "slide"},
 ])  # fmt: skip
 def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]) -> None:
     trace, profile = load_trace(ROOT / "traces" / "resnet50-train.npz"), catalogue.load("gh200-96gb")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,12 +52,15 @@ def _plain(word: str) -> str:
     return word.lower().replace("_", "-").replace(" ", "-")
 
 
+without_notes: ContextVar[bool] = ContextVar("without_notes", default=False)  # as `gpusim -q` asks
+
+
 @cache
 def note(words: str) -> None:
     """Tell the user, once in a process, of something that is no error; workers leave it to their parent."""
     import multiprocessing
 
-    if multiprocessing.parent_process() is None:
+    if multiprocessing.parent_process() is None and not without_notes.get():
         print(f"gpusim: note: {words}", file=sys.stderr)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import typer
+from gpusim.cli import say
 
 FIRST, AGAIN, SHARE = 2.0, 30.0, 0.1  # a first line after so many seconds; one more after so many, or so large a share
 _TICK = 0.25
@@ -17,6 +17,9 @@ _TICK = 0.25
 @contextmanager
 def bar(what: str, doing: str = "") -> Iterator[Callable[[int, int], None]]:
     """A function of (done, total) that says how far it is; `doing` is what goes on before its first call."""
+    if say.is_quiet():
+        yield lambda done, total: None
+        return
     with (_drawn if sys.stderr.isatty() else _told)(what, doing) as progress:
         yield progress
 
@@ -67,4 +70,4 @@ class _Lines:
             if passed - self.said_at >= (FIRST if further or not self.said_at else AGAIN) and (self.total or self.doing):
                 self.said_at, self.said = passed, self.done
                 where = f"{self.done:,} of {self.total:,} {self.what}" if self.total else self.doing
-                typer.echo(f"gpusim: {where}, {passed:.0f} s", err=True)
+                say.told(f"{where}, {passed:.0f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.files import remove
 from gpusim.base.yaml.values import NONE
+from gpusim.experiment import walls
 from gpusim.experiment.plan import Plan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.experiment.spec import Uncertainty
@@ -66,6 +68,7 @@ def run(
         sampled = names(plan, uncertainty)
     done = Finished(resampled=sampled != sampled_in(plan.out))
     todo = plan.tasks if force else plan.waiting()
+    timed, began, ended = walls.read(plan.out), 0.0, list[Task]()
     open_folder(
         plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured
     )
@@ -82,17 +85,21 @@ def run(
         from gpusim.experiment.execute import execute
 
         progress(0, len(todo))
+        began = time.monotonic()
         try:
             with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
                 for count, (index, failure) in enumerate(ending, 1):
                     if failure is None:
                         done.ran += 1
+                        ended.append(todo[index])
                     else:
                         done.failures.append((todo[index], failure))
                     progress(count, len(todo))
         except KeyboardInterrupt:
             _summarise(plan)
             raise
+        finally:
+            walls.keep(plan.out, [*timed, *(walls.of_run(ended, time.monotonic() - began) if ended else [])])
     done.results = _summarise(plan)
     if done.results and sampled:
         _sample(plan, uncertainty, done, jobs, force, progress)

@@ -14,7 +14,7 @@ from gpusim.base.yaml.values import NONE, PolicySpec, machine
 from gpusim.experiment import answerable, combined, overrides, users
 from gpusim.experiment.spec import Experiment
 from gpusim.experiment.users import NOTHING, Given
-from gpusim.machine import tiers, variant
+from gpusim.machine import tiers, variant, words
 from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
@@ -48,7 +48,8 @@ def load_experiment(
 
     use(file)                 loads a file of the user's policies
     check_policy(kind, spec)  raises GpusimError for a policy or unified memory (PolicySpec), a chain of transforms (text, kind
-                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks
+                              "transform") or of tiers (text, kind "tiers") that does not exist, or a parameter that it lacks;
+                              answers a policy under the name that it has now
 
     Raises ConfigError with all mistakes.
     """
@@ -60,7 +61,8 @@ def load_experiment(
     files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
-    def known(kind: str, value: Any) -> None:
+    def known(kind: str, value: Any) -> Any:
+        now = None
         if kind == "use":
             broken.add(value)
             files[kind][value] = _beside(base, value)
@@ -70,11 +72,12 @@ def load_experiment(
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
-            files[kind][value] = find.find(kind, machine(value)[0], base)
+            files[kind][value] = find.find(kind, machine(words.one(value, "a run"))[0], base)
         elif check_policy and not broken:
-            check_policy(kind, value)
+            now = check_policy(kind, value)
         if kind == "plan" and value.path:
             files[kind][value.path] = _beside(base, value.path)
+        return now
 
     experiment = validate.build(Experiment, doc, context=known)
     used = tuple(files["use"].values())
@@ -106,15 +109,18 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
         files.append(file)
         known()
 
-    def check(kind: str, spec: PolicySpec | str) -> None:
+    def check(kind: str, spec: PolicySpec | str) -> PolicySpec | None:
         if isinstance(spec, str):
             tiers.check(spec) if kind == "tiers" else transforms.check(spec, known())
         elif kind != "unified":
-            registry.bind(known().find(kind, spec.name), dict(spec.params))
+            entry = known().find(kind, spec.name)
+            registry.bind(entry, dict(spec.params))
+            return replace(spec, name=entry.name)
         elif spec != NONE:
             from gpusim.engine.pages.settings import settings
 
             settings(spec)
+        return None
 
     source = find.find("experiment", name) if isinstance(name, str) else name
     loaded = load_experiment(source, sets, use=use, check_policy=check)

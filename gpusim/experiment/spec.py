@@ -57,12 +57,14 @@ _MEMORY = {
 
 
 def _known(kind: str) -> AfterValidator:
-    """Asks the loader, where there is one, whether the value names something: `context(kind, value)`."""
+    """Asks the loader, where there is one, whether the value names something.
+
+    `context(kind, value)` answers None, or the value as it is called now.
+    """
 
     def validate(value: Any, info: ValidationInfo) -> Any:
-        if (ask := info.context) is not None:
-            checked(lambda v: ask(kind, v))(value)
-        return value
+        found = checked(lambda v: ask(kind, v))(value) if (ask := info.context) is not None else None
+        return value if found is None else found
 
     return AfterValidator(validate)
 

@@ -23,7 +23,16 @@ def builtin(kind: str, name: str) -> Entry:
     return entry_file.read(files(kind)[name], kind)
 
 
+@cache
+def aliases(kind: str) -> Mapping[str, str]:
+    """Former name of a built-in -> its name; read only where a name is none of today's."""
+    return {alias: name for name in files(kind) for alias in builtin(kind, name).aliases}
+
+
 def refuse_name(entry: Entry) -> None:
     """PolicyError when a policy of the user's has the name of a built-in."""
     if entry.name in files(entry.kind):
         raise PolicyError(f"{entry.kind} policy '{entry.name}' is built in", entry.where, "give yours another name")
+    if entry.name in aliases(entry.kind):
+        said = f"'{entry.name}' is a former name of {entry.kind} policy '{aliases(entry.kind)[entry.name]}'"
+        raise PolicyError(said, entry.where, "give yours another name")

@@ -12,6 +12,7 @@ The file is either
       LIMITS = {"k": 8}   the largest value of parameters that have one (may be missing)
       NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
                           the `params` vector of them and raises PolicyError for text that it cannot read
+      ALIASES = ("old",)  what it was called before: accepted wherever its name is, and never shown (may be missing)
       KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
 """
 
@@ -21,7 +22,7 @@ import ast
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Entry:
     target: Any = None   # the user's function or class; None: a module that is still to be imported
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
+    aliases: tuple[str, ...] = ()  # what it was called before
     digest: str = ""     # of the target, where it has no file of its own that a run key could name
 
     @property
@@ -75,18 +77,18 @@ def read(path: Path, kind: str) -> Entry:
     """The entry of the built-in in `path`, without importing it."""
     tree = ast.parse(path.read_text("utf-8"), str(path))
     name = path.stem
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return _from_function(node, path, kind)
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}, "ALIASES": ()}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
             values[target.id] = ast.literal_eval(node.value)  # type: ignore[arg-type]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return replace(_from_function(node, path, kind), aliases=values["ALIASES"])
     text, source = split_help(ast.get_docstring(tree) or "")
     return Entry(
         name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],
-        limits=values["LIMITS"],
+        limits=values["LIMITS"], aliases=values["ALIASES"],
     )  # fmt: skip
 
 

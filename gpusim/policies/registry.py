@@ -23,7 +23,7 @@ from typing import Any
 
 from gpusim.base.calls import parse
 from gpusim.base.errors import PolicyError, suggest
-from gpusim.policies.builtin import builtin, files
+from gpusim.policies.builtin import aliases, builtin, files
 from gpusim.policies.decorators import MARK
 from gpusim.policies.entry import KINDS, MOST, Entry, Value, check_range, check_value, vector
 
@@ -44,10 +44,12 @@ class Registry:
         return [e for k in kinds for e in [*(builtin(k, n) for n in files(k)), *(o for o in others.values() if o.kind == k)]]
 
     def find(self, kind: str, name: str) -> Entry:
-        """The entry of this name; PolicyError with a suggestion when there is none."""
+        """The entry of this name, or former name; PolicyError with a suggestion when there is none."""
         if name in files(_kind(kind)):
             return builtin(kind, name)
         known = {e.name: e for e in self.entries(kind)}
+        if name not in known and name in aliases(kind):
+            return builtin(kind, aliases(kind)[name])
         if name not in known:
             elsewhere = [k for k in KINDS if k != kind and any(e.name == name for e in self.entries(k))]
             hint = f"'{name}' is a policy of kind {elsewhere[0]}" if elsewhere else suggest(name, known)
@@ -169,6 +171,12 @@ def _frames(error: BaseException) -> list[Any]:
     import traceback
 
     return list(traceback.extract_tb(error.__traceback__))
+
+
+def renamed(kind: str, text: str) -> str:
+    """A policy as results name it, "recall(ahead=8)", under the name that it has now."""
+    name, bracket, rest = text.partition("(")
+    return aliases(_kind(kind)).get(name, name) + bracket + rest
 
 
 def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:

@@ -132,7 +132,7 @@ _KNOWN = {
     "worst_fit": Look(VERMILION, "P"),
     "buddy": Look(GREEN, "D"),
     "tlsf": Look(WINE, "p"),
-    "size_classes": Look(OLIVE, "<"),
+    "slab": Look(OLIVE, "<"),
     "pytorch": Look(ORANGE, "s"),
 }
 _COLOURS = (BLUE, ORANGE, GREEN, PINK, VERMILION, SKY, INDIGO, WINE, OLIVE, GREY)

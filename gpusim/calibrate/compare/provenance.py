@@ -65,7 +65,7 @@ def check_gpu(rows: Collection[Row], profile: Profile) -> str:
         if gpu.lower() != wanted.lower():
             hint = "fit a profile to them: gpusim calibrate fit --base NAME -o FILE"
             if gpu.lower() in catalogue.names():
-                hint = f"compare with --profile {gpu.lower()}"
+                hint = f"compare with --on {gpu.lower()}"
             fault = f"the rows are of '{gpu}', but the profile '{profile.name}' is of {wanted.upper()}"
             raise MeasurementError(fault, hint=hint)
     return ""

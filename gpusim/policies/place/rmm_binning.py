@@ -1,6 +1,6 @@
 """RMM's binning resource: small requests go to fixed-size resources of powers of two, larger ones to the pool below them.
 
-A request is served by the first bin that is large enough (see rmm_fixed: 128 blocks a chunk), and by the pool (see
+A request is served by the first bin that is large enough (see rmm_fixed_size: 128 blocks a chunk), and by the pool (see
 rmm_pool) when none is.  The bins take their chunks from the same pool, the first of each at once: 992 MiB by default.
 
 min_size_exponent  the smallest bin has blocks of 2 to this power, at least 256 bytes

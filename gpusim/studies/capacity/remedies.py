@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from gpusim.base.errors import GpusimError
 from gpusim.machine.profile import Profile
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs.transforms import check
 from gpusim.trace.roles import STEP, phase_kinds
 from gpusim.trace.trace import Trace
@@ -38,6 +40,7 @@ class Remedy:
 
 
 AS_IT_IS = Remedy()
+GPUS = 8  # that are tried where nothing is said
 _TRAINING = (
     AS_IT_IS,
     Remedy("checkpointing"),
@@ -46,21 +49,32 @@ _TRAINING = (
     Remedy("checkpointing | offload"),
     Remedy("checkpointing | offload(what=all)"),
     Remedy("checkpointing", swap=True),
-    Remedy("zero(stage=2,ranks=8)", gpus=8),
-    Remedy("zero(stage=3,ranks=8)", gpus=8),
-    Remedy("checkpointing | zero(stage=3,ranks=8)", gpus=8),
 )
-_INFERENCE = (AS_IT_IS, Remedy(swap=True), Remedy("offload(what=parameters)"), Remedy("tensor_parallel(ranks=8)", gpus=8))
+_TRAINING_TOGETHER = (
+    "zero(stage=2,ranks={gpus})", "zero(stage=3,ranks={gpus})", "checkpointing | zero(stage=3,ranks={gpus})",
+)  # fmt: skip
+_INFERENCE = (AS_IT_IS, Remedy(swap=True), Remedy("offload(what=parameters)"))
+_INFERENCE_TOGETHER = ("tensor_parallel(ranks={gpus})",)
 
 
-def default(trace: Trace) -> tuple[Remedy, ...]:
-    """Those for a program that trains, or for one that does not."""
+def default(trace: Trace, gpus: int = GPUS) -> tuple[Remedy, ...]:
+    """Those for a program that trains, or for one that does not; the last of them take so many GPUs."""
     if not trace.ops:
         return (AS_IT_IS,)
-    return _TRAINING if (phase_kinds(trace) == STEP).any() else _INFERENCE
+    trains = (phase_kinds(trace) == STEP).any()
+    alone, together = (_TRAINING, _TRAINING_TOGETHER) if trains else (_INFERENCE, _INFERENCE_TOGETHER)
+    return (*alone, *(Remedy(chain.format(gpus=gpus), gpus=gpus) for chain in together))
 
 
-def named(texts: list[str]) -> tuple[Remedy, ...]:
+def within(remedies: Sequence[Remedy], gpus: int | None) -> tuple[Remedy, ...]:
+    """Those for which so many GPUs are enough; None: as many as each takes.  Raises GpusimError for one that needs more."""
+    for remedy in remedies:
+        if gpus is not None and remedy.gpus > gpus:
+            raise GpusimError(f"'{remedy}' takes {remedy.gpus} GPUs, and {gpus} are there", hint=f"write ranks={gpus}")
+    return tuple(remedies)
+
+
+def named(texts: list[str], own: Registry = SHIPPED) -> tuple[Remedy, ...]:
     """As it is, then what the user names: "checkpointing | swapping"; GPUs as the parameter `ranks` says."""
     found = [AS_IT_IS]
     for text in texts:
@@ -70,6 +84,6 @@ def named(texts: list[str]) -> tuple[Remedy, ...]:
                 raise GpusimError(f"there is no transform '{part}'", hint=f"did you mean '{SWAPPING}'?")
         ranks = [int(number) for number in re.findall(r"ranks\s*=\s*(\d+)", text)]
         chain = " | ".join(part for part in parts if part != SWAPPING) or "none"
-        check(chain)
+        check(chain, own)
         found.append(Remedy(chain, SWAPPING in parts, max(ranks, default=1)))
     return tuple(found)

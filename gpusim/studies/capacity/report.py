@@ -117,12 +117,35 @@ def answer(found: Study) -> str:
     return words + "."
 
 
-def text(found: Study) -> str:
-    """The whole answer, as `gpusim fit` prints it."""
+def untried(found: Study) -> str:
+    """Which machines needed none of what was to be tried, as a sentence; "" where all did."""
+    names = [a.profile.name for a in found.answers if a.fits]
+    if not names:
+        return ""
+    where = join(names) if len(names) < 4 else f"{len(names)} of {len(found.answers)} machines"
+    return f"Nothing was tried on {where}: the program fits as it is."
+
+
+def apart(found: Study, gpus: int) -> list[str]:
+    """Why nothing that takes so many GPUs helps, a sentence for each machine on which that is so."""
+    said = []
+    for a in found.answers:
+        reasons = [why for remedy, why in a.refused.items() if f"ranks={gpus}" in remedy]
+        if reasons and not a.best(several=True):
+            said.append(f"{gpus} x {a.profile.name} do not help: {join(list(dict.fromkeys(reasons)))}.")
+    return said
+
+
+def text(found: Study, asked: int | None = None) -> str:
+    """The whole answer, as `gpusim fit` prints it.
+
+    asked  GPUs for which something was to be tried; None: nothing was asked for
+    """
     lines = [heading(found), "", "Assumed:", *(f"  {line}" for line in assumed(found)), "", _table(rows(found))]
     if several := rows_of_several(found):
         lines += ["", "As one of several GPUs:", "", _table(several)]
     lines += [f"not tried: {chain} ({why})" for chain, why in found.impossible.items()]
+    lines += [words for words in (untried(found), *apart(found, asked)) if words] if asked else []
     return "\n".join([*lines, "", *remarks(found), "", answer(found)])
 
 

@@ -11,6 +11,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Profile
+from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.program import of_trace
 from gpusim.policies.trials.replay import ENDLESS, replay
 from gpusim.programs import transforms
@@ -98,7 +99,7 @@ def _silent(done: int, of: int) -> None:
 
 def study(
     trace: Trace, profiles: Sequence[Profile], tried: Sequence[Remedy], progress: Callable[[int, int], object] = _silent,
-    settings: Settings = USUAL,
+    settings: Settings = USUAL, own: Registry = SHIPPED,
 ) -> Study:  # fmt: skip
     """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them."""
     timeless = refused(trace)
@@ -108,7 +109,7 @@ def study(
     for remedy in tried:
         if remedy.chain not in needs and remedy.chain not in impossible:
             try:
-                needs[remedy.chain] = need(transforms.apply(trace, remedy.chain), settings)
+                needs[remedy.chain] = need(transforms.apply(trace, remedy.chain, own), settings)
             except GpusimError as error:
                 impossible[remedy.chain] = error.message
     batches = Batches(trace, max((settings.room(profile) for profile in profiles), default=0), settings)

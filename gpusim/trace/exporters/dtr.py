@@ -25,7 +25,7 @@ def write(trace: Trace, file: BinaryIO, *, duration: I64 | None = None) -> str:
     if times.min() < 0:
         raise TraceError(
             f"operator {int(times.argmin())} of '{trace.name}' has no recorded time",
-            hint="--on PROFILE models what is missing",
+            hint="--on MACHINE models what is missing",
         )
     log = _Log(trace, times, file)
     for kind, arg in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):

@@ -1,0 +1,67 @@
+"""The experiment that a command line asks for: a file or name with --on, --use and --set."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusim.base.errors import GpusimError
+from gpusim.cli import say
+
+if TYPE_CHECKING:
+    from gpusim.experiment.load import Loaded
+
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")  # what YAML reads as the text that it is
+
+
+def experiment(
+    name: str, sets: Sequence[str] = (), *, on: Sequence[str] | None = None, use: Sequence[str] | None = None
+) -> Loaded:
+    """The experiment in the file `name`, or the shipped one of this name, as `gpusim.experiment.load.experiment` reads it.
+
+    on   machines in place of its own
+    use  files of policies and transforms beside its own
+    Raises ConfigError; GpusimError where `on` and `sets` name different machines.
+    """
+    from gpusim.base.yaml.find import find
+    from gpusim.experiment import load
+
+    file = find("experiment", name)
+    say.detail(f"experiment {name}: {file}")
+    return load.experiment(str(file), [*sets, *_machines(on or (), sets), *_own_files(file, use or (), sets)])
+
+
+def _machines(on: Sequence[str], sets: Sequence[str]) -> list[str]:
+    """The override that --on is."""
+    from gpusim.machine import words
+
+    if not on:
+        return []
+    if any(text.partition("=")[0].strip() == "profile" for text in sets):
+        raise GpusimError("--on and --set profile=... both name the machine", hint="give one of them")
+    machines = words.split(on)
+    for word in machines:
+        words.load(words.one(word, "a run"))
+    return [f"profile={','.join(word if _PLAIN.fullmatch(word) else json.dumps(word) for word in machines)}"]
+
+
+def _own_files(file: Path, use: Sequence[str], sets: Sequence[str]) -> list[str]:
+    """The override that --use is: the experiment's own files stay, since its policies are there."""
+    from gpusim.base.yaml import document
+
+    if not use:
+        return []
+    if any(text.partition("=")[0].strip() == "use" for text in sets):
+        raise GpusimError("--use and --set use=... both name files of your own", hint="give one of them")
+    for name in use:
+        if not Path(name).expanduser().is_file():
+            raise GpusimError(f"there is no file '{name}'", hint="--use takes a Python file with policies or transforms")
+    data = document.read(file).data
+    known = data.get("use") or [] if isinstance(data, dict) else []
+    known = known if isinstance(known, list) else [known]
+    # A file beside the experiment would go before the one here that is meant.
+    meant = [str(Path(name).resolve()) if (file.parent / name).is_file() else name for name in use]
+    return [f"use=[{', '.join(json.dumps(str(name)) for name in dict.fromkeys([*known, *meant]))}]"]

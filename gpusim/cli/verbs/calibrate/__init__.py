@@ -1,0 +1,1 @@
+"""Measure a machine, fit a profile to it, compare the simulator with it."""

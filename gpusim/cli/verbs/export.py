@@ -1,0 +1,127 @@
+"""Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpusim.base.errors import ResultError, suggest
+from gpusim.cli import complete
+from gpusim.cli.options import Device, Use, on, output, trace
+from gpusim.cli.words import machine, own_files, recording
+from gpusim.trace import exporters
+
+if TYPE_CHECKING:
+    from gpusim.policies.registry import Registry
+
+
+def verb(
+    what: Annotated[str, trace("A results folder with event logs, or a trace by file or name.")],
+    *,
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="pytorch: a memory snapshot. Of a trace also dtr: a log; libcachesim-csv, oracleGeneral: requests."
+        ),
+    ] = "pytorch",
+    run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
+    place: Annotated[
+        str | None,
+        typer.Option(
+            "--place", help="Under which allocator a trace is replayed; default: pytorch.", autocompletion=complete.policies
+        ),
+    ] = None,
+    device: Device = None,
+    on: Annotated[str | None, on("dtr: model operator times that were not recorded on this machine")] = None,
+    grain: Annotated[
+        str | None, typer.Option(help="libCacheSim: pages of this size, like '2 MiB'; default: whole tensors.")
+    ] = None,
+    use: Use = None,
+    out: Annotated[Path | None, output("The file to write.")] = None,
+) -> None:
+    """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
+    known = ["pytorch", *exporters.FORMATS]
+    if format not in known:
+        raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
+    wanted = exporters.FORMATS[format].options if format != "pytorch" else ("run", "place")
+    for option, value in {"run": run, "place": place, "on": on, "grain": grain}.items():
+        if value is not None and option not in wanted:
+            raise ResultError(f"--{option} has no meaning for the format '{format}'", what, "leave it out")
+    if format == "pytorch":
+        _snapshot(what, run, place, device, out, own_files(use))
+    else:
+        _trace(what, format, device, on, grain, out)
+
+
+def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:
+    """A trace as another tool's program; with `on`, times that were not recorded are modelled for that machine."""
+    from gpusim.base.files import write_atomic
+    from gpusim.base.units import parse_bytes
+    found = recording(what, device)
+    options: dict[str, Any] = {}
+    if on is not None:
+        from gpusim.machine.roofline import durations
+        from gpusim.trace.answers import require
+
+        require(found, "times", f"--on {on}")
+        options["duration"] = durations(found, machine(on, "gpusim export"))[0]
+    if grain is not None:
+        options["grain"] = parse_bytes(grain)
+    path = out or Path(f"{found.name}{exporters.FORMATS[format].suffix}")
+    said: list[str] = []
+    write_atomic(path, lambda file: said.append(exporters.export_trace(found, format, file, **options)))
+    typer.echo(f"{path}: {said[0]}")
+
+
+def _snapshot(
+    what: str, run: str | None, place: str | None, device: int | None, out: Path | None, own: Registry
+) -> None:
+    from gpusim.base.files import write_atomic
+    from gpusim.show.snapshot import dump
+
+    folder = Path(what).expanduser()
+    if run is not None and not folder.is_dir():
+        raise ResultError("--run chooses a run of a results folder", what, "a trace has none: leave it out")
+    if (place or device) is not None and folder.is_dir():
+        raise ResultError("--place and --device are for a trace", what, "leave them out: a run has its allocator")
+    found, name = _run(folder, run, own) if folder.is_dir() else _replayed(what, place or "pytorch", device, own)
+    path = out or Path(f"{name}.pickle")
+    write_atomic(path, lambda file: file.write(dump(found)))
+    typer.echo(f"{path}: {len(found['device_traces'][0]):,} events, {len(found['segments']):,} segments")
+    typer.echo("open it at https://pytorch.org/memory_viz, or: python -m torch.cuda._memory_viz trace_plot FILE -o page.html")
+
+
+def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], str]:
+    """The named run of a results folder, or its only one with an event log."""
+    from gpusim.experiment.ran import load_trace_of
+    from gpusim.results.folder import load_result, run_folders
+    from gpusim.show.snapshot import snapshot
+
+    kept = {run.name: run for run in run_folders(folder)}
+    logged = [name for name, run in kept.items() if load_result(run, log=True).log is not None]
+    if key is None and len(logged) != 1:
+        about = f"{len(logged)} runs here kept their event log" if logged else "no run here kept its event log"
+        raise ResultError(about, str(folder), f"choose one: --run {logged[0]}" if logged else "run with --log")
+    if key is not None and key not in kept:
+        raise ResultError(f"there is no run '{key}'", str(folder), suggest(key, kept))
+    result = load_result(kept[key or logged[0]], log=True)
+    if result.log is None:
+        raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
+    title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
+    return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
+
+
+def _replayed(what: str, place: str, device: int | None, own: Registry) -> tuple[dict[str, Any], str]:
+    """A trace, by name or file, under one allocator."""
+    from gpusim.policies.trials.program import of_trace
+    from gpusim.policies.trials.replay import replay
+    from gpusim.show.snapshot import snapshot
+    from gpusim.trace.answers import require
+
+    program = recording(what, device)
+    require(program, "allocator", "a memory snapshot")
+    done = replay(of_trace(program), own.get("place", place), log=True)
+    found = snapshot(done.log, program, title=f"{program.name} {done.name}", microseconds=False)
+    return found, f"{program.name}-{place.split('(')[0]}"

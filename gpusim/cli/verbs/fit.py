@@ -1,0 +1,142 @@
+"""Will it fit?  A program on every machine: what it needs, what makes it fit, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpusim.base.errors import GpusimError
+from gpusim.cli import say
+from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, Library, Use, on, output, trace
+from gpusim.cli.output import emit_json
+from gpusim.cli.words import own_files, profile, recording
+
+if TYPE_CHECKING:
+    from gpusim.machine.profile import Profile
+    from gpusim.studies.capacity.study import Study
+    from gpusim.trace.trace import Trace
+
+ALL = "all"
+SETTINGS = {"ignore_unknown_options": True}  # they are the model's
+
+
+def verb(
+    program: Annotated[list[str] | None, trace("A trace, or a recording; with --zoo, its options: --batch 4.")] = None,
+    *,
+    zoo: Annotated[str | None, typer.Option("--zoo", metavar="MODEL", help="A model of the zoo instead, recorded now.")] = None,
+    on: Annotated[list[str] | None, on("Machines, '4 x NAME' for as many GPUs, or all, the default")] = None,
+    use: Use = None,
+    tries: Annotated[
+        list[str] | None,
+        typer.Option("--try", help="Where it does not fit, try this: 'checkpointing | offload', 'swapping'. Repeatable."),
+    ] = None,
+    allocator: Annotated[
+        str, typer.Option(metavar="CONF", help="Settings of PyTorch's allocator, as 'expandable_segments:True'.")
+    ] = "",
+    context: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="What driver and libraries take; default: as each profile says.")
+    ] = None,
+    gpu: Library = "ampere",
+    cudnn: Cudnn = "0 B",
+    out: Annotated[Path | None, output("A folder; default: results/fit-NAME.")] = None,
+    figures: Figures = True,
+    formats: Formats = FORMATS,
+    json: Json = False,
+) -> None:
+    """Study the program, print the answer, and leave it with its figure in `out`."""
+    from gpusim.base.units import parse_bytes
+    from gpusim.cli.draw import NEEDS
+    from gpusim.cli.progress import bar
+    from gpusim.cli.show import chosen_formats
+    from gpusim.experiment import warm
+    from gpusim.experiment.pool import cores, prepare
+    from gpusim.studies.capacity import remedies
+    from gpusim.studies.capacity.settings import Settings
+    from gpusim.studies.capacity.study import study
+
+    settings = Settings(allocator, None if context is None else parse_bytes(context))
+    settings.allocator()  # refuses what it does not know before anything is recorded
+    wanted = chosen_formats(formats)
+    own = own_files(use)
+    gpus, machines = _machines(on or [])
+    if figures and cores() > 1:
+        prepare(NEEDS)
+    found_trace = _trace(program or [], zoo, gpu, parse_bytes(cudnn))
+    if warm.is_cold():
+        say.told("compiling the kernels, once; this takes about 20 seconds")
+        warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
+    tried = remedies.named(tries, own) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
+    with bar("machines") as progress:
+        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings, own)
+    asked = gpus or (1 if tries else None)
+    _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
+
+
+def _show(found: Study, folder: Path, formats: Sequence[str], asked: int | None, *, json: bool) -> None:
+    """The answer on stdout, and in the folder with its figure in these formats.
+
+    asked  GPUs for which something was to be tried; None: nothing was asked for
+    """
+    from gpusim.base.files import make_folder, write_json
+    from gpusim.cli.draw import FitSheet, carry_out, draw_fit_sheet
+    from gpusim.studies.capacity import report
+
+    values = report.values(found)
+    make_folder(folder)
+    write_json(folder / "fit.json", values)
+    files = [f"fit.{form}" for form in formats]
+    if formats:
+        carry_out([FitSheet(values, folder, tuple(formats))], draw_fit_sheet, 1)
+    if json:
+        emit_json(values)
+        return
+    typer.echo(f"{report.text(found, asked)}\n{folder}: {', '.join(['fit.json', *files])}")
+
+
+def _machines(on: Sequence[str]) -> tuple[int | None, list[Profile]]:
+    """(GPUs of each, None where nothing is said, the machines).  Raises GpusimError for machines of different numbers."""
+    from gpusim.base.yaml.find import names as known
+    from gpusim.machine import words
+
+    wanted = words.split(on) or [ALL]
+    if ALL in wanted:
+        return None, [profile(name) for name in known("profile")]
+    counts = {words.counted(word)[0] for word in wanted}
+    if len(counts) > 1:
+        numbers = " and ".join(map(str, sorted(counts)))
+        raise GpusimError(f"these machines are of {numbers} GPUs", hint="ask for one number of GPUs at a time")
+    (count,) = counts
+    return count if count > 1 else None, [profile(word) for word in wanted]
+
+
+def _trace(program: Sequence[str], zoo: str | None, gpu: str, cudnn: int) -> Trace:
+    if zoo:
+        return _recorded(zoo, program, gpu, cudnn)
+    option = next((word for word in program if word.startswith("--")), "")
+    if option:
+        raise GpusimError(f"'{option}' is no option of fit", hint="those of a model go with --zoo")
+    if len(program) != 1:
+        what = "a trace, or a model of the zoo" if not program else f"one trace, not {len(program)}"
+        raise GpusimError(f"say what is to fit: {what}", hint="such as llama-1b-train, or --zoo gpt2-small")
+    return recording(program[0])
+
+
+def _recorded(zoo: str, program: Sequence[str], gpu: str, cudnn: int) -> Trace:
+    """A model of the zoo, recorded now; its meta says what was asked for."""
+    import tempfile
+    from dataclasses import replace
+
+    from gpusim.cli.verbs.record import pairs
+    from gpusim.programs.zoo.catalogue import ask
+    from gpusim.programs.zoo.traced import record_zoo
+
+    asked = ask(zoo, pairs(program))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.npz"
+        trace = record_zoo(zoo, pairs(program), path, gpu=gpu, cudnn_workspace=cudnn, device="cuda")
+    entry = asked.entry
+    said = {"zoo": entry.name, "parameters": entry.parameters, "asked": dict(asked.options), "cudnn_workspace": cudnn}
+    return replace(trace, name=entry.name, meta={**trace.meta, **asked.options, **said})

@@ -1,0 +1,78 @@
+"""Say all that is wrong with an experiment or a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpusim.base.errors import GpusimError, suggest
+from gpusim.cli import complete, say
+from gpusim.cli.asked import experiment
+from gpusim.cli.options import Json, Machines, Set, Use
+from gpusim.cli.output import emit_json
+
+
+def verb(
+    file: Annotated[str, typer.Argument(help="An experiment or a machine.", autocompletion=complete.experiments)],
+    *,
+    on: Machines = None,
+    use: Use = None,
+    sets: Set = None,
+    json: Json = False,
+) -> None:
+    """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
+    path, kind = _file(file)
+    if kind == "profile" and (on or use or sets):
+        raise GpusimError("--on, --use and --set are for experiments", str(path), "leave them out for a machine")
+    found = _experiment(path, sets or [], on, use) if kind == "experiment" else _profile(path)
+    extent = found.pop("extent", "")
+    if json:
+        emit_json({"file": str(path), "kind": kind, **found})
+    else:
+        typer.echo(f"{path}: a valid {kind}: " + ", ".join(f"{value} {word}" for word, value in found.items()))
+        if extent:
+            typer.echo(f"runs: {found['runs']}, and {extent}")
+
+
+def _file(name: str) -> tuple[Path, str]:
+    """The file that the name means, and whether it is an experiment or a profile (which has a key `gpu`)."""
+    from gpusim.base.yaml import document
+    from gpusim.base.yaml.find import find, names
+
+    known = {kind: names(kind) for kind in ("experiment", "profile")}
+    for kind, candidates in known.items():
+        if name in candidates:
+            return find(kind, name), kind
+    path = Path(name)
+    if not path.is_file():
+        everything = [n for candidates in known.values() for n in candidates]
+        raise GpusimError(f"there is no file, experiment or profile '{name}'", hint=suggest(name, everything))
+    data = document.read(path).data
+    return path, "profile" if isinstance(data, dict) and ({"gpu", "link", "sources"} & set(data)) else "experiment"
+
+
+def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:
+    from gpusim.experiment import answerable, load
+    from gpusim.experiment.plan import plan
+    from gpusim.experiment.spec import expand, size
+
+    loaded = experiment(str(path), sets, on=on, use=use)
+    e = loaded.experiment
+    expand(e)
+    todo = plan(loaded, load.default_folder(loaded))
+    load.foresee(loaded, todo.grid)
+    for words in [*answerable.told(loaded), *load.told(loaded)]:
+        say.note(words)
+    counts = {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
+    return {**counts, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}
+
+
+def _profile(path: Path) -> dict[str, Any]:
+    from gpusim.machine.catalogue import bases, quantities
+    from gpusim.machine.profile import load_file
+
+    profile = load_file(path)
+    return {"numbers": len(list(quantities(profile))), **{k: f"{v:.0%}" for k, v in bases(profile).items()}}
