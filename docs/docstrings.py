@@ -32,6 +32,10 @@ def _paragraph(text: str) -> str:
 class Columns(griffe.Extension):
     """What mkdocstrings calls for each object that it reads."""
 
+    def on_module_members(self, *, mod: griffe.Module, **_: Any) -> None:
+        """A part of `__all__` that is computed, as the public names of `gpusim` are, stands in no text."""
+        mod.exports = [name for name in mod.exports or () if isinstance(name, str)] or None
+
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = markdown(obj.docstring.value)

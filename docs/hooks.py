@@ -20,7 +20,11 @@ def library(root: Path) -> str:
     """The page of the public names, from the table in `gpusim/base/public.py`; nothing is imported."""
     tree = ast.parse((root / "gpusim" / "base" / "public.py").read_text("utf-8"))
     names = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
-    return _LIBRARY + "".join(f"## {name}\n\n::: {where.replace(':', '.')}\n\n" for name, where in names.items())
+    return _LIBRARY + "".join(_entry(name, where.replace(":", ".")) for name, where in names.items())
+
+
+def _entry(name: str, where: str) -> str:
+    return f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n\n"
 
 
 def on_config(config: Any) -> Any:

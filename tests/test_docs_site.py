@@ -43,7 +43,7 @@ def test_every_public_name_has_its_place_on_the_page_of_the_library() -> None:
 
     page = script("hooks").library(ROOT)
     for name, where in PUBLIC.items():
-        assert f"## {name}\n\n::: {where.replace(':', '.')}\n" in page
+        assert f"::: {where.replace(':', '.')}\n    options:\n      heading: {name}\n" in page
 
 
 def test_the_gallery_shows_every_figure_of_the_docs() -> None:
