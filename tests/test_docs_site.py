@@ -66,3 +66,12 @@ def test_columns_of_a_docstring_become_a_list_and_sentences_stay() -> None:
         "Runs it.  Raises an error.\n\n- `memory` bytes,\n  or a share\n- `log` keep it"
     )
     assert markdown(">>> 1 + 1\n2") == "```pycon\n>>> 1 + 1\n2\n```"
+
+
+def test_the_map_of_contributors_names_files_that_exist() -> None:
+    """Of the rooms of this house: `room/file.py` in CONTRIBUTING.md is a file of gpusim."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rooms = set(script("house").PLACES)
+    named = {f for f in re.findall(r"`(?:gpusim/)?((?:\w+/)+\w+\.py)`", text) if f.split("/")[0] in rooms}
+    assert len(named) > 15
+    assert [f for f in sorted(named) if not (ROOT / "gpusim" / f).is_file() and not re.search("NAME|FAMILY|KIND", f)] == []
