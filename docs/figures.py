@@ -81,7 +81,7 @@ def heap() -> Any:
 VERBS: dict[str, Callable[[], Any]] = {"fit": fit, "heap": heap}
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {
-    "calibration": (ROOT / "gpusim" / "calibrate" / "publish.py", ROOT / "docs" / "calibration.md"),
+    "calibration": (ROOT / "gpusim" / "show" / "calibration_tables.py", ROOT / "docs" / "calibration.md"),
     "unified_memory": (ROOT / "benchmarks" / "uvm_validation.py", ROOT / "docs" / "unified_memory_measurements.md"),
 }
 NAMES = (*EXPERIMENTS, *VERBS, *SCRIPTS)

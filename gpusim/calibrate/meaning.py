@@ -1,4 +1,4 @@
-"""What the rows of a metric say: which way their bytes went, who moved them, and how they were counted."""
+"""What the rows of a metric say: which way their bytes went, what moved them, and how they were counted."""
 
 from __future__ import annotations
 

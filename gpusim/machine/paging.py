@@ -74,7 +74,7 @@ class Paging:
     cpu_fault: Time | None = None
     """A page fault of the CPU, beside what moves."""
     cpu_page: Time | None = None
-    """4 KiB that the CPU touches before anybody: allocated and zeroed."""
+    """4 KiB at their first touch, by the CPU: allocated and zeroed."""
     cpu_rate: Rate | None = None
     """A program fills or reads host memory that is there, with one thread where the source names no more."""
 

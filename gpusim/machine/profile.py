@@ -273,7 +273,7 @@ class Profile:
     summary: Word
     """One line."""
     sources: dict[str, Word]
-    """Key -> who, on what, how, where to read it; or the rule of an estimate."""
+    """Key -> author, machine, method, where to read it; or the rule of an estimate."""
     gpu: Gpu
     memory: DeviceMemory
     context: Size
@@ -322,7 +322,7 @@ def _changed(part: Any, steps: list[str], value: float, path: str) -> Any:
     new = copy.copy(part)
     if isinstance(part, Quantity) and not steps:
         for name, given in {"value": value, "basis": "estimated", "source": GIVEN, "low": None, "high": None}.items():
-            object.__setattr__(new, name, given)  # frozen for everybody else; the text of units is not read again
+            object.__setattr__(new, name, given)  # frozen everywhere else; the text of units is not read again
         return new
     known = part if isinstance(part, dict) else {f: getattr(part, f) for f in getattr(part, "__dataclass_fields__", ())}
     if not steps or isinstance(part, Quantity) or known.get(steps[0]) is None:

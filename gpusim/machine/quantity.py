@@ -1,6 +1,6 @@
 """A number of a machine: `{value: 450 GB/s, basis: measured, source: key}`, in base units once it is read.
 
-basis       measured   somebody ran it; the source says who, on what, and how
+basis       measured   by a run; the source names its author, machine and method
             published  the vendor's figure
             estimated  neither is known; the source states the rule that it follows from
 """

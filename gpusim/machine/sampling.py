@@ -101,6 +101,6 @@ def _scaled(profile: Profile, part: str, name: str, factor: float) -> Profile:
     new: Any = copy.copy(profile)
     inner = copy.copy(getattr(profile, part))
     object.__setattr__(inner, name, tuple((size, rate * factor) for size, rate in getattr(inner, name, ())))
-    object.__setattr__(new, part, inner)  # frozen for everybody else
+    object.__setattr__(new, part, inner)  # frozen everywhere else
     found: Profile = new
     return found

@@ -219,7 +219,7 @@ def pinnable(p: Profile) -> int:
 
 
 def _whose(p: Profile) -> str:
-    """Who says how much host memory there is."""
+    """Where the size of host memory comes from."""
     return "that the experiment gives" if p.host.capacity.source == GIVEN else f"of {p.name}"
 
 

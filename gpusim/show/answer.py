@@ -1,4 +1,4 @@
-"""What the numbers say, in sentences: who wins, by how much, who ties, where that changes, who does not fit."""
+"""What the numbers say, in sentences: the best policy, its lead, ties, where that changes, runs that do not fit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpusim.show.view import (
 )  # fmt: skip
 
 MOST_REASONS = 3  # programs of which it is said why nothing finishes
-MOST_FLIPS = 2  # numbers that would change who is best, by name
+MOST_FLIPS = 2  # numbers that would change the best policy, by name
 
 
 def answer(results: Sequence[Result], metric: str = "", most: int = 0) -> str:
@@ -75,7 +75,7 @@ def _nothing_finished(results: Sequence[Result]) -> str:
 
 
 def _verdict(place: Standing, metric: str) -> str:
-    """Who is best here, and how far the rest is."""
+    """The best here, and the distance of the others."""
     names, best = place.winners, with_bars(metric, place.ranking[0][1], place.bars)
     rest = [(n, v) for n, v in place.ranking if n not in names]
     label = declared(metric).label
@@ -96,7 +96,7 @@ def _verdict(place: Standing, metric: str) -> str:
 
 
 def sureness(results: Sequence[Result]) -> list[str]:
-    """Where the sampled machines do not all say the same, or one number would change who is best: a sentence per place."""
+    """Where the sampled machines do not all say the same, or one number would change the best: a sentence per place."""
     places = [p for p in standings(results) if len(p.ranking) > 1]
     doubtful = [p for p in places if p.turns or p.flips or p.broken or p.held < p.samples]
     return [f"{p.where}: {words}" if p.where else words for p in doubtful if (words := _sure(p))]
@@ -185,7 +185,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _failures(places: Sequence[Standing]) -> str:
-    """Who fails: by the memory (or other number) that each needs to finish, or by name where no number varies."""
+    """What fails: by the memory (or other number) that each needs to finish, or by name where no number varies."""
     panels: dict[str, list[Standing]] = {}
     for p in places:
         if p.failed or p.along:

@@ -1,4 +1,4 @@
-"""A fault report in words and tables: what the time went to and why, faults by cause, bytes, and who thrashes."""
+"""A fault report in words and tables: what the time went to and why, faults by cause, bytes, and which allocations thrash."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def verdict(report: FaultReport, free_ns: float | None = None) -> str:
 
 
 def brief(report: FaultReport, free_ns: float | None = None) -> str:
-    """The first of these sentences: what the time went to, and whose pages come again."""
+    """The first of these sentences: what the time went to, and the allocation with most pages that come again."""
     return " ".join(filter(None, [_headline(report, free_ns), _thrash(report)]))
 
 
@@ -64,7 +64,7 @@ def _share(part: float, total: float) -> str:
 
 
 def _thrash(report: FaultReport) -> str:
-    """Whose pages come again, and in what order they are asked for."""
+    """The allocation with most pages that come again, and the order in which it is accessed."""
     again = report.sum("again")
     came = report.moved("came")
     if not came or again < LITTLE * came:

@@ -1,4 +1,4 @@
-"""How sure a comparison is: what lines come to on sampled machines, who ties with whom, which number would change the best."""
+"""How sure a comparison is: the results of each line on sampled machines, ties, and the number that would change the best."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def held(best: F64, others: Sequence[F64]) -> int:
 
 
 def flips(lines: Mapping[str, Sequence[Result]], metric: str) -> dict[Push, tuple[str, ...]]:
-    """Which number of a profile, moved alone to an end of its interval, puts others ahead of all that are best; and whom.
+    """Which number of a profile, moved alone to an end of its interval, puts others ahead of all that are best; and which.
 
     Of times only: lines of one place have one reference, so slowdowns stand in the order of makespans.
     """

@@ -1,4 +1,4 @@
-"""How the runs of one place stand to each other: who is best, who ties, who failed, and how sure that is."""
+"""How the runs of one place stand to each other: the best, ties, failures, and how sure that is."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Standing:
     samples: int = 0  # machines on which the comparison was repeated
     held: int = 0  # those on which the best stays best, or within 1 % of it
     bars: tuple[float, float] | None = None  # p10 and p90 of the best over them
-    turns: tuple[str, ...] = ()  # who is now ahead of the best, now behind it
-    broken: dict[str, int] = field(default_factory=dict)  # who does not finish on how many of them
-    flips: dict[Push, tuple[str, ...]] = field(default_factory=dict)  # the number that would put others ahead, and whom
+    turns: tuple[str, ...] = ()  # those now ahead of the best, now behind it
+    broken: dict[str, int] = field(default_factory=dict)  # those that do not finish, on how many of them
+    flips: dict[Push, tuple[str, ...]] = field(default_factory=dict)  # the number that would put others ahead, and which
 
     @property
     def winners(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Edit:
         return words.index(word)
 
     def warn(self, sentence: str) -> None:
-        """Something that who reads the result should know; it stands in the meta's `warnings`."""
+        """Something that a reader of the result should know; it stands in the meta's `warnings`."""
         self._warnings.append(sentence)
 
     def add_tensors(self, size: npt.ArrayLike, category: npt.ArrayLike) -> I64:

@@ -1,4 +1,4 @@
-"""What each tensor is to a training step: from its category where that says it, else from who makes it and who reads it."""
+"""What each tensor is to a training step: from its category where that says it, else from its producer and its readers."""
 
 from __future__ import annotations
 

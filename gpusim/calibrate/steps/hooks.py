@@ -19,7 +19,7 @@ class Offload:
         self.way, self.stays, self.device = way, stays, device
         self.moved = 0
         self._known: dict[int, tuple[StorageWeakRef, int]] = {}  # address -> the storage that was there, and its number
-        self._host: list[torch.Tensor | None] = []  # by number: its copy, whole, as long as somebody will ask for it
+        self._host: list[torch.Tensor | None] = []  # by number: its copy, whole, as long as a hook will ask for it
         self._wanted: list[int] = []  # by number: how many saved views of it are still to be asked for
         self._back: dict[int, tuple[torch.Tensor, Any]] = {}  # number -> what is or will be back, and when
         self._side = torch.cuda.Stream() if way == PREFETCH else None

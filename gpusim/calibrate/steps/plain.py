@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Anything:
-    """Types of signatures, which nobody reads."""
+    """Types of signatures, which are never read."""
 
     def __getattr__(self, name: str) -> Any:
         return self

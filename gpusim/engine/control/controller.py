@@ -5,7 +5,7 @@
         while True:
             seen = yield seen.batch + 1 if seen.finished else seen.batch // 2
 
-A built-in is one file in `gpusim/adapt/controllers/`.
+A built-in is one file in `gpusim/engine/control/controllers/`.
 """
 
 from __future__ import annotations

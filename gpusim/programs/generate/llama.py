@@ -221,7 +221,7 @@ def _norm_backward(t: Tape, m: Shape, gradient: int, saved: list[int]) -> tuple[
 
 
 def _rotate_backward(t: Tape, x: Size, gradient: int, rotary: tuple[int, ...]) -> int:
-    """rotary  (cosine, sine) when nobody needs them after this"""
+    """rotary  (cosine, sine) when no later operator needs them"""
     half = Size(x.fixed // 2, x.per // 2)
     crossed = t.new(x)
     t.free(*rotary[1:])

@@ -1,6 +1,6 @@
 """Seeded programs for tests, benchmarks and questions about shape rather than about one model; vectorised, any length.
 
-A program is described by when its tensors are born and die and by who uses them; `_assemble` turns that into events.
+A program is described by when its tensors are allocated, freed and used; `_assemble` turns that into events.
 The same arguments give the same trace (PCG64).
 """
 
@@ -134,7 +134,7 @@ def variable_length(
 
 @dataclass(frozen=True)
 class _Step:
-    """One training step: its own tensors (bytes per token) and who uses what; kept tensors come first."""
+    """One training step: its own tensors (bytes per token) and their uses; kept tensors come first."""
 
     ops: int
     size: I64
@@ -206,7 +206,7 @@ def _assemble(name: str, program: _Program, meta: dict[str, object]) -> Trace:
     when = np.concatenate([4 * at + place for place, (_, at, _) in enumerate(parts)])
     order = np.argsort(when, kind="stable")
     kind = np.concatenate([np.full(len(at), k, np.uint8) for k, at, _ in parts])[order]
-    arg = np.concatenate([who for _, _, who in parts])[order]
+    arg = np.concatenate([tensors for _, _, tensors in parts])[order]
     # Tensors are renumbered in the order of their allocs, as a recorder would number them.
     number = np.empty(len(born), np.int64)
     number[born] = np.arange(len(born))

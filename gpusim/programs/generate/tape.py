@@ -36,7 +36,7 @@ class Section(NamedTuple):
 
 
 class Tape:
-    """Records requests.  A unit is alive until everyone who shares it has freed it; then its number is used again."""
+    """Records requests.  A unit is alive until each of its owners has freed it; then its number is used again."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int]] = []

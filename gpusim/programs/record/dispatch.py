@@ -185,7 +185,7 @@ class Dispatch(TorchDispatchMode):
         return [i for i in ids if i >= 0]
 
     def _takes_over(self, func: Any, args: Any) -> tuple[int, ...]:
-        """The tensors that autograd would write into here instead of making a new one, had nobody watched.
+        """The tensors that autograd would write into here instead of making a new one, without a dispatch mode.
 
         It adds later gradients to the first in place unless that is a view (torch/csrc/autograd/input_buffer.cpp), and
         fills zeros that it has just made (FunctionsManual.cpp), but makes a new tensor while any dispatch mode is active.

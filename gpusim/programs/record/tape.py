@@ -27,7 +27,7 @@ class Operator:
     dtype: str | None
     module: str | None
     activity: int = KERNEL
-    takes_over: tuple[int, ...] = ()  # tensors that it would have written into, had nobody watched
+    takes_over: tuple[int, ...] = ()  # tensors that it would have written into without a dispatch mode
 
 
 class Tape:

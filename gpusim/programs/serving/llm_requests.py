@@ -4,7 +4,7 @@ Mooncake: JSON lines {"timestamp": ms, "input_length", "output_length", "hash_id
 (the last may be shorter), which stands for these tokens and all before them (kvcache-ai/Mooncake, FAST25-release).
 Azure: CSV TIMESTAMP,ContextTokens,GeneratedTokens (Azure/AzurePublicDataset, AzureLLMInferenceTrace); it has no hashes.
 
-    model       whose cache: gpt2, llama-1b, llama-8b, llama-70b, mistral-7b, qwen2.5-7b
+    model       the model of the cache: gpt2, llama-1b, llama-8b, llama-70b, mistral-7b, qwen2.5-7b
     layers, heads, kv_heads, head_dim, parameters
                 another model's shape, each in the place of the named model's
     dtype       of the cache; the weights have 2 bytes per parameter

@@ -47,7 +47,7 @@ def _own_part(trace: Trace, stages: int, stage: int) -> Trace:
     edit = Edit(trace)
     edit.drop_operators(passing & ~own)
 
-    touched_by_own, touched_by_others = (_touched_by(trace, passing & who) for who in (own, ~own))
+    touched_by_own, touched_by_others = (_touched_by(trace, passing & operators) for operators in (own, ~own))
     role = roles(trace)
     made = phase_kinds(trace)[lives(trace)[0]]
     gone = ~touched_by_own & (touched_by_others | (made == FORWARD) | (made == BACKWARD))
@@ -87,11 +87,11 @@ def _stages(trace: Trace, kinds: I64, of_pass: I64, stages: int) -> I64:
     return np.asarray(np.where(kinds == BACKWARD, last - far, far))
 
 
-def _touched_by(trace: Trace, who: Mask) -> Mask:
+def _touched_by(trace: Trace, operators: Mask) -> Mask:
     """(T,) tensors that these operators access."""
     found = np.zeros(trace.tensors, bool)
     for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
-        found[ids[np.repeat(who, np.diff(start))]] = True
+        found[ids[np.repeat(operators, np.diff(start))]] = True
     return found
 
 

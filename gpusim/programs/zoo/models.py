@@ -12,7 +12,7 @@ class Entry:
     """One model.
 
     name        as asked for
-    family      the file that has it, `gpusim/zoo/FAMILY.py`
+    family      the file that has it, `gpusim/programs/zoo/FAMILY.py`
     parameters  how many, tied ones once; a test counts them
     help        one line
     config      the arguments of the family's Model

@@ -130,7 +130,7 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
 
 
 def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
-    """Who reserves least for the same program, and who fails."""
+    """The allocator that reserves least for the same program, and those that fail."""
     held = [(value(r, "reserved_peak_bytes"), n) for r, n in zip(shown, names, strict=True) if r.finished]
     known = sorted((v, n) for v, n in held if v is not None)
     failed = [f"{n} ({ending(r)})" for r, n in zip(shown, names, strict=True) if not r.finished]

@@ -1,4 +1,4 @@
-"""Where the memory sits that a program holds and does not use, and who keeps it from being given back."""
+"""Where the memory is that a program holds and does not use, and which blocks keep it from being freed."""
 
 from __future__ import annotations
 

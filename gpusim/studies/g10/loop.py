@@ -14,7 +14,7 @@ FOREVER = 2**40
 
 @kernel
 def idle(M: Memory) -> bool:
-    """Does nobody wait for anything?"""
+    """Are all queues empty?"""
     pages = 0
     for q in range(QUEUES):
         pages += M.queues[q].pages

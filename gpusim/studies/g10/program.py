@@ -23,7 +23,7 @@ class Program:
     size: I64          # (T,) bytes, in whole pages
     everlasting: npt.NDArray[np.bool_]  # (T,) weights and constants
     begin: I64         # (T,) first kernel
-    end: I64           # (T,) one past the last that reads it; begin + 1 of what nobody reads
+    end: I64           # (T,) one past the last that reads it; begin + 1 of a tensor without readers
     unread: npt.NDArray[np.bool_]  # (T,) written and used by one kernel only
     ms: F64            # (K,) with all data on the device
     ms_out: F64        # (K,) with outputs faulting

@@ -1,4 +1,4 @@
-"""One tick of the paged memory: what moves in it, in which order, and who makes room.
+"""One tick of the paged memory: what moves in it, in which order, and what is evicted for it.
 
 A tick moves at most `link` pages in and as many out, `ssd` of them to and from the SSD each way, and creates at most `allocs`
 pages.  The order of service is the study's (platformxlab/G10, src/simulationEvents.cc): planned evictions to the SSD, then to
@@ -42,7 +42,7 @@ def passed_over(M: Memory, e: int, fault: bool) -> bool:
 
 @kernel
 def victim(M: Memory, fault: bool) -> int:
-    """Who leaves next, NONE if nobody may: the oldest arrival, from where the search stopped last within one launch.
+    """The next extent to evict, NONE if none may be: the oldest arrival, from where the search stopped last within one launch.
 
     A policy that looks ahead goes on from there only for what it asked for ahead of need; a fault takes the oldest of all.
     """
@@ -74,7 +74,7 @@ def evict(M: Memory, e: int, n: int, fault: bool, where: int) -> None:
 
 @kernel
 def make_room(M: Memory, q: int, n: int, fault: bool) -> int:
-    """Room for the first of n pages of queue q on a full device: how many pages fit now.  NONE when nobody may leave.
+    """Room for the first of n pages of queue q on a full device: how many pages fit now.  NONE when none may be evicted.
 
     A page from the host gives its place there back as soon as its victim has found one, so that on a full host only the
     first victim goes on to the SSD.
@@ -107,7 +107,7 @@ def make_room(M: Memory, q: int, n: int, fault: bool) -> int:
 
 @outlined
 def admit(M: Memory, q: int, most: int, fault: bool) -> bool:
-    """Serve at most so many pages of queue q, all for the device.  False when nobody may leave for them."""
+    """Serve at most so many pages of queue q, all for the device.  False when none may be evicted for them."""
     s, queue = M.state[0], M.queues[q]
     while most > 0 and queue.pages > 0:
         e = queue.head

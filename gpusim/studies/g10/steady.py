@@ -1,8 +1,8 @@
 """Ticks that would only repeat the one before are done at once.
 
 A tick repeats itself while the same queues move the same numbers of pages, for the same reasons.  That is so as long as each
-served queue's first extent lasts, no memory fills up or stops being full, and who leaves is of one kind.  Two queues that bring
-pages in the same tick shuffle the order of arrival tick by tick, which is left to them.
+served queue's first extent lasts, no memory fills up or stops being full, and all evicted pages are of one kind.  Two queues
+that bring pages in the same tick shuffle the order of arrival tick by tick, which is left to them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def alike(M: Memory, e: int, fault: bool, most: int) -> int:
         if not passed_over(M, e, fault):
             if needed(M, e) or (M.state[0].drops and alive(M, e) == dead):
                 break
-            n += x.pages if x.newer != NONE else x.pages - 1  # behind the last page there is nobody, not those that come
+            n += x.pages if x.newer != NONE else x.pages - 1  # behind the last page there is no other, not those that come
         e = x.newer
     return int(min(n, most))
 

@@ -25,7 +25,7 @@ NONE = -1
 # Where pages are.  The first three are also the rows of each group of queues below.
 SSD, HOST, NOWHERE, DEVICE = range(4)
 
-# What pages wait for, in the order of service: to leave (nobody waits to be dropped), the running kernel's faults, and what
+# What pages wait for, in the order of service: to leave (a drop needs no wait), the running kernel's faults, and what
 # was asked for ahead of need.
 OUT, FAULT, AHEAD = 0, 2, 5
 QUEUES = 8
@@ -64,9 +64,9 @@ STATE = record(
      ("awaited", i8),    # pages on their way that the kernel needs
      # of this tick, in pages
      ("came", i8), ("came_ssd", i8), ("made", i8), ("went", i8), ("went_ssd", i8), ("dropped", i8),
-     ("pushed", i8), ("pushed_ssd", i8),  # who left to make room, in all and to the SSD
-     ("recalled", i8),   # who left and is needed at once
-     ("stalled", i8)]    # queues, as bits, that found nobody who may leave
+     ("pushed", i8), ("pushed_ssd", i8),  # evicted to make room, in all and to the SSD
+     ("recalled", i8),   # evicted and needed at once
+     ("stalled", i8)]    # queues, as bits, that found no page to evict
 )  # fmt: skip
 
 # One kernel of one iteration, as the study logs it: cycles, and pages that were on their way, faulted from each place, in use.

@@ -33,7 +33,7 @@ def pair(memory: Sequence[Memory]) -> Lives:
     """Which tensor each instant is of.
 
     Bytes are blocks of PyTorch's allocator, so a free names the size of its allocation.  Without addresses it takes the
-    latest allocation of that size: bytes in use are right whichever it is, only who lives how long may be mistaken.
+    latest allocation of that size: bytes in use are right whichever it is, only lifetimes may be mistaken.
     """
     lives = Lives()
     live: dict[int, list[int]] = {}  # address, or bytes where there is none -> what is in use there, the latest last
