@@ -57,7 +57,7 @@ def test_is_every_machine_complete_and_plausible(profiles, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_does_every_file_name_its_schema_and_keep_to_the_public(name):
     text = find.find("profile", name).read_text()
-    assert text.startswith("# yaml-language-server: $schema=../gpusim/config/schema/profile.schema.json\n")
+    assert text.startswith("# yaml-language-server: $schema=../gpusim/cli/schema/profile.schema.json\n")
     assert not re.search(r"index id|/home/|/tmp/", text)
 
 

@@ -84,7 +84,7 @@ def test_does_every_shipped_file_fit_its_schema(schemas, kind):
         assert faults(schemas[kind], document.read(path).data, schemas[kind]) == [], name
         head = path.read_text().splitlines()[:3]
         up = "../../" if kind == "program" else "../"
-        assert f"# yaml-language-server: $schema={up}gpusim/config/schema/{kind}.schema.json" in head
+        assert f"# yaml-language-server: $schema={up}gpusim/cli/schema/{kind}.schema.json" in head
 
 
 @pytest.mark.parametrize(
