@@ -21,7 +21,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
 from gpusim.programs.recordings import import_trace
-from gpusim.studies.g10.study import Study, load
+from gpusim.studies.g10.study import G10Study, load
 
 SHIPPED = Path(__file__).parent.parent / "traces" / "g10"
 PROGRAMS = ("bert_base_b256", "vit_b1280", "inceptionv3_b1536", "resnet152_b1280", "senet154_b1024")
@@ -55,7 +55,7 @@ POLICIES = {
 
 
 def reproduction(traces: Path) -> None:
-    study, total = Study(), 0.0
+    study, total = G10Study(), 0.0
     print(f"{'program':18} {'policy':14} {'seconds':>8} {'theirs':>7} {'ratio':>7}")
     for name in PROGRAMS:
         program = load(name, traces)

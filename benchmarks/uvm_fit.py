@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from uvm_programs import T4, grid_pass_on
 
-from gpusim.calibrate.uvm import Row, fit, read
+from gpusim.calibrate.uvm import PublishedRow, fit, read
 from gpusim.machine import platforms
 
 ROWS = read(Path(__file__).parent.parent / "tests" / "data" / "uvm_measurements.csv")
 
 
-def batches(rows: list[Row], factor: float) -> np.ndarray:
+def batches(rows: list[PublishedRow], factor: float) -> np.ndarray:
     """us of a mean batch of each program."""
     work = platforms.load("gtx-1080-ti").work
     names = ("interrupt", "batch", "fault", "block", "first_touch", "page", "chunk", "run")

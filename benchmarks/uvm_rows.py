@@ -11,9 +11,9 @@ from typing import Any
 import uvm_programs as p
 from uvm_programs import GIB, MIB
 
-from gpusim.calibrate.uvm import Row
+from gpusim.calibrate.uvm import PublishedRow
 from gpusim.engine.pages.simulate import StepResult, UvmResult
-from gpusim.machine.platforms import Work, load
+from gpusim.machine.platforms import DriverWork, load
 
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "KB": 1024, "MB": 1e6, "MiB": MIB, "GiB": GIB, "GB/s": 1, "GiB/s": GIB / 1e9}
 PROCESS_START = 0.2e9  # a CUDA context and its modules, ns; estimated, no source at hand
@@ -21,7 +21,7 @@ PROCESS_START = 0.2e9  # a CUDA context and its modules, ns; estimated, no sourc
 
 @dataclass(frozen=True)
 class Comparison:
-    row: Row
+    row: PublishedRow
     simulated: float | None
     reason: str  # why it was not run
 
@@ -48,13 +48,13 @@ def came(steps: Iterable[StepResult], page: int, processor: int = 1) -> float:
     return float(sum(s.counts[processor]["came"].sum() for s in steps) * page)
 
 
-def groups(steps: list[StepResult], work: Work) -> float:
+def groups(steps: list[StepResult], work: DriverWork) -> float:
     """What all batches took, from their interrupt to their replay."""
     around = work.interrupt * total(steps, 1, "passes") + work.replay * total(steps, 1, "replays")
     return float(total(steps, 1, "service") + around)
 
 
-def profiled(row: Row, r: UvmResult, steps: list[StepResult] | None = None) -> float | None:
+def profiled(row: PublishedRow, r: UvmResult, steps: list[StepResult] | None = None) -> float | None:
     """What nvprof or nsys prints of the steps."""
     steps = r.steps if steps is None else steps
     page = r.platform.page
@@ -77,7 +77,7 @@ def profiled(row: Row, r: UvmResult, steps: list[StepResult] | None = None) -> f
     return next((float(answer()) for part, answer in answers if re.search(part, row.what)), None)
 
 
-def of_sparse(row: Row, m: re.Match[str]) -> float | None:
+def of_sparse(row: PublishedRow, m: re.Match[str]) -> float | None:
     r = p.sparse(row.key)
     passes = r.steps[1:]
     n = re.search(r"pass (\d)", row.what)
@@ -96,12 +96,12 @@ def of_sparse(row: Row, m: re.Match[str]) -> float | None:
     return profiled(row, r, r.steps[:1] if "CPU" in row.what else these)
 
 
-def of_batches(row: Row, machine: str, name: str) -> float:
+def of_batches(row: PublishedRow, machine: str, name: str) -> float:
     gpu = p.grid_pass(machine, name).counts[1]
     return float(gpu["batches"] if row.unit == "count" else gpu["service"] / gpu["batches"])
 
 
-def of_composition(row: Row, m: re.Match[str]) -> float | None:
+def of_composition(row: PublishedRow, m: re.Match[str]) -> float | None:
     gpu = p.mix(m[0]).counts[1]
     if row.what.startswith("faults per SM"):
         return float(gpu["faults"] / gpu["batches"] / 80)
@@ -109,7 +109,7 @@ def of_composition(row: Row, m: re.Match[str]) -> float | None:
     return float(gpu[many] / gpu[of])
 
 
-def of_share(row: Row, m: re.Match[str]) -> float | None:
+def of_share(row: PublishedRow, m: re.Match[str]) -> float | None:
     if "D4/D5" not in row.what:
         return None
     work, shares = load(p.T4).work, []
@@ -119,25 +119,25 @@ def of_share(row: Row, m: re.Match[str]) -> float | None:
     return float(min(shares) if "low end" in row.what else max(shares))
 
 
-def of_threshold(row: Row, m: re.Match[str]) -> float | None:
+def of_threshold(row: PublishedRow, m: re.Match[str]) -> float | None:
     threshold = re.search(r"threshold=(\d+)", row.conditions)
     r = p.grid_pass("rtx-5070-ti", f"Stencil-24K@{threshold[1] if threshold else 51}")
     return r.ns + PROCESS_START if "wall" in row.what else profiled(row, r)
 
 
-def of_streaming(row: Row, r: UvmResult, size: int) -> float | None:
+def of_streaming(row: PublishedRow, r: UvmResult, size: int) -> float | None:
     if row.unit == "GB/s":
         return size / r.steps[3 if "explicit" in row.what else 1].ns
     return r.steps[1].ns if row.what == "time" else profiled(row, r, r.steps[:2])
 
 
-def of_reads(row: Row, m: re.Match[str]) -> float:
+def of_reads(row: PublishedRow, m: re.Match[str]) -> float:
     machine, size, hints = READS[m[0]]
     n = re.search(r"run (\d)", row.what)
     return size / kernels(p.read_again(machine, size, hints))[min(int(n[1]) if n else 1, 2) - 1].ns
 
 
-def of_link(row: Row, m: re.Match[str]) -> float:
+def of_link(row: PublishedRow, m: re.Match[str]) -> float:
     """A migration copy alone."""
     link, size = load("gtx-1080-ti").link, 1024 * int(m[2])
     return link.in_start + size / link.in_rate * 1e9 if m[1] == "htod" else link.out_start + size / link.out_rate * 1e9
@@ -156,7 +156,7 @@ READS: dict[str, tuple[str, int, tuple[str, ...]]] = {
 TOUCHES = {"64": (0, 1), "128": (0, 1, 2), "256": (0, 1, 2, 4), "512": (0, 1, 2, 4, 8), "1024": (0, 1, 2, 4, 8, 16)}
 GTX, P100, GH200, RTX = "gtx-1080-ti", "p100-sxm2-16gb", "gh200-96gb", "rtx-5070-ti"
 
-Answer = Callable[[Row, re.Match[str]], float | None]
+Answer = Callable[[PublishedRow, re.Match[str]], float | None]
 # The key of a row (or its workload, where the key is one for several), and what answers it.
 TABLE: list[tuple[str, Answer]] = [
     (r"nvprof_fault_(\d+)KB", lambda row, m: p.faults(GTX, *TOUCHES[m[1]]).steps[-1].ns),
@@ -211,12 +211,12 @@ LEFT_OUT: list[tuple[str, str]] = [  # key or workload -> why
 UNSAID = "the source does not say enough of the program to write it down"
 
 
-def names(row: Row) -> Iterator[str]:
+def names(row: PublishedRow) -> Iterator[str]:
     yield row.key
     yield row.workload
 
 
-def simulated(row: Row) -> float | None:
+def simulated(row: PublishedRow) -> float | None:
     """The model's number for a row, in its unit; None when no program answers it."""
     for pattern, answer in TABLE:
         for name in names(row):
@@ -226,7 +226,7 @@ def simulated(row: Row) -> float | None:
     return None
 
 
-def reason(row: Row) -> str:
+def reason(row: PublishedRow) -> str:
     """Why a row has no number."""
     for pattern, why in LEFT_OUT:
         if any(re.fullmatch(pattern, name) for name in names(row)):
@@ -234,7 +234,7 @@ def reason(row: Row) -> str:
     return UNSAID
 
 
-def compare(rows: Iterable[Row], use: str) -> list[Comparison]:
+def compare(rows: Iterable[PublishedRow], use: str) -> list[Comparison]:
     out = []
     for row in (r for r in rows if r.use == use):
         begin = time.perf_counter()

@@ -83,7 +83,7 @@ def faulting(evict="lru", makespan=10 * MS, **spec):
     pages[picture.CAME, :4, 1] = pages[picture.EVICTED, :2, 5] = pages[picture.CAME, :2, 8] = 512
     pages[picture.FAULTED, :4, 1] = pages[picture.FAULTED, 0, 8] = 6
     pages[picture.FAULTED, 1, 8] = 300
-    b = report.Allocation("b", 8 * mib, 8 * mib, nothing, none, none, 0, 0, 0, 0, 0, 0, 0, 0.0)
+    b = report.AllocationFaults("b", 8 * mib, 8 * mib, nothing, none, none, 0, 0, 0, 0, 0, 0, 0, 0.0)
     a = replace(
         b, name="a", first=0, faults=nothing | {"gpu_reads": 330, "faults_again": 306}, went=none | {"eviction": 4 * mib},
         came=none | {"demand": 324 * 4096, "prefetch": 12 * mib - 324 * 4096}, again=4 * mib, evicted_clean=4 * mib,

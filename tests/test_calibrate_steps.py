@@ -20,7 +20,7 @@ from gpusim.calibrate.measure import cuda, device
 from gpusim.calibrate.steps import measure
 from gpusim.calibrate.steps.compare import compare
 from gpusim.calibrate.steps.offloaded import offloaded, saved
-from gpusim.calibrate.steps.recording import OFFLOAD, PREFETCH, RESIDENT, Step, read, write
+from gpusim.calibrate.steps.recording import OFFLOAD, PREFETCH, RESIDENT, MeasuredStep, read, write
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Profile
 from gpusim.trace.build import TraceBuilder
@@ -74,14 +74,14 @@ def test_copies_on_a_second_stream_run_beside_the_kernels() -> None:
     assert ns(made, machine()) == 2_000_000 + 1_002_000 + 401_000 + 4_000_000
 
 
-def folder(at: Path, steps: list[Step]) -> Path:
+def folder(at: Path, steps: list[MeasuredStep]) -> Path:
     save_trace(step(), at / "step.npz")
     write(at, {"gpu": "made up"}, steps)
     return at
 
 
-def some() -> list[Step]:
-    whole = Step("program", RESIDENT, 6e6, 6e6, 6e6, 10, 3 * SIZE, 4 * SIZE, 0, "step.npz")
+def some() -> list[MeasuredStep]:
+    whole = MeasuredStep("program", RESIDENT, 6e6, 6e6, 6e6, 10, 3 * SIZE, 4 * SIZE, 0, "step.npz")
     return [whole, replace(whole, way=OFFLOAD, step_ns=8_000_000, moved_bytes=2 * SIZE, trace="")]
 
 

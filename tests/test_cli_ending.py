@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import PolicyError
 from gpusim.base.text import table
 from gpusim.cli.app import app
-from gpusim.cli.ending import Verbs
+from gpusim.cli.ending import VerbGroup
 from gpusim.cli.output import emit_json
 
 VERBS = ["run", "validate", "plot", "compare", "check", "import", "trace", "profiles", "policies", "metrics", "schema"]
@@ -47,7 +47,7 @@ def test_an_unknown_verb_or_option_is_a_usage_error() -> None:
 
 def _ends(raises: Callable[[], object]) -> tuple[int, str]:
     """Exit code and stderr of a verb that raises this."""
-    made = Typer(cls=Verbs, pretty_exceptions_enable=False)
+    made = Typer(cls=VerbGroup, pretty_exceptions_enable=False)
 
     @made.command()
     def verb() -> None:

@@ -17,7 +17,7 @@ from test_engine_swaps import three_tensors_in_two_blocks
 from gpusim import policy
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.engine.run.simulate import simulate
-from gpusim.experiment.execute import Program
+from gpusim.experiment.execute import RunProgram
 from gpusim.programs import transforms
 from gpusim.programs.generate.synth import random_program
 from gpusim.referee import check
@@ -176,7 +176,7 @@ def test_the_traffic_bound_counts_what_crosses_the_link() -> None:
     """With room for one tensor the first has to come back."""
     trace, profile = three_tensors_in_two_blocks().trace(), machine()
     chains = ("none", *(f"compressed_swap(ratio=3, {FAST}, on={on})" for on in ("gpu", "cpu")))
-    bounds = [Program(transforms.apply(trace, chain), profile).bounds.swap_in(BLOCK) for chain in chains]
+    bounds = [RunProgram(transforms.apply(trace, chain), profile).bounds.swap_in(BLOCK) for chain in chains]
     assert bounds == [BLOCK, BLOCK // 3, BLOCK]
 
 

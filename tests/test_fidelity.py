@@ -21,7 +21,7 @@ from gpusim.studies.fragmentation.fidelity import Exactness, how_exact, in_words
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.importers import pytorch_parts as state
-from gpusim.trace.importers.pytorch_ranges import Segment
+from gpusim.trace.importers.pytorch_ranges import RecordedSegment
 from gpusim.trace.importers.pytorch_state import to_trace
 from gpusim.trace.trace import Trace
 
@@ -172,10 +172,10 @@ def test_a_block_that_another_stream_still_uses_separates_its_neighbours(tmp_pat
 
 
 def test_a_gap_of_at_most_1_mib_belongs_to_the_block_before_on_the_large_side_alone() -> None:
-    blocks = [start.Block(0, 0, 3 * MIB - 100), start.Block(1, 4 * MIB, 2 * MIB)]
+    blocks = [start.StartBlock(0, 0, 3 * MIB - 100), start.StartBlock(1, 4 * MIB, 2 * MIB)]
     assert start.Segment(0, 20 * MIB, 0, blocks).sizes({}, {}) == [4 * MIB, 2 * MIB]
     assert start.Segment(0, 20 * MIB, 0, blocks).sizes({}, {1: 3 * MIB}) == [4 * MIB, 3 * MIB]
-    small = [start.Block(0, 0, 100), start.Block(1, 1024, 100)]
+    small = [start.StartBlock(0, 0, 100), start.StartBlock(1, 1024, 100)]
     assert start.Segment(0, 2 * MIB, 0, small, small=True).sizes({}, {}) == [512, 512]
     assert start.Segment(0, 20 * MIB, 0, blocks, mapped=True).sizes({}, {}) == [3 * MIB, 2 * MIB]
 
@@ -219,7 +219,7 @@ def test_the_end_of_a_recording_is_repeated_wherever_its_beginning_is_lost(relea
 
 def recorded_by_the_model(
     seed: int, release: str
-) -> tuple[dict[int, state.Block], dict[int, Segment], list[state.Event]]:  # fmt: skip
+) -> tuple[dict[int, state.RecordedBlock], dict[int, RecordedSegment], list[state.Event]]:  # fmt: skip
     """Final blocks and segments, and all events, of 600 allocations of 256 bytes to 32 MiB."""
     rng, count = random.Random(seed), 600
     policy = registry.get("place", {"name": "pytorch", "params": {"release": release}})
@@ -242,10 +242,10 @@ def recorded_by_the_model(
         heard += events_of.heard(S)
     for action, addr, size, _ in heard:
         if action == "segment_alloc":
-            segments[addr] = Segment(size)
+            segments[addr] = RecordedSegment(size)
         elif action == "segment_free":
             del segments[addr]
-    blocks = {addr: state.Block(size) for addr, size in live.values()}
+    blocks = {addr: state.RecordedBlock(size) for addr, size in live.values()}
     return blocks, segments, [state.Event(action, addr, size) for action, addr, size, _ in heard]
 
 

@@ -22,7 +22,7 @@ from gpusim.studies.capacity import remedies, report
 from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.machine import emulated
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
-from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
 from gpusim.studies.capacity.times import interval
 from gpusim.trace.build import TraceBuilder
@@ -78,7 +78,7 @@ def test_each_machine_gets_what_fits_it() -> None:
     trace = shipped("gpt2-small-train")
     n = {chain: need(transforms.apply(trace, chain)) for chain in ("none", "checkpointing")}
     machines = [with_memory(n["none"].reserved), with_memory(n["none"].live - 1), with_memory(n["checkpointing"].live // 2)]
-    tried = (remedies.Remedy(), remedies.Remedy("checkpointing"))
+    tried = (remedies.FitRemedy(), remedies.FitRemedy("checkpointing"))
     a, b, c = study(trace, machines, tried).answers
     assert (a.fits, b.fits, c.fits) == (True, False, False)
     assert [str(way.remedy) for way in b.ways] == ["checkpointing"]
@@ -89,7 +89,7 @@ def test_each_machine_gets_what_fits_it() -> None:
 
 def test_an_answer_is_that_of_the_simulator() -> None:
     trace, machine = shipped("gpt2-small-train"), with_memory(6 * 2**30)
-    answer = study(trace, [machine], (remedies.Remedy(swap=True),)).answers[0]
+    answer = study(trace, [machine], (remedies.FitRemedy(swap=True),)).answers[0]
     result = simulate(trace, machine, capacity_bytes=USUAL.room(machine), evict="lru", prefetch="next_k", log=True)
     assert check(result, trace).violations == ()
     way = answer.best()
@@ -114,7 +114,7 @@ def test_the_last_iteration_is_timed() -> None:
 def test_machines_without_another_memory_or_links_are_not_offered_them() -> None:
     trace = shipped("gpt2-small-train")
     jetson, pcie = with_memory(6 * 2**30, "jetson-agx-orin-64gb"), with_memory(6 * 2**30, "a100-pcie-40gb")
-    tried = (remedies.Remedy("offload"), remedies.Remedy(swap=True), remedies.Remedy("zero(stage=3,ranks=8)", gpus=8))
+    tried = (remedies.FitRemedy("offload"), remedies.FitRemedy(swap=True), remedies.FitRemedy("zero(stage=3,ranks=8)", gpus=8))
     one, two = study(trace, [jetson, pcie], tried).answers
     assert one.refused["offload"] == one.refused["swapping"] == "the machine has no other memory"
     assert two.refused["zero(stage=3,ranks=8)"] == "the profile names no links between GPUs"
@@ -187,7 +187,7 @@ def test_types_that_a_gpu_lacks_are_said() -> None:
 
 def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     trace = shipped("gpt2-small-train")
-    found = study(trace, [catalogue.load("h100-sxm-80gb")], (remedies.AS_IT_IS,), settings=Settings(context=2**30))
+    found = study(trace, [catalogue.load("h100-sxm-80gb")], (remedies.AS_IT_IS,), settings=AllocatorSettings(context=2**30))
     values = report.values(found)
     way = values["machines"][0]["ways"][0]
     assert (way["low_ns"], way["high_ns"]) == interval(way["step_ns"])
@@ -221,7 +221,7 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     trace = shipped("gpt2-small-train")
     n = need(transforms.apply(trace, "checkpointing"))
     machines = [with_memory(40 * 2**30), with_memory(n.reserved), with_memory(2**30)]
-    values = report.values(study(trace, machines, (remedies.Remedy(), remedies.Remedy("checkpointing"))))
+    values = report.values(study(trace, machines, (remedies.FitRemedy(), remedies.FitRemedy("checkpointing"))))
     for m, name in zip(values["machines"], ("large", "medium", "small"), strict=True):
         m["profile"] = name
     drawn = figure.draw(values)

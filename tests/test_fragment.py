@@ -15,7 +15,7 @@ from gpusim.studies.fragmentation.candidates import Candidate, default, named, p
 from gpusim.studies.fragmentation.heap import History
 from gpusim.studies.fragmentation.recorded import recorded
 from gpusim.studies.fragmentation.report import text
-from gpusim.studies.fragmentation.study import Study, study
+from gpusim.studies.fragmentation.study import FragmentationStudy, study
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import OOM, SEGMENT_ALLOC, Trace
 
@@ -36,7 +36,7 @@ class Program(TraceBuilder):
             self.free(tensor, stream=stream)
 
 
-def of_pytorch(trace: Trace, conf: str = "", capacity: int | None = None) -> Study:
+def of_pytorch(trace: Trace, conf: str = "", capacity: int | None = None) -> FragmentationStudy:
     return study(replace(trace, meta=trace.meta | {"alloc_conf": conf}), [pytorch(conf)], capacity)
 
 

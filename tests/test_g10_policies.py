@@ -12,11 +12,11 @@ from gpusim.policies import registry
 from gpusim.policies.contract import ABSENT, ARRIVING, DEVICE
 from gpusim.policies.contract import HOST as AWAY
 from gpusim.policies.plan.parts.migration import FLASH, Costs, Lane
-from gpusim.policies.planning import Tier
+from gpusim.policies.planning import PlanTier
 from gpusim.referee import check
 from gpusim.studies.g10.arena import Arena
 
-NVME = Tier("nvme", 10**9, 5.0, 5.0, 3000.0, 3000.0)  # two blocks: 7,096 ns
+NVME = PlanTier("nvme", 10**9, 5.0, 5.0, 3000.0, 3000.0)  # two blocks: 7,096 ns
 
 
 def crowd() -> Program:

@@ -14,9 +14,9 @@ from plain_python import interpreted
 
 from gpusim.base.errors import GpusimError
 from gpusim.studies.g10.conditions import Conditions
-from gpusim.studies.g10.program import Program
-from gpusim.studies.g10.replay import Policy, Replay, replay
-from gpusim.studies.g10.study import Case, Study, load, read_plan
+from gpusim.studies.g10.program import KernelProgram
+from gpusim.studies.g10.replay import PagedReplay, ReplayPolicy, replay
+from gpusim.studies.g10.study import Case, G10Study, load, read_plan
 from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
@@ -26,7 +26,9 @@ SMALL = Conditions(hertz=10**9, burst=2, pcie=4.096, ssd=2.048, alloc_us=500 / P
                    host_gib=8 * PAGE / 2**30)  # fmt: skip
 
 
-def program(*kernels: tuple[list[int], list[int]], pages: list[int], weights: tuple[int, ...] = (), ns: int = 100) -> Program:
+def program(
+    *kernels: tuple[list[int], list[int]], pages: list[int], weights: tuple[int, ...] = (), ns: int = 100
+) -> KernelProgram:
     """Kernels as (inputs, outputs) of tensors with so many pages."""
     uses: list[list[int]] = [[k for k, both in enumerate(kernels) if t in both[0] + both[1]] for t in range(len(pages))]
     reads = [[k for k, both in enumerate(kernels) if t in both[0]] for t in range(len(pages))]
@@ -39,10 +41,11 @@ def program(*kernels: tuple[list[int], list[int]], pages: list[int], weights: tu
     outputs = tuple(np.array([t for t in o if t not in i], np.int64) for i, o in kernels)
     walk = tuple(np.concatenate(both) for both in zip(inputs, outputs, strict=True))
     unread = np.array([not r for r in reads]) & ~lasting
-    return Program("small", np.array(pages) * PAGE, lasting, begin, end, unread, ms, ms, ms, ("op",) * n, inputs, outputs, walk)
+    sizes = np.array(pages) * PAGE
+    return KernelProgram("small", sizes, lasting, begin, end, unread, ms, ms, ms, ("op",) * n, inputs, outputs, walk)
 
 
-def links(done: Replay, iteration: int = 0) -> dict[str, int]:
+def links(done: PagedReplay, iteration: int = 0) -> dict[str, int]:
     row = done.iterations[iteration]
     return {name: int(row[name]) for name in ("host_in", "host_out", "ssd_in", "ssd_out", "created")}
 
@@ -56,7 +59,7 @@ def test_what_a_tick_moves() -> None:
 
 def test_a_weight_comes_from_the_ssd_one_page_a_tick() -> None:
     """Three pages, in the ticks at 0, 2,000 and 4,000; what the faults are said to cost is later."""
-    done = replay(program(([0], []), pages=[3], weights=(0,)), SMALL, Policy(), iterations=1)
+    done = replay(program(([0], []), pages=[3], weights=(0,)), SMALL, ReplayPolicy(), iterations=1)
     # The SSD's share of the time: 3 pages at 2.048 GB/s are 6,000 cycles, and the kernel's 100.
     assert done.cycles.tolist() == [6100] and links(done)["ssd_in"] == 3
     row = done.launches[0, 0]
@@ -65,7 +68,7 @@ def test_a_weight_comes_from_the_ssd_one_page_a_tick() -> None:
 
 def test_new_pages_are_made_at_once_but_cost_bytes_over_pcie() -> None:
     """All four are made in the tick at 0, but cost 4 x 1,000 cycles; nothing has crossed a link."""
-    done = replay(program(([], [0]), ([0], []), pages=[4]), SMALL, Policy(), iterations=1)
+    done = replay(program(([], [0]), ([0], []), pages=[4]), SMALL, ReplayPolicy(), iterations=1)
     assert done.launches["end"].tolist() == [[4100, 4200]]
     assert links(done) == {"host_in": 0, "host_out": 0, "ssd_in": 0, "ssd_out": 0, "created": 4}
 
@@ -73,7 +76,7 @@ def test_new_pages_are_made_at_once_but_cost_bytes_over_pcie() -> None:
 def test_the_oldest_arrival_leaves_for_the_host_and_to_use_a_page_does_not_make_it_younger() -> None:
     """a, b, c of one page each and d of two; a is used again before d comes, and leaves for it all the same."""
     p = program(([], [0]), ([], [1]), ([], [2]), ([0], []), ([1, 2], [3]), ([0, 1, 2], []), pages=[1, 1, 1, 2])
-    done = replay(p, SMALL, Policy(), iterations=1)
+    done = replay(p, SMALL, ReplayPolicy(), iterations=1)
     assert done.launches[0]["new"].tolist() == [1, 1, 1, 0, 2, 0]
     assert done.launches[0]["from_host"].tolist() == [0, 0, 0, 0, 0, 1]  # a
     # a for d.  Then a comes back for b, which the same kernel needs: it turns round and comes for c, and c for one page of d.
@@ -84,9 +87,9 @@ def test_a_full_host_passes_on_to_the_ssd() -> None:
     """Four pages are made anew twice: of the four old ones two fit the host, the others go on, one a tick."""
     p = program(([], [0]), ([], [1]), ([0, 1], []), pages=[4, 4])
     tight = replace(SMALL, host_gib=2 * PAGE / 2**30, device_gib=8 * PAGE / 2**30)
-    assert list(links(replay(p, tight, Policy(), iterations=1)).values()) == [0, 0, 0, 0, 8]
+    assert list(links(replay(p, tight, ReplayPolicy(), iterations=1)).values()) == [0, 0, 0, 0, 8]
     p = program(([], [0]), ([], [1]), ([1], []), ([0], []), pages=[4, 4])
-    done = replay(p, replace(tight, device_gib=4 * PAGE / 2**30), Policy(), iterations=1)
+    done = replay(p, replace(tight, device_gib=4 * PAGE / 2**30), ReplayPolicy(), iterations=1)
     # Kernel 1, from 4,100 on: two leave for the host in the tick at 6,000, one each for the SSD at 8,000 and 10,000.
     assert done.launches[0, 1]["start"] == 4100 and done.launches[0, 1]["end"] == 10_000
     assert links(done)["ssd_out"] >= 2 and done.launches[0, 3]["from_ssd"] == 2 and done.launches[0, 3]["from_host"] == 2
@@ -94,15 +97,15 @@ def test_a_full_host_passes_on_to_the_ssd() -> None:
 
 def test_what_is_dead_is_dropped_by_deepum_and_written_out_by_the_order_of_arrival() -> None:
     p = program(([], [0]), ([0], []), ([], [1]), ([1], []), pages=[4, 4])
-    assert links(replay(p, SMALL, Policy(), iterations=1))["host_out"] == 4
-    assert links(replay(p, SMALL, Policy(degree=1, drops=True), iterations=1))["host_out"] == 0
+    assert links(replay(p, SMALL, ReplayPolicy(), iterations=1))["host_out"] == 4
+    assert links(replay(p, SMALL, ReplayPolicy(degree=1, drops=True), iterations=1))["host_out"] == 0
 
 
 def test_deepum_asks_for_what_the_kernel_so_far_ahead_needs() -> None:
     """The weight of kernel 3 is on its way from kernel 1 on; alone it comes when kernel 3 asks."""
     p = program(([], [0]), ([0], []), ([0], []), ([1], []), pages=[1, 1], weights=(1,), ns=3000)
-    assert replay(p, SMALL, Policy(), iterations=1).launches[0, 3]["from_ssd"] == 1
-    done = replay(p, SMALL, Policy(degree=2, drops=True), iterations=1)
+    assert replay(p, SMALL, ReplayPolicy(), iterations=1).launches[0, 3]["from_ssd"] == 1
+    done = replay(p, SMALL, ReplayPolicy(degree=2, drops=True), iterations=1)
     assert done.launches[0, 3]["from_ssd"] == 0 and done.launches[0, 3]["end"] - done.launches[0, 3]["start"] == 3000
 
 
@@ -110,23 +113,23 @@ def test_hints_are_followed_in_their_order() -> None:
     """a leaves as planned while kernel 1 runs and is back for kernel 3; b is made ahead, and freed."""
     p = program(([], [0]), ([2], []), ([2], []), ([0], []), ([], [1]), pages=[2, 1, 1], weights=(2,), ns=10_000)
     hints = [(1, 0, HOST), (2, 0, DEVICE), (3, 1, DEVICE), (5, 1, NOWHERE)]
-    done = replay(p, SMALL, Policy(), hints)
+    done = replay(p, SMALL, ReplayPolicy(), hints)
     assert links(done) == {"host_in": 2, "host_out": 2, "ssd_in": 1, "ssd_out": 0, "created": 3}
     assert done.launches[0]["from_host"].sum() == 0 and done.launches[0]["new"].tolist() == [2, 0, 0, 0, 0]
     assert links(done, 1)["created"] == 1  # freed when the second iteration began, made again; a never was
-    to_ssd = replay(p, SMALL, Policy(), [(1, 0, SSD)])
+    to_ssd = replay(p, SMALL, ReplayPolicy(), [(1, 0, SSD)])
     assert links(to_ssd)["ssd_out"] == 2 and to_ssd.launches[0, 3]["from_ssd"] == 2
 
 
 def test_a_kernel_larger_than_the_device_is_refused() -> None:
     with pytest.raises(GpusimError, match=r"'small': a kernel works on 5 pages.*the device has 4"):
-        replay(program(([], [0]), pages=[5]), SMALL, Policy())
+        replay(program(([], [0]), pages=[5]), SMALL, ReplayPolicy())
 
 
-POLICIES = {"fifo": Policy(), "deepum": Policy(degree=2, drops=True), "g10": Policy()}
+POLICIES = {"fifo": ReplayPolicy(), "deepum": ReplayPolicy(degree=2, drops=True), "g10": ReplayPolicy()}
 
 
-def drawn(seed: int) -> tuple[Program, Conditions, list[tuple[int, int, int]]]:
+def drawn(seed: int) -> tuple[KernelProgram, Conditions, list[tuple[int, int, int]]]:
     """A random program whose memories are too small, and random hints."""
     rng = np.random.default_rng(seed)
     pages = rng.integers(1, 40, 12).tolist()
@@ -144,7 +147,7 @@ def drawn(seed: int) -> tuple[Program, Conditions, list[tuple[int, int, int]]]:
     return p, c, hints
 
 
-def figures(done: Replay) -> list[Any]:
+def figures(done: PagedReplay) -> list[Any]:
     return [done.iterations.tolist(), done.launches.tolist()]
 
 
@@ -173,7 +176,7 @@ def all_drawn() -> list[Any]:
 # --- the study's own figures
 
 
-STUDY = Study()
+STUDY = G10Study()
 SHIPPED = [row for row in STUDY.figures(["11"]) if (TRACES / f"{row.case.program}.jsonl.gz").is_file()]
 
 

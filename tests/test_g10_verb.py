@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import GpusimError
 from gpusim.cli.app import app
 from gpusim.studies.g10.reproduction import _row, rankings, summary
-from gpusim.studies.g10.study import DEFAULT, Case, Outcome, Study
+from gpusim.studies.g10.study import DEFAULT, Case, CaseOutcome, G10Study
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
 
@@ -54,12 +54,12 @@ def test_summary_and_rankings() -> None:
 
 def test_what_was_not_published_is_not_called_unsupported() -> None:
     """A bar without a figure is run where another figure publishes the same case; only FlashNeuron's are published so."""
-    silent = [row for row in Study().rows if row.cycles is None]
-    noted = Counter((row.case.policy, _row(row, Outcome(1), has_trace=True)["note"]) for row in silent)
+    silent = [row for row in G10Study().rows if row.cycles is None]
+    noted = Counter((row.case.policy, _row(row, CaseOutcome(1), has_trace=True)["note"]) for row in silent)
     assert noted == {("FlashNeuron", "published as unsupported"): 24, ("deepUM", "not published"): 55}
-    fails = Counter(_row(row, Outcome(None), has_trace=True)["note"] for row in silent)
+    fails = Counter(_row(row, CaseOutcome(None), has_trace=True)["note"] for row in silent)
     assert fails == {"unsupported, as published": 24, "not published": 55}
-    shared = {(row.figure, row.case) for row in silent} & {(row.figure, row.case) for row in Study().rows if row.cycles}
+    shared = {(row.figure, row.case) for row in silent} & {(row.figure, row.case) for row in G10Study().rows if row.cycles}
     assert not shared, "no row is both"
 
 
@@ -69,7 +69,7 @@ def test_nothing_to_run_is_said(tmp_path: Path) -> None:
 
 
 def test_what_is_special_about_a_case() -> None:
-    study = Study()
+    study = G10Study()
     conditions = {
         "loosen": [(Case("bert_base", 512, "prefetch_lru", 128, 3.2, 15.754), 1.394),
                    (Case("bert_base", 512, "prefetch_lru", 128, 6.4, 32), 1.0),
@@ -110,4 +110,4 @@ def test_bad_conditions(tmp_path: Path) -> None:
     for old, new in changes:
         (tmp_path / "bad.yaml").write_text(text.replace(old, new, 1))
         with pytest.raises(GpusimError, match=r"bad\.yaml"):
-            Study(tmp_path / "bad.yaml")
+            G10Study(tmp_path / "bad.yaml")

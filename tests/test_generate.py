@@ -21,7 +21,7 @@ from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 from gpusim.programs import generate
 from gpusim.programs.generate import gpt2, lengths, llama, registry, schedule, serving, training
 from gpusim.programs.generate.programs import mixed_jobs
-from gpusim.programs.generate.tape import Size, Tape
+from gpusim.programs.generate.tape import AffineSize, RequestTape
 from gpusim.programs.generate.transformer import Shape
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, PHASE
@@ -58,7 +58,7 @@ def step_of(trace_name: str, *phases: str) -> list[tuple[int, int, int]]:
     return found
 
 
-def requests_of(tape: Tape, number: int) -> list[tuple[int, int, int]]:
+def requests_of(tape: RequestTape, number: int) -> list[tuple[int, int, int]]:
     """The same of a tape."""
     found: list[tuple[int, int, int]] = []
     born: dict[int, int] = {}
@@ -74,14 +74,14 @@ def requests_of(tape: Tape, number: int) -> list[tuple[int, int, int]]:
 
 
 def test_llama_step_is_the_recorded_one_request_by_request() -> None:
-    tape = Tape()
+    tape = RequestTape()
     llama.step(tape, LLAMA, checkpoint=False)
     assert requests_of(tape, 2048) == step_of("llama-1b-train", "step1.fwd", "step1.bwd")
 
 
 def test_gpt2_step_is_the_recorded_one_but_for_the_statistics_of_layer_norm() -> None:
     """The recorder ran on the host, where they are in the input's type; CUDA's layer norm has them in float32."""
-    tape = Tape()
+    tape = RequestTape()
     gpt2.step(tape, GPT2, checkpoint=False)
     recorded = step_of("gpt2-small-train", "step1.fwd", "step1.bwd")
     made = requests_of(tape, 1024)
@@ -91,7 +91,7 @@ def test_gpt2_step_is_the_recorded_one_but_for_the_statistics_of_layer_norm() ->
 
 
 def test_gpt2_step_in_float32() -> None:
-    tape = Tape()
+    tape = RequestTape()
     gpt2.step(tape, GPT2_EXACT, checkpoint=False)
     made, recorded = requests_of(tape, 1024), step_of("gpt2-small-train-fp32", "step1.fwd", "step1.bwd")
     differ = [(a, b) for a, b in zip(made, recorded, strict=True) if a != b]
@@ -101,7 +101,7 @@ def test_gpt2_step_in_float32() -> None:
 
 def test_gpt2_step_with_checkpoints_asks_for_the_same() -> None:
     """Only the order of some frees within an operator differs."""
-    tape = Tape()
+    tape = RequestTape()
     gpt2.step(tape, GPT2, checkpoint=True)
     host, device = 8 * 1024 * 2, 8 * 1024 * 4
     made = [(k, host if size == device else size) for k, size, _ in requests_of(tape, 1024)]
@@ -383,13 +383,13 @@ def test_jobs_run_side_by_side() -> None:
 
 
 def test_a_shared_tensor_dies_with_its_last_owner() -> None:
-    tape = Tape()
-    one = tape.new(Size(8))
+    tape = RequestTape()
+    one = tape.new(AffineSize(8))
     tape.share(one)
     tape.free(one)
-    assert tape.new(Size(4, 2)) == 1
+    assert tape.new(AffineSize(4, 2)) == 1
     tape.free(one)
-    assert tape.new(Size(2)) == 0  # the number is used again
+    assert tape.new(AffineSize(2)) == 0  # the number is used again
     assert tape.rows().tolist() == [(R_ALLOC, 0, 8, 0), (R_ALLOC, 1, 4, 2), (R_FREE, 0, 0, 0), (R_ALLOC, 0, 2, 0)]
 
 
@@ -435,10 +435,10 @@ def test_what_cannot_be_made_is_refused_in_one_sentence(spec: str, said: str) ->
 
 def test_all_models_have_a_gradient_for_each_parameter() -> None:
     for name, module in training.MODELS.items():
-        tape, shape = Tape(), Shape(2, 8, 2, 1 if name == "llama" else 2, 16, 11, 32, 1, 4)
+        tape, shape = RequestTape(), Shape(2, 8, 2, 1 if name == "llama" else 2, 16, 11, 32, 1, 4)
         sizes = {}
         gradients = module.step(tape, shape, False)
         for row in tape.rows():
             if row["kind"] == R_ALLOC:
-                sizes[int(row["unit"])] = Size(int(row["fixed"]), int(row["per"]))
+                sizes[int(row["unit"])] = AffineSize(int(row["fixed"]), int(row["per"]))
         assert [sizes[unit] for unit in gradients] == module.parameters(shape)

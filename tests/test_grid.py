@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import GridError
 from gpusim.cli.app import app
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import Plan, inputs, plan
+from gpusim.experiment.plan import GridPlan, inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.results import folder
 from gpusim.results.seal import write_sealed
@@ -40,7 +40,7 @@ def experiment(tmp_path: Path) -> Path:
     return path
 
 
-def execute(path: Path, out: Path, *sets: str, **options: object) -> tuple[Plan, grid.Finished]:
+def execute(path: Path, out: Path, *sets: str, **options: object) -> tuple[GridPlan, grid.Finished]:
     loaded = load.experiment(str(path), sets)
     todo = plan(loaded, out)
     return todo, grid.run(todo, resolved(loaded.experiment), inputs(loaded), **options)  # type: ignore[arg-type]

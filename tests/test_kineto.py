@@ -14,7 +14,7 @@ import pytest
 from gpusim.base.errors import TraceError
 from gpusim.machine.roofline import operator_class
 from gpusim.programs.recordings import import_trace
-from gpusim.trace.importers.kineto_events import Memory
+from gpusim.trace.importers.kineto_events import MemoryInstant
 from gpusim.trace.importers.kineto_memory import pair
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import ACTIVITIES, ALLOC, FREE, OP, PHASE, SYNC, Trace
@@ -215,8 +215,8 @@ def test_several_devices_need_a_choice(tmp_path: Path) -> None:
         profile(tmp_path, *events, device=1)
 
 
-def at(time: int, size: int, addr: int = -1, total: int = -1) -> Memory:
-    return Memory(time, 0, size, addr, total, -1)
+def at(time: int, size: int, addr: int = -1, total: int = -1) -> MemoryInstant:
+    return MemoryInstant(time, 0, size, addr, total, -1)
 
 
 def test_frees_are_paired_by_address_or_by_size() -> None:

@@ -17,7 +17,7 @@ import pytest
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
-from gpusim.engine.state import ENDED, NEVER, SWAP, Island, Policies, Program
+from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables
 from gpusim.policies import contract
 
 SCENARIOS = json.loads((Path(__file__).parent / "data" / "maxmin_flows.json").read_text())["scenarios"]
@@ -49,8 +49,8 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         moves.append((round((flow["start"] + latency) * 1e9), f, state.E_MOVE, f))
     for i, event in enumerate(sorted(moves)):  # in order, which is a heap
         island.heap[i] = event
-    program = filled(Program, {}, route=np.array(routes, np.int64))
-    policies = filled(Policies, {"place": contract.HEADER, "verbs": len(state.VERB_SIGNATURES)})
+    program = filled(Instructions, {}, route=np.array(routes, np.int64))
+    policies = filled(PolicyTables, {"place": contract.HEADER, "verbs": len(state.VERB_SIGNATURES)})
     assert run_until(island, program, policies, NEVER) == state.FINISHED
     return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gpusim.engine.pages.run import simulate_unified
-from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import load
 from gpusim.programs.generate.synth import random_program
@@ -50,7 +50,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
         "tensors": simulate(trace, load("l4"), evict="lru", capacity_bytes=capacity, work=work),
         "recorded": simulate_unified(work, load("l4"), capacity_bytes=capacity, place="best_fit"),
         "managed": simulate_unified(read(file), load("l4"), **pages),
-        "remote": simulate_unified(read(file), load("l4"), settings=Settings(advice="zero_copy"), **pages),
+        "remote": simulate_unified(read(file), load("l4"), settings=DriverSettings(advice="zero_copy"), **pages),
     }
 
 

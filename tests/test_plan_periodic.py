@@ -7,7 +7,7 @@ import pytest
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies import registry
-from gpusim.policies.planning import EVICT, Tier, View
+from gpusim.policies.planning import EVICT, PlanTier, View
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.workload import build
 
@@ -25,7 +25,7 @@ def view(tiers: int = 1) -> View:
         b.free(y)
         b.free(z)
     trace = b.finish()
-    below = tuple(Tier("host", 2**30, 1.0, 1.0, 0.0, 0.0) for _ in range(tiers))
+    below = tuple(PlanTier("host", 2**30, 1.0, 1.0, 0.0, 0.0) for _ in range(tiers))
     return View(build(trace, np.full(trace.ops, 100)), 2**20, below)
 
 

@@ -18,14 +18,14 @@ from gpusim.machine import catalogue
 from gpusim.machine.roofline import durations
 from gpusim.policies import registry
 from gpusim.policies.plan.parts.swap.estimate import estimate
-from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, Schedule, Tier, View
+from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, PlanTier, Schedule, View
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 
-HOST = Tier("host", 10**9, 10.0, 8.0, 1000.0, 1000.0)  # a block: 2024 ns to the device, 2280 ns from it
+HOST = PlanTier("host", 10**9, 10.0, 8.0, 1000.0, 1000.0)  # a block: 2024 ns to the device, 2280 ns from it
 NS = 10_000
 
 
@@ -47,7 +47,7 @@ class Program:
         for tensor in ended:
             self.builder.free(tensor)
 
-    def view(self, blocks: int, tiers: tuple[Tier, ...] = (HOST,)) -> View:
+    def view(self, blocks: int, tiers: tuple[PlanTier, ...] = (HOST,)) -> View:
         trace = self.builder.finish()
         return View(workload.build(trace, trace.duration), blocks * BLOCK, tiers)
 
@@ -252,7 +252,7 @@ def recorded(name: str, share: float) -> View:
     work = workload.build(trace, durations(trace, profile)[0])
     link, host = profile.link, int(profile.host.capacity.value)
     latency = link.latency_queued.value
-    tier = Tier("host", host, link.h2d.value / 1e9, link.d2h.value / 1e9, latency, latency)
+    tier = PlanTier("host", host, link.h2d.value / 1e9, link.d2h.value / 1e9, latency, latency)
     return View(work, int(work.live_peak * share), (tier,))
 
 

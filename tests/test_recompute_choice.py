@@ -14,13 +14,13 @@ from test_remat_plan import named, same_results
 from gpusim.policies.plan.parts.swap.idle import idle, saved
 from gpusim.policies.plan.parts.swap.layers import products
 from gpusim.policies.plan.parts.swap.recompute import Recompute
-from gpusim.policies.planning import Tier, View
+from gpusim.policies.planning import PlanTier, View
 from gpusim.programs.generate.synth import random_program
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload, build
 
-HOST = Tier("host", 10**12, 10.0, 10.0, 1000.0, 1000.0)
+HOST = PlanTier("host", 10**12, 10.0, 10.0, 1000.0, 1000.0)
 TRACES = Path(__file__).parents[1] / "traces"
 
 

@@ -23,7 +23,7 @@ from gpusim.machine.catalogue import load
 from gpusim.machine.roofline import durations
 from gpusim.policies.plan.parts.recompute import choice, from_log
 from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
-from gpusim.policies.plan.parts.recompute.replay import Outcome, peak, replay
+from gpusim.policies.plan.parts.recompute.replay import RecomputeOutcome, peak, replay
 from gpusim.trace.files import load_trace
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ LOGS = os.environ.get("GPUSIM_DTR_LOGS", "")  # the folder of DTR's own logs, wh
 needs_logs = pytest.mark.skipif(not LOGS, reason="GPUSIM_DTR_LOGS names no folder")
 
 
-def facts(outcome: Outcome) -> tuple[Any, ...]:
+def facts(outcome: RecomputeOutcome) -> tuple[Any, ...]:
     """In the order of the reference's, and of dtr_results.csv."""
     o = outcome
     return (
@@ -50,7 +50,7 @@ def release(*names: str) -> list[dict[str, Any]]:
     return [line("RELEASE", NAME=name) for name in names]
 
 
-def run(data: bytes, heuristic: str, budget: int, **more: Any) -> Outcome:
+def run(data: bytes, heuristic: str, budget: int, **more: Any) -> RecomputeOutcome:
     return replay(from_log.read(data, "x"), heuristic, budget, **more)
 
 
@@ -141,7 +141,7 @@ def test_a_run_that_cannot_end_well_has_a_name() -> None:
 # --- against the plain reference --------------------------------------------------------------------------------------
 
 
-def same(data: bytes, heuristic: str, share: float, limit: float) -> Outcome:
+def same(data: bytes, heuristic: str, share: float, limit: float) -> RecomputeOutcome:
     """The outcome, after comparing it with the reference's."""
     known = baseline(data)
     budget, most = int(known.peak_v1 * share), int(known.cost * limit)

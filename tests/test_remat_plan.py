@@ -24,7 +24,7 @@ from gpusim.policies.plan import checkmate, checkpointing, dtr
 from gpusim.policies.plan.parts.recompute import from_trace
 from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
 from gpusim.policies.plan.parts.recompute.optimum import optimum
-from gpusim.policies.plan.parts.recompute.replay import Outcome, peak, replay
+from gpusim.policies.plan.parts.recompute.replay import RecomputeOutcome, peak, replay
 from gpusim.policies.plan.parts.recompute.rewrite import rewrite
 from gpusim.policies.planning import View
 from gpusim.programs.generate.synth import random_program
@@ -64,7 +64,7 @@ def computed(work: Workload) -> list[tuple[int, Any]]:
     return done
 
 
-def rewritten(work: Workload, outcome: Outcome, traced: from_trace.Traced) -> Workload:
+def rewritten(work: Workload, outcome: RecomputeOutcome, traced: from_trace.Traced) -> Workload:
     timed = replace(work.trace, duration=work.duration)
     made = rewrite(timed, traced, outcome.log)
     return build(made, made.duration)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.policies import registry
-from gpusim.policies.trials.misses import Counts, replay
+from gpusim.policies.trials.misses import MissCounts, replay
 from gpusim.trace.reuse import next_uses
 
 benchmark = load_benchmark()
@@ -77,7 +77,7 @@ def test_belady_equals_the_rule_written_out(requests: np.ndarray, capacity: int)
 SHORT = [name for name in REPLAYED if registry.get("evict", name).replay is not None]
 
 
-def both_ways(name: str, requests: np.ndarray, capacity: int) -> tuple[Counts, Counts]:
+def both_ways(name: str, requests: np.ndarray, capacity: int) -> tuple[MissCounts, MissCounts]:
     """Counts of the policy's own `replay`, and of its other verbs."""
     policy = registry.get("evict", name)
     return replay(requests, 1, capacity, policy), replay(requests, 1, capacity, dataclasses.replace(policy, replay=None))
@@ -89,7 +89,7 @@ def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> 
     for capacity in (1, 2, 37, 400, OBJECTS, 2**40):
         short, verbs = both_ways(name, SEQUENCES[sequence], capacity)
         assert short == verbs, capacity
-    assert both_ways(name, SEQUENCES[sequence][:0], 5)[0] == Counts(0, 0, 0, 0, 0)
+    assert both_ways(name, SEQUENCES[sequence][:0], 5)[0] == MissCounts(0, 0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -128,8 +128,8 @@ def test_a_user_s_policy_may_have_a_short_way(tmp_path: Path) -> None:
         "utf-8",
     )
     policy, requests = registry.of(str(tmp_path / "mine.py")).get("evict", "never_hits"), np.array([0, 1, 0, 1])
-    assert replay(requests, 4, 8, policy) == Counts(4, misses=4, hits=0, evictions=2, bytes=16)
-    assert replay(requests, [4, 4], 8, policy) == Counts(4, misses=2, hits=2, evictions=0, bytes=8)  # through the verbs
+    assert replay(requests, 4, 8, policy) == MissCounts(4, misses=4, hits=0, evictions=2, bytes=16)
+    assert replay(requests, [4, 4], 8, policy) == MissCounts(4, misses=2, hits=2, evictions=0, bytes=8)  # through the verbs
 
 
 def test_counts_add_up_and_bytes_are_those_of_the_misses() -> None:
@@ -137,8 +137,8 @@ def test_counts_add_up_and_bytes_are_those_of_the_misses() -> None:
     lru = registry.get("evict", "lru")
     # 0 1 fill 10 bytes' worth of pages of 4, 6; 2 (5) pushes both out; 0 comes back beside 2; 3 (1) fits.
     sizes = np.array([4, 6, 5, 1])
-    assert replay(requests, sizes, 10, lru) == Counts(5, misses=5, hits=0, evictions=2, bytes=4 + 6 + 5 + 4 + 1)
-    assert replay(requests, 4096, 3 * 4096, lru) == Counts(5, misses=4, hits=1, evictions=1, bytes=4 * 4096)
+    assert replay(requests, sizes, 10, lru) == MissCounts(5, misses=5, hits=0, evictions=2, bytes=4 + 6 + 5 + 4 + 1)
+    assert replay(requests, 4096, 3 * 4096, lru) == MissCounts(5, misses=4, hits=1, evictions=1, bytes=4 * 4096)
 
 
 def test_the_page_size_does_not_matter_when_all_pages_have_one() -> None:

@@ -170,11 +170,11 @@ def test_the_error_on_a_trace_with_times_is_told() -> None:
 
 
 @pytest.fixture(scope="module")
-def points() -> list[fit_roofline.Point]:
+def points() -> list[fit_roofline.MeasuredOperator]:
     return [p for path in sorted(MEASURED.glob("*.csv.gz")) for p in fit_roofline.points(path) if p.time > 0]
 
 
-def test_flops_and_bytes_follow_from_the_layers_shapes(points: list[fit_roofline.Point]) -> None:
+def test_flops_and_bytes_follow_from_the_layers_shapes(points: list[fit_roofline.MeasuredOperator]) -> None:
     label = "a100_Llama-2-7b_mlp,4096,1"
     found = {p.key.rsplit(",", 1)[1]: p for p in points if p.key.startswith(label + ",")}
     assert found["attn_pre_proj"].flops == 2 * 4096 * 4096 * 3 * 4096
@@ -188,7 +188,9 @@ def test_flops_and_bytes_follow_from_the_layers_shapes(points: list[fit_roofline
 
 @pytest.mark.parametrize("gpu", sorted(fit_roofline.GPUS))
 @pytest.mark.parametrize("kind", fit_roofline.KINDS)
-def test_the_model_is_as_near_to_unseen_measurements_as_it_says(points: list[fit_roofline.Point], gpu: str, kind: str) -> None:
+def test_the_model_is_as_near_to_unseen_measurements_as_it_says(
+    points: list[fit_roofline.MeasuredOperator], gpu: str, kind: str
+) -> None:
     reference = roofline.references()[fit_roofline.GPUS[gpu]]
     of_kind = [p for p in points if p.gpu == gpu and p.kind == kind and fit_roofline.held_out(p.key)]
     median, p90, total = fit_roofline.errors(reference.classes[kind], of_kind, profile(fit_roofline.GPUS[gpu]))
@@ -206,7 +208,7 @@ def test_the_fit_recovers_a_machine_that_obeys_the_formula() -> None:
         flops, moved = 2.0 * m * k * k, 2.0 * (2 * m * k + k * k)
         time = truth.predict(np.array([flops]), np.array([moved]), a40.gpu.peak["fp16"].value,
                              a40.memory.bandwidth.value, a40.gpu.l2.value)[0]  # fmt: skip
-        made.append(fit_roofline.Point("a40", "gemm", f"{i}", flops, moved, time))
+        made.append(fit_roofline.MeasuredOperator("a40", "gemm", f"{i}", flops, moved, time))
     done = fit_roofline.fit(made, a40)
     assert done.median_error < 0.01 and done.coefficients.compute == pytest.approx(0.6, rel=0.02)
     assert done.coefficients.floor == pytest.approx(3000, rel=0.1)

@@ -9,7 +9,7 @@ from test_engine_swaps import three_tensors_in_two_blocks
 
 from gpusim.experiment import grid, load
 from gpusim.experiment.bounds import of_run
-from gpusim.experiment.execute import Program
+from gpusim.experiment.execute import RunProgram
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.results.result import Result
@@ -29,7 +29,7 @@ bounds: false
 def test_what_runs_is_bounded_and_not_what_was_given() -> None:
     """In room for one tensor the first of three comes back, BLOCK bytes, unless it is read below or the program is another."""
     profile = machine()
-    given = Program(three_tensors_in_two_blocks().trace(), profile)
+    given = RunProgram(three_tensors_in_two_blocks().trace(), profile)
     assert given.bounds.swap_in(BLOCK) == BLOCK
     assert of_run(Result({}, "finished", {}), given.bounds, profile) is given.bounds
     assert of_run(Result({"remote": [0]}, "finished", {}), given.bounds, profile).swap_in(BLOCK) == 0

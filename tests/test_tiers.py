@@ -7,7 +7,7 @@ import pytest
 from gpusim.base.errors import ProfileError
 from gpusim.machine import catalogue
 from gpusim.machine.profile import changed
-from gpusim.machine.tiers import Link, nvme_rate, parse
+from gpusim.machine.tiers import TierLink, nvme_rate, parse
 
 GIB = 2**30
 
@@ -21,8 +21,8 @@ def test_what_is_host_memory_to_a_copy(h100):
     (tier,) = parse("host", h100)
     assert (tier.name, tier.kind, tier.capacity, tier.queue, tier.waits) == ("host", "host", 1024 * GIB, "copy", False)
     assert (tier.read, tier.write, tier.read_latency, tier.write_latency) == (55.36, 55.2, 2600, 2600)
-    assert tier.way_in == (Link("h2d", 55.36), Link("both", 102.0))
-    assert tier.way_out == (Link("d2h", 55.2), Link("both", 102.0))
+    assert tier.way_in == (TierLink("h2d", 55.36), TierLink("both", 102.0))
+    assert tier.way_out == (TierLink("d2h", 55.2), TierLink("both", 102.0))
     (staged,) = parse("host(pageable=1)", h100)
     assert (staged.read, staged.write, staged.read_latency, staged.waits) == (10.0, 10.8, 15_000, True)
     assert staged.way_in == tier.way_in
@@ -47,8 +47,9 @@ def test_what_do_several_gpus_leave_each_other(h100):
         object.__setattr__(node, part, inner)
     (tier,) = parse("host(gpus=8)", node)
     assert (tier.read, tier.write) == (25.0, 40.0)
-    assert tier.way_in == (Link("h2d", 57.0), Link("both", 102.0), Link("all_h2d", 25.0), Link("all_both", 40.0))
-    assert tier.way_out == (Link("d2h", 55.2), Link("both", 102.0), Link("all_both", 40.0))
+    links = (("h2d", 57.0), ("both", 102.0), ("all_h2d", 25.0), ("all_both", 40.0))
+    assert tier.way_in == tuple(TierLink(*link) for link in links)
+    assert tier.way_out == (TierLink("d2h", 55.2), TierLink("both", 102.0), TierLink("all_both", 40.0))
     assert (tier.kernel_read, tier.kernel_write) == (57.0, 0.0), "kernels may use more of the link than copies do"
     with pytest.raises(ProfileError, match="h100-sxm-80gb does not say what several GPUs have together"):
         parse("host(gpus=8)", h100)
@@ -86,7 +87,7 @@ def test_what_does_the_way_through_the_host_add_to_a_disks(h100):
 def test_do_gpus_meet_over_their_own_links_or_over_the_hosts(h100):
     (near,) = parse("peer", h100)
     assert (near.capacity, near.read, near.queue) == (80 * GIB - 300_000_000, 376.27, "peer")
-    assert (near.way_in, near.way_out) == ((Link("peer_in", 376.27),), (Link("peer_out", 376.27),))
+    assert (near.way_in, near.way_out) == ((TierLink("peer_in", 376.27),), (TierLink("peer_out", 376.27),))
     t4 = catalogue.load("t4")
     (far,) = parse("peer", t4)
     assert far.read == far.write == min(t4.link.h2d.value, t4.link.d2h.value) / 1e9

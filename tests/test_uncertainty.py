@@ -31,7 +31,7 @@ from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
-from gpusim.experiment.reach import Counts, reach, weighs_times
+from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS, Capacity, Policies, PolicySpec, RunSpec, Uncertainty
 from gpusim.machine import catalogue
@@ -327,7 +327,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
     capacity = int(0.6 * work.live_peak)
     named = {kind: PolicySpec(policies.get(kind, getattr(Policies(), kind)[0].name)) for kind in KINDS}
     spec = RunSpec("", "", Capacity(), Capacity(), **named)
-    counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
+    counts = TrafficCounts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
     before = simulate(trace, profile, capacity_bytes=capacity, work=work, **policies)
     bounded = 0
     for u in intervals(profile, 0.15):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gpusim.cli.app import app
 from gpusim.engine.pages.advice import ADVICE
 from gpusim.engine.pages.run import simulate_unified
-from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.victims import EVICT
 from gpusim.machine.catalogue import load
 from gpusim.programs.managed.text import load as read
@@ -41,22 +41,22 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return read(path)
 
 
-def run(program: Any, settings: Settings) -> Result:
+def run(program: Any, settings: DriverSettings) -> Result:
     return simulate_unified(program, load("l4"), settings=settings, capacity_bytes=4 << 20, log=True)
 
 
-EACH = [*(Settings(advice=a) for a in ADVICE), *(Settings(evict=e) for e in EVICT[1:])]
+EACH = [*(DriverSettings(advice=a) for a in ADVICE), *(DriverSettings(evict=e) for e in EVICT[1:])]
 
 
 @pytest.mark.parametrize("settings", EACH, ids=str)
-def test_every_advice_and_every_eviction_is_right(program: Any, settings: Settings) -> None:
+def test_every_advice_and_every_eviction_is_right(program: Any, settings: DriverSettings) -> None:
     report = pages.check(run(program, settings))
     assert report.ok, str(report)
     assert report.facts["records"] > 10 and report.facts["totals"] == 10
 
 
 def test_what_is_wrong_is_seen(program: Any) -> None:
-    good = run(program, Settings())
+    good = run(program, DriverSettings())
     log = good.pages
     assert log is not None
 
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_seen(program: Any) -> None:
 
 
 def test_what_kept_no_log_or_half_of_one_is_unchecked(program: Any) -> None:
-    good = run(program, Settings())
+    good = run(program, DriverSettings())
     assert pages.check(replace(good, pages=None)).ok is None
     more = {**good.spec, "paging": {**good.spec["paging"], "events": good.spec["paging"]["events"] + 1}}
     assert pages.check(replace(good, spec=more)).ok is None

@@ -15,7 +15,7 @@ from gpusim.base.yaml.values import PolicySpec
 from gpusim.cli.app import app
 from gpusim.engine.pages.before import holds_all
 from gpusim.engine.pages.run import simulate_unified
-from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.experiment import grid, load
 from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
@@ -185,7 +185,7 @@ def test_references_are_not_run_where_they_would_be_runs_of_the_grid(experiment:
 @pytest.mark.parametrize("advice", ["none", "zero_copy", "prefetch"])
 def test_a_run_with_room_for_everything_is_what_its_references_would_be(experiment: Path, evict: str, advice: str) -> None:
     program, profile = text.load(experiment.parent / "program.yaml"), catalogue.load("a100-pcie-80gb")
-    own = Settings(evict=evict, advice=advice)
+    own = DriverSettings(evict=evict, advice=advice)
     half = program.footprint // 2
     sizes = [size for size in (half, program.footprint) if holds_all(program, profile, own, size)]
     assert (half in sizes) == (advice == "zero_copy")
@@ -198,16 +198,16 @@ def test_a_run_with_room_for_everything_is_what_its_references_would_be(experime
 @pytest.mark.parametrize(
     ("settings", "hints", "kind", "holds"),
     [
-        (Settings(), "", "managed", False),
-        (Settings(advice="zero_copy"), "", "managed", True),
-        (Settings(advice="a:zero_copy b:zero_copy"), "", "managed", False),  # not worth a look
-        (Settings(advice="zero_copy"), "  - prefetch: a\n", "managed", False),
-        (Settings(advice="zero_copy"), "", "system", False),
-        (Settings(advice="zero_copy", evict="early"), "", "managed", False),
+        (DriverSettings(), "", "managed", False),
+        (DriverSettings(advice="zero_copy"), "", "managed", True),
+        (DriverSettings(advice="a:zero_copy b:zero_copy"), "", "managed", False),  # not worth a look
+        (DriverSettings(advice="zero_copy"), "  - prefetch: a\n", "managed", False),
+        (DriverSettings(advice="zero_copy"), "", "system", False),
+        (DriverSettings(advice="zero_copy", evict="early"), "", "managed", False),
     ],
 )
 def test_half_the_memory_holds_all_only_where_nothing_comes(
-    tmp_path: Path, settings: Settings, hints: str, kind: str, holds: bool
+    tmp_path: Path, settings: DriverSettings, hints: str, kind: str, holds: bool
 ) -> None:
     said = PROGRAM.replace("b: 4 MiB", f"b: {{bytes: 4 MiB, kind: {kind}}}").replace("  - start\n", f"{hints}  - start\n")
     (tmp_path / "p.yaml").write_text(said)

@@ -14,8 +14,8 @@ from gpusim.base.yaml.find import find
 from gpusim.base.yaml.values import policy
 from gpusim.engine.pages import simulate
 from gpusim.engine.pages.run import simulate_unified
-from gpusim.engine.pages.settings import Settings
-from gpusim.engine.pages.tensors import Heap, _rows, managed
+from gpusim.engine.pages.settings import DriverSettings
+from gpusim.engine.pages.tensors import AllocatorPass, _rows, managed
 from gpusim.machine.catalogue import load
 from gpusim.machine.roofline import durations
 from gpusim.programs.managed.program import Kernel, Prefetch, Start
@@ -46,9 +46,10 @@ def sweep(b: TraceBuilder, free: bool = False) -> None:
     b.op("read", (weights,), (), duration=3000)
 
 
-def run(work: Workload, chunks: int, settings: Settings | None = None, **changes: float) -> Result:
+def run(work: Workload, chunks: int, settings: DriverSettings | None = None, **changes: float) -> Result:
     profile = machine({"launch.submit": 0.0, "launch.gap": 0.0, **changes})
-    return simulate_unified(work, profile, settings=settings or Settings(), capacity_bytes=chunks * CHUNK, place="best_fit")
+    chosen = settings or DriverSettings()
+    return simulate_unified(work, profile, settings=chosen, capacity_bytes=chunks * CHUNK, place="best_fit")
 
 
 def test_what_fits_costs_its_first_touch_alone() -> None:
@@ -77,7 +78,7 @@ def test_what_does_not_fit_leaves_in_whole_chunks_and_comes_back() -> None:
 
 def test_discarding_what_is_freed_saves_its_way_out() -> None:
     work = written(lambda b: sweep(b, free=True))
-    kept, gone = run(work, 2).metrics, run(work, 2, Settings(advice="discard")).metrics
+    kept, gone = run(work, 2).metrics, run(work, 2, DriverSettings(advice="discard")).metrics
     assert kept["d2h_bytes"] == 4 * CHUNK, "a caching allocator gives nothing back"
     assert gone["d2h_bytes"] == 2 * CHUNK, "only the weights are worth a copy"
     assert gone["h2d_bytes"] == kept["h2d_bytes"] == 2 * CHUNK
@@ -86,7 +87,7 @@ def test_discarding_what_is_freed_saves_its_way_out() -> None:
 
 def test_prefetching_what_a_kernel_touches_leaves_no_faults() -> None:
     work = written(sweep)
-    asked = run(work, 2, Settings(advice="prefetch")).metrics
+    asked = run(work, 2, DriverSettings(advice="prefetch")).metrics
     assert asked["gpu_faults"] == 0 and asked["explicit_bytes"] == 2 * CHUNK == asked["h2d_bytes"]
     assert asked["makespan_ns"] < run(work, 2).metrics["makespan_ns"]
 
@@ -130,7 +131,7 @@ def inference() -> Workload:
 
 @pytest.mark.parametrize("place", ["pytorch", "best_fit", "rmm_pool", "pytorch(conf=expandable_segments:True)"])
 def test_tensors_lie_where_their_allocator_puts_them(inference: Workload, place: str) -> None:
-    heap = Heap(inference, policy(place))
+    heap = AllocatorPass(inference, policy(place))
     size = {array.name: array.bytes for array in heap.arrays}
     t = inference.trace
     live: dict[tuple[str, int], int] = {}

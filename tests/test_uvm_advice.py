@@ -16,7 +16,7 @@ from gpusim.base.yaml.find import find
 from gpusim.engine.pages import account, advisor
 from gpusim.engine.pages.advice import advised
 from gpusim.engine.pages.simulate import simulate_uvm
-from gpusim.engine.pages.tensors import Heap
+from gpusim.engine.pages.tensors import AllocatorPass
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, ManagedProgram
 from gpusim.show.faults import advice as in_words
@@ -90,7 +90,7 @@ def test_a_star_means_all_allocations_that_begin_so() -> None:
 
 def test_segments_of_a_training_step_are_named_and_ordered_by_what_they_hold() -> None:
     trace = load_trace(find("trace", "resnet50-sgd"))
-    heap = Heap(build(trace, np.ones(trace.ops, np.int64)), "pytorch")
+    heap = AllocatorPass(build(trace, np.ones(trace.ops, np.int64)), "pytorch")
     held = [array.name.rpartition("_")[0] for array in heap.arrays]
     assert held == sorted(held, key=ROLES.index) and {"parameter", "activation"} <= set(held)
     sizes = {array.name: array.bytes for array in heap.arrays}

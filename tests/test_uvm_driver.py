@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from gpusim.engine.pages.simulate import UvmError, simulate_uvm
-from gpusim.machine.platforms import Link, Platform, Work
+from gpusim.machine.platforms import DriverWork, HostLink, Platform
 from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 MIB = 1 << 20
 BLOCK = 2 * MIB
 # Copies of 1 byte/ns in, 2 bytes/ns out; everything else is a round number.
-WORK = Work(interrupt=10_000.0, batch=1000.0, fault=10.0, block=100.0, first_touch=5000.0, page=1.0, run=0.0, replay=50.0,
+WORK = DriverWork(interrupt=10_000.0, batch=1000.0, fault=10.0, block=100.0, first_touch=5000.0, page=1.0, run=0.0, replay=50.0,
             cpu_fault=700.0, cpu_page=0.0)  # fmt: skip
-LINK = Link(in_start=300.0, in_rate=1e9, out_start=200.0, out_rate=2e9, remote_rate=1e9)
+LINK = HostLink(in_start=300.0, in_rate=1e9, out_start=200.0, out_rate=2e9, remote_rate=1e9)
 TINY = Platform("tiny", 1, 4 * BLOCK, 1e15, LINK, WORK, warps=64, sms_per_utlb=1)
 PAGE = 1024  # elements of 4 bytes
 

@@ -12,7 +12,7 @@ from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 from gpusim.engine.pages.events import pages
 from gpusim.engine.pages.memory import resident_bytes
 from gpusim.engine.pages.prefetchers import PREFETCHERS
-from gpusim.engine.pages.tables import EVICTION, Memory
+from gpusim.engine.pages.tables import EVICTION, DriverState
 from gpusim.engine.pages.victims import EVICT, ORACLES, POLICIES
 from gpusim.programs.managed.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import COPY, FILL, GONE, KEEP
@@ -164,7 +164,7 @@ def test_stores_to_what_is_mostly_read_stay_within_memory(evict: str) -> None:
     rng = np.random.default_rng(0)
     most = []
 
-    def watch(M: Memory, steps: int) -> None:
+    def watch(M: DriverState, steps: int) -> None:
         most.append(resident_bytes(M, 1) // 4096)
 
     kernels = [one_thread(*rng.integers(0, 8 * 512, 64).tolist(), write=k % 2 > 0) for k in range(6)]

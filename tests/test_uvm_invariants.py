@@ -31,7 +31,7 @@ from gpusim.engine.pages.tables import (
     SPLIT,
     THRASHING,
     WRITABLE,
-    Memory,
+    DriverState,
 )  # fmt: skip
 from gpusim.engine.pages.victims import EVICT
 from gpusim.programs.managed.layout import lay_out
@@ -64,7 +64,7 @@ ARRAYS = [
 EVENTS = 1 << 17
 
 
-def masks(M: Memory, first: int, rows: int) -> Any:
+def masks(M: DriverState, first: int, rows: int) -> Any:
     """bool[rows, blocks, 512]"""
     n = len(M.blocks)
     bits = M.bits[first : first + rows * n].view(np.uint8)
@@ -81,7 +81,7 @@ class Planes:
     shared: Any
 
     @classmethod
-    def of(cls, M: Memory) -> Planes:
+    def of(cls, M: DriverState) -> Planes:
         processors, n = int(M.state["processors"][0]), len(M.blocks)
         own = masks(M, 0, 3 * processors).reshape(processors, 3, n, 512)
         return cls(own[:, RESIDENT], own[:, MAPPED], own[:, WRITABLE], masks(M, int(M.state["shared"][0]), 8))
@@ -98,7 +98,7 @@ class Watch:
         self.stale: Any = None
         self.touched: Any = None
 
-    def __call__(self, M: Memory, steps: int) -> None:
+    def __call__(self, M: DriverState, steps: int) -> None:
         x = Planes.of(M)
         if self.done is None:
             self.done = np.zeros_like(x.resident)
@@ -114,7 +114,7 @@ class Watch:
         except AssertionError as e:
             raise AssertionError(f"after step {steps}, {step}: {e}") from e
 
-    def permissions(self, M: Memory, x: Planes) -> None:
+    def permissions(self, M: DriverState, x: Planes) -> None:
         copies = x.resident.sum(axis=0)
         inside = np.arange(512) < M.blocks["pages"][:, None]
         for name, plane in (("resident", x.resident), ("mapped", x.mapped), ("writable", x.writable)):
@@ -131,7 +131,7 @@ class Watch:
         doubled = copies > 1
         assert not (doubled & (M.blocks["read_mostly"] == 0)[:, None]).any(), "two copies of what is not mostly read"
 
-    def memory(self, M: Memory, x: Planes) -> None:
+    def memory(self, M: DriverState, x: Planes) -> None:
         page, per_block = int(M.state["page_bytes"][0]), int(M.state["per_block"][0])
         assert not M.roots["locked"].any(), "a chunk is locked"
         for g in range(1, len(x.resident)):
@@ -164,7 +164,7 @@ class Watch:
             held = np.bincount(M.holder.nonzero()[0] // per_block, minlength=len(M.roots))
             assert (held == M.roots["held"]).all(), "frames are miscounted"
 
-    def events(self, M: Memory, x: Planes) -> None:
+    def events(self, M: DriverState, x: Planes) -> None:
         """Residency is what the log says: what came, less what left."""
         logged = int(M.state["logged"][0])
         assert logged <= EVENTS
@@ -190,7 +190,7 @@ class Watch:
         elif kind == referee.KEEP:
             assert not self.stale[p, b, mask].any(), f"{p} keeps what others have written"
 
-    def contents(self, M: Memory, x: Planes, step: Any) -> None:
+    def contents(self, M: DriverState, x: Planes, step: Any) -> None:
         spans, page, per_block = lay_out(ARRAYS), int(M.state["page_bytes"][0]), int(M.state["per_block"][0])
         flat = np.zeros(len(M.blocks) * per_block, bool)
         wrote = np.zeros_like(flat)
@@ -223,7 +223,7 @@ class Watch:
         assert not (thrashing & (M.blocks["tracked"] == 0)).any(), "thrashing, and not watched"
         assert M.state["tracked"][0] == (M.blocks["tracked"] != 0).sum(), "watched blocks are miscounted"
 
-    def counts(self, M: Memory, x: Planes) -> None:
+    def counts(self, M: DriverState, x: Planes) -> None:
         """Allocations saw what processors did."""
         gpus, cpu, seen = M.counts[1:], M.counts[CPU], M.ranges
         for name in ("wasted", "refetched", "zeroed", "remote_bytes", "notices", "left_clean"):

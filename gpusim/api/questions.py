@@ -16,7 +16,7 @@ from gpusim.machine.profile import Profile
 from gpusim.studies.capacity import remedies
 from gpusim.studies.capacity import report as fit_report
 from gpusim.studies.capacity import study as capacity
-from gpusim.studies.capacity.settings import Settings
+from gpusim.studies.capacity.settings import AllocatorSettings
 from gpusim.studies.fragmentation import candidates
 from gpusim.studies.fragmentation import report as oom_report
 from gpusim.studies.fragmentation import study as fragmentation
@@ -32,7 +32,7 @@ FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_ti
 class Fit:
     """On which machines a program fits, what would make it fit, and what that costs; as text, rows, JSON values or figure."""
 
-    def __init__(self, of: capacity.Study) -> None:
+    def __init__(self, of: capacity.CapacityStudy) -> None:
         self._of = of
         self.values: dict[str, Any] = fit_report.values(of)
 
@@ -65,7 +65,7 @@ class Fit:
 class MemoryStudy:
     """Why memory ran out or was wasted, what holds it, and what would help; as text, rows, JSON values or figures."""
 
-    def __init__(self, of: fragmentation.Study) -> None:
+    def __init__(self, of: fragmentation.FragmentationStudy) -> None:
         self._of = of
         self.values: dict[str, Any] = oom_report.values(of)
 
@@ -122,7 +122,7 @@ def fit(
     """
     wanted = [machines] if isinstance(machines, str | Profile) else list(machines)
     profiles = [machine_of(each)[1] for each in wanted or names("profile")]
-    settings = Settings(allocator, None if context is None else parse_bytes(context))
+    settings = AllocatorSettings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know
     program = _recorded(trace)
     chosen = remedies.named(list(tries)) if tries else remedies.default(program)

@@ -12,7 +12,7 @@ from numba import config, typeof
 i1, i4, i8, f8 = np.int8, np.int32, np.int64, np.float64
 
 
-class Row(np.record):  # type: ignore[misc]
+class TableRow(np.record):  # type: ignore[misc]
     """A row of an interpreted table: its fields go before numpy's own attributes, `size`, `data` and `base` are both."""
 
     def __getattribute__(self, name: str) -> Any:
@@ -21,8 +21,8 @@ class Row(np.record):  # type: ignore[misc]
 
 
 def table(rows: int, dtype: np.dtype[Any]) -> Any:
-    """A zeroed table of `rows` records; without numba's compiler, of `Row`s."""
-    return np.zeros(rows, np.dtype((Row, dtype)) if config.DISABLE_JIT else dtype)
+    """A zeroed table of `rows` records; without numba's compiler, of `TableRow`s."""
+    return np.zeros(rows, np.dtype((TableRow, dtype)) if config.DISABLE_JIT else dtype)
 
 
 def record(fields: list[tuple[str, Any]]) -> np.dtype[Any]:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Row = Mapping[str, Any]
+Cells = Mapping[str, Any]
 
 
-def table(rows: Sequence[Row], columns: Sequence[str]) -> str:
+def table(rows: Sequence[Cells], columns: Sequence[str]) -> str:
     """Rows as text: a header, a rule, one line per row; numbers to the right, words to the left; no trailing spaces."""
     cells = [[show(row.get(column)) for column in columns] for row in rows]
     right = [any(_is_number(row.get(c)) for row in rows) for c in columns]

@@ -43,7 +43,7 @@ licence: "MIT, Copyright (c) Microsoft Corporation"
 gpus:"""
 
 
-class Point(NamedTuple):
+class MeasuredOperator(NamedTuple):
     """One measured operator: ns, flops and bytes, and what tells it apart."""
 
     gpu: str
@@ -54,7 +54,7 @@ class Point(NamedTuple):
     time: float
 
 
-def points(path: Path) -> Iterator[Point]:
+def points(path: Path) -> Iterator[MeasuredOperator]:
     """The measured operators of one file."""
     gpu = path.name.split("_")[0]
     raw = path.read_bytes()
@@ -83,9 +83,9 @@ def points(path: Path) -> Iterator[Point]:
         label = f"{path.name.split('.')[0]},{tokens},{workers}"
         for name, (out, inside) in matrices.items():
             moved = _HALF * (tokens * inside + inside * out + tokens * out)
-            yield Point(gpu, "gemm", f"{label},{name}", 2.0 * tokens * inside * out, moved, _ns(row, name))
+            yield MeasuredOperator(gpu, "gemm", f"{label},{name}", 2.0 * tokens * inside * out, moved, _ns(row, name))
         for name, (kind, elements) in streams.items():
-            yield Point(gpu, kind, f"{label},{name}", 0.0, _HALF * tokens * elements, _ns(row, name))
+            yield MeasuredOperator(gpu, kind, f"{label},{name}", 0.0, _HALF * tokens * elements, _ns(row, name))
 
 
 def _ns(row: dict[str, str], name: str) -> float:
@@ -98,7 +98,7 @@ def held_out(key: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Fit:
+class RooflineFit:
     """Coefficients of one class on one GPU with the errors on held-out points."""
 
     coefficients: Coefficients
@@ -109,21 +109,21 @@ class Fit:
     held_out: int
 
 
-def errors(coefficients: Coefficients, measured: list[Point], profile: Profile) -> tuple[float, float, float]:
+def errors(coefficients: Coefficients, measured: list[MeasuredOperator], profile: Profile) -> tuple[float, float, float]:
     """(median, p90) of |model / measured - 1| and the sum's relative error."""
     model, time = _predict(coefficients, measured, profile), np.array([p.time for p in measured])
     off = np.abs(model / time - 1)
     return float(np.median(off)), float(np.quantile(off, 0.9)), float(model.sum() / time.sum() - 1)
 
 
-def _predict(coefficients: Coefficients, measured: list[Point], profile: Profile) -> F64:
+def _predict(coefficients: Coefficients, measured: list[MeasuredOperator], profile: Profile) -> F64:
     flops, moved = np.array([p.flops for p in measured]), np.array([p.moved for p in measured], np.float64)
     return coefficients.predict(
         flops, moved, profile.gpu.peak["fp16"].value, profile.memory.bandwidth.value, profile.gpu.l2.value
     )
 
 
-def fit(measured: list[Point], profile: Profile) -> Fit:
+def fit(measured: list[MeasuredOperator], profile: Profile) -> RooflineFit:
     """Least mean |log(model / measured)|, so that slow and fast kernels count alike."""
     train = [p for p in measured if not held_out(p.key)]
     test = [p for p in measured if held_out(p.key)]
@@ -153,7 +153,7 @@ def fit(measured: list[Point], profile: Profile) -> Fit:
     best = min((minimise(loss, minimise(loss, first)) for first in starts), key=loss)
     found = at(best)
     found = Coefficients(round(found.floor), *(round(v, 3) for v in list(vars(found).values())[1:]))
-    return Fit(found, *errors(found, test, profile), len(train), len(test))
+    return RooflineFit(found, *errors(found, test, profile), len(train), len(test))
 
 
 def minimise(loss: Callable[[F64], float], start: F64, steps: int = 2000) -> F64:

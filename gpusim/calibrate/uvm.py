@@ -12,7 +12,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedRow:
     """One published measurement."""
 
     id: str
@@ -28,10 +28,10 @@ class Row:
     source: str
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[PublishedRow]:
     with path.open(newline="") as file:
         return [
-            Row(r["id"], r["group"], r["condition_key"], r["what"], r["hardware"], r["workload"], r["conditions"],
+            PublishedRow(r["id"], r["group"], r["condition_key"], r["what"], r["hardware"], r["workload"], r["conditions"],
                 float(r["value"]), r["unit"], r["use"], f"{r['source_title']}, {r['url']}")
             for r in csv.DictReader(file)
         ]  # fmt: skip
@@ -46,7 +46,7 @@ def line(points: Iterable[tuple[float, float]]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Fit:
+class DriverFit:
     """ns, and ns per byte or page."""
 
     in_start: float
@@ -58,7 +58,7 @@ class Fit:
     first_touch: float
 
 
-def fit(rows: Iterable[Row]) -> Fit:
+def fit(rows: Iterable[PublishedRow]) -> DriverFit:
     """The GTX 1080 Ti (UVMSmart's micro-benchmarks): copies by size, single faults by what they move."""
     mine = {r.key: r for r in rows if r.use == "calibrate" and r.hardware.startswith("GeForce GTX 1080 Ti")}
 
@@ -72,4 +72,4 @@ def fit(rows: Iterable[Row]) -> Fit:
     faults = [(size / 4096, ns - in_start - size * in_byte) for size, ns in sizes(r"nvprof_fault_(\d+)KB")]
     fault, page = line(faults)
     first = 1000 * (mine["nvprof_first_in_block"].value - mine["nvprof_fault_64KB"].value)
-    return Fit(in_start, in_byte, out_start, out_byte, fault, page, first)
+    return DriverFit(in_start, in_byte, out_start, out_byte, fault, page, first)

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from gpusim.base.errors import GpusimError
 
 
-class Verbs(TyperGroup):
+class VerbGroup(TyperGroup):
     """Turns what a verb raises into a sentence on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:

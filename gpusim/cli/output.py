@@ -9,10 +9,10 @@ from typing import Any
 
 import typer
 
-from gpusim.base.text import Row, table
+from gpusim.base.text import Cells, table
 
 
-def emit(rows: Iterable[Row], as_json: bool = False, columns: Sequence[str] | None = None) -> None:
+def emit(rows: Iterable[Cells], as_json: bool = False, columns: Sequence[str] | None = None) -> None:
     """Print rows as an aligned table, or as a JSON list.
 
     columns  the keys that the table shows, in this order; those of the first row by default.  JSON shows all.

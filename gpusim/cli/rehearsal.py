@@ -10,10 +10,10 @@ import typer
 from gpusim.cli.output import emit_json
 
 if TYPE_CHECKING:
-    from gpusim.experiment.plan import Plan, Task
+    from gpusim.experiment.plan import GridPlan, Task
 
 
-def rehearse(todo: Plan, waiting: Sequence[Task], *, samples: int, json: bool) -> None:
+def rehearse(todo: GridPlan, waiting: Sequence[Task], *, samples: int, json: bool) -> None:
     """Say it; nothing is run and nothing is written."""
     from gpusim.experiment import walls
 

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from gpusim.base.errors import suggest
 from gpusim.cli import say
-from gpusim.cli.ending import Verbs
+from gpusim.cli.ending import VerbGroup
 
 ROOT = "gpusim.cli.verbs"
 VERBS = (
@@ -73,7 +73,7 @@ class Verb(TyperCommand):
             raise typer.Exit(code)
 
 
-class Lazy(Verbs):
+class Lazy(VerbGroup):
     """The group of all verbs, or one of its groups: each is imported when it is asked for."""
 
     @property

@@ -215,7 +215,7 @@ class Island(NamedTuple):
     began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
 
 
-class Program(NamedTuple):
+class Instructions(NamedTuple):
     """A chunk of work for the island: instructions of one host, O operators and their N accesses of U units; read only."""
 
     instructions: Annotated[Any, INSTRUCTION, "I"]
@@ -234,7 +234,7 @@ class Program(NamedTuple):
     remote: Annotated[Any, i8, 2, "O"]     # bytes that each operator reads and writes below the device; [2, 1] when none does
 
 
-class Policies(NamedTuple):
+class PolicyTables(NamedTuple):
     """State tables of the policies, and the buffers through which the island talks."""
 
     rules: Annotated[Any, RULES, 1]
@@ -256,7 +256,7 @@ class Policies(NamedTuple):
     notes: Annotated[Any, NOTE, "notes"]   # events for policies in plain Python
 
 
-class Verbs(NamedTuple):
+class PolicyVerbs(NamedTuple):
     """The compiled verbs of the policies a run names, each with its signature."""
 
     alloc: Annotated[Any, contract.ALLOC]
@@ -275,5 +275,5 @@ class Verbs(NamedTuple):
     release: Annotated[Any, contract.RELEASING]
 
 
-ISLAND, PROGRAM, POLICIES = signature(Island), signature(Program), signature(Policies)
-VERB_SIGNATURES = Verbs(**{name: only for name, (only,) in declared(Verbs).items()})
+ISLAND, PROGRAM, POLICIES = signature(Island), signature(Instructions), signature(PolicyTables)
+VERB_SIGNATURES = PolicyVerbs(**{name: only for name, (only,) in declared(PolicyVerbs).items()})

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.compiled import function_at
-from gpusim.engine.state import VERB_SIGNATURES, Verbs
+from gpusim.engine.state import VERB_SIGNATURES, PolicyVerbs
 
 
 def _called(name: str) -> tuple[Any, int]:
-    return function_at(getattr(VERB_SIGNATURES, name)), Verbs._fields.index(name)
+    return function_at(getattr(VERB_SIGNATURES, name)), PolicyVerbs._fields.index(name)
 
 
 as_alloc, V_ALLOC = _called("alloc")

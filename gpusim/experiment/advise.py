@@ -21,7 +21,7 @@ APART = 4.0   # seconds of work from which worker processes are worth their star
 
 
 @dataclass(frozen=True)
-class Candidate:
+class HintTrial:
     """A run that says something more to the driver, and where its makespan goes."""
 
     task: Task
@@ -47,7 +47,7 @@ def search(
     with tempfile.TemporaryDirectory() as folder:
 
         def simulate(said: Sequence[str]) -> list[float]:
-            tasks = [Candidate(task, words, Path(folder) / f"{i}.json") for i, words in enumerate(said)]
+            tasks = [HintTrial(task, words, Path(folder) / f"{i}.json") for i, words in enumerate(said)]
             for index, failure in run_tasks(tasks, carry_out, jobs):
                 if failure is not None:
                     raise ResultError(f"'{said[index]}' was not simulated: {failure.message}", task.key)
@@ -58,7 +58,7 @@ def search(
         return advisor.search(names, simulate, float(result.metrics["makespan_ns"]), most, "" if beside == "none" else beside)
 
 
-def carry_out(candidate: Candidate) -> None:
+def carry_out(candidate: HintTrial) -> None:
     """Simulate a candidate and leave its makespan; none of a program that fails."""
     task = candidate.task
     spec = task.spec.unified

@@ -52,7 +52,7 @@ def result(task: Task) -> Result:
     return result_of(task, program_of(task))
 
 
-def result_of(task: Task, program: Program) -> Result:
+def result_of(task: Task, program: RunProgram) -> Result:
     """The result of the run of this program, wherever that came from."""
     spec = task.spec
     done = simulated(task, program.work, program.profile, log=task.log)
@@ -135,7 +135,7 @@ def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
     return plan if file is None else replace(plan, params=tuple((k, str(file) if k == "path" else v) for k, v in plan.params))
 
 
-def program_of(task: Task) -> Program:
+def program_of(task: Task) -> RunProgram:
     """The run's program on its machine, kept for the runs that need it next."""
     spec = task.spec
     return _program(
@@ -144,7 +144,7 @@ def program_of(task: Task) -> Program:
     )  # fmt: skip
 
 
-class Program:
+class RunProgram:
     """A trace, or a managed program, on a machine."""
 
     work: Source
@@ -208,10 +208,10 @@ def _stamp(file: Path) -> int:
 def _program(
     trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int,
     own: Registry,
-) -> Program:  # fmt: skip
+) -> RunProgram:  # fmt: skip
     found = variant.load(profile, machine)
     if unified:
         from gpusim.machine.platforms import completed
 
         found = completed(found)
-    return Program(read(trace, transform, own), found)
+    return RunProgram(read(trace, transform, own), found)

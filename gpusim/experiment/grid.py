@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpusim.base.files import remove
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import walls
-from gpusim.experiment.plan import Plan, Task, forget_traces
+from gpusim.experiment.plan import GridPlan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.experiment.spec import Uncertainty
 from gpusim.results.afterwards import RESULT
@@ -21,7 +21,7 @@ from gpusim.results.result import Result
 from gpusim.results.summary import write_summary
 
 if TYPE_CHECKING:
-    from gpusim.experiment.uncertainty import Group
+    from gpusim.experiment.uncertainty import SampledGroup
 
 # Starting workers pays from about this many bytes of trace files on (1 MB simulates in some tenths of a second).
 PARALLEL_FROM = 20 * 10**6
@@ -35,13 +35,13 @@ class Finished:
     """What became of an experiment."""
 
     results: list[Result] = field(default_factory=list)  # of the grid, in its order, without timelines
-    failures: list[tuple[Task | Group, Failure]] = field(default_factory=list)
+    failures: list[tuple[Task | SampledGroup, Failure]] = field(default_factory=list)
     ran: int = 0  # runs that were executed now; the others were there
     resampled: bool = False  # other machines are sampled than the last time, or none any more
 
 
 def run(
-    plan: Plan,
+    plan: GridPlan,
     experiment: str,
     inputs: dict[str, Any],
     *,
@@ -106,7 +106,7 @@ def run(
     return done
 
 
-def _summarise(plan: Plan) -> list[Result]:
+def _summarise(plan: GridPlan) -> list[Result]:
     """The results that are there, with their bounds, and a summary of them; none where there are none."""
     note_results(plan.out, (task.key for task in plan.tasks))
     there = any(has_result(plan.out, task.key) for task in plan.grid)
@@ -117,7 +117,8 @@ def _summarise(plan: Plan) -> list[Result]:
 
 
 def _sample(
-    plan: Plan, uncertainty: Uncertainty, done: Finished, jobs: int | None, force: bool, progress: Callable[[int, int], None]
+    plan: GridPlan, uncertainty: Uncertainty, done: Finished, jobs: int | None, force: bool,
+    progress: Callable[[int, int], None],
 ) -> None:
     """Repeat the runs on sampled machines, and let the results have what that showed."""
     from gpusim.experiment.uncertainty import sample

@@ -58,7 +58,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GridPlan:
     """All that an experiment comes to: the tasks of its grid, the references they share, who needs which."""
 
     out: Path
@@ -114,7 +114,7 @@ class Plan:
         return {task.key: why for task in self.tasks if (why := changed(task.out, task.key))}
 
 
-def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
+def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> GridPlan:
     """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
@@ -157,7 +157,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> Plan:
     references = {t.key: t for tasks in (*no_limit.values(), *oracle.values(), *searched.values()) for t in tasks}
     for place, defrag in {(spec.place, spec.defrag) for spec in specs if spec.defrag != NONE}:
         loaded.own.get("defrag", defrag).check(loaded.own.get("place", place))
-    made = Plan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
+    made = GridPlan(out, grid, tuple(references.values()), _keys(no_limit), _keys(oracle), _keys(searched))
     for trace, chain in dict.fromkeys((task.trace, task.spec.transform) for task in made.waiting()):
         read(trace, chain, loaded.own)  # a mistake in it is told once, before anything runs, and not by every run
     return made

@@ -17,7 +17,7 @@ LARGER = 20 << 20  # bytes by which PyTorch's allocator takes more from the devi
 
 
 @dataclass(frozen=True)
-class Counts:
+class TrafficCounts:
     """Of a program: its operators, those of them that move bytes over a link, and its events."""
 
     ops: int
@@ -37,7 +37,7 @@ def weighs_times(spec: RunSpec, own: Registry) -> bool:
 
 
 def reach(
-    run: Mapping[str, int | float], counts: Counts, weighs: bool, kernels: float, a: Machine, b: Machine
+    run: Mapping[str, int | float], counts: TrafficCounts, weighs: bool, kernels: float, a: Machine, b: Machine
 ) -> float:
     """ns by which the makespan on `a` and on `b` can differ at most; `kernels` is by how much all kernel times do.
 

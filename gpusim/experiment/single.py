@@ -10,7 +10,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answerable
-from gpusim.experiment.execute import Program, result_of
+from gpusim.experiment.execute import RunProgram, result_of
 from gpusim.experiment.plan import Task, under_oracle, without_limit
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.experiment.users import NOTHING, Given
@@ -46,7 +46,7 @@ def single(
     task = Task("", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, given=given)
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
-    program = Program(source, completed(profile) if spec.unified != NONE else profile)
+    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile)
     done = result_of(task, program)
     if not bounds or not can.times:
         return done, source
@@ -61,7 +61,7 @@ def single(
     return against(done, keys, times.get), source
 
 
-def _makespans(tasks: Iterable[Task], program: Program) -> list[int]:
+def _makespans(tasks: Iterable[Task], program: RunProgram) -> list[int]:
     """Of these references as far as they finish, ns."""
     ran = [result_of(task, program) for task in tasks]
     return [int(r.metrics["makespan_ns"]) for r in ran if r.finished and "makespan_ns" in r.metrics]

@@ -18,11 +18,11 @@ import numpy as np
 from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
-from gpusim.experiment.execute import Program, capacity_of, program_of, simulated
+from gpusim.experiment.execute import RunProgram, capacity_of, program_of, simulated
 from gpusim.experiment.key import run_key
-from gpusim.experiment.plan import Plan, Task
+from gpusim.experiment.plan import GridPlan, Task
 from gpusim.experiment.pool import Failure, run_tasks
-from gpusim.experiment.reach import Counts, reach, weighs_times
+from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.spec import KINDS, Uncertainty
 from gpusim.machine.constants import machine
 from gpusim.machine.profile import Profile
@@ -40,7 +40,7 @@ Makespans = dict[str, int | None]  # by key of the run, None where it did not fi
 
 
 @dataclass(frozen=True)
-class Group:
+class SampledGroup:
     """The runs of one program on one machine.
 
     free      key of a run -> its references without a memory limit
@@ -60,15 +60,16 @@ class Group:
         return f"the samples of {self.runs[0].spec.trace} on {self.runs[0].spec.profile}"
 
 
-def names(plan: Plan, settings: Uncertainty) -> list[str]:
+def names(plan: GridPlan, settings: Uncertainty) -> list[str]:
     """What the samples of this plan are kept as; none when nothing is sampled."""
     return list(_programs(plan, settings)) if settings.samples else []
 
 
 def sample(
-    plan: Plan, settings: Uncertainty, results: Sequence[Result], *, jobs: int = 1, force: bool = False, apart: bool = False,
+    plan: GridPlan, settings: Uncertainty, results: Sequence[Result], *, jobs: int = 1, force: bool = False,
+    apart: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> list[tuple[Group, Failure]]:  # fmt: skip
+) -> list[tuple[SampledGroup, Failure]]:  # fmt: skip
     """Sample all runs that have no samples yet; returns what failed.  `results` are those of the grid."""
     todo = [group for group in _groups(plan, settings, results) if force or not path_of(plan.out, group.name).is_file()]
     failures = []
@@ -82,7 +83,7 @@ def sample(
     return failures
 
 
-def sample_group(group: Group) -> None:
+def sample_group(group: SampledGroup) -> None:
     """Simulate the runs of one program on its drawn and pushed machines, and keep what they came to."""
     # What unified memory costs is uncertain too where one of the runs has it; the others do not know these numbers.
     first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
@@ -120,7 +121,7 @@ def sample_group(group: Group) -> None:
     )  # fmt: skip
 
 
-def _programs(plan: Plan, settings: Uncertainty) -> dict[str, list[Task]]:
+def _programs(plan: GridPlan, settings: Uncertainty) -> dict[str, list[Task]]:
     """The runs of each program on each machine, by the name under which their samples are kept."""
     found: dict[tuple[str, str, str], list[Task]] = {}
     for task in plan.grid:
@@ -131,7 +132,7 @@ def _programs(plan: Plan, settings: Uncertainty) -> dict[str, list[Task]]:
     }
 
 
-def _groups(plan: Plan, settings: Uncertainty, results: Sequence[Result]) -> list[Group]:
+def _groups(plan: GridPlan, settings: Uncertainty, results: Sequence[Result]) -> list[SampledGroup]:
     by_key = {task.key: task for task in plan.tasks}
     done = {result.key: result for result in results}
     places = _rivals(plan.grid, done)
@@ -140,7 +141,7 @@ def _groups(plan: Plan, settings: Uncertainty, results: Sequence[Result]) -> lis
         tasks = [task for task in tasks if task.key in done]
         keys = {task.key for task in tasks}
         found.append(
-            Group(
+            SampledGroup(
                 name,
                 plan.out,
                 settings,
@@ -169,7 +170,7 @@ def _rivals(grid: Iterable[Task], done: Mapping[str, Result]) -> list[dict[str, 
     return [place for place in places.values() if len(place) > 1]
 
 
-def _elsewhere(program: Program, numbers: Mapping[str, float]) -> tuple[Source, Profile]:
+def _elsewhere(program: RunProgram, numbers: Mapping[str, float]) -> tuple[Source, Profile]:
     """The program on its machine with other numbers."""
     profile = with_numbers(program.profile, numbers)
     return program.elsewhere(profile), profile
@@ -180,7 +181,7 @@ def _makespans(tasks: Iterable[Task], work: Source, profile: Profile) -> Makespa
     return {key: int(done.metrics["makespan_ns"]) if done.finished else None for key, done in ended.items()}
 
 
-def _columns(task: Task, group: Group, samples: Sequence[Makespans]) -> dict[str, list[float | None]]:
+def _columns(task: Task, group: SampledGroup, samples: Sequence[Makespans]) -> dict[str, list[float | None]]:
     """The run's metrics over the samples; slowdown is measured on the same drawn machine."""
     columns: dict[str, list[float | None]] = {"makespan_ns": [sample[task.key] for sample in samples]}
     if group.free[task.key]:
@@ -192,7 +193,7 @@ def _columns(task: Task, group: Group, samples: Sequence[Makespans]) -> dict[str
     return columns
 
 
-def _pushed(group: Group, program: Program, number: Interval, value: float) -> Makespans:
+def _pushed(group: SampledGroup, program: RunProgram, number: Interval, value: float) -> Makespans:
     """The makespans, with one number changed, of the runs that it may put into another order."""
     work, profile = _elsewhere(program, {number.path: value})
     here = {task.key: task for task in group.runs}
@@ -207,14 +208,14 @@ def _pushed(group: Group, program: Program, number: Interval, value: float) -> M
     return _makespans((task for key, task in here.items() if key in wanted), work, profile)
 
 
-def _reach(task: Task, group: Group, program: Program, work: Source, profile: Profile) -> float:
+def _reach(task: Task, group: SampledGroup, program: RunProgram, work: Source, profile: Profile) -> float:
     """ns by which the run can differ on this machine at most."""
     if not (isinstance(work, Workload) and isinstance(program.work, Workload)):
         return math.inf
     if task.spec.grain != LATER["grain"] or task.spec.unified != NONE:
         return math.inf
     trace = work.trace
-    counts = Counts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
+    counts = TrafficCounts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
     kernels = float(np.abs(work.duration - program.work.duration).sum())
     machines = (machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile))
     return reach(group.metrics[task.key], counts, weighs_times(task.spec, users.of_task(task)), kernels, *machines)

@@ -15,7 +15,7 @@ from gpusim.machine.quantity import Quantity
 
 
 @dataclass(frozen=True)
-class Row:
+class NumberRow:
     """One number of a profile."""
 
     path: str  # link.h2d
@@ -54,12 +54,12 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, Quantity]]:
             yield from _walk(getattr(value, field.name), f"{path}.{field.name}".lstrip("."))
 
 
-def describe(profile: Profile) -> list[Row]:
+def describe(profile: Profile) -> list[NumberRow]:
     """All numbers of a profile with unit, basis, source and meaning."""
     rows = []
     for path, q in quantities(profile):
         low, high = ("" if bar is None else q.text(bar) for bar in (q.low, q.high))
-        rows.append(Row(path, q.text(), q.basis, q.source, low, high, q.note, _meaning(path)))
+        rows.append(NumberRow(path, q.text(), q.basis, q.source, low, high, q.note, _meaning(path)))
     return rows
 
 

@@ -23,7 +23,7 @@ from gpusim.machine.quantity import Time
 
 
 @dataclass(frozen=True)
-class Work:
+class DriverWork:
     """What the driver spends on the host, in ns."""
 
     interrupt: float = 0.0   # of one service pass (bottom half): up to max_batches batches
@@ -42,7 +42,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Link:
+class HostLink:
     """Host and GPU: ns to start a copy, bytes/s; each direction."""
 
     in_start: float
@@ -59,8 +59,8 @@ class Platform:
     sms: int
     memory: int                # bytes that unified memory can use
     hbm: float                 # bytes/s of a streaming kernel
-    link: Link
-    work: Work
+    link: HostLink
+    work: DriverWork
     warps: int = 64            # an SM holds
     blocks: int = 32           # thread blocks an SM holds
     sms_per_utlb: int = 1
@@ -181,8 +181,8 @@ def of(profile: Profile, memory: int | None = None) -> Platform:
         host_memory=profile.host.capacity.value,
         gap=profile.launch.gap.value,
         submit=profile.launch.submit.value,
-        link=Link(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
-        work=Work(
+        link=HostLink(v["start_h2d"], v["rate_h2d"], v["start_d2h"], v["rate_d2h"], 1e9 / byte, sector - 32 * byte),
+        work=DriverWork(
             v["service_pass"], v["batch"], v["fault"], v["block"], v["first_touch"], v["setup"], v["page"], v["chunk"],
             v["run"], v["replay"], v["first_fault"], v["cpu_fault"], v["cpu_page"],
         ),

@@ -182,7 +182,7 @@ class Launch:
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Allocation:
+class AllocationCosts:
     """Host time of memory calls."""
 
     malloc: Time
@@ -283,7 +283,7 @@ class Profile:
     link: Link
     copy_engines: CopyEngines
     launch: Launch
-    allocation: Allocation
+    allocation: AllocationCosts
     peer: Peer | None = None
     """Absent where GPUs meet only over the link."""
     collective: Collective | None = None

@@ -26,7 +26,7 @@ DEFAULT = "host"
 
 
 @dataclass(frozen=True)
-class Link:
+class TierLink:
     """A directed channel that several ways may share."""
 
     name: str    # h2d, d2h, both, and all_ before them; peer_in, peer_out, nvme_read, nvme_write, cxl_..., network_in, ..._out
@@ -44,8 +44,8 @@ class Tier:
     write: float
     read_latency: int
     write_latency: int
-    way_in: tuple[Link, ...]   # passed by copies to the GPU
-    way_out: tuple[Link, ...]  # passed by copies from the GPU
+    way_in: tuple[TierLink, ...]   # passed by copies to the GPU
+    way_out: tuple[TierLink, ...]  # passed by copies from the GPU
     queue: str      # copy (the GPU's copy engines), peer, nvme, network
     slots_in: int   # copies at once
     slots_out: int
@@ -117,17 +117,17 @@ def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     )  # fmt: skip
 
 
-def _narrowest(rate: float, way: tuple[Link, ...]) -> float:
+def _narrowest(rate: float, way: tuple[TierLink, ...]) -> float:
     return min(rate, *(link.rate for link in way))
 
 
-def _of_all_gpus(p: Profile, gpus: int) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+def _of_all_gpus(p: Profile, gpus: int) -> tuple[tuple[TierLink, ...], tuple[TierLink, ...]]:
     """What the GPUs of a node have together, to them and from them: as all do the same at once, each has a like part."""
     if gpus == 1:
         return (), ()
     h = p.host
     said = {"all_h2d": h.all_h2d, "all_d2h": h.all_d2h, "all_both": h.all_both}
-    links = {name: Link(name, rate.value / 1e9 / gpus) for name, rate in said.items() if rate}
+    links = {name: TierLink(name, rate.value / 1e9 / gpus) for name, rate in said.items() if rate}
     if not links:
         raise ProfileError(
             f"{p.name} does not say what several GPUs have together of the host's memory",
@@ -152,7 +152,7 @@ def _nvme(p: Profile, w: Wanted) -> Tier:
     return Tier(
         "nvme", "nvme", _no_more(w, int(p.nvme.capacity.value), f"the disk of {p.name}"),
         min(read, way_in[0].rate), min(write, way_out[0].rate), round(start + bounce_in), round(start + bounce_out),
-        (Link("nvme_read", disk[0]), *way_in), (Link("nvme_write", disk[1]), *way_out), "nvme", 1, 1,
+        (TierLink("nvme_read", disk[0]), *way_in), (TierLink("nvme_write", disk[1]), *way_out), "nvme", 1, 1,
     )  # fmt: skip
 
 
@@ -162,7 +162,7 @@ def _peer(p: Profile, w: Wanted) -> Tier:
     capacity = _no_more(w, int(p.memory.capacity.value - p.context.value), f"memory that another GPU has on {p.name}")
     if p.peer:
         rate, latency = p.peer.rate.value / 1e9, round(p.peer.latency.value)
-        way_in, way_out = (Link("peer_in", rate),), (Link("peer_out", rate),)
+        way_in, way_out = (TierLink("peer_in", rate),), (TierLink("peer_out", rate),)
         return Tier("peer", "peer", capacity, rate, rate, latency, latency, way_in, way_out, "peer", 1, 1)
     # GPUs without links of their own meet over both of their links to the host: up the one and down the other.
     rate, latency = min(p.link.h2d.value, p.link.d2h.value) / 1e9, round(p.link.latency_queued.value)
@@ -178,7 +178,7 @@ def _cxl(p: Profile, w: Wanted) -> Tier:
     return Tier(
         "cxl", "cxl", _no_more(w, int(p.cxl.capacity.value), f"CXL memory of {p.name}"),
         min(read, way_in[0].rate), min(write, way_out[0].rate), latency, latency,
-        (Link("cxl_read", read), *way_in), (Link("cxl_write", write), *way_out), "copy", *_engines(p),
+        (TierLink("cxl_read", read), *way_in), (TierLink("cxl_write", write), *way_out), "copy", *_engines(p),
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def _remote(p: Profile, w: Wanted) -> Tier:
     way_in, way_out = _over_link(p)
     return Tier(  # a read is asked for first: twice the way
         "remote", "remote", w.capacity or pinnable(p), min(rate, way_in[0].rate), min(rate, way_out[0].rate),
-        round(2 * once), round(once), (Link("network_in", rate), *way_in), (Link("network_out", rate), *way_out),
+        round(2 * once), round(once), (TierLink("network_in", rate), *way_in), (TierLink("network_out", rate), *way_out),
         "network", 1, 1,
     )  # fmt: skip
 
@@ -199,14 +199,14 @@ _MAKE: Mapping[str, Callable[[Profile, Wanted], Tier]] = {
 }  # fmt: skip
 
 
-def _over_link(p: Profile) -> tuple[tuple[Link, Link], tuple[Link, Link]]:
+def _over_link(p: Profile) -> tuple[tuple[TierLink, TierLink], tuple[TierLink, TierLink]]:
     """The GPU's own link, to it and from it: the direction, and what both directions have together."""
-    both = Link("both", p.link.both.value / 1e9)
+    both = TierLink("both", p.link.both.value / 1e9)
     into, out = (  # what kernels reach may be more than a copy engine does
         max(rate.value, kernels.value if kernels else 0.0) / 1e9
         for rate, kernels in ((p.link.h2d, p.link.kernel_read), (p.link.d2h, p.link.kernel_write))
     )
-    return (Link("h2d", into), both), (Link("d2h", out), both)
+    return (TierLink("h2d", into), both), (TierLink("d2h", out), both)
 
 
 def _engines(p: Profile) -> tuple[int, int]:

@@ -24,13 +24,13 @@ from gpusim.policies.contract import ACTION, EVICT, PREFETCH
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import Workload
 
-__all__ = ["ACTION", "EVICT", "NOTHING", "PREFETCH", "Gaps", "Schedule", "Tier", "View"]
+__all__ = ["ACTION", "EVICT", "NOTHING", "PREFETCH", "Gaps", "PlanTier", "Schedule", "View"]
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Tier:
+class PlanTier:
     """A memory below the device's, as a plan sees it."""
 
     name: str
@@ -55,7 +55,7 @@ class View:
 
     work: Workload
     capacity: int             # bytes that the allocator may hold
-    tiers: tuple[Tier, ...]   # nearest first; none on a machine whose GPU shares the CPU's memory
+    tiers: tuple[PlanTier, ...]   # nearest first; none on a machine whose GPU shares the CPU's memory
     measure: Callable[..., float] | None = None
     """measure(schedule, program=None): ns that this run takes with a schedule, of another program if one is given, by the
     engine; infinite when it does not finish.  For a few at most."""

@@ -21,7 +21,7 @@ HEAD = 64 * 1024  # bytes by which a format is told
 
 
 @dataclass(frozen=True)
-class Format:
+class RecordingFormat:
     """One foreign format: its importer is `gpusim.<module>.read(data, path, **options)`.
 
     `data` is the decompressed content as bytes, or, where `streams` is set, a binary file open at its beginning.
@@ -46,90 +46,90 @@ def _columns(head: bytes) -> set[str]:
 
 
 # In the order of trial: a stricter sign before a looser one.
-FORMATS: dict[str, Format] = {
-    "memory-timeline": Format(
+FORMATS: dict[str, RecordingFormat] = {
+    "memory-timeline": RecordingFormat(
         "trace.importers.memory_timeline",
         "torch.profiler's export_memory_timeline, the *.raw.json.gz form",
         lambda head: re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None,
         streams=True,
     ),
-    "kineto": Format(
+    "kineto": RecordingFormat(
         "trace.importers.kineto",
         "Kineto or Chrome trace of torch.profiler, best with profile_memory=True and record_shapes=True",
         lambda head: b'"traceEvents"' in head or (head.lstrip()[:1] == b"[" and b'"ph"' in head),
         streams=True,
     ),
-    "execution-trace": Format(
+    "execution-trace": RecordingFormat(
         "trace.importers.execution_trace",
         "PyTorch execution trace (ExecutionTraceObserver); the Kineto trace of the run adds the times",
         lambda head: head.lstrip()[:1] == b"{" and b'"schema"' in head[:4096] and b'"nodes"' in head,
         streams=True,
     ),
-    "libcachesim": Format(
+    "libcachesim": RecordingFormat(
         "trace.importers.libcachesim",
         "cache requests: libCacheSim's oracleGeneral, or CSV with obj_id and obj_size",
         lambda head: is_binary(head) or {"obj_id", "obj_size"} <= _columns(head),
     ),
-    "pytorch": Format(
+    "pytorch": RecordingFormat(
         "trace.importers.pytorch_pickle",
         "PyTorch memory snapshot, the pickle of torch.cuda.memory._dump_snapshot",
         lambda head: head[:1] == b"\x80" or head[:2] == b"(d",
     ),
-    "nsys": Format(
+    "nsys": RecordingFormat(
         "trace.importers.nsys",
         "Nsight Systems: the SQLite file of nsys export",
         lambda head: head[:16] == b"SQLite format 3\0",
         streams=True,
     ),
-    "xla": Format(
+    "xla": RecordingFormat(
         "trace.importers.xla",
         "XLA's X-buffer-assignment.txt, of JAX or TensorFlow under XLA_FLAGS=--xla_dump_to=FOLDER",
         lambda head: head.startswith(b"BufferAssignment:"),
         streams=True,
     ),
-    "recorder": Format(
+    "recorder": RecordingFormat(
         "trace.importers.recorder",
         "operator recorder: JSON lines with storages, operators and their accesses",
         lambda head: head.lstrip()[:1] == b"{" and b'"ops"' in head,
     ),
-    "g10": Format(
+    "g10": RecordingFormat(
         "trace.importers.g10",
         "kernels and tensors of the G10 study: JSON lines g10-neutral-trace/1",
         lambda head: head.lstrip()[:1] == b"{" and b'"g10-neutral-trace/' in head[:256],
     ),
-    "dtr": Format(
+    "dtr": RecordingFormat(
         "trace.importers.dtr",
         "log of DTR's runtime: JSON lines with an INSTRUCTION each",
         lambda head: head.lstrip()[:1] == b"{" and b'"INSTRUCTION"' in head,
     ),
-    "pytorch-csv": Format(
+    "pytorch-csv": RecordingFormat(
         "trace.importers.pytorch_csv",
         "PyTorch memory snapshot turned into CSV: kind,addr,size,stream,extra",
         lambda head: _first_line(head) == "kind,addr,size,stream,extra",
     ),
-    "rmm": Format(
+    "rmm": RecordingFormat(
         "trace.importers.rmm",
         "log of RMM's logging adaptor: Thread,Time,Action,Pointer,Size,Stream",
         lambda head: {"action", "pointer", "size"} <= _columns(head),
     ),
-    "minimalloc": Format(
+    "minimalloc": RecordingFormat(
         "trace.importers.minimalloc",
         "minimalloc problem: id,lower,upper,size[,offset]",
         lambda head: {"lower", "upper", "size"} <= _columns(head),
     ),
-    "mooncake": Format(
+    "mooncake": RecordingFormat(
         "programs.serving.llm_requests",
         "requests of an LLM service with hashes of prompt blocks: Mooncake's JSON lines",
         lambda head: head.lstrip()[:1] == b"{" and b'"hash_ids"' in head and b'"input_length"' in head,
         streams=True,
     ),
-    "azure-llm": Format(
+    "azure-llm": RecordingFormat(
         "programs.serving.llm_requests",
         "requests of an LLM service: Azure's TIMESTAMP,ContextTokens,GeneratedTokens",
         lambda head: {"timestamp", "contexttokens", "generatedtokens"} <= _columns(head),
         streams=True,
     ),
-    "csv": Format(
+    "csv": RecordingFormat(
         "trace.importers.plain_csv",
         "plain CSV with named columns, at least event,tensor,size",
         lambda head: {"event", "tensor"} <= _columns(head),

@@ -9,7 +9,7 @@ import numpy as np
 from gpusim.trace.trace import I64, Trace
 
 
-class Packing(NamedTuple):
+class Compression(NamedTuple):
     """Bytes of each tensor, and the most bytes per second of swaps that the codec lets through, as they cross the link."""
 
     wire: I64
@@ -17,13 +17,13 @@ class Packing(NamedTuple):
     rates: dict[str, float]
 
 
-def packing(trace: Trace) -> Packing:
+def packing(trace: Trace) -> Compression:
     """Without a codec a tensor crosses the link, and lies in host memory, as it is."""
     said = trace.meta.get("swap")
     if not said:
-        return Packing(trace.size, trace.size, {})
+        return Compression(trace.size, trace.size, {})
     stored = np.ceil(trace.size / said["ratio"]).astype(np.int64)
     before_link = said["on"] == "gpu"
     shrinks = said["ratio"] if before_link else 1.0
     rates = {name: said[name] / shrinks for name in ("compress", "decompress")}
-    return Packing(stored if before_link else trace.size, stored, rates)
+    return Compression(stored if before_link else trace.size, stored, rates)

@@ -24,7 +24,7 @@ TIMES = {
 
 
 @dataclass(frozen=True)
-class Allocation:
+class AllocationFaults:
     """What one allocation saw; sizes in bytes, faults in pages, time in ns.
 
     first       its address, in windows of 2 MiB one after the other
@@ -83,7 +83,7 @@ class FaultReport:
     times: dict[str, float]
     batches: list[tuple[int, int]]
     counts: dict[str, int]  # duplicates, satisfied, dropped, replays, passes, evictions, of all GPUs
-    allocations: list[Allocation]  # worst first
+    allocations: list[AllocationFaults]  # worst first
     steps: list[Activity] = field(default_factory=list)  # longest first
     told: list[str] = field(default_factory=list)
     failed: str = ""
@@ -110,36 +110,36 @@ class FaultReport:
 def from_plain(values: Mapping[str, Any]) -> FaultReport:
     given = dict(values)
     given["batches"] = [(int(size), int(count)) for size, count in given["batches"]]
-    given["allocations"] = [Allocation(**a) for a in given["allocations"]]
+    given["allocations"] = [AllocationFaults(**a) for a in given["allocations"]]
     given["steps"] = [Activity(**a) for a in given["steps"]]
     return FaultReport(**given)
 
 
-def ranked(allocations: Sequence[Allocation]) -> list[Allocation]:
+def ranked(allocations: Sequence[AllocationFaults]) -> list[AllocationFaults]:
     """Those that thrash first, by bytes; then by the time that serving them took."""
     return sorted(allocations, key=lambda a: (-a.thrashed, -a.service_ns, a.name))
 
 
-def merged(allocations: Sequence[Allocation], picture: Picture) -> list[Allocation]:
+def merged(allocations: Sequence[AllocationFaults], picture: Picture) -> list[AllocationFaults]:
     """Allocations that lie one after the other and differ only in the number behind their name as one."""
-    groups: dict[str, list[Allocation]] = {}
+    groups: dict[str, list[AllocationFaults]] = {}
     for a in allocations:
         name, _, number = a.name.rpartition("_")
         groups.setdefault(f"{name}_*" if number.isdigit() else a.name, []).append(a)
     return [_merged(name, found, picture) for name, found in groups.items()]
 
 
-def _merged(name: str, parts: Sequence[Allocation], picture: Picture) -> Allocation:
+def _merged(name: str, parts: Sequence[AllocationFaults], picture: Picture) -> AllocationFaults:
     def added(field: str) -> Any:
         values = [getattr(part, field) for part in parts]
         if isinstance(values[0], dict):
             return {key: sum(value[key] for value in values) for key in values[0]}
         return sum(values)
 
-    counted = [f.name for f in fields(Allocation) if f.name not in ("name", "first", "swept")]
+    counted = [f.name for f in fields(AllocationFaults) if f.name not in ("name", "first", "swept")]
     first, end = min(p.first for p in parts), max(p.first + p.bytes for p in parts)
     total = {field: added(field) for field in counted}
-    return Allocation(name=name, first=first, swept=picture.swept(first, end - first), **total)
+    return AllocationFaults(name=name, first=first, swept=picture.swept(first, end - first), **total)
 
 
 def percentile(batches: Sequence[tuple[int, int]], share: float) -> int:

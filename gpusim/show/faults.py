@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.base.text import join, table
 from gpusim.base.units import show_bytes, show_fraction, show_time
-from gpusim.results.faults import FAULTS, TIMES, Allocation, FaultReport, percentile
+from gpusim.results.faults import FAULTS, TIMES, AllocationFaults, FaultReport, percentile
 from gpusim.show.view import human
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _bytes(report: FaultReport) -> str:
     return ", ".join(f"{words} {show_bytes(n)}" for words, n in moved.items() if n) or "none"
 
 
-def _allocations(allocations: Sequence[Allocation]) -> list[dict[str, str]]:
+def _allocations(allocations: Sequence[AllocationFaults]) -> list[dict[str, str]]:
     """Worst first: what thrashes, then what took longest to serve."""
     return [
         {

@@ -18,7 +18,7 @@ from gpusim.show.style import FAINT, HEIGHT, INK, PINK, SKY, VERMILION, WINE, ca
 from gpusim.show.view import scale
 from gpusim.studies.fragmentation.heap import Heap, History
 from gpusim.studies.fragmentation.recorded import NAME
-from gpusim.studies.fragmentation.study import Study
+from gpusim.studies.fragmentation.study import FragmentationStudy
 from gpusim.trace.trace import I64
 
 # From what is in use to what nothing pins, in the order of the stack of bytes below the map.
@@ -37,7 +37,7 @@ Ranges = tuple[I64, I64]  # starts and ends, in order, without overlap
 
 
 @styled
-def draw(found: Study) -> Figure:
+def draw(found: FragmentationStudy) -> Figure:
     """The map of what is now, and the bytes that are held and not in use below it."""
     figure = canvas(height=HEIGHT * 1.25)
     program, now = found.program, found.now

@@ -10,12 +10,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import Replay
+from gpusim.policies.trials.replay import AllocatorReplay
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
-from gpusim.studies.fragmentation.baseline import Outcome
+from gpusim.studies.fragmentation.baseline import SettingOutcome
 from gpusim.studies.fragmentation.recorded import NAME
-from gpusim.studies.fragmentation.study import Study, show_share
+from gpusim.studies.fragmentation.study import FragmentationStudy, show_share
 from gpusim.trace.trace import I64
 
 MOST = 10  # curves of one figure
@@ -23,7 +23,7 @@ FAR = 3    # times what is held now: no curve
 
 
 @styled
-def draw(found: Study) -> Figure:
+def draw(found: FragmentationStudy) -> Figure:
     """Above: reserved and allocated over the bytes that the program asks for; below: what is reserved beyond them."""
     shown = _worth_showing(found)
     names = [r.name for r in shown]
@@ -75,24 +75,24 @@ def draw(found: Study) -> Figure:
     return figure
 
 
-def _at(replay: Replay) -> I64:
+def _at(replay: AllocatorReplay) -> I64:
     """The request of each sample, counted from the recording's first: each allocator begins with requests of its own."""
     return np.arange(len(replay.samples)) * replay.counts["bucket"] - replay.program.before
 
 
-def _worth_showing(found: Study) -> list[Replay]:
+def _worth_showing(found: FragmentationStudy) -> list[AllocatorReplay]:
     """What is now, then the candidates, those that hold most first so that the lowest curve is on top."""
     others = [t.high for t in found.tried if t.high is not found.now and not _far(found, t.high)][: MOST - 1]
     return [found.now, *sorted(others, key=lambda r: -r.held_peak)]
 
 
-def _far(found: Study, replay: Replay) -> bool:
+def _far(found: FragmentationStudy, replay: AllocatorReplay) -> bool:
     """It holds so much more than now that beside it nothing else could be told apart."""
     return replay.held_peak > FAR * max(found.now.held_peak, found.asked)
 
 
-def _least(found: Study) -> str:
-    first: Outcome | None = next((t for t in found.tried if t.fits), None)
+def _least(found: FragmentationStudy) -> str:
+    first: SettingOutcome | None = next((t for t in found.tried if t.fits), None)
     if first is None:
         return "No candidate can serve all requests."
     own = found.base.replay.held_peak

@@ -20,7 +20,7 @@ from gpusim.show.view import scale
 from gpusim.studies.fragmentation.diagnosis import CAUSES
 from gpusim.studies.fragmentation.heap import History
 from gpusim.studies.fragmentation.recorded import NAME
-from gpusim.studies.fragmentation.study import Study
+from gpusim.studies.fragmentation.study import FragmentationStudy
 from gpusim.trace.trace import I64
 
 UNKNOWN = "unknown"  # where a recording does not say what its tensors are
@@ -31,7 +31,7 @@ WIDEST = 64      # segments of the map of one moment, one line each
 
 
 @styled
-def heap(found: Study) -> Figure:
+def heap(found: FragmentationStudy) -> Figure:
     """The segments at the moment that decides, one bar each: blocks in use, and what is free between them."""
     d, figure = found.diagnosis, canvas(height=HEIGHT * 1.15)
     held, live = d.heap.segments, d.heap.blocks
@@ -84,7 +84,7 @@ def _bars(row: I64, left: Any, right: Any) -> Any:
     return np.stack([np.stack(c, -1) for c in ((left, low), (right, low), (right, high), (left, high))], 1)
 
 
-def _why(found: Study) -> str:
+def _why(found: FragmentationStudy) -> str:
     d = found.diagnosis
     if not d.main:
         return "All that is held is in use."
@@ -92,7 +92,7 @@ def _why(found: Study) -> str:
 
 
 @styled
-def free_blocks(found: Study) -> Figure:
+def free_blocks(found: FragmentationStudy) -> Figure:
     """Histogram of free blocks by size at the moment that decides: bytes in each class, and the request beside them."""
     d, figure = found.diagnosis, canvas()
     if not len(d.heap.hole_bytes):
@@ -128,7 +128,7 @@ def free_blocks(found: Study) -> Figure:
 
 
 @styled
-def heap_over_time(found: Study) -> Figure:
+def heap_over_time(found: FragmentationStudy) -> Figure:
     """The address map of what is now: segments as bands, blocks coloured by where they come from."""
     now = found.now
     log = closed(now.log)
@@ -141,7 +141,7 @@ def heap_over_time(found: Study) -> Figure:
     return address_map.draw([result], "How does the heap look over time?", {found.program.name: _few_sites(found)})
 
 
-def _few_sites(found: Study) -> list[str]:
+def _few_sites(found: FragmentationStudy) -> list[str]:
     """Where each unit comes from, as many sites as a line has room for: those of the largest areas; the rest are others."""
     program = found.program
     lives = program.buffers()
@@ -153,7 +153,7 @@ def _few_sites(found: Study) -> list[str]:
     return [program.sites[s] if s in named else OTHERS for s in program.site.tolist()]
 
 
-FIGURES: dict[str, Callable[[Study], Figure]] = {
+FIGURES: dict[str, Callable[[FragmentationStudy], Figure]] = {
     "held_over_time": held_over_time.draw,
     "heap": heap,
     "free_blocks": free_blocks,

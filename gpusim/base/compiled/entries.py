@@ -17,7 +17,7 @@ BARE = {"_nrt": False, "error_model": "numpy"}
 _HOW = ("gpusim.base.compiled.kernels", "gpusim.base.compiled.linking")
 
 
-class Entry:
+class CompiledEntry:
     """A function that is compiled for one signature when it is first needed.
 
     Python calls it; compiled code may, too, and knows it as the function that numba made.
@@ -77,7 +77,7 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
         if config.DISABLE_JIT:
             return function
         if signature is not None:
-            return Entry(function, signature, **options)
+            return CompiledEntry(function, signature, **options)
         return keep(njit(**WHOLE, **options)(function), function, lambda: stamp(function, options))
 
     return decorate
@@ -86,7 +86,7 @@ def kept(signature: Any = None, **options: Any) -> Callable[[Callable[..., Any]]
 def made(*values: Any) -> None:
     """Have those of the values compiled that are entries, now."""
     for value in values:
-        if isinstance(value, Entry):
+        if isinstance(value, CompiledEntry):
             _ = value.compiled
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import LARGE, Program, started
+from gpusim.calibrate.as_programs.program import LARGE, RowProgram, started
 from gpusim.calibrate.rows import Row
 from gpusim.engine.run.ways import FULL
 from gpusim.machine.profile import Profile
@@ -29,7 +29,7 @@ def leave(view: View) -> Schedule:
     return Schedule.of((o, EVICT, u) for o in at for u in range(trace.tensors))
 
 
-def pageable(row: Row) -> Program:
+def pageable(row: Row) -> RowProgram:
     """Tensors that a full device sends to memory that is not pinned, or that come back; the host waits for each copy."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
     count = max(1, min(LARGE, _TOGETHER // max(1, size)))
@@ -43,13 +43,13 @@ def pageable(row: Row) -> Program:
         return builder.finish()
 
     uses = (f"host.pageable_{row.metric[:3]}", "link.latency_synchronised")
-    return Program(
+    return RowProgram(
         swaps(True, inward), count, uses, without=swaps(inward, False), place="pytorch", tiers="host(pageable=1)", plan=leave,
         moved=size,
     )  # fmt: skip
 
 
-def in_place(row: Row, profile: Profile) -> Program:
+def in_place(row: Row, profile: Profile) -> RowProgram:
     """A kernel that reads or writes host memory, beside its fellow in the other direction where both were measured."""
     size, inward = row.size_bytes or 0, row.metric.startswith(("h2d", "host_to_all", "zero_copy_read"))
     builder = TraceBuilder(row.series_id)
@@ -67,18 +67,20 @@ def in_place(row: Row, profile: Profile) -> Program:
     uses = (f"link.{name}" if known else "link.h2d" if inward else "link.d2h", *(("link.both",) if len(ways) > 1 else ()))
     return among(
         row, profile,
-        Program(builder.finish(), 1, uses, 1, plan=f"zero_copy(what=inputs, access={min(FULL, _WARP * threads)})", moved=size),
+        RowProgram(
+            builder.finish(), 1, uses, 1, plan=f"zero_copy(what=inputs, access={min(FULL, _WARP * threads)})", moved=size
+        ),
     )  # fmt: skip
 
 
-def among(row: Row, profile: Profile, alone: Program) -> Program:
+def among(row: Row, profile: Profile, alone: RowProgram) -> RowProgram:
     """The program of one GPU while as many others as the row says do the same."""
     gpus = meaning.together_with(row)
     names = [n for n in _shared(row) if getattr(profile.host, n) is not None]
     if gpus == 1 or not names:
         return alone
     changes: dict[str, Any] = {"tiers": f"host(gpus={gpus})", "uses": (*alone.uses, *(f"host.{n}" for n in names))}
-    return Program(**{**alone.__dict__, **changes})
+    return RowProgram(**{**alone.__dict__, **changes})
 
 
 def _shared(row: Row) -> tuple[str, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gpusim.calibrate.as_programs.program import LARGE, MANY, Program
+from gpusim.calibrate.as_programs.program import LARGE, MANY, RowProgram
 from gpusim.calibrate.rows import Row
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
 
-def calls(row: Row) -> Program:
+def calls(row: Row) -> RowProgram:
     """cudaMalloc, or cudaFree after it, and a kernel of no length at the end, which starts when the host is done with them."""
     name = row.metric.removeprefix("cuda").removesuffix("_us")
 
@@ -23,10 +23,10 @@ def calls(row: Row) -> Program:
 
     free = name == "free"
     uses = (f"allocation.{name}", f"allocation.{name}_per_gib")
-    return Program(calls(LARGE, free), LARGE, uses, without=calls(LARGE if free else 0, False))
+    return RowProgram(calls(LARGE, free), LARGE, uses, without=calls(LARGE if free else 0, False))
 
 
-def pool(row: Row) -> Program:
+def pool(row: Row) -> RowProgram:
     """Requests that the stream-ordered pool serves from what it holds."""
     size = row.size_bytes or 1 << 20
 
@@ -38,4 +38,4 @@ def pool(row: Row) -> Program:
         builder.op("null", (), (), duration=0)
         return builder.finish()
 
-    return Program(requests(MANY), MANY, ("allocation.cached_alloc",), without=requests(0), place="cuda_async")
+    return RowProgram(requests(MANY), MANY, ("allocation.cached_alloc",), without=requests(0), place="cuda_async")

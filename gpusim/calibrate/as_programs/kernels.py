@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, Cannot, Program, started
+from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, Cannot, RowProgram, started
 from gpusim.calibrate.rows import Row
 from gpusim.machine.streaming import COPY, KERNEL, SHARED
 from gpusim.trace.build import TraceBuilder
@@ -13,7 +13,7 @@ _FILLER = 1 << 30  # bytes where the row does not say
 _TYPES = {"fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2), "bf16": ("bfloat16", 2)}
 
 
-def local(row: Row) -> Program:
+def local(row: Row) -> RowProgram:
     """One kernel, or one memcpy, behind nothing; over and over the same bytes where the test did so."""
     streams = meaning.local(row)
     assert streams is not None
@@ -25,7 +25,7 @@ def local(row: Row) -> Program:
         for _ in range(count):
             builder.op(COPY, (), (), read_bytes=size, written_bytes=size, stream=1)
         uses = ("memory.copy_engine",) if size >= BIG else ("memory.copy_engine", "launch.empty")
-        return Program(builder.finish(), count, uses, 1, moved=2 * size * streams.counted)
+        return RowProgram(builder.finish(), count, uses, 1, moved=2 * size * streams.counted)
     parts = streams.reads + streams.writes
     # A row's size is that of all arrays together where a footprint was swept, else that of one array.
     array = size // parts if meaning.together(row) else size
@@ -37,7 +37,7 @@ def local(row: Row) -> Program:
         read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
     )  # fmt: skip
     rates = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
-    return Program(builder.finish(), 1, rates, 1, moved=array * parts * passes)
+    return RowProgram(builder.finish(), 1, rates, 1, moved=array * parts * passes)
 
 
 def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:
@@ -50,7 +50,7 @@ def _rates(streams: meaning.Local, swept: bool) -> tuple[str, ...]:
     return ("memory.read", "memory.copy")
 
 
-def queued_kernels(row: Row) -> Program:
+def queued_kernels(row: Row) -> RowProgram:
     """Kernels that scale one array into another, back and forth, as fast as they can be launched."""
     half = (row.size_bytes or 0) // 2
     builder = TraceBuilder(row.series_id)
@@ -59,7 +59,7 @@ def queued_kernels(row: Row) -> Program:
         builder.op(KERNEL, (here,), (there,), read_bytes=half, written_bytes=half)
         builder.op(KERNEL, (there,), (here,), read_bytes=half, written_bytes=half)
     rates = ("memory.copy", "memory.copy_curve")
-    return Program(builder.finish(), MANY, (_start(row), *rates), 0, moved=2 * half, graph=meaning.launch(row) == "graph")
+    return RowProgram(builder.finish(), MANY, (_start(row), *rates), 0, moved=2 * half, graph=meaning.launch(row) == "graph")
 
 
 def _start(row: Row) -> str:
@@ -67,35 +67,35 @@ def _start(row: Row) -> str:
     return "launch.gap" if meaning.launch(row) == "graph" else "launch.empty"
 
 
-def tiny(row: Row) -> Program:
+def tiny(row: Row) -> RowProgram:
     """Copies of a few bytes within the device, or kernels that do nothing."""
     size = (row.size_bytes or 16) if row.metric == "local_copy_latency_us" else 0
     builder = TraceBuilder(row.series_id)
     started(builder)
     for _ in range(MANY):
         builder.op(COPY if size else KERNEL, (), (), read_bytes=size, written_bytes=size, stream=1)
-    return Program(builder.finish(), MANY, (_start(row),), 1, graph=meaning.launch(row) == "graph")
+    return RowProgram(builder.finish(), MANY, (_start(row),), 1, graph=meaning.launch(row) == "graph")
 
 
-def computing(row: Row) -> Program:
+def computing(row: Row) -> RowProgram:
     """A kernel that reads, with so many flops for each byte."""
     flops = float(row.params["flop_per_byte"]) * _FILLER
     builder = TraceBuilder(row.series_id)
     builder.op(KERNEL, (builder.alloc(_FILLER),), (), read_bytes=_FILLER, flops=flops, stream=1, dtype="float32")
-    return Program(builder.finish(), 1, ("memory.read", "gpu.peak.fp32"), 1, flops=flops)
+    return RowProgram(builder.finish(), 1, ("memory.read", "gpu.peak.fp32"), 1, flops=flops)
 
 
-def elementwise(row: Row) -> Program:
+def elementwise(row: Row) -> RowProgram:
     """y += relu(x + bias): two arrays read, one written."""
     size = row.size_bytes or 0
     builder = TraceBuilder(row.series_id)
     started(builder)
     for _ in range(LARGE):
         builder.op("add", (), (), read_bytes=2 * size, written_bytes=size, stream=1, dtype="float32")
-    return Program(builder.finish(), LARGE, ("memory.copy", "launch.empty"), 1, moved=3 * size)
+    return RowProgram(builder.finish(), LARGE, ("memory.copy", "launch.empty"), 1, moved=3 * size)
 
 
-def product(row: Row) -> Program | Cannot:
+def product(row: Row) -> RowProgram | Cannot:
     """Square matrix products by a library, one after another."""
     dtype, n = row.params.get("dtype", ""), int(row.params.get("n", 0))
     if row.params.get("by") == "own" or dtype not in _TYPES or not n:
@@ -107,4 +107,4 @@ def product(row: Row) -> Program | Cannot:
     started(builder)
     for _ in range(LARGE):
         builder.op("mm", (), (), read_bytes=2 * matrix, written_bytes=matrix, flops=flops, stream=1, dtype=name)
-    return Program(builder.finish(), LARGE, (f"gpu.peak.{dtype}", "memory.copy"), 1, flops=flops)
+    return RowProgram(builder.finish(), LARGE, (f"gpu.peak.{dtype}", "memory.copy"), 1, flops=flops)

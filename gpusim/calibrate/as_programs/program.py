@@ -16,7 +16,7 @@ SPIN = 5_000_000  # ns of the kernel that holds back what the host submits meanw
 
 
 @dataclass(frozen=True)
-class Program:
+class RowProgram:
     """What to run, and what its time means."""
 
     trace: Trace

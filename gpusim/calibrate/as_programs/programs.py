@@ -8,12 +8,12 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.as_programs import below, calls, kernels, paged, transfers
 from gpusim.calibrate.as_programs.lacks import lacking
 from gpusim.calibrate.as_programs.paged import Managed
-from gpusim.calibrate.as_programs.program import Cannot, Program
+from gpusim.calibrate.as_programs.program import Cannot, RowProgram
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile
 
 
-def program(row: Row, profile: Profile) -> Program | Managed | Cannot:
+def program(row: Row, profile: Profile) -> RowProgram | Managed | Cannot:
     """The row's program."""
     metric, size = row.metric, row.size_bytes
     why = lacking(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, Program, started
+from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, RowProgram, started
 from gpusim.calibrate.meaning import PEER, sent
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile
@@ -11,7 +11,7 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, SYNC
 
 
-def copies(row: Row, profile: Profile) -> Program:
+def copies(row: Row, profile: Profile) -> RowProgram:
     """Copies in a row: behind a kernel, or each awaited by the host."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
     count = LARGE if size >= BIG else MANY
@@ -27,10 +27,10 @@ def copies(row: Row, profile: Profile) -> Program:
     uses: tuple[str, ...] = (f"link.{row.metric[:3]}",)
     if size < BIG:
         uses += ("link.latency_synchronised",) if awaited else ("link.latency_queued", curve)
-    return Program(builder.finish(), count, uses, None if awaited else 1, moved=0.0 if row.unit == "us" else size)
+    return RowProgram(builder.finish(), count, uses, None if awaited else 1, moved=0.0 if row.unit == "us" else size)
 
 
-def several_streams(row: Row) -> Program:
+def several_streams(row: Row) -> RowProgram:
     """One copy on each of several streams, all released together."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
     builder = TraceBuilder(row.series_id)
@@ -38,10 +38,10 @@ def several_streams(row: Row) -> Program:
     started(builder, count)
     for stream in range(1, count + 1):
         builder.op("copy", (), (), read_bytes=size, stream=stream, activity=COPY_IN if inward else COPY_OUT)
-    return Program(builder.finish(), 1, (f"link.{row.metric[:3]}",), 1, moved=size * count)
+    return RowProgram(builder.finish(), 1, (f"link.{row.metric[:3]}",), 1, moved=size * count)
 
 
-def both_ways(row: Row) -> Program:
+def both_ways(row: Row) -> RowProgram:
     """Copies of the direction that is measured, while the other one is busy for longer."""
     size, inward = row.size_bytes or 0, row.metric.startswith("h2d")
     builder = TraceBuilder(row.series_id)
@@ -50,10 +50,10 @@ def both_ways(row: Row) -> Program:
         builder.op("copy", (), (), read_bytes=size, stream=1, activity=COPY_IN if inward else COPY_OUT)
         for _ in range(2):
             builder.op("copy", (), (), read_bytes=size, stream=2, activity=COPY_OUT if inward else COPY_IN)
-    return Program(builder.finish(), LARGE, ("link.both",), 1, moved=size)
+    return RowProgram(builder.finish(), LARGE, ("link.both",), 1, moved=size)
 
 
-def peer(row: Row) -> Program:
+def peer(row: Row) -> RowProgram:
     """Copies to another GPU of the node."""
     size = row.size_bytes or BIG
     rate = row.metric in PEER
@@ -63,10 +63,10 @@ def peer(row: Row) -> Program:
     for _ in range(count):
         builder.op("to a peer", (), (), read_bytes=size, stream=1, activity=COPY_PEER)
     uses = ("peer.rate",) if rate else ("peer.latency",)
-    return Program(builder.finish(), count, uses, 1, moved=size if rate else 0)
+    return RowProgram(builder.finish(), count, uses, 1, moved=size if rate else 0)
 
 
-def collective(row: Row, profile: Profile) -> Program:
+def collective(row: Row, profile: Profile) -> RowProgram:
     """Collectives of one kind in a row, over the links between GPUs, or over that to the host where there are none."""
     size = round((sent(row) or 0) * (row.size_bytes or 0))
     builder = TraceBuilder(row.series_id)
@@ -76,4 +76,4 @@ def collective(row: Row, profile: Profile) -> Program:
     uses: tuple[str, ...] = ("collective.rate", "collective.latency", "collective.size_curve")
     if profile.collective is None:
         uses = ("peer.rate", "peer.latency") if profile.peer else ("link.both", "link.latency_queued")
-    return Program(builder.finish(), LARGE, uses, 1)
+    return RowProgram(builder.finish(), LARGE, uses, 1)

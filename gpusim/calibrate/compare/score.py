@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.as_programs import paged
 from gpusim.calibrate.as_programs.paged import Managed
-from gpusim.calibrate.as_programs.program import Cannot, Program
+from gpusim.calibrate.as_programs.program import Cannot, RowProgram
 from gpusim.calibrate.as_programs.programs import program
 from gpusim.calibrate.compare.provenance import check_gpu, provenance
 from gpusim.calibrate.fit.fitting import ALL, SOME
@@ -204,7 +204,7 @@ def _curves(profile: Profile) -> Iterator[str]:
             yield f"{part}.{curve}"
 
 
-def _time(made: Program | Managed, profile: Profile) -> float:
+def _time(made: RowProgram | Managed, profile: Profile) -> float:
     """ns of one repeat."""
     if isinstance(made, Managed):
         return paged.ns(made, profile)
@@ -223,7 +223,7 @@ def _of_graph(profile: Profile) -> Profile:
     return profile
 
 
-def _span(trace: Trace, made: Program, profile: Profile) -> int:
+def _span(trace: Trace, made: RowProgram, profile: Profile) -> int:
     result = simulate(
         trace, profile, place=made.place, plan=made.plan, tiers=made.tiers, capacity_bytes=_ROOM, log=made.stream is not None
     )
@@ -237,7 +237,7 @@ def _on_stream(result: Result, stream: int) -> int:
     return int(ends.max() - starts.min())
 
 
-def _value(row: Row, made: Program | Managed, ns: float) -> float:
+def _value(row: Row, made: RowProgram | Managed, ns: float) -> float:
     """The time in the row's own unit."""
     if made.flops:
         return made.flops / max(ns, 1e-9)  # GFLOP/s are flops per ns

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpusim.calibrate.measure.gpu import Gpu
+from gpusim.calibrate.measure.gpu import OpenGpu
 from gpusim.calibrate.measure.recorder import Recorder
 
 KiB, MiB, GiB = 1 << 10, 1 << 20, 1 << 30
@@ -24,14 +24,14 @@ class Bench:
     """
 
     out: Recorder
-    gpu_or_none: Gpu | None = None
+    gpu_or_none: OpenGpu | None = None
     room: int = 0
     folder: Path = Path(".")
     near: set[int] = field(default_factory=lambda: os.sched_getaffinity(0))
     """The CPUs next to the GPU."""
 
     @property
-    def gpu(self) -> Gpu:
+    def gpu(self) -> OpenGpu:
         assert self.gpu_or_none is not None, "this group needs a GPU"
         return self.gpu_or_none
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
-from gpusim.calibrate.measure.gpu import Bytes, Gpu, pattern
+from gpusim.calibrate.measure.gpu import Bytes, OpenGpu, pattern
 from gpusim.calibrate.measure.recorder import sizes
 
 CALL = "cuMemcpyHtoDAsync or cuMemcpyDtoHAsync"
@@ -21,7 +21,7 @@ CHECKED = 64 * MiB
 class Window:
     """A device and a host buffer, over which copies of any size go round."""
 
-    def __init__(self, gpu: Gpu, device: int, data: Bytes, compared: bool = True) -> None:
+    def __init__(self, gpu: OpenGpu, device: int, data: Bytes, compared: bool = True) -> None:
         self.gpu, self.device, self.data, self.compared = gpu, device, data, compared
         self.host: int = data.ctypes.data
 

@@ -20,7 +20,7 @@ SPIN_LIMIT = 2_000_000_000
 U32, U64, I32, F32 = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_float
 
 
-class Gpu:
+class OpenGpu:
     """The primary context of a device; addresses are plain numbers."""
 
     def __init__(self, cuda: Cuda, ordinal: int, image: bytes | None = None) -> None:

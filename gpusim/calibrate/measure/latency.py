@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
-from gpusim.calibrate.measure.gpu import U64, Gpu
+from gpusim.calibrate.measure.gpu import U64, OpenGpu
 from gpusim.calibrate.measure.recorder import sizes
 
 LINE = 128
@@ -49,7 +49,7 @@ def run(bench: Bench) -> None:
 
 
 def walk(
-    bench: Bench, gpu: Gpu, metric: str, chain: Chain, *, far: bool, case: str, param: dict[str, object] | None = None
+    bench: Bench, gpu: OpenGpu, metric: str, chain: Chain, *, far: bool, case: str, param: dict[str, object] | None = None
 ) -> None:
     """Measure and record one chain; where each walk ends is compared with where it must.
 

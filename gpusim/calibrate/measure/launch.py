@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gpusim.calibrate.measure.bench import Bench, KiB, MiB
-from gpusim.calibrate.measure.gpu import Gpu
+from gpusim.calibrate.measure.gpu import OpenGpu
 from gpusim.calibrate.measure.local import THREADS, kernel
 from gpusim.calibrate.measure.recorder import sizes
 
@@ -96,7 +96,7 @@ def _kernels(bench: Bench) -> None:
 class Graph:
     """Operations captured once and launched as one."""
 
-    def __init__(self, gpu: Gpu, enqueue: Callable[[int], None], count: int, clock: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, gpu: OpenGpu, enqueue: Callable[[int], None], count: int, clock: Callable[[], int] = lambda: 0) -> None:
         self.gpu, cuda = gpu, gpu.cuda
         cuda.cuStreamBeginCapture(gpu.stream, cuda.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
         for i in range(count):

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from gpusim.calibrate.measure.bench import Bench, GiB, KiB, MiB
-from gpusim.calibrate.measure.gpu import F32, I32, U64, Gpu
+from gpusim.calibrate.measure.gpu import F32, I32, U64, OpenGpu
 from gpusim.calibrate.measure.recorder import sizes
 
 THREADS = 1024
@@ -50,7 +50,7 @@ def _engine(bench: Bench, a: int, b: int, size: int) -> None:
     bench.out.add("hbm_copy_once_bw", times, case="engine", size=size, work=size, method=method)
 
 
-def kernel(gpu: Gpu, kind: str, arrays: tuple[int, ...], size: int, rounds: int, blocks: int) -> Callable[[int], None]:
+def kernel(gpu: OpenGpu, kind: str, arrays: tuple[int, ...], size: int, rounds: int, blocks: int) -> Callable[[int], None]:
     """Start one pass (or `rounds`) over arrays of so many bytes each."""
     lasts: dict[str, list[Any]] = {"read": [U64(gpu.scratch)], "write": [F32(1.5)], "copy": [], "triad": [F32(0.5)]}
     addresses = [U64(address) for address in reversed(arrays)]
@@ -72,7 +72,7 @@ def _kernel(bench: Bench, kind: str, arrays: tuple[int, ...], each: int) -> None
     bench.out.add(f"{where}_{kind}_bw", times, case="kernel", size=footprint, work=work, method=method)
 
 
-def _check(gpu: Gpu, a: int, b: int, size: int) -> None:
+def _check(gpu: OpenGpu, a: int, b: int, size: int) -> None:
     """The copy kernel copies; the others share its loop."""
     gpu.fill(a, size, seed=5)
     kernel(gpu, "copy", (a, b), size, 1, gpu.blocks(THREADS))(0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, MiB
-from gpusim.calibrate.measure.gpu import U32, U64, Gpu, pattern, view
+from gpusim.calibrate.measure.gpu import U32, U64, OpenGpu, pattern, view
 from gpusim.calibrate.measure.recorder import sizes
 
 HOST = -1
@@ -102,7 +102,7 @@ def _tests(bench: Bench, size: int) -> dict[str, tuple[Callable[[], float], str]
 
 
 @contextmanager
-def _managed(gpu: Gpu, size: int) -> Iterator[int]:
+def _managed(gpu: OpenGpu, size: int) -> Iterator[int]:
     at = int(gpu.cuda.cuMemAllocManaged(size, gpu.cuda.api.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value))
     try:
         yield at
@@ -111,7 +111,7 @@ def _managed(gpu: Gpu, size: int) -> Iterator[int]:
         gpu.cuda.cuMemFree(at)
 
 
-def _freeing(gpu: Gpu, size: int, clock: Callable[[], int]) -> float:
+def _freeing(gpu: OpenGpu, size: int, clock: Callable[[], int]) -> float:
     at = int(gpu.cuda.cuMemAllocManaged(size, gpu.cuda.api.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL.value))
     gpu.launch("touch_write_4", gpu.blocks(), 1024, U64(at), U64(size // 4), U32(1))
     gpu.synchronize()
@@ -120,7 +120,7 @@ def _freeing(gpu: Gpu, size: int, clock: Callable[[], int]) -> float:
     return clock() - begin
 
 
-def _place(gpu: Gpu, to: int) -> object:
+def _place(gpu: OpenGpu, to: int) -> object:
     """A place as this version of the bindings wants it: CUDA 13 takes a CUmemLocation, CUDA 12 a number."""
     api = gpu.cuda.api
     if hasattr(api, "cuMemPrefetchAsync_v2"):  # the bindings of CUDA 12, where the plain names are the old calls
@@ -132,13 +132,13 @@ def _place(gpu: Gpu, to: int) -> object:
     return place
 
 
-def _prefetch(gpu: Gpu, at: int, size: int, to: int) -> None:
+def _prefetch(gpu: OpenGpu, at: int, size: int, to: int) -> None:
     place = _place(gpu, to)
     flags = () if isinstance(place, int) else (0,)
     gpu.cuda.cuMemPrefetchAsync(at, size, place, *flags, gpu.stream)
 
 
-def _advise(gpu: Gpu, at: int, size: int, hint: str) -> None:
+def _advise(gpu: OpenGpu, at: int, size: int, hint: str) -> None:
     kinds = gpu.cuda.api.CUmem_advise
     if hint == "read_mostly":
         gpu.cuda.cuMemAdvise(at, size, kinds.CU_MEM_ADVISE_SET_READ_MOSTLY, _place(gpu, gpu.ordinal))

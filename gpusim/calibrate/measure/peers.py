@@ -8,7 +8,7 @@ from typing import Any
 from gpusim.calibrate.measure.bench import Bench, KiB, MiB
 from gpusim.calibrate.measure.cuda import CudaError
 from gpusim.calibrate.measure.device import Card, way
-from gpusim.calibrate.measure.gpu import SPIN_LIMIT, U64, Gpu
+from gpusim.calibrate.measure.gpu import SPIN_LIMIT, U64, OpenGpu
 from gpusim.calibrate.measure.latency import FAR, Chain, walk
 from gpusim.calibrate.measure.recorder import sizes
 
@@ -22,7 +22,7 @@ def run(bench: Bench, others: list[Card]) -> None:
     gpus = [first]
     try:
         for card in others:
-            gpus.append(Gpu(first.cuda, card.ordinal, first.image if card.capability == first.capability else None))
+            gpus.append(OpenGpu(first.cuda, card.ordinal, first.image if card.capability == first.capability else None))
         _at_once(bench, gpus)
         for other, card in zip(gpus[1:], others, strict=True):
             if bench.out.time_for(f"peer {card.ordinal}"):
@@ -33,7 +33,7 @@ def run(bench: Bench, others: list[Card]) -> None:
         first.enter()
 
 
-def _pair(bench: Bench, a: Gpu, b: Gpu, kind: str, meets: str) -> None:
+def _pair(bench: Bench, a: OpenGpu, b: OpenGpu, kind: str, meets: str) -> None:
     """First without access to each other (by way of the host), then with it."""
     largest = bench.most(64 * MiB if bench.out.quick else 512 * MiB, 4, "peer copies")
     pair: dict[str, object] = {"src": a.ordinal, "dst": b.ordinal, **({"meets": meets} if meets else {})}
@@ -63,13 +63,13 @@ def _pair(bench: Bench, a: Gpu, b: Gpu, kind: str, meets: str) -> None:
             walk(bench, a, "peer_access_latency_ns", chain, far=True, case="chase", param=pair)
 
 
-def _copy(a: Gpu, b: Gpu, here: int, there: int, size: int, _: int = 0, back: bool = False, stream: Any = None) -> None:
+def _copy(a: OpenGpu, b: OpenGpu, here: int, there: int, size: int, _: int = 0, back: bool = False, stream: Any = None) -> None:
     ends = (there, b.context, here, a.context)
     a.cuda.cuMemcpyPeerAsync(*(ends[2:] + ends[:2] if back else ends), size, a.stream if stream is None else stream)
 
 
 def _copies(
-    bench: Bench, a: Gpu, b: Gpu, here: int, there: int, size: int, kind: str, pair: dict[str, object]
+    bench: Bench, a: OpenGpu, b: OpenGpu, here: int, there: int, size: int, kind: str, pair: dict[str, object]
 ) -> None:
     """One direction, then both."""
     count = max(1, min(16, 256 * MiB // size))
@@ -105,7 +105,7 @@ def _copies(
         bench.out.add(f"p2p_{kind}_bidir_total_bw", times, case="peer", size=size, work=size, method=method, param=pair)
 
 
-def _at_once(bench: Bench, gpus: list[Gpu]) -> None:
+def _at_once(bench: Bench, gpus: list[OpenGpu]) -> None:
     """The rate of each GPU while all others copy in the same direction."""
     count = 4
     size = bench.most(ALL, len(gpus), "all GPUs at once", pinned=True)
@@ -130,7 +130,7 @@ def _at_once(bench: Bench, gpus: list[Gpu]) -> None:
         gpus[0].enter()
 
 
-def _round(gpus: list[Gpu], memory: list[int], host: int, size: int, count: int, down: bool) -> list[float]:
+def _round(gpus: list[OpenGpu], memory: list[int], host: int, size: int, count: int, down: bool) -> list[float]:
     """ns per copy on each GPU; one pinned flag holds the streams of all."""
     gate = gpus[0]
     gate.flag[0] = 0

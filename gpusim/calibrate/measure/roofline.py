@@ -9,7 +9,7 @@ import numpy as np
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.bench import Bench, MiB
 from gpusim.calibrate.measure.cublas import TYPES, Cublas
-from gpusim.calibrate.measure.gpu import F32, I32, U64, Gpu
+from gpusim.calibrate.measure.gpu import F32, I32, U64, OpenGpu
 from gpusim.calibrate.measure.recorder import sizes
 
 SMALL = 256
@@ -74,7 +74,7 @@ def _whole(n: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-2, 3, (n, n)).astype(np.float32)
 
 
-def _compare(gpu: Gpu, at: int, wanted: np.ndarray, what: str) -> None:
+def _compare(gpu: OpenGpu, at: int, wanted: np.ndarray, what: str) -> None:
     """Raise MeasurementError unless the product on the device is the host's, to the bit."""
     found = gpu.words(at, wanted.size // 2).view(np.float32).reshape(wanted.shape)
     if not np.array_equal(found, wanted):
@@ -103,7 +103,7 @@ def _own(bench: Bench, at: tuple[int, int, int], sides: list[int]) -> None:
             bench.out.add("gemm_gflops", times, case="own", work=2 * n**3, method=method, param=param)
 
 
-def _random(gpu: Gpu, at: tuple[int, int], n: int, dtype: str) -> None:
+def _random(gpu: OpenGpu, at: tuple[int, int], n: int, dtype: str) -> None:
     """Normal random numbers: zeros would draw less power, and clocks would stay higher."""
     block = np.random.default_rng(n).standard_normal((min(n, 512), n)).astype(np.float32)
     data = TYPES[dtype].encode(block)
@@ -112,7 +112,7 @@ def _random(gpu: Gpu, at: tuple[int, int], n: int, dtype: str) -> None:
             gpu.write(address + row * n * data.itemsize, data)
 
 
-def _check_library(gpu: Gpu, library: Cublas, at: tuple[int, int, int], dtype: str) -> None:
+def _check_library(gpu: OpenGpu, library: Cublas, at: tuple[int, int, int], dtype: str) -> None:
     x, y = _whole(SMALL, 3), _whole(SMALL, 4)
     gpu.write(at[0], TYPES[dtype].encode(x))
     gpu.write(at[1], TYPES[dtype].encode(y))

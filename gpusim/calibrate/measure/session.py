@@ -31,7 +31,7 @@ from gpusim.calibrate.measure import (
 )
 from gpusim.calibrate.measure.bench import Bench, on_cpus
 from gpusim.calibrate.measure.device import Card
-from gpusim.calibrate.measure.gpu import I32, U64, Gpu
+from gpusim.calibrate.measure.gpu import I32, U64, OpenGpu
 from gpusim.calibrate.measure.recorder import Clock, Recorder
 
 GROUPS: dict[str, tuple[int, str]] = {
@@ -133,7 +133,7 @@ def _open(
     card = device.choose(found, ordinal, force)
     if library is None:
         say("NVML cannot be asked: clocks, power and other users of the card are not seen (is nvidia-ml-py installed?)")
-    gpu = Gpu(api, ordinal)
+    gpu = OpenGpu(api, ordinal)
     stack.callback(_close, gpu)
     bench.gpu_or_none = gpu
     bench.near = machine.near(card.bus)
@@ -158,7 +158,7 @@ def _open(
     return [dataclasses.replace(c, meets=nvml.level(library, card.handle, c.handle) if c.handle else "") for c in others]
 
 
-def _close(gpu: Gpu) -> None:
+def _close(gpu: OpenGpu) -> None:
     with suppress(MeasurementError):  # after some errors a context cannot be closed; what was measured before is good
         gpu.close()
 

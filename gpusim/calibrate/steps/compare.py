@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpusim.calibrate.steps.offloaded import offloaded, saved
-from gpusim.calibrate.steps.recording import RESIDENT, Step, read
+from gpusim.calibrate.steps.recording import RESIDENT, MeasuredStep, read
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Profile
 from gpusim.machine.roofline import model_error
@@ -46,7 +46,7 @@ def compare(folder: Path, profile: Profile) -> list[Found]:
     return found
 
 
-def _memory_and_kernels(step: Step, trace: Trace, profile: Profile) -> list[Found]:
+def _memory_and_kernels(step: MeasuredStep, trace: Trace, profile: Profile) -> list[Found]:
     result = simulate(trace, profile, place="pytorch")
     found = [
         Found(step.program, step.way, "allocated peak", "B", step.allocated_peak, result.metrics["allocated_peak_bytes"]),
@@ -60,7 +60,7 @@ def _memory_and_kernels(step: Step, trace: Trace, profile: Profile) -> list[Foun
     return found
 
 
-def _offloading(step: Step, trace: Trace, profile: Profile) -> list[Found]:
+def _offloading(step: MeasuredStep, trace: Trace, profile: Profile) -> list[Found]:
     bytes_moved = float(sum(trace.size[u] for u, *_ in saved(trace)))
     result = simulate(offloaded(trace, step.way), profile, place="device", capacity_bytes=_ROOM)
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import MeasurementError
-from gpusim.calibrate.steps.recording import RESIDENT, WAYS, Step, write
+from gpusim.calibrate.steps.recording import RESIDENT, WAYS, MeasuredStep, write
 
 PROGRAMS = (
     "gpt2-small(batch=4)", "gpt2-small(batch=16)", "bert-large(batch=8)", "bert-large(batch=32)", "resnet50(batch=32)",
@@ -18,11 +18,11 @@ PROGRAMS = (
 WARM, REPEATS = 3, 10
 
 
-def measure(folder: Path, programs: Sequence[str] = PROGRAMS, say: Callable[[str], None] = print) -> list[Step]:
+def measure(folder: Path, programs: Sequence[str] = PROGRAMS, say: Callable[[str], None] = print) -> list[MeasuredStep]:
     """Run every program in every way; a folder of traces, snapshots and `steps.json`.  What does not fit is left out."""
     torch = ready()
     folder.mkdir(parents=True, exist_ok=True)
-    steps: list[Step] = []
+    steps: list[MeasuredStep] = []
     left: dict[str, str] = {}
     for spec in programs:
         for way in WAYS:
@@ -55,7 +55,7 @@ def _conditions(torch: Any, left: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measured(spec: str, way: str, folder: Path) -> Step:
+def _measured(spec: str, way: str, folder: Path) -> MeasuredStep:
     import torch
 
     from gpusim.calibrate.steps.hooks import kept
@@ -87,4 +87,4 @@ def _measured(spec: str, way: str, folder: Path) -> Step:
         with GpuRecording(folder / name, name=spec):
             step()
     tenth = len(times) // 10
-    return Step(spec, way, times[len(times) // 2], times[tenth], times[-1 - tenth], REPEATS, *peaks, moved, name)
+    return MeasuredStep(spec, way, times[len(times) // 2], times[tenth], times[-1 - tenth], REPEATS, *peaks, moved, name)

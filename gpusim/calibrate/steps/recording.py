@@ -21,7 +21,7 @@ AHEAD = 2  # activations that are brought back before their turn
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredStep:
     """One program in one way."""
 
     program: str
@@ -41,12 +41,12 @@ class Step:
     """File in the folder; of resident steps."""
 
 
-def write(folder: Path, conditions: Mapping[str, Any], steps: Sequence[Step]) -> None:
+def write(folder: Path, conditions: Mapping[str, Any], steps: Sequence[MeasuredStep]) -> None:
     """Write `steps.json`; the traces are there already."""
     write_json(folder / FILE, {"conditions": dict(conditions), "steps": [asdict(step) for step in steps]})
 
 
-def read(folder: Path) -> tuple[dict[str, Any], list[Step]]:
+def read(folder: Path) -> tuple[dict[str, Any], list[MeasuredStep]]:
     """Conditions and steps.  Raises MeasurementError for what is missing or cannot be."""
     path = folder / FILE
     try:
@@ -62,8 +62,8 @@ def read(folder: Path) -> tuple[dict[str, Any], list[Step]]:
     return conditions if isinstance(conditions, dict) else {}, steps
 
 
-def _step(cells: Any, where: str, folder: Path) -> Step:
-    known = {f.name: f for f in fields(Step)}
+def _step(cells: Any, where: str, folder: Path) -> MeasuredStep:
+    known = {f.name: f for f in fields(MeasuredStep)}
     if not isinstance(cells, dict):
         raise MeasurementError("is not an object", where)
     for name in cells:
@@ -78,7 +78,7 @@ def _step(cells: Any, where: str, folder: Path) -> Step:
             raise MeasurementError(f"'{name}' is {value!r}, which is no {'text' if text else 'number'}", where)
         if not text and not 0 <= float(value) < math.inf:
             raise MeasurementError(f"'{name}' is {value}, which cannot be measured", where)
-    step = Step(**cells)
+    step = MeasuredStep(**cells)
     if step.way not in WAYS:
         raise MeasurementError(f"'{step.way}' is no way to keep activations", where, suggest(step.way, WAYS))
     if step.trace and not (folder / step.trace).is_file():

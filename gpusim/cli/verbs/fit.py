@@ -16,7 +16,7 @@ from gpusim.cli.words import own_files, profile, recording
 
 if TYPE_CHECKING:
     from gpusim.machine.profile import Profile
-    from gpusim.studies.capacity.study import Study
+    from gpusim.studies.capacity.study import CapacityStudy
     from gpusim.trace.trace import Trace
 
 ALL = "all"
@@ -54,10 +54,10 @@ def verb(
     from gpusim.experiment import warm
     from gpusim.experiment.pool import cores, prepare
     from gpusim.studies.capacity import remedies
-    from gpusim.studies.capacity.settings import Settings
+    from gpusim.studies.capacity.settings import AllocatorSettings
     from gpusim.studies.capacity.study import study
 
-    settings = Settings(allocator, None if context is None else parse_bytes(context))
+    settings = AllocatorSettings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know before anything is recorded
     wanted = chosen_formats(formats)
     own = own_files(use)
@@ -75,7 +75,7 @@ def verb(
     _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
 
 
-def _show(found: Study, folder: Path, formats: Sequence[str], asked: int | None, *, json: bool) -> None:
+def _show(found: CapacityStudy, folder: Path, formats: Sequence[str], asked: int | None, *, json: bool) -> None:
     """The answer on stdout, and in the folder with its figure in these formats.
 
     asked  GPUs for which something was to be tried; None: nothing was asked for

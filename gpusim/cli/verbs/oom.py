@@ -18,7 +18,7 @@ from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
     from gpusim.studies.fragmentation.candidates import Candidate
-    from gpusim.studies.fragmentation.study import Study
+    from gpusim.studies.fragmentation.study import FragmentationStudy
 
 FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
 
@@ -143,7 +143,7 @@ def _compared(traces: dict[str, Trace], limit: int | None) -> Any:
     return compare(traces, limit)
 
 
-def _draw(found: Study, folder: Path, formats: Sequence[str]) -> list[str]:
+def _draw(found: FragmentationStudy, folder: Path, formats: Sequence[str]) -> list[str]:
     """All figures of the study, by worker processes; the names of their files."""
     from gpusim.cli.draw import StudySheet, carry_out, draw_study_sheet
     from gpusim.experiment.pool import cores

@@ -37,14 +37,14 @@ def verb(
     from gpusim.cli.progress import bar
     from gpusim.experiment.pool import cores
     from gpusim.studies.g10 import reproduction
-    from gpusim.studies.g10.study import DEFAULT, Study
+    from gpusim.studies.g10.study import DEFAULT, G10Study
 
     if name not in STUDIES:
         raise GpusimError(f"there is no study '{name}' to reproduce", hint=f"there are: {', '.join(STUDIES)}")
     folder = traces or folders("trace")[0] / name
     if not folder.is_dir():
         raise GpusimError("there is no such folder of traces", str(folder))
-    study = Study(conditions or DEFAULT)
+    study = G10Study(conditions or DEFAULT)
     rows = study.figures(figures or [])
     with bar("programs") as progress:
         made = reproduction.reproduce(study, rows, folder, shipped_plans=plans, jobs=jobs or cores(), progress=progress)

@@ -19,7 +19,7 @@ from gpusim.cli.progress import bar
 if TYPE_CHECKING:
     from gpusim.experiment.grid import Finished
     from gpusim.experiment.load import Loaded
-    from gpusim.experiment.plan import Plan, Task
+    from gpusim.experiment.plan import GridPlan, Task
 
 
 def verb(
@@ -72,7 +72,7 @@ def verb(
 
 
 def carry_out(
-    loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | None, force: bool, formats: list[str], json: bool
+    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, formats: list[str], json: bool
 ) -> int:
     """Run what waits, print what came of it, and draw it in these formats; the exit code as of the verb."""
     if not json:
@@ -95,7 +95,7 @@ def carry_out(
     return 1 if any(failure.is_bug for _, failure in done.failures) else 2
 
 
-def _execute(loaded: Loaded, todo: Plan, waiting: list[Task], *, jobs: int | None, force: bool, figures: bool) -> Finished:
+def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, figures: bool) -> Finished:
     """The runs of the grid; what is finished is kept, and can be read, when it is stopped."""
     from gpusim.cli.draw import NEEDS
     from gpusim.cli.report import refresh

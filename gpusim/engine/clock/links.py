@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 
 from gpusim.base.compiled import kernel
-from gpusim.engine.state import NEVER, Island, Program
+from gpusim.engine.state import NEVER, Instructions, Island
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
 
 
 @kernel
-def share(isl: Island, prog: Program) -> None:
+def share(isl: Island, prog: Instructions) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
     n = isl.clock[0].flows
     flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
@@ -92,7 +92,7 @@ def advance(isl: Island, time: float) -> None:
 
 
 @kernel
-def reschedule(isl: Island, prog: Program) -> None:
+def reschedule(isl: Island, prog: Instructions) -> None:
     """Share the links anew and note the tick that will see the next end."""
     c = isl.clock[0]
     c.reshare = 0

@@ -22,9 +22,9 @@ from gpusim.engine.state import (
     SPACE,
     STAGING,
     SWAP,
+    Instructions,
     Island,
-    Policies,
-    Program,
+    PolicyTables,
 )
 from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, KERNEL
@@ -39,7 +39,7 @@ def append(buffers: Any, log: Any, time: int, kind: int, a: int, b: int, addr: i
 
 
 @kernel
-def record(isl: Island, pol: Policies, kind: int, a: int, b: int, addr: int, size: int) -> None:
+def record(isl: Island, pol: PolicyTables, kind: int, a: int, b: int, addr: int, size: int) -> None:
     """Write to the event log, if there is one."""
     if pol.buffers[0].log_on:
         append(pol.buffers, pol.log, isl.clock[0].now, kind, a, b, addr, size)
@@ -70,7 +70,7 @@ def wait_for(isl: Island, row: int, needs: Any) -> None:
 
 
 @kernel
-def own_rate(prog: Program, way: Any, size: int) -> float:
+def own_rate(prog: Instructions, way: Any, size: int) -> float:
     """The rate that a copy of this size reaches alone once it moves, bytes/ns: that of the way, or less by its size curve."""
     if way.curve < 0:
         return way.rate
@@ -109,7 +109,7 @@ def due(isl: Island, q: int) -> int:
 
 
 @kernel
-def start_ready(isl: Island, prog: Program, pol: Policies) -> None:
+def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
     c.woken = 0
@@ -167,7 +167,7 @@ def shown(isl: Island, q: int) -> int:
 
 
 @kernel
-def move(isl: Island, prog: Program, row: int) -> None:
+def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
     links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
@@ -193,7 +193,7 @@ def pass_over(isl: Island, q: int) -> None:
 
 
 @kernel
-def finish(isl: Island, pol: Policies, row: int) -> None:
+def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
     c = isl.clock[0]
     a = isl.activities[row]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import heap, links
-from gpusim.engine.state import E_READ, E_WRITE, Island, Program
+from gpusim.engine.state import E_READ, E_WRITE, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
 @outlined
-def begin(isl: Island, prog: Program, row: int) -> None:
+def begin(isl: Island, prog: Instructions, row: int) -> None:
     """The kernel starts: its reads and writes flow as soon as the first bytes can be there."""
     c, n, a = isl.clock[0], isl.counts[0], isl.activities[row]
     into, out = prog.remote[0, a.arg], prog.remote[1, a.arg]
@@ -25,7 +25,7 @@ def begin(isl: Island, prog: Program, row: int) -> None:
 
 
 @outlined
-def flow(isl: Island, prog: Program, row: int, direction: int) -> None:
+def flow(isl: Island, prog: Instructions, row: int, direction: int) -> None:
     """The latency of its reads (direction 0) or writes (1) is over."""
     way = isl.ways.size - 2 + direction
     links.begin(isl, row, way, float(prog.remote[direction, isl.activities[row].arg]), isl.ways[way].rate)

@@ -39,9 +39,9 @@ from gpusim.engine.state import (
     RUNNING,
     STUCK,
     WHERE,
+    Instructions,
     Island,
-    Policies,
-    Program,
+    PolicyTables,
 )
 from gpusim.engine.verbs import V_NOTE, V_PROPOSE, as_note, as_propose
 from gpusim.policies.contract import ABSENT, EVICT, HOST
@@ -50,7 +50,7 @@ from gpusim.policies.contract import ABSENT, EVICT, HOST
 
 
 @kernel
-def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
+def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
     """One step of a host: an instruction, or what follows a launch.  Returns 0, or the reason to stop before it.
 
     A step may be repeated after a stop: what it has done already it finds done.
@@ -194,7 +194,7 @@ def issue(isl: Island, prog: Program, pol: Policies, h: Any) -> int:
 
 
 @kernel
-def step_device(isl: Island, prog: Program, pol: Policies) -> None:
+def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """The next thing on the device happens: a flow ends, a kernel ends, a copy begins to move, a stream's gap is over."""
     c = isl.clock[0]
     ended = -1
@@ -217,7 +217,7 @@ def step_device(isl: Island, prog: Program, pol: Policies) -> None:
 
 
 @entry(types.int64(ISLAND, PROGRAM, POLICIES, types.int64))
-def run_until(isl: Island, prog: Program, pol: Policies, until: int) -> int:
+def run_until(isl: Island, prog: Instructions, pol: PolicyTables, until: int) -> int:
     """Run up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c, buffers = isl.clock[0], pol.buffers[0]
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 from gpusim.base.compiled import kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, choice, swaps
-from gpusim.engine.state import IN_USE, LOCKED, N_TOUCH, SPACE, Island, Policies, Program
+from gpusim.engine.state import IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
 from gpusim.engine.verbs import V_NOTE, as_note
 from gpusim.policies.contract import HELD, ROUNDED
 from gpusim.results import log
@@ -32,7 +32,7 @@ def lock(isl: Island, u: int) -> None:
 
 
 @kernel
-def create(isl: Island, prog: Program, pol: Policies, u: int) -> None:
+def create(isl: Island, prog: Instructions, pol: PolicyTables, u: int) -> None:
     """A tensor begins; once, however often its allocation has to be tried."""
     d = isl.devices[0]
     unit = isl.units[u]
@@ -58,7 +58,7 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
 
 
 @kernel
-def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, stream: int) -> None:
+def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o: int, stream: int) -> None:
     """All that the operator uses is or will be there: its kernel joins the stream and waits for it."""
     c, d, rules, n = isl.clock[0], isl.devices[0], pol.rules[0], isl.counts[0]
     row = queues.submit(isl, stream, prog.carried[0, o], prog.carried[1, o], o, prog.bytes[o], prog.duration[o], c.now)
@@ -103,7 +103,7 @@ def submit_kernel(isl: Island, prog: Program, pol: Policies, h: Any, o: int, str
 
 
 @kernel
-def sample(isl: Island, pol: Policies) -> None:
+def sample(isl: Island, pol: PolicyTables) -> None:
     """One row per stretch of the program: the moment at which most was allocated in it."""
     c, d, buffers, n = isl.clock[0], isl.devices[0], pol.buffers[0], isl.counts[0]
     row = d.instructions // buffers.bucket

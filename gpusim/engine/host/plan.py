@@ -7,12 +7,12 @@ from typing import Any
 from gpusim.base.compiled import kernel
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import swaps
-from gpusim.engine.state import LOCKED, SPACE, WHERE, Island, Policies, Program
+from gpusim.engine.state import LOCKED, SPACE, WHERE, Instructions, Island, PolicyTables
 from gpusim.policies.contract import DEVICE, EVICT
 
 
 @kernel
-def acts_at(prog: Program, h: Any, o: int) -> bool:
+def acts_at(prog: Instructions, h: Any, o: int) -> bool:
     """The plan has something left to do before operator o."""
     return h.planned < prog.plan.size and prog.plan[h.planned].at == o
 
@@ -27,7 +27,7 @@ def may_copy(isl: Island, h: Any) -> bool:
 
 
 @kernel
-def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int) -> int:
     """1 when the unit leaves the device, to this tier: it is there, nobody has to keep it and the tier has room; else 0."""
     if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
         return 0
@@ -35,7 +35,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
 
 
 @kernel
-def acted(isl: Island, prog: Program, h: Any, done: bool) -> None:
+def acted(isl: Island, prog: Instructions, h: Any, done: bool) -> None:
     """The next action is behind us, carried out or skipped."""
     n = isl.counts[0]
     if not done:

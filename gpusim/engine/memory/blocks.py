@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.state import RECENTLY_FREED, RESIDENTS, SLIDE, Island, Policies
+from gpusim.engine.state import RECENTLY_FREED, RESIDENTS, SLIDE, Island, PolicyTables
 from gpusim.engine.verbs import (
     V_COMPACT,
     V_DUE,
@@ -53,7 +53,7 @@ def inherit_waits(isl: Island, u: int) -> None:
 
 
 @kernel
-def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
+def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
     """The host pays for the device calls of the latest allocator verb.
 
     Giving memory back (cudaFree) first waits for the device: then the calls are owed until it is idle.
@@ -87,7 +87,7 @@ def pay_device_calls(isl: Island, pol: Policies, h: Any) -> None:
 
 
 @kernel
-def update_peaks(isl: Island, pol: Policies) -> None:
+def update_peaks(isl: Island, pol: PolicyTables) -> None:
     """Keep the maxima, and the fragmentation at them (definitions: fragmentation.py)."""
     n = isl.counts[0]
     rounded, held = pol.place[ROUNDED], pol.place[HELD]
@@ -99,7 +99,7 @@ def update_peaks(isl: Island, pol: Policies) -> None:
 
 
 @kernel
-def external(isl: Island, pol: Policies) -> float:
+def external(isl: Island, pol: PolicyTables) -> float:
     """1 - largest free block / free bytes, of what is held; 0 when nothing is free."""
     free = pol.place[HELD] - pol.place[ROUNDED]
     if free <= 0:
@@ -109,7 +109,7 @@ def external(isl: Island, pol: Policies) -> float:
 
 
 @outlined
-def is_due(isl: Island, pol: Policies, when: int, size: int) -> bool:
+def is_due(isl: Island, pol: PolicyTables, when: int, size: int) -> bool:
     """The defrag policy wants the memory rearranged; at most once in an instruction."""
     d = isl.devices[0]
     held, rounded = pol.place[HELD], pol.place[ROUNDED]
@@ -122,7 +122,7 @@ def is_due(isl: Island, pol: Policies, when: int, size: int) -> bool:
 
 
 @outlined
-def defragment(isl: Island, pol: Policies, h: Any) -> None:
+def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
     """Rearrange the memory while the device is idle.  The host pays for the copies, or for the device calls."""
     d, rules, n = isl.devices[0], pol.rules[0], isl.counts[0]
     d.due, d.defragged = 0, d.instructions + 1
@@ -143,7 +143,7 @@ def defragment(isl: Island, pol: Policies, h: Any) -> None:
 
 
 @kernel
-def give_back(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
+def give_back(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int) -> None:
     """The unit's block, freed on this stream, is free for the next in program order."""
     d, n = isl.devices[0], isl.counts[0]
     unit = isl.units[u]

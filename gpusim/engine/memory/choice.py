@@ -17,7 +17,7 @@ from gpusim.engine.state import (
     SCORE_NOW,
     VICTIMS,
     Island,
-    Policies,
+    PolicyTables,
 )
 from gpusim.engine.verbs import (
     V_INSERT,
@@ -34,7 +34,7 @@ from gpusim.engine.verbs import (
 
 
 @kernel
-def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
+def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
     """The policy's score of a unit at program time `now`; the facts stand in the order of contract.FACTS."""
     unit = isl.units[u]
     facts = pol.facts
@@ -55,7 +55,7 @@ def score_of(isl: Island, pol: Policies, u: int, now: float) -> float:
 
 
 @kernel
-def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
+def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
     """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
     d, rules, buffers = isl.devices[0], pol.rules[0], pol.buffers[0]
     size = isl.units[u].size
@@ -82,7 +82,7 @@ def tell(isl: Island, pol: Policies, kind: int, u: int) -> None:
 
 
 @kernel
-def lowest_score(isl: Island, pol: Policies) -> int:
+def lowest_score(isl: Island, pol: PolicyTables) -> int:
     """The resident unit with the lowest score now (ties: lowest id), among all or among `sample` drawn ones; -1 if none."""
     d, rules = isl.devices[0], pol.rules[0]
     best, lowest = -1, math.inf
@@ -112,7 +112,7 @@ def may_leave(isl: Island, u: int) -> bool:
 
 
 @kernel
-def choose(isl: Island, pol: Policies, incoming: int) -> int:
+def choose(isl: Island, pol: PolicyTables, incoming: int) -> int:
     """A unit to evict, -1 when there is none, -2 when the policy in plain Python has to be asked."""
     rules = pol.rules[0]
     if rules.form == NO_EVICTION:

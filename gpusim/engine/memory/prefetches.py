@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.state import NEVER, SWAP, Island, Policies
+from gpusim.engine.state import NEVER, SWAP, Island, PolicyTables
 from gpusim.results import log
 
 
@@ -22,7 +22,7 @@ def row_of(isl: Island, u: int) -> int:
 
 
 @kernel
-def cancel(isl: Island, pol: Policies, u: int, row: int) -> None:
+def cancel(isl: Island, pol: PolicyTables, u: int, row: int) -> None:
     """The copy will not run, and nobody waits for it."""
     a, unit = isl.activities[row], isl.units[u]
     a.cancelled = 1
@@ -33,7 +33,7 @@ def cancel(isl: Island, pol: Policies, u: int, row: int) -> None:
 
 
 @outlined
-def claim(isl: Island, pol: Policies, h: Any, u: int, op: int) -> None:
+def claim(isl: Island, pol: PolicyTables, h: Any, u: int, op: int) -> None:
     """An operator wants the unit.  If its copy still waits, it is due from now on, and goes before those nobody wants."""
     n, unit = isl.counts[0], isl.units[u]
     row = row_of(isl, u)
@@ -54,7 +54,7 @@ def claim(isl: Island, pol: Policies, h: Any, u: int, op: int) -> None:
 
 
 @kernel
-def move_up(isl: Island, pol: Policies, h: Any, u: int, row: int, op: int) -> None:
+def move_up(isl: Island, pol: PolicyTables, h: Any, u: int, row: int, op: int) -> None:
     """The unit's copy joins the queue of those that operators want."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.clock[0].now)
@@ -70,7 +70,7 @@ def move_up(isl: Island, pol: Policies, h: Any, u: int, row: int, op: int) -> No
 
 
 @outlined
-def give_up(isl: Island, pol: Policies, u: int) -> None:
+def give_up(isl: Island, pol: PolicyTables, u: int) -> None:
     """A unit that nothing has used since it was prefetched leaves or ends: no bytes move if its copy has not started."""
     n, unit = isl.counts[0], isl.units[u]
     row = row_of(isl, u)

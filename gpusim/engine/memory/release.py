@@ -7,7 +7,7 @@ from typing import Any
 from gpusim.base.compiled import outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import choice, swaps
-from gpusim.engine.state import ASK, BAD_ANSWER, SPACE, Island, Policies
+from gpusim.engine.state import ASK, BAD_ANSWER, SPACE, Island, PolicyTables
 from gpusim.engine.verbs import V_RELEASE, as_release
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 
@@ -15,7 +15,7 @@ BAD_AMOUNT = -2  # where a unit would stand: the release policy's answer is no a
 
 
 @outlined
-def ask(isl: Island, pol: Policies, u: int) -> int:
+def ask(isl: Island, pol: PolicyTables, u: int) -> int:
     """A block has been given to the unit: how many bytes shall leave?  Returns 0 or BAD_ANSWER."""
     d = isl.devices[0]
     wanted = as_release(pol.verbs[V_RELEASE, 0], pol.verbs[V_RELEASE, 1])(
@@ -30,7 +30,7 @@ def ask(isl: Island, pol: Policies, u: int) -> int:
 
 
 @outlined
-def step(isl: Island, pol: Policies, h: Any) -> int:
+def step(isl: Island, pol: PolicyTables, h: Any) -> int:
     """The next unit leaves, if one may and there is room below.  Returns 0 or the reason to stop before it."""
     d, n = isl.devices[0], isl.counts[0]
     q = queues.full_of_copies(isl)

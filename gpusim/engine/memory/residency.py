@@ -21,7 +21,7 @@ from gpusim.engine.state import (
     RESIDENTS,
     WHERE,
     Island,
-    Policies,
+    PolicyTables,
 )
 from gpusim.engine.verbs import V_ALLOC, as_alloc
 from gpusim.policies import contract
@@ -33,7 +33,7 @@ CREATED, DEMANDED, PREFETCH, PLANNED = range(4)
 
 
 @kernel
-def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evict: bool) -> int:
+def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_evict: bool) -> int:
     """Place a unit, evicting until there is room: the only eviction loop.  Returns 0 or the reason to stop.
 
     May be called again for the same unit after a stop; what was evicted stays so.
@@ -85,7 +85,7 @@ def take_block(isl: Island, pol: Policies, h: Any, u: int, stream: int, may_evic
 
 
 @kernel
-def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) -> int:
+def bring_in(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, why: int) -> int:
     """Make a unit resident: place it, and copy it in if a tier below has its data.  Returns 0 or the reason to stop."""
     rules, unit = pol.rules[0], isl.units[u]
     if unit.stays:
@@ -100,7 +100,7 @@ def bring_in(isl: Island, pol: Policies, h: Any, u: int, stream: int, why: int) 
 
 
 @kernel
-def destroy(isl: Island, pol: Policies, h: Any, u: int, stream: int) -> None:
+def destroy(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int) -> None:
     """The tensor ends on this stream: its block and its copy below are free."""
     unit = isl.units[u]
     if unit.brought:

@@ -7,13 +7,13 @@ from typing import Any
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, choice, prefetches
-from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, Policies
+from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, PolicyTables
 from gpusim.policies.contract import HOST, REMOTE
 from gpusim.results import log
 
 
 @kernel
-def drop_copy(isl: Island, pol: Policies, u: int) -> None:
+def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
     """The tier below gives up its copy of a unit."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
@@ -26,7 +26,7 @@ def drop_copy(isl: Island, pol: Policies, u: int) -> None:
 
 
 @kernel
-def has_room(isl: Island, pol: Policies, m: int, size: int) -> bool:
+def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
     """Make room in tier m by dropping copies of units that are on the device too; clock order, amortised O(1)."""
     tier = isl.memories[m]
     if tier.used - tier.spare + size > tier.capacity:
@@ -49,7 +49,7 @@ def rank_of(isl: Island, waiting: int) -> int:
 
 
 @kernel
-def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int:
+def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) -> int:
     """Swap a unit out: copy it to tier `to` (0: the nearest with room) unless a valid copy is below.
 
     late: nobody waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
@@ -103,7 +103,7 @@ def evict(isl: Island, pol: Policies, h: Any, u: int, to: int, late: int) -> int
 
 
 @outlined
-def settle(isl: Island, pol: Policies, u: int) -> int:
+def settle(isl: Island, pol: PolicyTables, u: int) -> int:
     """The unit begins in the nearest tier, where it stays.  Returns 0 or HOST_OUT_OF_MEMORY."""
     d, unit, tier = isl.devices[0], isl.units[u], isl.memories[1]
     if not has_room(isl, pol, 1, unit.stored):
@@ -119,13 +119,13 @@ def settle(isl: Island, pol: Policies, u: int) -> int:
 
 
 @outlined
-def send_away(isl: Island, pol: Policies, h: Any, u: int, to: int) -> int:
+def send_away(isl: Island, pol: PolicyTables, h: Any, u: int, to: int) -> int:
     """Evict a unit whose block nobody waits for yet."""
     return evict(isl, pol, h, u, to, 1)
 
 
 @kernel
-def fetch(isl: Island, pol: Policies, h: Any, u: int, early: int) -> None:
+def fetch(isl: Island, pol: PolicyTables, h: Any, u: int, early: int) -> None:
     """Copy a unit that has just been placed in from the tier that holds it; early: nobody has asked for it yet."""
     c, n = isl.clock[0], isl.counts[0]
     unit = isl.units[u]

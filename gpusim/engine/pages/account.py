@@ -9,7 +9,7 @@ import numpy as np
 from gpusim.engine.pages.simulate import UvmResult
 from gpusim.programs.managed.layout import Span
 from gpusim.results.fault_picture import Picture
-from gpusim.results.faults import FAULTS, Activity, Allocation, FaultReport, merged, ranked
+from gpusim.results.faults import FAULTS, Activity, AllocationFaults, FaultReport, merged, ranked
 from gpusim.results.page_log import CAUSES
 
 
@@ -43,8 +43,8 @@ def of(result: UvmResult, together: bool = False) -> FaultReport:
     )
 
 
-def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -> Allocation:
-    return Allocation(
+def _allocation(name: str, span: Span, seen: Any, page: int, picture: Picture) -> AllocationFaults:
+    return AllocationFaults(
         name=name,
         first=span.first,
         bytes=span.bytes,

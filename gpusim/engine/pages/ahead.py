@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, has, none, put, subtract
-from gpusim.engine.pages.tables import EVICTED, NONE, RESIDENT, TAKEN, WANTED, Memory, row, shared
+from gpusim.engine.pages.tables import EVICTED, NONE, RESIDENT, TAKEN, WANTED, DriverState, row, shared
 
 
 @kernel
-def enqueue(M: Memory, b: int) -> None:
+def enqueue(M: DriverState, b: int) -> None:
     s = M.state[0]
     if not M.blocks[b].queued:
         M.blocks[b].queued = 1
@@ -17,7 +17,7 @@ def enqueue(M: Memory, b: int) -> None:
 
 
 @outlined
-def want(M: Memory, g: int, b: int, page: int) -> None:
+def want(M: DriverState, g: int, b: int, page: int) -> None:
     """GPU g will need a page."""
     if not has(M.bits, row(M, g, RESIDENT, b), page):
         put(M.bits, shared(M, WANTED, b), page)
@@ -25,7 +25,7 @@ def want(M: Memory, g: int, b: int, page: int) -> None:
 
 
 @outlined
-def want_back(M: Memory, g: int, b: int) -> None:
+def want_back(M: DriverState, g: int, b: int) -> None:
     """GPU g will need the pages of block b that it had before."""
     W, wanted = M.bits, shared(M, WANTED, b)
     add(W, wanted, shared(M, EVICTED, b))
@@ -36,7 +36,7 @@ def want_back(M: Memory, g: int, b: int) -> None:
 
 
 @outlined
-def next_wanted(M: Memory) -> int:
+def next_wanted(M: DriverState) -> int:
     """The first block of the queue, out of it; NONE if it is empty."""
     s = M.state[0]
     if s.queue_length == 0:
@@ -49,7 +49,7 @@ def next_wanted(M: Memory) -> int:
 
 
 @outlined
-def forget_all(M: Memory) -> None:
+def forget_all(M: DriverState) -> None:
     b = next_wanted(M)
     while b != NONE:
         clear(M.bits, shared(M, WANTED, b))

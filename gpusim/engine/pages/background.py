@@ -14,12 +14,24 @@ from gpusim.engine.pages.eviction import evict
 from gpusim.engine.pages.prefetchers import extend
 from gpusim.engine.pages.ranking import in_flight
 from gpusim.engine.pages.service import place, plain
-from gpusim.engine.pages.tables import FAULTED, FREE, NONE, PREFETCH, RESIDENT, WANTED, WRITES, Memory, row, scratch, shared
+from gpusim.engine.pages.tables import (
+    FAULTED,
+    FREE,
+    NONE,
+    PREFETCH,
+    RESIDENT,
+    WANTED,
+    WRITES,
+    DriverState,
+    row,
+    scratch,
+    shared,
+)
 from gpusim.engine.pages.victims import spare, victim
 
 
 @outlined
-def work_ahead(M: Memory, g: int, idle: float) -> None:
+def work_ahead(M: DriverState, g: int, idle: float) -> None:
     """The link of GPU g has been idle for `idle` ns until now."""
     s, gpu = M.state[0], M.gpus[g]
     gpu.queued = 0.0
@@ -42,7 +54,7 @@ def work_ahead(M: Memory, g: int, idle: float) -> None:
 
 
 @outlined
-def fetch_ahead(M: Memory, g: int, b: int) -> float:
+def fetch_ahead(M: DriverState, g: int, b: int) -> float:
     """The wanted pages of block b come to GPU g; ns."""
     W, s, gpu = M.bits, M.state[0], M.gpus[g]
     mask, nobody, wanted = scratch(M, FAULTED), scratch(M, WRITES), shared(M, WANTED, b)

@@ -14,7 +14,7 @@ from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
 from gpusim.engine.pages.prefetchers import launched
 from gpusim.engine.pages.replay import replay, send
 from gpusim.engine.pages.service import serve
-from gpusim.engine.pages.tables import DONE, FAULTED, WRITES, Memory, scratch
+from gpusim.engine.pages.tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.thrashing import unpin
 
 PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy
@@ -46,7 +46,7 @@ def sort(F: Front, n: int) -> None:
 
 
 @kernel
-def fetch(M: Memory, F: Front) -> int:
+def fetch(M: DriverState, F: Front) -> int:
     """A batch out of the fault buffer, sorted, equal pages merged: how many are left.  Of equal ones a write comes first."""
     s, f, n = M.state[0], F.state[0], M.counts[F.state[0].processor]
     fetched = min(f.buffered, s.batch_count)
@@ -70,7 +70,7 @@ def fetch(M: Memory, F: Front) -> int:
 
 
 @kernel
-def collect(M: Memory, F: Front, k: int, n: int) -> int:
+def collect(M: DriverState, F: Front, k: int, n: int) -> int:
     """Faults of one block, from the k-th of the batch on: into rows FAULTED and WRITES.  Where the next block's begin."""
     s, W = M.state[0], M.bits
     faulted, writes = scratch(M, FAULTED), scratch(M, WRITES)
@@ -92,7 +92,7 @@ def collect(M: Memory, F: Front, k: int, n: int) -> int:
 
 
 @kernel
-def spend(M: Memory, F: Front) -> None:
+def spend(M: DriverState, F: Front) -> None:
     """Time for what the warps have issued and read from afar; both go on at once."""
     f, n = F.state[0], M.counts[F.state[0].processor]
     work = f.issued * f.ns
@@ -105,7 +105,7 @@ def spend(M: Memory, F: Front) -> None:
 
 
 @outlined
-def proceed(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+def proceed(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """All that the warps can issue; access counters are attended to on the way."""
     s, going = M.state[0], True
     while going:
@@ -117,7 +117,7 @@ def proceed(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
 
 
 @kernel
-def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+def again(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """A replay, and what the warps issue after it."""
     p = F.state[0].processor
     M.counts[p].replays += 1
@@ -127,7 +127,7 @@ def again(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
 
 
 @entry()
-def run_kernel(M: Memory, F: Front, A: Any, shapes: Any, tables: Any) -> int:
+def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> int:
     """One kernel from its first thread block to its last: DONE, or why it cannot go on."""
     s, f, shape, W = M.state[0], F.state[0], shapes[0], M.bits
     p = f.processor

@@ -8,7 +8,7 @@ from gpusim.base.units import show_bytes
 from gpusim.engine.pages import victims
 from gpusim.engine.pages.advice import advised
 from gpusim.engine.pages.memory import kind
-from gpusim.engine.pages.settings import Settings
+from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import by_malloc, fits
 from gpusim.engine.pages.tables import HMM
 from gpusim.engine.pages.tensors import managed
@@ -46,7 +46,7 @@ def room(source: Workload | ManagedProgram, profile: Profile, capacity_bytes: in
     return available
 
 
-def program_of(source: Workload | ManagedProgram, profile: Profile, settings: Settings, place: Any) -> ManagedProgram:
+def program_of(source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, place: Any) -> ManagedProgram:
     """The program as it runs: a recorded one with its allocator's segments, and with what it is advised to tell the driver."""
     if isinstance(source, Workload):
         source = managed(source, profile, place, discards=settings.advice == "discard")
@@ -54,7 +54,7 @@ def program_of(source: Workload | ManagedProgram, profile: Profile, settings: Se
 
 
 def refuse(
-    source: Workload | ManagedProgram, profile: Profile, settings: Settings, capacity_bytes: int | None, place: Any
+    source: Workload | ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None, place: Any
 ) -> None:
     """Raises UvmError for what a run could not get past.  Allocators of recordings are asked only where that matters."""
     available = room(source, profile, capacity_bytes)
@@ -68,7 +68,7 @@ def refuse(
     _reaches(program, platform, settings)
 
 
-def _reaches(program: ManagedProgram, platform: Platform, settings: Settings) -> None:
+def _reaches(program: ManagedProgram, platform: Platform, settings: DriverSettings) -> None:
     """May kernels touch what the program has by malloc?"""
     values, _ = resolve({**platform.parameters, **settings.parameters})
     if not values["uvm_disable_hmm"]:
@@ -82,7 +82,7 @@ def _reaches(program: ManagedProgram, platform: Platform, settings: Settings) ->
                     raise by_malloc(step, access.array, spans[access.array])
 
 
-def holds_all(program: ManagedProgram, profile: Profile, settings: Settings, capacity_bytes: int | None) -> bool:
+def holds_all(program: ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None) -> bool:
     """Whether the run would be the same with more memory, and whoever chose what leaves: nothing ever has to.
 
     So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.

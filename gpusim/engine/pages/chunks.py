@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.ranking import rank, strike
-from gpusim.engine.pages.tables import FREE, NONE, SPLIT, USED, Memory
+from gpusim.engine.pages.tables import FREE, NONE, SPLIT, USED, DriverState
 
 
 @outlined
-def unlink(M: Memory, g: int, r: int) -> None:
+def unlink(M: DriverState, g: int, r: int) -> None:
     gpu, x = M.gpus[g], M.roots[r]
     if x.list == NONE:
         return
@@ -31,7 +31,7 @@ def unlink(M: Memory, g: int, r: int) -> None:
 
 
 @outlined
-def append(M: Memory, g: int, r: int, which: int) -> None:
+def append(M: DriverState, g: int, r: int, which: int) -> None:
     """Root chunk r becomes the newest of a list, wherever it was."""
     unlink(M, g, r)
     gpu, x = M.gpus[g], M.roots[r]
@@ -47,7 +47,7 @@ def append(M: Memory, g: int, r: int, which: int) -> None:
 
 
 @kernel
-def take_free(M: Memory, g: int) -> int:
+def take_free(M: DriverState, g: int) -> int:
     """A free root chunk, out of all lists; NONE if there is none."""
     r = M.gpus[g].oldest[FREE]
     if r != NONE:
@@ -56,7 +56,7 @@ def take_free(M: Memory, g: int) -> int:
 
 
 @kernel
-def oldest(M: Memory, g: int, which: int) -> int:
+def oldest(M: DriverState, g: int, which: int) -> int:
     r = M.gpus[g].oldest[which]
     while r != NONE and M.roots[r].locked:
         r = M.roots[r].newer
@@ -64,7 +64,7 @@ def oldest(M: Memory, g: int, which: int) -> int:
 
 
 @outlined
-def frame_of(M: Memory, g: int, pages: int) -> int:
+def frame_of(M: DriverState, g: int, pages: int) -> int:
     """The first free, aligned run of `pages` frames in a shared root chunk; NONE if none has one."""
     per_root, gpu, which = M.state[0].per_block, M.gpus[g], int(pages > 1)
     for r in range(gpu.room[which], gpu.first_root + gpu.roots):
@@ -81,14 +81,14 @@ def frame_of(M: Memory, g: int, pages: int) -> int:
 
 
 @kernel
-def has_room(M: Memory, g: int, r: int) -> None:
+def has_room(M: DriverState, g: int, r: int) -> None:
     """Root chunk r is shared, and some of its frames are free."""
     for which in range(2):
         M.gpus[g].room[which] = min(M.gpus[g].room[which], r)
 
 
 @kernel
-def hold(M: Memory, g: int, b: int, page: int, frame: int) -> None:
+def hold(M: DriverState, g: int, b: int, page: int, frame: int) -> None:
     """A page of a block has a frame."""
     M.frames[g - 1, M.blocks[b].partial, page] = frame
     M.holder[frame] = b + 1
@@ -96,7 +96,7 @@ def hold(M: Memory, g: int, b: int, page: int, frame: int) -> None:
 
 
 @outlined
-def let_go(M: Memory, g: int, b: int, page: int) -> int:
+def let_go(M: DriverState, g: int, b: int, page: int) -> int:
     """A page of a block has no frame any more; the root chunk where it had one, NONE."""
     frame = M.frames[g - 1, M.blocks[b].partial, page]
     if frame == NONE:
@@ -109,7 +109,7 @@ def let_go(M: Memory, g: int, b: int, page: int) -> int:
 
 
 @outlined
-def free_frame(M: Memory, g: int, b: int, page: int) -> None:
+def free_frame(M: DriverState, g: int, b: int, page: int) -> None:
     """The same, and a root chunk that nobody holds a part of is free."""
     r = let_go(M, g, b, page)
     if r == NONE:

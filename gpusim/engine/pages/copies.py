@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import PAGES, next_set, total
-from gpusim.engine.pages.tables import MANAGED, Memory
+from gpusim.engine.pages.tables import MANAGED, DriverState
 
 
 @kernel
-def begin_copies(M: Memory, g: int) -> None:
+def begin_copies(M: DriverState, g: int) -> None:
     """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
     gpu = M.gpus[g]
     gpu.copied = max(gpu.copied, M.state[0].now + gpu.setting_up) + gpu.queued
@@ -22,7 +22,7 @@ def begin_copies(M: Memory, g: int) -> None:
 
 
 @kernel
-def wait_for_copies(M: Memory) -> None:
+def wait_for_copies(M: DriverState) -> None:
     s = M.state[0]
     for g in range(1, s.processors):
         begin_copies(M, g)
@@ -32,7 +32,7 @@ def wait_for_copies(M: Memory) -> None:
 
 
 @kernel
-def chunks_of(M: Memory, b: int, mask: int) -> int:
+def chunks_of(M: DriverState, b: int, mask: int) -> int:
     """Pieces of host memory, contiguous each, that hold the pages of row `mask`: unmapped and found for the GPU one by one."""
     size, offset = M.blocks[b].host_chunk, M.blocks[b].offset
     if size <= 1:
@@ -46,7 +46,7 @@ def chunks_of(M: Memory, b: int, mask: int) -> int:
 
 
 @kernel
-def host_chunks(M: Memory, b: int, pages: int) -> None:
+def host_chunks(M: DriverState, b: int, pages: int) -> None:
     """Host memory is taken for `pages` pages of a block at once: in the largest pieces that they fill, which stay.
 
     System memory comes page by page.

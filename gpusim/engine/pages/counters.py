@@ -13,12 +13,25 @@ from gpusim.engine.pages.bits import clear as wipe
 from gpusim.engine.pages.events import note
 from gpusim.engine.pages.prefetchers import propose
 from gpusim.engine.pages.service import destination, place
-from gpusim.engine.pages.tables import ASKED, ATS, COUNTER, FAULTED, GUESS, HMM, MAPPED, NONE, RESIDENT, Memory, row, scratch
+from gpusim.engine.pages.tables import (
+    ASKED,
+    ATS,
+    COUNTER,
+    FAULTED,
+    GUESS,
+    HMM,
+    MAPPED,
+    NONE,
+    RESIDENT,
+    DriverState,
+    row,
+    scratch,
+)
 from gpusim.results.page_log import NOTICE
 
 
 @outlined
-def count(M: Memory, p: int, b: int, page: int, accesses: int, now: float) -> None:
+def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) -> None:
     """GPU p has read `page` of block b from afar.  Counters look at windows of 2 MiB, not at blocks."""
     s, x = M.state[0], M.counters[p, b]
     if M.blocks[b].kind == HMM:
@@ -36,7 +49,7 @@ def count(M: Memory, p: int, b: int, page: int, accesses: int, now: float) -> No
 
 
 @outlined
-def attend(M: Memory, p: int) -> None:
+def attend(M: DriverState, p: int) -> None:
     """A batch of notices: the copies hold up what the kernel reads over the same link, the driver's work does not."""
     s, n, gpu = M.state[0], M.counts[p], M.gpus[p]
     batch = min(s.notices, s.counter_batch)
@@ -55,7 +68,7 @@ def attend(M: Memory, p: int) -> None:
 
 
 @outlined
-def fetch(M: Memory, p: int, b: int, regions: int) -> float:
+def fetch(M: DriverState, p: int, b: int, regions: int) -> float:
     """Pages of block b in these regions that GPU p reads from afar come to it, where the driver would have them there; ns."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     wanted, asked = scratch(M, FAULTED), scratch(M, ASKED)

@@ -7,10 +7,12 @@ from types import ModuleType
 from typing import Any
 
 from gpusim.base.compiled import outlined
-from gpusim.engine.pages.tables import Memory
+from gpusim.engine.pages.tables import DriverState
 
 
-def dispatch(chosen: Callable[[Memory], int], policies: Iterable[ModuleType], verb: str, otherwise: Callable[..., Any]) -> Any:
+def dispatch(
+    chosen: Callable[[DriverState], int], policies: Iterable[ModuleType], verb: str, otherwise: Callable[..., Any]
+) -> Any:
     """chosen: the number of the run's policy.  otherwise: what is called where it has no such verb."""
     rest = outlined(otherwise)
     for k, policy in enumerate(policies):
@@ -21,7 +23,7 @@ def dispatch(chosen: Callable[[Memory], int], policies: Iterable[ModuleType], ve
 
 def _link(k: int, chosen: Any, verb: Any, rest: Any) -> Any:
     @outlined
-    def call(M: Memory, *arguments: int) -> Any:
+    def call(M: DriverState, *arguments: int) -> Any:
         if chosen(M) == k:
             return verb(M, *arguments)
         return rest(M, *arguments)

@@ -9,13 +9,13 @@ import numpy as np
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import total
 from gpusim.engine.pages.raster import paint
-from gpusim.engine.pages.tables import CPU, EVICTION, NONE, Memory
+from gpusim.engine.pages.tables import CPU, EVICTION, NONE, DriverState
 from gpusim.results.fault_picture import CAME, EVICTED, FAULTED, TAKEN
 from gpusim.results.page_log import BATCH, GONE, KEEP, WORDS, WRITE
 
 
 @kernel
-def note(M: Memory, kind: int, cause: int, p: int, source: int, b: int, mask: int) -> None:
+def note(M: DriverState, kind: int, cause: int, p: int, source: int, b: int, mask: int) -> None:
     """One row of the log for the pages of row `mask`, counted only when there is no room; and its place in the picture."""
     s = M.state[0]
     if p > CPU:
@@ -35,7 +35,7 @@ def note(M: Memory, kind: int, cause: int, p: int, source: int, b: int, mask: in
 
 
 @kernel
-def note_batch(M: Memory, p: int, fetched: int) -> None:
+def note_batch(M: DriverState, p: int, fetched: int) -> None:
     s = M.state[0]
     s.batches += 1
     if s.logged < len(M.log):

@@ -23,7 +23,7 @@ from gpusim.engine.pages.tables import (
     PREFETCHED,
     RESIDENT,
     REST,
-    Memory,
+    DriverState,
     row,
     scratch,
     shared,
@@ -33,7 +33,7 @@ from gpusim.results.page_log import COPY, GONE, KEEP
 
 
 @kernel
-def forget(M: Memory, g: int, b: int, mask: int) -> None:
+def forget(M: DriverState, g: int, b: int, mask: int) -> None:
     """The pages of row `mask` leave GPU g: what was prefetched and never touched was in vain.
 
     What the host has not seen yet is remembered while another GPU has a copy.
@@ -55,7 +55,7 @@ def forget(M: Memory, g: int, b: int, mask: int) -> None:
 
 
 @outlined
-def drop_lost(M: Memory, g: int, b: int, mask: int) -> None:
+def drop_lost(M: DriverState, g: int, b: int, mask: int) -> None:
     """Discarded pages leave GPU g without a copy, and row `mask`: they are nowhere."""
     W, lost, gone = M.bits, shared(M, LOST, b), scratch(M, FROM)
     copy(W, gone, mask)
@@ -72,7 +72,7 @@ def drop_lost(M: Memory, g: int, b: int, mask: int) -> None:
 
 
 @outlined
-def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
+def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
     """The pages of row `mask` of block b leave GPU g for the CPU; ns.  All are copied that have no copy there, clean or not.
 
     It is a service of that block as any other.
@@ -123,7 +123,7 @@ def throw_out(M: Memory, g: int, b: int, mask: int) -> float:
 
 
 @outlined
-def evict(M: Memory, g: int, r: int) -> float:
+def evict(M: DriverState, g: int, r: int) -> float:
     """All of root chunk r leaves GPU g; ns."""
     W, ns = M.bits, 0.0
     owner = M.roots[r].owner
@@ -151,7 +151,7 @@ def evict(M: Memory, g: int, r: int) -> float:
 
 
 @outlined
-def root_chunk(M: Memory, g: int) -> tuple[int, float]:
+def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
     """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if nobody may leave."""
     r = take_free(M, g)
     if r != NONE:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.foresight import advance, observe
-from gpusim.engine.pages.tables import NONE, Memory
+from gpusim.engine.pages.tables import NONE, DriverState
 from gpusim.engine.pages.victims import touched
 
 
 @outlined
-def follow(M: Memory, g: int, b: int, page: int) -> None:
+def follow(M: DriverState, g: int, b: int, page: int) -> None:
     """A kernel on GPU g has used a page of block b."""
     s = M.state[0]
     if s.observes:

@@ -13,7 +13,7 @@ import numpy as np
 from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import i8, record, table
 from gpusim.engine.pages.bits import WORDS, bit
-from gpusim.engine.pages.tables import NONE, Memory
+from gpusim.engine.pages.tables import NONE, DriverState
 
 NEVER = 1 << 62
 ROOM = 1 << 18  # runs that a launch may have before those that follow closely become one
@@ -22,7 +22,7 @@ RUN = record([("block", i8), ("launch", i8), ("first", i8), ("last", i8), ("unti
 
 
 @outlined
-def observe(M: Memory, b: int, page: int) -> None:
+def observe(M: DriverState, b: int, page: int) -> None:
     """The first time: page of block b is used."""
     s, x = M.state[0], M.blocks[b]
     s.position += 1
@@ -42,13 +42,13 @@ def observe(M: Memory, b: int, page: int) -> None:
 
 
 @kernel
-def follows(M: Memory, run: int, position: int) -> bool:
+def follows(M: DriverState, run: int, position: int) -> bool:
     s = M.state[0]
     return bool(run != NONE and M.future[run].launch == s.launch and position - M.future[run].last <= s.window)
 
 
 @outlined
-def widen(M: Memory) -> None:
+def widen(M: DriverState) -> None:
     """Runs of a block that are near to each other become one, until a quarter of the table is empty."""
     s = M.state[0]
     while 4 * s.runs > 3 * len(M.future):
@@ -74,14 +74,14 @@ def widen(M: Memory) -> None:
 
 
 @kernel
-def next_use(M: Memory, b: int) -> int:
+def next_use(M: DriverState, b: int) -> int:
     """When the next use of a block comes, or has come if it is due; NEVER."""
     run = M.blocks[b].run
     return int(M.future[run].first if run != NONE else NEVER)
 
 
 @kernel
-def advance(M: Memory, b: int) -> None:
+def advance(M: DriverState, b: int) -> None:
     """The second time: block b is used."""
     x = M.blocks[b]
     x.uses += 1
@@ -91,7 +91,7 @@ def advance(M: Memory, b: int) -> None:
             x.run = NONE
 
 
-def make_room(M: Memory) -> Memory:
+def make_room(M: DriverState) -> DriverState:
     """Before a launch of the first run: as many runs as it can need, once those of each block have become one, and more."""
     noted = int(M.state["runs"][0])
     room = noted + max(ROOM, 4 * len(M.blocks) + noted)  # a quarter stays empty when each block adds one
@@ -102,13 +102,13 @@ def make_room(M: Memory) -> Memory:
     return M._replace(future=future)
 
 
-def sorted_runs(M: Memory) -> Any:
+def sorted_runs(M: DriverState) -> Any:
     """The table of the second run: the runs of each block after one another."""
     runs = M.future[: int(M.state["runs"][0])]
     return runs[np.argsort(runs["block"], kind="stable")]
 
 
-def foresee(M: Memory, runs: Any) -> Memory:
+def foresee(M: DriverState, runs: Any) -> DriverState:
     """The tables of a run that knows the runs of the first."""
     M.state["foresees"] = M.state["watches"] = 1
     blocks, firsts = np.unique(runs["block"], return_index=True)

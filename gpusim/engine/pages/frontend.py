@@ -18,7 +18,7 @@ from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count
 from gpusim.engine.pages.follow import follow
 from gpusim.engine.pages.sweep import sweep
-from gpusim.engine.pages.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, Memory, row, shared
+from gpusim.engine.pages.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.programs.managed.pattern import LANES, SECTOR, requests, segment
 
 SLOT = record(
@@ -78,7 +78,7 @@ def launch(F: Front, u: int, slot: int, cta: int) -> None:
 
 
 @outlined
-def from_afar(M: Memory, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
+def from_afar(M: DriverState, F: Front, b: int, page: int, sectors: int, lines: int) -> None:
     """An access went over the link, in a request for each line."""
     f, p = F.state[0], F.state[0].processor
     gpu, n_bytes = M.gpus[p], sectors * SECTOR
@@ -93,7 +93,7 @@ def from_afar(M: Memory, F: Front, b: int, page: int, sectors: int, lines: int) 
 
 
 @kernel
-def used(M: Memory, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
+def used(M: DriverState, F: Front, b: int, page: int, write: bool, sectors: int, lines: int) -> None:
     """An access went through."""
     W, s, p = M.bits, M.state[0], F.state[0].processor
     n = M.counts[p]
@@ -113,7 +113,7 @@ def used(M: Memory, F: Front, b: int, page: int, write: bool, sectors: int, line
 
 
 @kernel
-def mapped(M: Memory, F: Front, page: int, write: bool) -> bool:
+def mapped(M: DriverState, F: Front, page: int, write: bool) -> bool:
     s = M.state[0]
     b = page >> s.block_shift
     i = (page & (s.per_block - 1)) - M.blocks[b].offset
@@ -160,7 +160,7 @@ def miss(F: Front, u: int, slot: int, page: int, write: bool, sectors: int, line
 
 
 @kernel
-def issue(M: Memory, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: int) -> bool:
+def issue(M: DriverState, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: int) -> bool:
     """The access of the warp in this slot, from where it stopped; False if it has to stop before its end."""
     s, x = M.state[0], F.slots[u, slot]
     a = A[x.access]
@@ -190,7 +190,7 @@ def issue(M: Memory, F: Front, A: Any, shape: Any, tables: Any, u: int, slot: in
 
 
 @kernel
-def next_access(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+def next_access(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
     """The access of this slot has been issued: the next one queues, or the warp sleeps until what it waits for is there."""
     s, x = F.state[0], F.slots[u, slot]
     x.lane, x.page = 0, NONE
@@ -207,7 +207,7 @@ def next_access(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
 
 
 @kernel
-def retire(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+def retire(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
     """The warp has ended; with the last of its thread block the next one begins."""
     first = slot - F.slots[u, slot].warp
     F.left[u, first] -= 1
@@ -216,7 +216,7 @@ def retire(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
 
 
 @kernel
-def next_block(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
+def next_block(M: DriverState, F: Front, A: Any, u: int, slot: int) -> None:
     """The next thread block that has something to wait for begins in these slots."""
     s = F.state[0]
     if s.sweeps:
@@ -227,7 +227,7 @@ def next_block(M: Memory, F: Front, A: Any, u: int, slot: int) -> None:
 
 
 @kernel
-def advance(M: Memory, F: Front, A: Any, shape: Any, tables: Any) -> None:
+def advance(M: DriverState, F: Front, A: Any, shape: Any, tables: Any) -> None:
     """All uTLBs in turn, one access each, until none can issue, or the driver has heard of an access counter."""
     s, m = F.state[0], M.state[0]
     moved = True

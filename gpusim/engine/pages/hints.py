@@ -6,12 +6,12 @@ from typing import Any
 
 from gpusim.base.errors import suggest
 from gpusim.engine.pages import host
-from gpusim.engine.pages.tables import ATS, CPU, NONE, Memory
+from gpusim.engine.pages.tables import ATS, CPU, NONE, DriverState
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.program import ADVICE, Advise
 
 
-def advise(M: Memory, step: Advise, first: int, outer: int) -> list[str]:
+def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
     """Follow the hint for the pages [first, outer); what there is to tell of it."""
     if step.advice not in ADVICE:
         raise UvmError(f"unknown advice {step.advice!r}", hint=suggest(step.advice, ADVICE))

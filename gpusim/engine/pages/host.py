@@ -33,7 +33,7 @@ from gpusim.engine.pages.tables import (
     WANTED,
     WRITABLE,
     WRITES,
-    Memory,
+    DriverState,
     row,
     scratch,
     shared,
@@ -43,7 +43,7 @@ from gpusim.results.page_log import READ, WRITE
 
 
 @kernel
-def part(M: Memory, b: int, first: int, outer: int) -> tuple[int, int]:
+def part(M: DriverState, b: int, first: int, outer: int) -> tuple[int, int]:
     """The pages of block b within the positions [first, outer), positions being pages of all windows in a row."""
     s, block = M.state[0], M.blocks[b]
     begin = b * s.per_block + block.offset
@@ -51,7 +51,7 @@ def part(M: Memory, b: int, first: int, outer: int) -> tuple[int, int]:
 
 
 @outlined
-def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
+def touch_system(M: DriverState, b: int, page: int, end: int, write: bool) -> float:
     """The CPU touches pages [page, end) of system memory: the host's kernel gives what is nowhere, not the driver; ns."""
     W, new, seen = M.bits, scratch(M, FAULTED), M.ranges[M.blocks[b].range]
     clear(W, new)
@@ -75,7 +75,7 @@ def touch_system(M: Memory, b: int, page: int, end: int, write: bool) -> float:
 
 
 @entry()
-def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
+def host_touch(M: DriverState, first: int, outer: int, write: bool) -> int:
     """The CPU reads or writes all bytes of the pages at [first, outer), ascending."""
     s, W, n = M.state[0], M.bits, M.counts[CPU]
     gpu = M.gpus[1]
@@ -119,7 +119,7 @@ def host_touch(M: Memory, first: int, outer: int, write: bool) -> int:
 
 
 @entry()
-def migrate(M: Memory, first: int, outer: int, to: int) -> int:
+def migrate(M: DriverState, first: int, outer: int, to: int) -> int:
     """cudaMemPrefetchAsync: block by block, without faults.  Copies overlap the driver's work on the next block."""
     s, W = M.state[0], M.bits
     if s.unified:
@@ -153,7 +153,7 @@ def migrate(M: Memory, first: int, outer: int, to: int) -> int:
 
 
 @entry()
-def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
+def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
     """SetAccessedBy: p maps at once what it can reach where it is."""
     s, W = M.state[0], M.bits
     mask = scratch(M, FAULTED)
@@ -167,7 +167,7 @@ def map_accessed_by(M: Memory, first: int, outer: int, p: int) -> None:
 
 
 @entry()
-def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
+def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
     """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back.
 
     Page tables that are the host's (ATS) stay.
@@ -183,7 +183,7 @@ def unmap_remote(M: Memory, first: int, outer: int, p: int) -> None:
 
 
 @entry()
-def collapse(M: Memory, first: int, outer: int) -> None:
+def collapse(M: DriverState, first: int, outer: int) -> None:
     """Read duplication ends: one copy stays, at the preferred location if it has one, else on the first GPU that has one."""
     s, W = M.state[0], M.bits
     mask, other = scratch(M, FAULTED), scratch(M, GUESS)
@@ -200,7 +200,7 @@ def collapse(M: Memory, first: int, outer: int) -> None:
 
 
 @entry()
-def discard(M: Memory, first: int, outer: int) -> None:
+def discard(M: DriverState, first: int, outer: int) -> None:
     """cuMemDiscardBatchAsync: what the pages hold is lost.
 
     They stay where they are and are mapped nowhere: a later access faults, and finds them without a copy.  A root chunk with
@@ -226,7 +226,7 @@ def discard(M: Memory, first: int, outer: int) -> None:
 
 
 @entry()
-def release(M: Memory, first: int, outer: int) -> None:
+def release(M: DriverState, first: int, outer: int) -> None:
     """The blocks of an allocation are freed: nothing is copied."""
     s, W = M.state[0], M.bits
     mask = scratch(M, FAULTED)

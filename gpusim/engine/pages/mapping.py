@@ -6,30 +6,30 @@ import numpy as np
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import WORDS, subtract
-from gpusim.engine.pages.tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, Memory, row, shared
+from gpusim.engine.pages.tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, DriverState, row, shared
 
 
 @kernel
-def unmap(M: Memory, p: int, b: int, mask: int) -> None:
+def unmap(M: DriverState, p: int, b: int, mask: int) -> None:
     subtract(M.bits, row(M, p, MAPPED, b), mask)
     subtract(M.bits, row(M, p, WRITABLE, b), mask)
 
 
 @kernel
-def fast(M: Memory, p: int, q: int) -> bool:
+def fast(M: DriverState, p: int, q: int) -> bool:
     """Have two processors direct and fast access to each other's memory?"""
     gpu = M.gpus[max(p, q)]
     return bool(gpu.coherent or (min(p, q) != CPU and gpu.peer_byte > 0.0))
 
 
 @kernel
-def reaches(M: Memory, p: int, q: int) -> bool:
+def reaches(M: DriverState, p: int, q: int) -> bool:
     """Can processor p access memory of q over a link?  GPUs host memory always."""
     return p == q or q == CPU or fast(M, p, q)
 
 
 @kernel
-def sees(M: Memory, p: int, b: int, at: int) -> bool:
+def sees(M: DriverState, p: int, b: int, at: int) -> bool:
     """Does processor p map pages of block b that are at processor `at` without having asked for them?"""
     block = M.blocks[b]
     if M.state[0].unified or block.kind == ATS:
@@ -38,7 +38,7 @@ def sees(M: Memory, p: int, b: int, at: int) -> bool:
 
 
 @kernel
-def grant(M: Memory, p: int, b: int, mask: int) -> None:
+def grant(M: DriverState, p: int, b: int, mask: int) -> None:
     """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow.
 
     What has been discarded is not mapped before somebody asks for it.

@@ -36,7 +36,7 @@ from gpusim.engine.pages.tables import (
     SHARED,
     STATE,
     STREAM,
-    Memory,
+    DriverState,
 )
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
 from gpusim.machine.platforms import Platform
@@ -47,14 +47,14 @@ from gpusim.results.fault_picture import LAYERS
 from gpusim.results.page_log import LOG
 
 
-def resident_bytes(M: Memory, processor: int) -> int:
+def resident_bytes(M: DriverState, processor: int) -> int:
     """Bytes of the pages that are resident at a processor."""
     blocks = len(M.blocks)
     first = (3 * processor + RESIDENT) * blocks
     return int(np.bitwise_count(M.bits[first : first + blocks]).sum() * M.state[0]["page_bytes"])
 
 
-def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> Memory:
+def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Mapping[str, int], log: int) -> DriverState:
     spans = lay_out(arrays)
     last = list(spans.values())[-1]
     n = -(-(last.first + last.bytes) // BLOCK_BYTES)
@@ -98,7 +98,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
     roots_each = platform.memory // BLOCK_BYTES
     if not roots_each:
         raise UvmError(f"{platform.memory:,} bytes of GPU memory are less than a chunk of 2 MiB")
-    return Memory(
+    return DriverState(
         bits=np.zeros((int(s["scratch"]) + SCRATCH, WORDS), np.uint64),
         blocks=blocks,
         chunk=np.full((processors, n), NONE, np.int64),

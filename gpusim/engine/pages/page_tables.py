@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine.pages.bits import PAGES
-from gpusim.engine.pages.tables import ATS, CPU, HMM, MAPPED, RESIDENT, WRITABLE, Memory
+from gpusim.engine.pages.tables import ATS, CPU, HMM, MAPPED, RESIDENT, WRITABLE, DriverState
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES
 
 SIZES = (4096, BIG_PAGE, BLOCK_BYTES)
 
 
-def entries(M: Memory) -> Any:
+def entries(M: DriverState) -> Any:
     """int64[processors, sizes]: entries of page tables now.  System memory that GPUs see by ATS is in the CPU's only."""
     s = M.state[0]
     n, processors, page = int(s["blocks"]), int(s["processors"]), int(s["page_bytes"])

@@ -9,32 +9,32 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import clear, count, fill, keep, none
 from gpusim.engine.pages.eviction import throw_out
-from gpusim.engine.pages.tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, Memory, row, scratch
+from gpusim.engine.pages.tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, DriverState, row, scratch
 from gpusim.engine.pages.victims import leaving
 
 EACH = 32  # pieces of a window
 
 
 @kernel
-def piece(M: Memory, g: int, b: int, k: int) -> int:
+def piece(M: DriverState, g: int, b: int, k: int) -> int:
     return int(((g - 1) * M.state[0].blocks + b) * EACH + k)
 
 
 @kernel
-def extent(M: Memory, b: int, k: int) -> tuple[int, int]:
+def extent(M: DriverState, b: int, k: int) -> tuple[int, int]:
     """The pages of block b that lie in the k-th big page of its window."""
     s, block = M.state[0], M.blocks[b]
     return max(k * s.big - block.offset, 0), max(min((k + 1) * s.big - block.offset, block.pages), 0)
 
 
 @kernel
-def touches(M: Memory, mask: int, b: int, k: int) -> bool:
+def touches(M: DriverState, mask: int, b: int, k: int) -> bool:
     first, outer = extent(M, b, k)
     return bool(first < outer and count(M.bits, mask, first, outer) > 0)
 
 
 @outlined
-def unhold(M: Memory, g: int, i: int) -> None:
+def unhold(M: DriverState, g: int, i: int) -> None:
     gpu, x = M.gpus[g], M.pieces[i]
     if x.older != NONE:
         M.pieces[x.older].newer = x.newer
@@ -49,7 +49,7 @@ def unhold(M: Memory, g: int, i: int) -> None:
 
 
 @outlined
-def hold(M: Memory, g: int, i: int) -> None:
+def hold(M: DriverState, g: int, i: int) -> None:
     """A piece becomes the newest of its GPU."""
     gpu, x = M.gpus[g], M.pieces[i]
     if x.held:
@@ -64,7 +64,7 @@ def hold(M: Memory, g: int, i: int) -> None:
 
 
 @outlined
-def settle(M: Memory, g: int, b: int) -> None:
+def settle(M: DriverState, g: int, b: int) -> None:
     """Pieces of block b without a resident page are free."""
     for k in range(EACH):
         i = piece(M, g, b, k)
@@ -73,7 +73,7 @@ def settle(M: Memory, g: int, b: int) -> None:
 
 
 @outlined
-def make_room(M: Memory, g: int, b: int) -> float:
+def make_room(M: DriverState, g: int, b: int) -> float:
     """The oldest piece of another block than b leaves, and what the policy sends with it; ns."""
     W, s = M.bits, M.state[0]
     i = M.gpus[g].oldest_piece
@@ -95,7 +95,7 @@ def make_room(M: Memory, g: int, b: int) -> float:
 
 
 @outlined
-def hold_for(M: Memory, g: int, b: int, mask: int, zeroed: int) -> float:
+def hold_for(M: DriverState, g: int, b: int, mask: int, zeroed: int) -> float:
     """Pieces for the pages of row `mask` of block b; ns.  Row `zeroed`: the pages of those that are new."""
     W, ns = M.bits, 0.0
     room = (M.gpus[g].roots - M.gpus[g].length[HELD]) * EACH
@@ -114,7 +114,7 @@ def hold_for(M: Memory, g: int, b: int, mask: int, zeroed: int) -> float:
 
 
 @outlined
-def refresh(M: Memory, g: int, b: int, mask: int) -> None:
+def refresh(M: DriverState, g: int, b: int, mask: int) -> None:
     for k in range(EACH):
         if touches(M, mask, b, k):
             hold(M, g, piece(M, g, b, k))

@@ -9,11 +9,11 @@ from gpusim.engine.pages.chunks import append, frame_of, has_room, hold
 from gpusim.engine.pages.eviction import root_chunk
 from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.pieces import hold_for
-from gpusim.engine.pages.tables import ATS, FRESH, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, Memory, row, scratch
+from gpusim.engine.pages.tables import ATS, FRESH, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, DriverState, row, scratch
 
 
 @outlined
-def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
+def populate_partial(M: DriverState, g: int, b: int, mask: int) -> float:
     """Frames for the pages of row `mask`: by big pages where the block has them whole, else one by one."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     ns = 0.0
@@ -49,7 +49,7 @@ def populate_partial(M: Memory, g: int, b: int, mask: int) -> float:
 
 
 @outlined
-def populate(M: Memory, g: int, b: int, mask: int) -> float:
+def populate(M: DriverState, g: int, b: int, mask: int) -> float:
     """Physical memory of GPU g for the pages of row `mask` of block b; ns."""
     W, s, block, gpu = M.bits, M.state[0], M.blocks[b], M.gpus[g]
     if block.kind == ATS:

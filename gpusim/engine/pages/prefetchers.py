@@ -24,7 +24,7 @@ from gpusim.engine.pages.tables import (
     RESIDENT,
     STREAM,
     THRASHING,
-    Memory,
+    DriverState,
     row,
     scratch,
     shared,
@@ -38,7 +38,7 @@ PREFETCHERS = tuple(POLICIES)
 ORACLES = tuple(name for name, policy in POLICIES.items() if hasattr(policy, "FORESEES"))
 
 
-def choose(M: Memory, name: str) -> Memory:
+def choose(M: DriverState, name: str) -> DriverState:
     """The policy of a run, with tables for what it learns."""
     s, policy = M.state[0], POLICIES[name]
     s["prefetcher"] = PREFETCHERS.index(name)
@@ -53,19 +53,19 @@ def choose(M: Memory, name: str) -> Memory:
 
 
 @kernel
-def chosen(M: Memory) -> int:
+def chosen(M: DriverState) -> int:
     return int(M.state[0].prefetcher)
 
 
-def _ignored(M: Memory, g: int) -> None:
+def _ignored(M: DriverState, g: int) -> None:
     """Most policies do not care for launches."""
 
 
-def _alone(M: Memory, p: int, b: int, faulted: int) -> None:
+def _alone(M: DriverState, p: int, b: int, faulted: int) -> None:
     """One policy brings nothing beside."""
 
 
-def _no_more(M: Memory, g: int) -> bool:
+def _no_more(M: DriverState, g: int) -> bool:
     """Most policies want only what they queue themselves."""
     return False
 
@@ -76,7 +76,7 @@ _own = dispatch(chosen, POLICIES.values(), "propose", _alone)
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int, n_faulted: int) -> bool:
+def propose(M: DriverState, p: int, b: int, faulted: int, n_faulted: int) -> bool:
     """Row GUESS: the pages that come to processor p as well; False when there are none, or the block has faulted too seldom."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     out = scratch(M, GUESS)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.pages.tables import NONE, Memory
+from gpusim.engine.pages.tables import NONE, DriverState
 
 
 @kernel
-def before(M: Memory, r: int, q: int) -> bool:
+def before(M: DriverState, r: int, q: int) -> bool:
     a, b = M.roots[r], M.roots[q]
     return bool(a.key < b.key or (a.key == b.key and a.since < b.since))
 
 
 @kernel
-def put(M: Memory, g: int, i: int, r: int) -> None:
+def put(M: DriverState, g: int, i: int, r: int) -> None:
     M.heap[g, i] = r
     M.roots[r].place = i
 
 
 @outlined
-def renew(M: Memory, g: int, r: int) -> None:
+def renew(M: DriverState, g: int, r: int) -> None:
     """The key of a chunk has changed."""
     i, n = M.roots[r].place, M.gpus[g].ranked
     if i == NONE:
@@ -39,7 +39,7 @@ def renew(M: Memory, g: int, r: int) -> None:
 
 
 @outlined
-def rank(M: Memory, g: int, r: int) -> None:
+def rank(M: DriverState, g: int, r: int) -> None:
     """A chunk comes into the heap."""
     s = M.state[0]
     s.clock += 1
@@ -50,7 +50,7 @@ def rank(M: Memory, g: int, r: int) -> None:
 
 
 @outlined
-def strike(M: Memory, g: int, r: int) -> None:
+def strike(M: DriverState, g: int, r: int) -> None:
     """A chunk leaves the heap."""
     i = M.roots[r].place
     M.roots[r].place = NONE
@@ -62,7 +62,7 @@ def strike(M: Memory, g: int, r: int) -> None:
 
 
 @kernel
-def in_flight(M: Memory, g: int, r: int) -> bool:
+def in_flight(M: DriverState, g: int, r: int) -> bool:
     """May the chunk have been served since the last replay?  Warps have not used it yet, and would fault on it again.
 
     Of one that small allocations share nobody knows.
@@ -72,7 +72,7 @@ def in_flight(M: Memory, g: int, r: int) -> bool:
 
 
 @outlined
-def foremost(M: Memory, g: int) -> int:
+def foremost(M: DriverState, g: int) -> int:
     """The chunk that leaves first, NONE if all are locked or in flight.  Behind the first that may leave none is looked at."""
     for i in range(M.gpus[g].ranked):
         r = M.heap[g, i]

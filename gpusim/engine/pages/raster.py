@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpusim.base.bits import popcount
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import WORDS, total
-from gpusim.engine.pages.tables import Memory
+from gpusim.engine.pages.tables import DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.results.fault_picture import LAYERS, Picture
 
@@ -31,7 +31,7 @@ def words(per_block: int) -> int:
 
 
 @outlined
-def fold(M: Memory) -> None:
+def fold(M: DriverState) -> None:
     """Columns become twice as long."""
     half = COLUMNS // 2
     for layer in range(LAYERS):
@@ -45,7 +45,7 @@ def fold(M: Memory) -> None:
 
 
 @kernel
-def paint(M: Memory, layer: int, b: int, mask: int) -> None:
+def paint(M: DriverState, layer: int, b: int, mask: int) -> None:
     """The pages of row `mask` of block b, now."""
     s = M.state[0]
     while s.now - s.raster_from >= s.column_ns * COLUMNS:
@@ -59,7 +59,7 @@ def paint(M: Memory, layer: int, b: int, mask: int) -> None:
         M.raster[layer, (b * n + w) >> s.slice_shift, t] += popcount(M.bits[mask, w])
 
 
-def of(M: Memory, before: npt.NDArray[np.int64]) -> Picture:
+def of(M: DriverState, before: npt.NDArray[np.int64]) -> Picture:
     """What was painted."""
     s = M.state[0]
     used = int((float(s["now"]) - float(s["raster_from"])) / float(s["column_ns"])) + 1
@@ -69,7 +69,7 @@ def of(M: Memory, before: npt.NDArray[np.int64]) -> Picture:
     return Picture(M.raster[:, :rows, :used].copy(), before[:, :rows], float(s["column_ns"]), row, page)
 
 
-def restart(M: Memory) -> npt.NDArray[np.int64]:
+def restart(M: DriverState) -> npt.NDArray[np.int64]:
     """From now on time counts; the pages until now, by layer and row."""
     before: npt.NDArray[np.int64] = M.raster.sum(2)
     M.raster[:] = 0

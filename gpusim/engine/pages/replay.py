@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
-from gpusim.engine.pages.tables import NONE, Memory
+from gpusim.engine.pages.tables import NONE, DriverState
 
 
 @kernel
@@ -36,7 +36,7 @@ def send(F: Front, room: int) -> None:
 
 
 @kernel
-def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
+def go(M: DriverState, F: Front, A: Any, u: int, k: int) -> bool:
     """Accesses that wait for the k-th outstanding page of a uTLB go through where it is mapped now; True if none is left.
 
     A warp whose last one did goes on.
@@ -78,7 +78,7 @@ def go(M: Memory, F: Front, A: Any, u: int, k: int) -> bool:
 
 
 @kernel
-def replay(M: Memory, F: Front, A: Any) -> None:
+def replay(M: DriverState, F: Front, A: Any) -> None:
     """All outstanding accesses are tried again: those that go through end, the others stay, and will fault again.
 
     Only what has been served since the last replay, or what the driver found mapped, can get on.

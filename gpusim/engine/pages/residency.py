@@ -30,7 +30,7 @@ from gpusim.engine.pages.tables import (
     TAKEN,
     UNUSED,
     USED,
-    Memory,
+    DriverState,
     row,
     scratch,
     shared,
@@ -39,7 +39,7 @@ from gpusim.results.page_log import COPY, FILL, GONE
 
 
 @kernel
-def returned(M: Memory, plane: int, b: int, moving: int) -> int:
+def returned(M: DriverState, plane: int, b: int, moving: int) -> int:
     """How many pages of row `moving` a plane had marked; it marks them no longer."""
     W, back = M.bits, scratch(M, FROM)
     copy(W, back, moving)
@@ -49,7 +49,7 @@ def returned(M: Memory, plane: int, b: int, moving: int) -> int:
 
 
 @outlined
-def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
+def leave(M: DriverState, q: int, b: int, mask: int, cause: int) -> None:
     """The pages of row `mask` are no longer resident at q, nor mapped there."""
     W = M.bits
     theirs, gone = row(M, q, RESIDENT, b), scratch(M, FROM)
@@ -76,7 +76,7 @@ def leave(M: Memory, q: int, b: int, mask: int, cause: int) -> None:
 
 
 @outlined
-def revive(M: Memory, p: int, b: int, mask: int) -> None:
+def revive(M: DriverState, p: int, b: int, mask: int) -> None:
     """Pages of row `mask` are wanted at p: what was discarded elsewhere is nowhere now, and comes without a copy."""
     W, lost, gone = M.bits, shared(M, LOST, b), scratch(M, MOVING)
     copy(W, gone, mask)
@@ -89,7 +89,7 @@ def revive(M: Memory, p: int, b: int, mask: int) -> None:
 
 
 @outlined
-def bring(M: Memory, p: int, b: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
+def bring(M: DriverState, p: int, b: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     """The pages of row `mask` of block b become resident at processor p; ns.
 
     Those in row `demanded` move for `cause`, the others ahead of need: runs of adjacent pages of one cause are one copy.

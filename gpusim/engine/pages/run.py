@@ -6,10 +6,10 @@ from typing import Any
 
 from gpusim.engine.pages import account, prefetchers, victims
 from gpusim.engine.pages.before import footprint, program_of, room
-from gpusim.engine.pages.settings import DRIVER, Settings
+from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
 from gpusim.engine.pages.tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
-from gpusim.engine.pages.tensors import Known, known
+from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import BLOCK_BYTES
@@ -26,7 +26,7 @@ def simulate_unified(
     source: Workload | ManagedProgram,
     profile: Profile,
     *,
-    settings: Settings = DRIVER,
+    settings: DriverSettings = DRIVER,
     capacity_bytes: int | None = None,
     place: Any = "pytorch",
     seed: int = 0,
@@ -96,7 +96,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
     }
 
 
-def metrics(program: ManagedProgram, ran: UvmResult, recorded: Known | None = None) -> dict[str, int | float]:
+def metrics(program: ManagedProgram, ran: UvmResult, recorded: Foreseen | None = None) -> dict[str, int | float]:
     """What the driver and the GPU counted, under the names of results.metrics.
 
     recorded  what is known of a recorded program: that stands for what the steps made of it, when all of them were carried out
@@ -106,7 +106,7 @@ def metrics(program: ManagedProgram, ran: UvmResult, recorded: Known | None = No
     came = [int(pages) * page for pages in gpu["came"]]
     out = (int(cpu["came"].sum()) + int(gpu["left"])) * page
     makespan = round(ran.ns)
-    own = Known(
+    own = Foreseen(
         {
             "compute_busy_ns": round(float(gpu["busy"])),
             "kernels": sum(isinstance(step, Kernel) for step, _ in _pairs(program, ran)),

@@ -27,7 +27,7 @@ from gpusim.engine.pages.tables import (
     STORES,
     THRASHING,
     WRITABLE,
-    Memory,
+    DriverState,
     row,
     scratch,
     shared,
@@ -37,7 +37,7 @@ from gpusim.results.page_log import READ, WRITE
 
 
 @kernel
-def holder(M: Memory, b: int, page: int, reader: int) -> int:
+def holder(M: DriverState, b: int, page: int, reader: int) -> int:
     """Who has the page, the reader first; NONE if it is nowhere."""
     W = M.bits
     if has(W, row(M, reader, RESIDENT, b), page):
@@ -49,7 +49,7 @@ def holder(M: Memory, b: int, page: int, reader: int) -> int:
 
 
 @outlined
-def destination(M: Memory, p: int, b: int, page: int, write: bool, counted: bool) -> int:
+def destination(M: DriverState, p: int, b: int, page: int, write: bool, counted: bool) -> int:
     """Where the page shall be after processor p has faulted on it: the driver's rules in their order.
 
     counted: an access counter asks, not a fault.
@@ -74,7 +74,7 @@ def destination(M: Memory, p: int, b: int, page: int, write: bool, counted: bool
 
 
 @kernel
-def plain(M: Memory, b: int) -> bool:
+def plain(M: DriverState, b: int) -> bool:
     """Is the processor that faults the destination of every page?"""
     block = M.blocks[b]
     hinted = block.preferred != NONE or block.accessed_by or block.read_mostly
@@ -82,7 +82,7 @@ def plain(M: Memory, b: int) -> bool:
 
 
 @outlined
-def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, writes: int) -> float:
+def place(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cause: int, writes: int) -> float:
     """The pages of row `mask` come to processor `to`, because p asked, and p maps them; ns.
 
     Of a block that is mostly read only those of row `writes` (NONE: of none) leave where they were, the others are duplicated.
@@ -105,7 +105,7 @@ def place(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: i
 
 
 @outlined
-def move(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
+def move(M: DriverState, p: int, b: int, to: int, mask: int, demanded: int, cause: int, duplicate: bool) -> float:
     W, block = M.bits, M.blocks[b]
     took = bring(M, to, b, mask, demanded, cause, duplicate)
     if M.state[0].failed:
@@ -125,7 +125,7 @@ def move(M: Memory, p: int, b: int, to: int, mask: int, demanded: int, cause: in
 
 
 @outlined
-def record(M: Memory, p: int, b: int, faulted: int, writes: int) -> None:
+def record(M: DriverState, p: int, b: int, faulted: int, writes: int) -> None:
     """Count the faults of a block for its allocation, by cause."""
     W, seen, rest = M.bits, M.ranges[M.blocks[b].range], scratch(M, FROM)
     copy(W, rest, faulted)
@@ -156,7 +156,7 @@ def record(M: Memory, p: int, b: int, faulted: int, writes: int) -> None:
 
 
 @outlined
-def serve(M: Memory, p: int, b: int, writes: int) -> float:
+def serve(M: DriverState, p: int, b: int, writes: int) -> float:
     """Processor p has faulted on the pages of row FAULTED of block b, on those of row `writes` to write them; ns."""
     W, s, n = M.bits, M.state[0], M.counts[p]
     faulted, asked, guess = scratch(M, FAULTED), scratch(M, ASKED), scratch(M, GUESS)

@@ -16,7 +16,7 @@ WORDS = ("evict", "prefetch", "advice")
 
 
 @dataclass(frozen=True)
-class Settings:
+class DriverSettings:
     """How unified memory behaves in a run.
 
     evict, prefetch  who leaves, and what moves beside faulted pages: the driver's own, or alternatives
@@ -30,10 +30,10 @@ class Settings:
     parameters: Mapping[str, int] = field(default_factory=dict)
 
 
-DRIVER = Settings()
+DRIVER = DriverSettings()
 
 
-def settings(spec: Any) -> Settings:
+def settings(spec: Any) -> DriverSettings:
     """From `driver(...)`, an object with `name` and `params`.  Raises UvmError for what does not exist."""
     if spec.name != "driver":
         raise UvmError(f"there is no unified memory '{spec.name}'", hint=suggest(spec.name, ("none", "driver")))
@@ -47,7 +47,7 @@ def settings(spec: Any) -> Settings:
         if name not in PARAMETERS:
             raise UvmError(f"driver has no parameter '{name}'", hint=suggest(name, (*WORDS, *PARAMETERS)))
     resolve(given)
-    return Settings(**words, parameters=given)
+    return DriverSettings(**words, parameters=given)
 
 
 def told(spec: Any) -> list[str]:

@@ -19,7 +19,7 @@ from gpusim.engine.pages.frontend import Front
 from gpusim.engine.pages.hints import advise
 from gpusim.engine.pages.memory import build, front, resident_bytes
 from gpusim.engine.pages.sweep import sweeps
-from gpusim.engine.pages.tables import COUNT, CPU, HMM, Memory
+from gpusim.engine.pages.tables import COUNT, CPU, HMM, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
@@ -32,8 +32,8 @@ from gpusim.programs.managed.program import (
     HostTouch,
     Kernel,
     Prefetch,
-    Program,
     Start,
+    Steps,
     moved_bytes,
 )
 from gpusim.results.fault_picture import Picture
@@ -80,7 +80,7 @@ class UvmResult:
 
 def simulate_uvm(
     arrays: Sequence[Array],
-    program: Program,
+    program: Steps,
     platform: Platform,
     parameters: Mapping[str, int | str] | None = None,
     *,
@@ -89,7 +89,7 @@ def simulate_uvm(
     prefetcher: str = "tree",
     log: int = 0,
     seed: int = 1,
-    watch: Callable[[Memory, int], None] = lambda memory, steps: None,
+    watch: Callable[[DriverState, int], None] = lambda memory, steps: None,
 ) -> UvmResult:
     """Run the steps of `program` over `arrays`.
 
@@ -139,7 +139,7 @@ def simulate_uvm(
     )  # fmt: skip
 
 
-def begin(M: Memory) -> Any:
+def begin(M: DriverState) -> Any:
     """Count from here on; what the picture showed before."""
     for counters in (M.counts, M.ranges):
         counters[:] = np.zeros((), counters.dtype)
@@ -148,7 +148,7 @@ def begin(M: Memory) -> Any:
     return raster.restart(M)
 
 
-def first_run(arrays: Sequence[Array], program: Program, platform: Platform, gpus: int) -> Any:
+def first_run(arrays: Sequence[Array], program: Steps, platform: Platform, gpus: int) -> Any:
     """What an oracle knows: the program with memory for everything, which brings whole blocks."""
     values, _ = resolve({**platform.parameters, "uvm_perf_thrashing_enable": 0})
     spans = lay_out(arrays)
@@ -163,7 +163,7 @@ def first_run(arrays: Sequence[Array], program: Program, platform: Platform, gpu
     return sorted_runs(M)
 
 
-def run(M: Memory, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
+def run(M: DriverState, F: Front, step: Any, spans: dict[str, Span], platform: Platform, told: list[str]) -> int:
     known(M, step)
     if isinstance(step, Kernel):
         return launch(M, F, step, spans, platform)
@@ -201,7 +201,7 @@ def fits(arrays: Sequence[Array], platform: Platform) -> None:
         raise UvmError(f"{room}, where nothing can be moved away")
 
 
-def host_is_full(M: Memory, platform: Platform) -> str:
+def host_is_full(M: DriverState, platform: Platform) -> str:
     """What became of pages for which host memory has no room; nothing is said while it has."""
     if not platform.host_memory or platform.unified or len(M.blocks) * BLOCK_BYTES <= platform.host_memory:
         return ""
@@ -219,7 +219,7 @@ def find(name: str, spans: Mapping[str, Span], where: str) -> Span:
     return spans[name]
 
 
-def known(M: Memory, step: Any) -> None:
+def known(M: DriverState, step: Any) -> None:
     """Is there the processor that a step names?"""
     lowest, name = {Kernel: (1, "gpu"), Prefetch: (0, "to"), Advise: (0, "processor")}.get(type(step), (0, ""))
     gpus = int(M.state["processors"][0]) - 1
@@ -237,7 +237,7 @@ def title(step: Any) -> str:
     return f"advise {step.array} {step.advice}" if isinstance(step, Advise) else f"free {step.array}"
 
 
-def launch(M: Memory, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
+def launch(M: DriverState, F: Front, kernel: Kernel, spans: Mapping[str, Span], platform: Platform) -> int:
     if not kernel.accesses:
         M.state["now"] += kernel.ns or 0.0
         M.counts["busy"][kernel.gpu] += kernel.ns or 0.0

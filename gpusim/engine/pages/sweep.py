@@ -13,7 +13,7 @@ import numpy as np
 from gpusim.base.bits import trailing_zeros
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import window
-from gpusim.engine.pages.tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, Memory, row, shared
+from gpusim.engine.pages.tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.programs.managed.pattern import SECTOR
 from gpusim.programs.managed.program import Kernel
 
@@ -30,7 +30,7 @@ def sweeps(kernel: Kernel) -> bool:
 
 
 @kernel
-def missing(M: Memory, p: int, a: Any, k: int, end: int) -> int:
+def missing(M: DriverState, p: int, a: Any, k: int, end: int) -> int:
     """The first thread block of [k, end) that does not find its page at processor p; `end` if all do."""
     s, W = M.state[0], M.bits
     stop = min(end, a.elements - a.start)  # behind its elements an access does nothing
@@ -55,7 +55,7 @@ def missing(M: Memory, p: int, a: Any, k: int, end: int) -> int:
 
 
 @kernel
-def passed(M: Memory, p: int, a: Any, k: int, end: int) -> None:
+def passed(M: DriverState, p: int, a: Any, k: int, end: int) -> None:
     """The accesses of thread blocks [k, end) went through."""
     s, W, n = M.state[0], M.bits, M.counts[p]
     stop = min(end, a.elements - a.start)
@@ -81,7 +81,7 @@ def passed(M: Memory, p: int, a: Any, k: int, end: int) -> None:
 
 
 @outlined
-def sweep(M: Memory, F: Any, A: Any) -> None:
+def sweep(M: DriverState, F: Any, A: Any) -> None:
     """Thread blocks from the next one on run through, up to the first that misses a page."""
     f = F.state[0]
     p = f.processor

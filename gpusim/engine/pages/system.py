@@ -9,11 +9,11 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import copy, subtract, total
 from gpusim.engine.pages.chunks import append
-from gpusim.engine.pages.tables import FREE, GOING, HELD, RESIDENT, Memory, row, scratch
+from gpusim.engine.pages.tables import FREE, GOING, HELD, RESIDENT, DriverState, row, scratch
 
 
 @kernel
-def fits(M: Memory, g: int, b: int, mask: int) -> bool:
+def fits(M: DriverState, g: int, b: int, mask: int) -> bool:
     """Has GPU g room for those pages of row `mask` that it does not hold yet?"""
     gpu, new = M.gpus[g], scratch(M, GOING)
     copy(M.bits, new, mask)
@@ -25,7 +25,7 @@ def fits(M: Memory, g: int, b: int, mask: int) -> bool:
 
 
 @outlined
-def populate(M: Memory, g: int, b: int, mask: int) -> None:
+def populate(M: DriverState, g: int, b: int, mask: int) -> None:
     """Memory of GPU g, which has room, for the pages of row `mask`."""
     W, s, gpu, new = M.bits, M.state[0], M.gpus[g], scratch(M, GOING)
     copy(W, new, mask)
@@ -42,7 +42,7 @@ def populate(M: Memory, g: int, b: int, mask: int) -> None:
 
 
 @outlined
-def give_back(M: Memory, g: int, pages: int) -> None:
+def give_back(M: DriverState, g: int, pages: int) -> None:
     """GPU g holds so many pages of system memory less."""
     gpu = M.gpus[g]
     gpu.system_pages -= pages

@@ -134,7 +134,7 @@ RANGE = record(
 DONE, NO_MEMORY = range(2)
 
 
-class Memory(NamedTuple):
+class DriverState(NamedTuple):
     """All that changes in a run, but for the warps."""
 
     bits: Any     # uint64[rows, 8]
@@ -163,15 +163,15 @@ class Memory(NamedTuple):
 
 
 @kernel
-def row(M: Memory, processor: int, plane: int, b: int) -> int:
+def row(M: DriverState, processor: int, plane: int, b: int) -> int:
     return int((3 * processor + plane) * M.state[0].blocks + b)
 
 
 @kernel
-def shared(M: Memory, plane: int, b: int) -> int:
+def shared(M: DriverState, plane: int, b: int) -> int:
     return int(M.state[0].shared + plane * M.state[0].blocks + b)
 
 
 @kernel
-def scratch(M: Memory, which: int) -> int:
+def scratch(M: DriverState, which: int) -> int:
     return int(M.state[0].scratch + which)

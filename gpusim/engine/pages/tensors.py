@@ -40,7 +40,7 @@ def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = Fa
     trace = work.trace
     if not trace.ops:
         raise UvmError(f"'{trace.name}' has no kernels, so that nobody touches its pages")
-    heap = Heap(work, place)
+    heap = AllocatorPass(work, place)
     kernels = iter(_kernels(work, profile, heap.pieces))
     steps: list[Step] = []
     started = False
@@ -60,7 +60,7 @@ def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = Fa
     return ManagedProgram(trace.name, heap.arrays, steps)
 
 
-class Heap:
+class AllocatorPass:
     """What the allocator alone makes of the program's requests.
 
     arrays      its segments, as far as tensors ever lay in them; by what they mostly hold: "parameter_0", "gradient_3", ...
@@ -155,7 +155,7 @@ def launched(work: Workload, profile: Profile) -> F64:
 
 
 @dataclass(frozen=True)
-class Known:
+class Foreseen:
     """What is known of a program without simulating it: metrics and stalls under the names of results.metrics.
 
     streams     that run kernels
@@ -169,12 +169,12 @@ class Known:
     copied_out: int = 0
 
 
-def known(work: Workload, profile: Profile) -> Known:
+def known(work: Workload, profile: Profile) -> Foreseen:
     """What the recording says of the program."""
     t = work.trace
     kernels = t.activity == KERNEL
     copied_in, copied_out = (int(t.read_bytes[t.activity == way].sum()) for way in (COPY_IN, COPY_OUT))
-    return Known(
+    return Foreseen(
         {
             "kernels": int(kernels.sum()),
             "events": t.events,

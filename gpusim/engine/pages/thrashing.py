@@ -10,7 +10,7 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, clear, drop, has, next_set, put, subtract, total
 from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import fast, reaches, unmap
-from gpusim.engine.pages.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, Memory, row, scratch, shared
+from gpusim.engine.pages.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, DriverState, row, scratch, shared
 from gpusim.results.page_log import PIN, THROTTLE, UNPIN
 
 CALM, THROTTLED, PINNED = range(3)
@@ -18,7 +18,7 @@ SHORTEST_LAPSE, LONGEST_LAPSE = 5e3, 5e8  # ns
 
 
 @outlined
-def calm_down(M: Memory, b: int) -> None:
+def calm_down(M: DriverState, b: int) -> None:
     """Nothing is known of the block any more."""
     for page in range(M.blocks[b].pages):
         release(M, b, page)
@@ -28,7 +28,7 @@ def calm_down(M: Memory, b: int) -> None:
 
 
 @outlined
-def release(M: Memory, b: int, page: int) -> None:
+def release(M: DriverState, b: int, page: int) -> None:
     """The page is an ordinary one again; who saw it from afar has to fault on it."""
     W, x = M.bits, M.watched[b * PAGES + page]
     if x.state == PINNED:
@@ -44,7 +44,7 @@ def release(M: Memory, b: int, page: int) -> None:
 
 
 @outlined
-def happened(M: Memory, p: int, b: int, mask: int) -> None:
+def happened(M: DriverState, p: int, b: int, mask: int) -> None:
     """The pages of row `mask` came to processor p, or p took a permission from others."""
     s, block = M.state[0], M.blocks[b]
     if not s.thrash_enable:
@@ -77,7 +77,7 @@ def happened(M: Memory, p: int, b: int, mask: int) -> None:
 
 
 @kernel
-def home(M: Memory, p: int, b: int) -> int:
+def home(M: DriverState, p: int, b: int) -> int:
     """Where a page is pinned: the preferred location if all rivals can access it, else who asked, else the CPU."""
     s, block = M.state[0], M.blocks[b]
     for place in (block.preferred, p):
@@ -90,7 +90,7 @@ def home(M: Memory, p: int, b: int) -> int:
 
 
 @kernel
-def close(M: Memory, b: int) -> bool:
+def close(M: DriverState, b: int) -> bool:
     """Have all rivals for a block fast access to each other?  Nobody needs to wait then."""
     s, rivals, good = M.state[0], M.blocks[b].rivals, True
     for p in range(s.processors):
@@ -100,7 +100,7 @@ def close(M: Memory, b: int) -> bool:
 
 
 @kernel
-def vote(M: Memory, interval: float) -> None:
+def vote(M: DriverState, interval: float) -> None:
     """The lapse adapts to the intervals between events (since release 590).
 
     A short one raises it by an eighth at once, since a negative count is compared as an unsigned number; to lower it takes as
@@ -116,7 +116,7 @@ def vote(M: Memory, interval: float) -> None:
 
 
 @outlined
-def mitigate(M: Memory, p: int, b: int, faulted: int) -> None:
+def mitigate(M: DriverState, p: int, b: int, faulted: int) -> None:
     """Take from row `faulted` what processor p has to wait for; pin what was throttled often enough."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     if s.now - block.last_event > s.epoch and block.resets < s.max_resets:
@@ -148,7 +148,7 @@ def mitigate(M: Memory, p: int, b: int, faulted: int) -> None:
 
 
 @outlined
-def tell(M: Memory, kind: int, p: int, place: int, b: int, mask: int) -> None:
+def tell(M: DriverState, kind: int, p: int, place: int, b: int, mask: int) -> None:
     n = total(M.bits, mask)
     if n == 0:
         return
@@ -162,7 +162,7 @@ def tell(M: Memory, kind: int, p: int, place: int, b: int, mask: int) -> None:
 
 
 @outlined
-def unpin(M: Memory) -> None:
+def unpin(M: DriverState) -> None:
     """Pages whose time is over are ordinary again.  A pin time of 0 is for ever."""
     s = M.state[0]
     if s.tracked == 0 or s.pin == 0.0:

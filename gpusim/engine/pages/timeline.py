@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.engine.pages.memory import resident_bytes
-from gpusim.engine.pages.tables import CPU, FREE, Memory
+from gpusim.engine.pages.tables import CPU, FREE, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 ROWS = 400
@@ -24,7 +24,7 @@ class Timeline:
         self.rows: list[tuple[int, ...]] = []
         self.began = 0.0
 
-    def watch(self, M: Memory, steps: int) -> None:
+    def watch(self, M: DriverState, steps: int) -> None:
         if steps == 0:
             self.began = float(M.state["now"][0])
             self.rows.clear()

@@ -9,7 +9,7 @@ from gpusim.engine.pages import ranking
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch
 from gpusim.engine.pages.evict import belady, big_page, clean_drop, driver, early, lfu, lru, random, tree
-from gpusim.engine.pages.tables import DISCARDED, NONE, UNUSED, USED, Memory
+from gpusim.engine.pages.tables import DISCARDED, NONE, UNUSED, USED, DriverState
 
 POLICIES: dict[str, ModuleType] = {
     "driver": driver, "lru": lru, "random": random, "lfu": lfu, "clean_drop": clean_drop, "early": early,
@@ -19,7 +19,7 @@ EVICT = tuple(POLICIES)
 ORACLES = tuple(name for name, policy in POLICIES.items() if hasattr(policy, "FORESEES"))
 
 
-def choose(M: Memory, name: str) -> None:
+def choose(M: DriverState, name: str) -> None:
     """The policy of a run."""
     s, policy = M.state[0], POLICIES[name]
     s["evict"] = EVICT.index(name)
@@ -30,19 +30,19 @@ def choose(M: Memory, name: str) -> None:
 
 
 @kernel
-def chosen(M: Memory) -> int:
+def chosen(M: DriverState) -> int:
     return int(M.state[0].evict)
 
 
-def _oldest(M: Memory, g: int) -> int:
+def _oldest(M: DriverState, g: int) -> int:
     return int(oldest(M, g, USED))
 
 
-def _unseen(M: Memory, g: int, b: int, r: int) -> None:
+def _unseen(M: DriverState, g: int, b: int, r: int) -> None:
     """Most policies do not see uses."""
 
 
-def _alone(M: Memory, g: int, b: int) -> None:
+def _alone(M: DriverState, g: int, b: int) -> None:
     """Most policies send nothing with a big page."""
 
 
@@ -52,7 +52,7 @@ _own = dispatch(chosen, POLICIES.values(), "victim", _oldest)
 
 
 @outlined
-def victim(M: Memory, g: int) -> int:
+def victim(M: DriverState, g: int) -> int:
     """A root chunk that may leave, NONE if none may.  What holds nothing of worth goes first under every policy."""
     for which in (UNUSED, DISCARDED):
         r = oldest(M, g, which)
@@ -69,7 +69,7 @@ SEARCH = 64
 
 
 @outlined
-def spare(M: Memory, g: int) -> int:
+def spare(M: DriverState, g: int) -> int:
     """A root chunk that may leave before anybody needs its room: the oldest that the prefetcher does not expect to be used."""
     for which in (UNUSED, DISCARDED):
         r = oldest(M, g, which)

@@ -12,7 +12,7 @@ from gpusim.base.units import show_bytes
 from gpusim.machine.constants import Machine
 from gpusim.machine.profile import Profile
 from gpusim.policies.forms import PlanPolicy
-from gpusim.policies.planning import NOTHING, Schedule, Tier, View
+from gpusim.policies.planning import NOTHING, PlanTier, Schedule, View
 from gpusim.trace.grain import TENSOR, Chunks, chunked
 from gpusim.trace.trace import MOVES, Trace
 from gpusim.trace.workload import Workload, build
@@ -74,7 +74,7 @@ def at_grain(planned: Planned, size: int, m: Machine) -> Planned:
 def view(work: Workload, m: Machine) -> View:
     """The program and the machine, as a plan sees them."""
     below = m.without(int(work.trace.meta.get("host_bytes", 0))).tiers
-    tiers = [Tier(t.name, t.capacity, t.read, t.write, t.read_latency, t.write_latency) for t in below]
+    tiers = [PlanTier(t.name, t.capacity, t.read, t.write, t.read_latency, t.write_latency) for t in below]
     return View(work, m.capacity, tuple(tiers) if any(t.capacity for t in tiers) else ())
 
 

@@ -12,7 +12,7 @@ from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
-from gpusim.engine.state import CLOCK, DEVICE, HOST, INSTRUCTION, NEVER, RULES, Island, Policies, Program, Verbs
+from gpusim.engine.state import CLOCK, DEVICE, HOST, INSTRUCTION, NEVER, RULES, Instructions, Island, PolicyTables, PolicyVerbs
 from gpusim.machine.constants import Machine
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
@@ -64,7 +64,7 @@ class Chosen:
 
 def build(
     work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING
-) -> tuple[Island, Program, Policies]:
+) -> tuple[Island, Instructions, PolicyTables]:
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
@@ -122,16 +122,16 @@ def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chose
     return unit
 
 
-def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Program:
+def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Instructions:
     carried, moved = carriers(work.trace)
     return filled(
-        Program, {}, instructions=chunk(work, 0), duration=work.duration, carried=carried, bytes=moved, clock=work.clock,
+        Instructions, {}, instructions=chunk(work, 0), duration=work.duration, carried=carried, bytes=moved, clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
     )  # fmt: skip
 
 
-def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) -> Policies:
+def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) -> PolicyTables:
     """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
     units, asks = len(work.trace.size), evict.form == "ask"
@@ -142,7 +142,7 @@ def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) 
         given["release"], given["release_weights"] = release.state(m.capacity, release.params)
         given["release_params"] = release.params
     made = filled(
-        Policies,
+        PolicyTables,
         {
             "log": room if log else 1, "notes": room if asks else 1, "samples": SAMPLES + 1,
             "moved": 4 * (work.max_live + 2) if defrag.form == "slide" else 1,
@@ -212,7 +212,7 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
 def verbs(chosen: Chosen) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
-    used = Verbs(
+    used = PolicyVerbs(
         alloc=place.alloc, free=place.free, largest=place.largest,
         insert=evict.insert, touch=evict.touch, remove=evict.remove, victim=evict.victim, score=evict.score,
         propose=prefetch.propose, note=prefetch.note,
@@ -239,7 +239,7 @@ def chunk(work: Workload, start: int) -> Any:
     return out
 
 
-def restart(island: Island, program: Program, events: int, done: int = 0) -> None:
+def restart(island: Island, program: Instructions, events: int, done: int = 0) -> None:
     """The host begins a new chunk; `done` events lie before it."""
     h = island.hosts[0]
     h["pc"], h["end"] = 0, len(program.instructions)

@@ -20,7 +20,7 @@ import numpy as np
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.base.units import show_bytes
 from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Schedule, View
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import ALLOC, FREE, I64, OP
 from gpusim.trace.workload import ROUND
 
@@ -40,7 +40,7 @@ def plan(view: View, path: str = "") -> Schedule:
         raise PolicyError(f"the plan cannot be read: {error.strerror or error}", path) from None
     if not data.strip():
         raise TraceError("the plan is empty", path, "its first line names the columns: " + ",".join(COLUMNS))
-    rows = _read(Table(data, path, required=COLUMNS[:3], optional=COLUMNS[3:], strict=True), view)
+    rows = _read(CsvTable(data, path, required=COLUMNS[:3], optional=COLUMNS[3:], strict=True), view)
     remote = rows["unit"][rows["verb"] == REMOTE]
     rows = rows[rows["verb"] != REMOTE]
     rows = rows[np.argsort(rows["at"], kind="stable")]
@@ -56,7 +56,7 @@ def written(schedule: Schedule, tiers: Sequence[str]) -> str:
     return "\n".join([",".join(COLUMNS), *rows]) + "\n"
 
 
-def _read(table: Table, view: View) -> Any:
+def _read(table: CsvTable, view: View) -> Any:
     t, names = view.work.trace, [tier.name for tier in view.tiers]
     tiers = {"": 0, **{name: i + 1 for i, name in enumerate(names)}, **{str(i + 1): i + 1 for i in range(len(names))}}
     found = []

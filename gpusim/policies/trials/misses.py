@@ -36,7 +36,7 @@ F_SIZE, F_RELOAD, F_LAST_USE, F_NEXT_USE, F_USES, F_ARRIVED, F_BORN = (
 
 
 @dataclass(frozen=True)
-class Counts:
+class MissCounts:
     """What one replay counted; bytes are those of the misses, brought in from below."""
 
     requests: int
@@ -52,7 +52,7 @@ def replay(
     capacity: int,
     policy: EvictPolicy,
     seed: int = 0,
-) -> Counts:
+) -> MissCounts:
     """Run the requests through a memory of `capacity` bytes that is empty at first.
 
     requests  ids of pages in order of access, dense: 0 <= id < n
@@ -69,7 +69,7 @@ def replay(
     if policy.replay is not None and np.ndim(sizes) == 0:
         room = min(room, n_units)
         misses = int(_whole(policy.replay)(ids, n_units, room, policy.params, seed))
-        return Counts(len(ids), misses, len(ids) - misses, max(0, misses - room), misses * int(sizes))
+        return MissCounts(len(ids), misses, len(ids) - misses, max(0, misses - room), misses * int(sizes))
     verbs: Any = getattr(policy.module, "horizon", policy)
     scored = policy.form == "score" and verbs is policy
     if verbs is policy:
@@ -90,7 +90,7 @@ def replay(
     misses, evictions, brought, stuck = (int(n) for n in answer)
     if stuck >= 0:
         raise policy.error(f"found no victim for request {stuck}")
-    return Counts(len(ids), misses, len(ids) - misses, evictions, brought * (1 if np.ndim(sizes) else int(sizes)))
+    return MissCounts(len(ids), misses, len(ids) - misses, evictions, brought * (1 if np.ndim(sizes) else int(sizes)))
 
 
 def _checked(requests: Any, sizes: Any, capacity: int) -> tuple[I32, int, I64, int]:

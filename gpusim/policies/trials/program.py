@@ -19,7 +19,7 @@ NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
-class Requests:
+class AllocatorRequests:
     """A program's requests in order, in pieces that are made when they are asked for.
 
     pieces    makes them again from the start: arrays of dtype core.requests.REQUEST
@@ -84,7 +84,7 @@ class Requests:
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class WholeProgram:
     """The pieces of a program that is there as a whole: one."""
 
     rows: Any
@@ -93,7 +93,7 @@ class Whole:
         return iter([self.rows])
 
 
-def of_trace(trace: Trace) -> Requests:
+def of_trace(trace: Trace) -> AllocatorRequests:
     """The allocs and frees of a recorded program.  What lived before the recording is allocated first.
 
     A request that failed in the recording is made again, and freed at once should it succeed.
@@ -117,13 +117,13 @@ def sizes(trace: Trace) -> I64:
     return np.concatenate([trace.size, trace.bytes[trace.kind == OOM]])
 
 
-def of_rows(trace: Trace, rows: Any, event: I64, before: int) -> Requests:
+def of_rows(trace: Trace, rows: Any, event: I64, before: int) -> AllocatorRequests:
     """A recorded program, as these requests; event: of each its event.  `before`: so many, the first ones, make the start."""
     size, failed = sizes(trace), int(np.count_nonzero(trace.kind == OOM))
     live = np.cumsum(np.select([rows["kind"] == R_ALLOC, rows["kind"] == R_FREE], [1, -1], 0))
     site = np.concatenate([trace.category.astype(np.int64), np.full(failed, len(trace.categories))])
-    return Requests(
-        trace.name, Whole(rows), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
+    return AllocatorRequests(
+        trace.name, WholeProgram(rows), len(rows), len(size), int(live.max(initial=0)), event.astype(np.int64),
         iterations(trace)[event], size, site,
         (*trace.categories, "request that failed"), trace.meta.get("stacks") or {}, before,
         {tensor: int(np.searchsorted(event, at)) for tensor, at in trace.meta.get("free_requested") or []},

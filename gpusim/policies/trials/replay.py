@@ -15,7 +15,7 @@ from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
 from gpusim.policies.place.parts import device
 from gpusim.policies.trials import requests as core
-from gpusim.policies.trials.program import Requests
+from gpusim.policies.trials.program import AllocatorRequests
 from gpusim.results.log import LOG
 
 ENDLESS = 1 << 45  # bytes of a device that never refuses
@@ -24,7 +24,7 @@ LOG_ROOM = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class AllocatorReplay:
     """What one allocator made of a program.
 
     name      the allocator, with the parameters that are not its defaults
@@ -36,7 +36,7 @@ class Replay:
     """
 
     name: str
-    program: Requests
+    program: AllocatorRequests
     capacity: int
     counts: dict[str, int]
     samples: Any
@@ -61,9 +61,9 @@ class Replay:
 
 
 def replay(
-    program: Requests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False,
+    program: AllocatorRequests, policy: PlacePolicy, capacity: int = ENDLESS, *, log: bool = False,
     recorded: Sequence[tuple[int, int]] = (), progress: Callable[[int], object] = lambda done: None,
-) -> Replay:  # fmt: skip
+) -> AllocatorReplay:  # fmt: skip
     """Run a program through an allocator that may hold `capacity` bytes.
 
     Requests that are refused are counted, and the program goes on without them.
@@ -95,7 +95,8 @@ def replay(
         progress(int(counts["requests"][0]))
     taken = {name: int(counts[name][0]) for name in core.COUNTS.names or ()}
     records = np.concatenate([np.zeros(0, LOG), *kept]) if log else None
-    return Replay(policy.spec, program, capacity, taken, samples[: -(-program.total // taken["bucket"])], records, S, policy)
+    shown = samples[: -(-program.total // taken["bucket"])]
+    return AllocatorReplay(policy.spec, program, capacity, taken, shown, records, S, policy)
 
 
 def bucket(total: int) -> int:

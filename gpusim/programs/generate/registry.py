@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpusim.base.functions import Function, Functions
 
 if TYPE_CHECKING:
-    from gpusim.policies.trials.program import Requests
-    from gpusim.programs.generate.schedule import Schedule
+    from gpusim.policies.trials.program import AllocatorRequests
+    from gpusim.programs.generate.schedule import RequestSchedule
 
 _KNOWN = Functions("gpusim.programs.generate.programs", "generator", "Schedule")
 Generator = Function
@@ -20,13 +20,13 @@ def entries() -> list[Generator]:
     return _KNOWN.entries()
 
 
-def schedule(spec: str) -> Schedule:
+def schedule(spec: str) -> RequestSchedule:
     """The schedule behind `get`, for a generator that mixes others."""
     entry, values = _KNOWN.bind(spec)
-    made: Schedule = _KNOWN.load(entry)(**values)
+    made: RequestSchedule = _KNOWN.load(entry)(**values)
     return made
 
 
-def get(spec: str) -> Requests:
+def get(spec: str) -> AllocatorRequests:
     """The requests of "name" or "name(parameter=value, ...)"."""
     return replace(schedule(spec).requests(), name=spec)

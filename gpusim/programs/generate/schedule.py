@@ -12,7 +12,7 @@ from numba import typeof, types
 
 from gpusim.base.compiled import entry
 from gpusim.base.tables import table
-from gpusim.policies.trials.program import Requests
+from gpusim.policies.trials.program import AllocatorRequests
 from gpusim.policies.trials.requests import REQUEST
 from gpusim.programs.generate.tape import ROW
 
@@ -29,7 +29,7 @@ PLAY = np.dtype(
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RequestSchedule:
     """A generated program.
 
     rows   the tape
@@ -49,9 +49,9 @@ class Schedule:
         """Number of requests."""
         return self.known if self.known >= 0 else sum(int((p["end"] - p["first"]).sum()) for p in self.plays())
 
-    def requests(self) -> Requests:
+    def requests(self) -> AllocatorRequests:
         """Unit ids are used again at once, so that there are hardly more of them than units alive."""
-        return Requests(self.name, self._pieces, self.total, self.units, self.units)
+        return AllocatorRequests(self.name, self._pieces, self.total, self.units, self.units)
 
     def _pieces(self) -> Iterator[Any]:
         piece, filled, at = table(PIECE, REQUEST), 0, np.zeros(2, np.int64)

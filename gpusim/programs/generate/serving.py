@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from gpusim.programs.generate import llama
-from gpusim.programs.generate.tape import Section, Size, Tape
+from gpusim.programs.generate.tape import AffineSize, RequestTape, Section
 from gpusim.programs.generate.transformer import Shape
 
 
@@ -37,7 +37,7 @@ class Serving:
 @cache
 def tape(shape: Shape, page: int) -> Serving:
     """page  tokens whose keys and values are one tensor, a page; 0: a tensor of all keys and one of all values"""
-    t = Tape()
+    t = RequestTape()
     for size in llama.parameters(shape) + llama.buffers(shape):
         t.new(size)
     start = t.cut()
@@ -49,7 +49,7 @@ def tape(shape: Shape, page: int) -> Serving:
     return Serving(t.rows(), units, 1 if page else 3, start, prompt, decode, make, grow, drop, end)
 
 
-def _forward(t: Tape, m: Shape, of_prompt: bool) -> list[Section]:
+def _forward(t: RequestTape, m: Shape, of_prompt: bool) -> list[Section]:
     sections = []
     ids = t.new(m.tokens(1, 8))
     words, place, rotary = llama.embed(t, m)
@@ -63,19 +63,19 @@ def _forward(t: Tape, m: Shape, of_prompt: bool) -> list[Section]:
     hidden = llama.last(t, m, x, place, words, rotary)
     logits = t.new(m.weight(m.vocabulary) if of_prompt else m.tokens(m.vocabulary))
     t.free(hidden)
-    chosen = t.new(Size(8) if of_prompt else m.tokens(1, 8))
+    chosen = t.new(AffineSize(8) if of_prompt else m.tokens(1, 8))
     t.free(ids, logits, chosen)
     return [*sections, t.cut()]
 
 
-def _page(t: Tape, m: Shape, page: int) -> tuple[Section, list[Section], list[Section]]:
-    kept = t.new(Size(2 * page * m.tokens(m.kv_width).per))
+def _page(t: RequestTape, m: Shape, page: int) -> tuple[Section, list[Section], list[Section]]:
+    kept = t.new(AffineSize(2 * page * m.tokens(m.kv_width).per))
     make = t.cut()
     t.free(kept)
     return make, [make], [t.cut()]
 
 
-def _whole(t: Tape, m: Shape) -> tuple[Section, list[Section], list[Section]]:
+def _whole(t: RequestTape, m: Shape) -> tuple[Section, list[Section], list[Section]]:
     """As by torch.cat: the new tensor is there before the old one dies.  Three units take turns."""
     size, drop = m.tokens(m.kv_width), []
     for grown in range(4):

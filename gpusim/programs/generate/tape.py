@@ -18,14 +18,14 @@ from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 ROW = np.dtype([("kind", np.int64), ("unit", np.int64), ("fixed", np.int64), ("per", np.int64)])
 
 
-class Size(NamedTuple):
+class AffineSize(NamedTuple):
     """fixed + per * number bytes."""
 
     fixed: int
     per: int = 0
 
-    def times(self, factor: int) -> Size:
-        return Size(self.fixed * factor, self.per * factor)
+    def times(self, factor: int) -> AffineSize:
+        return AffineSize(self.fixed * factor, self.per * factor)
 
 
 class Section(NamedTuple):
@@ -35,7 +35,7 @@ class Section(NamedTuple):
     end: int
 
 
-class Tape:
+class RequestTape:
     """Records requests.  A unit is alive until each of its owners has freed it; then its number is used again."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Tape:
         self._cut = 0
         self.units = 0
 
-    def new(self, size: Size) -> int:
+    def new(self, size: AffineSize) -> int:
         if self._unused:
             unit = heapq.heappop(self._unused)
         else:

@@ -118,7 +118,7 @@ class Start:
 
 
 Step = Kernel | HostTouch | Prefetch | Advise | Discard | Free | Start
-Program = Sequence[Step]
+Steps = Sequence[Step]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class ManagedProgram:
 
     name: str
     arrays: Sequence[Array]
-    steps: Program
+    steps: Steps
 
     @property
     def footprint(self) -> int:

@@ -22,7 +22,7 @@ from gpusim.base.errors import TraceError, suggest
 from gpusim.programs.managed.pattern import SECTOR
 from gpusim.programs.managed.patterns import grid_for
 from gpusim.programs.managed.program import Access, Kernel
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 
 LARGEST = 4096  # bytes of one access; larger rows are several
 BLOCK = 256     # threads of a thread block, where a thread does one row
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     address: int | None
 
 
-class Row(NamedTuple):
+class AccessRow(NamedTuple):
     kernel: str
     array: str
     unit: int     # bytes of an aligned piece of the array, a power of two ...
@@ -60,11 +60,11 @@ def kernels(path: Path, arrays: Mapping[str, Place]) -> Iterator[Kernel]:
         raise TraceError("has no accesses", str(path))
 
 
-def _kernel(name: str, rows: list[Row], where: str) -> Kernel:
+def _kernel(name: str, rows: list[AccessRow], where: str) -> Kernel:
     """One access for each kind of row; its index has -1 where a thread's row is of another kind."""
     by_warp = rows[0].warp >= 0
     if by_warp:
-        lines: dict[int, list[Row]] = defaultdict(list)
+        lines: dict[int, list[AccessRow]] = defaultdict(list)
         for row in rows:
             lines[row.warp].append(row)
         steps = max(map(len, lines.values()))
@@ -82,10 +82,10 @@ def _kernel(name: str, rows: list[Row], where: str) -> Kernel:
     return Kernel(name, accesses, grid, block, (steps, 1), where=where)
 
 
-def _rows(data: bytes, path: Path, arrays: Mapping[str, Place]) -> Iterator[Row]:
+def _rows(data: bytes, path: Path, arrays: Mapping[str, Place]) -> Iterator[AccessRow]:
     named = b"array" in data.split(b"\n", 1)[0].lower() if data else False
     places = ("array", "offset") if named else ("address",)
-    table = Table(data, str(path), required=("kernel", *places, "bytes", "access"), optional=("warp",), strict=True)
+    table = CsvTable(data, str(path), required=("kernel", *places, "bytes", "access"), optional=("warp",), strict=True)
     by_warp = "warp" in table.columns
     for row in table:
         size = table.whole(row, "bytes")
@@ -110,7 +110,7 @@ def _rows(data: bytes, path: Path, arrays: Mapping[str, Place]) -> Iterator[Row]
         if by_warp and warp < 0:
             raise table.error(f"warp {warp} is below 0")
         for unit, index in _pieces(offset, size):
-            yield Row(row["kernel"], array, unit, index, write, warp)
+            yield AccessRow(row["kernel"], array, unit, index, write, warp)
 
 
 def _pieces(offset: int, size: int) -> Iterator[tuple[int, int]]:
@@ -125,14 +125,14 @@ def _pieces(offset: int, size: int) -> Iterator[tuple[int, int]]:
         offset = stop
 
 
-def _address(table: Table, text: str) -> int:
+def _address(table: CsvTable, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
         raise table.error(f"'{text[:40]}' is not an address", "write 0x7f0000000000, or a whole number") from None
 
 
-def _array_at(table: Table, kernel: str, address: int, arrays: Mapping[str, Place]) -> tuple[str, int]:
+def _array_at(table: CsvTable, kernel: str, address: int, arrays: Mapping[str, Place]) -> tuple[str, int]:
     for name, place in arrays.items():
         if place.address is not None and place.address <= address < place.address + place.bytes:
             return name, address - place.address

@@ -24,7 +24,7 @@ from gpusim.trace.trace import Trace
 
 
 @dataclass
-class Requests:
+class ServerRequests:
     """In the order of arrival; times in ns since the first."""
 
     hash_tokens: int  # 0: no hashes
@@ -35,10 +35,10 @@ class Requests:
     line: Any = field(default_factory=lambda: array("q"))
     """Where each stands in its file."""
 
-    def every(self, n: int) -> Requests:
+    def every(self, n: int) -> ServerRequests:
         """The first of each n."""
         columns = (self.arrival, self.prompt, self.output, self.hashes, self.line)
-        return Requests(self.hash_tokens, *(column[::n] for column in columns))
+        return ServerRequests(self.hash_tokens, *(column[::n] for column in columns))
 
 
 @dataclass
@@ -61,7 +61,7 @@ class _Prefix:
 
 
 class _Server:
-    def __init__(self, name: str, path: str, requests: Requests, setup: Setup) -> None:
+    def __init__(self, name: str, path: str, requests: ServerRequests, setup: Setup) -> None:
         self.build = TraceBuilder(name, path)
         self.requests, self.setup, self.clock = requests, setup, clock_of(setup, path)
         self.block_bytes = setup.block * self.clock.token
@@ -200,7 +200,7 @@ class _Server:
                 self.build.free_many(self.prefixes.pop(key).tensors)
 
 
-def serve(name: str, path: str, requests: Requests, setup: Setup) -> Trace:
+def serve(name: str, path: str, requests: ServerRequests, setup: Setup) -> Trace:
     """The trace of serving all requests.  Raises TraceError."""
     if not len(requests.arrival):
         raise TraceError("there are no requests in this file", path)

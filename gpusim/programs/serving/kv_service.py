@@ -21,7 +21,7 @@ _WEIGHT = 2  # bytes per parameter
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Of a transformer, as far as its cache and its speed go."""
 
     layers: int
@@ -37,12 +37,12 @@ class Shape:
 
 # From the models' published configurations.
 MODELS = {
-    "gpt2": Shape(12, 12, 12, 64, 124e6),
-    "llama-1b": Shape(16, 32, 8, 64, 1.236e9),
-    "llama-8b": Shape(32, 32, 8, 128, 8.03e9),
-    "llama-70b": Shape(80, 64, 8, 128, 70.55e9),
-    "mistral-7b": Shape(32, 32, 8, 128, 7.25e9),
-    "qwen2.5-7b": Shape(28, 28, 4, 128, 7.62e9),
+    "gpt2": ModelShape(12, 12, 12, 64, 124e6),
+    "llama-1b": ModelShape(16, 32, 8, 64, 1.236e9),
+    "llama-8b": ModelShape(32, 32, 8, 128, 8.03e9),
+    "llama-70b": ModelShape(80, 64, 8, 128, 70.55e9),
+    "mistral-7b": ModelShape(32, 32, 8, 128, 7.25e9),
+    "qwen2.5-7b": ModelShape(28, 28, 4, 128, 7.62e9),
 }
 
 
@@ -51,7 +51,7 @@ class Setup:
     """The server; `llm_requests` says what each option is."""
 
     model: str
-    shape: Shape
+    shape: ModelShape
     dtype: str
     block: int
     batch: int

@@ -34,7 +34,7 @@ from itertools import chain
 from typing import Any, BinaryIO
 
 from gpusim.base.errors import TraceError, shown, suggest
-from gpusim.programs.serving.kv_cache import Requests, serve
+from gpusim.programs.serving.kv_cache import ServerRequests, serve
 from gpusim.programs.serving.kv_service import MODELS, WIDTHS, Clock, Setup, clock_of
 from gpusim.trace.check import MAX_FLOPS
 from gpusim.trace.trace import Trace
@@ -98,7 +98,7 @@ def read(
     return serve(trace_name, path, found, setup)
 
 
-def _check_budget(requests: Requests, block: int, stride: int, budget: int, path: str) -> None:
+def _check_budget(requests: ServerRequests, block: int, stride: int, budget: int, path: str) -> None:
     """Refuse what needs more accesses to blocks than `budget`, before anything is made of it."""
     accesses = 0
     for i, (prompt, output, line) in enumerate(zip(requests.prompt, requests.output, requests.line, strict=True)):
@@ -115,7 +115,7 @@ def _check_budget(requests: Requests, block: int, stride: int, budget: int, path
             )  # fmt: skip
 
 
-def _check_prompts(requests: Requests, clock: Clock, path: str) -> None:
+def _check_prompts(requests: ServerRequests, clock: Clock, path: str) -> None:
     """Refuse a prompt that no operator can compute, before anything is made of it."""
     for prompt, line in zip(requests.prompt, requests.line, strict=True):
         flops = clock.prefill(prompt, 0)[1]
@@ -131,8 +131,8 @@ def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, wanted: int | None) -> Requests:
-    found = Requests(hash_tokens)
+def _mooncake(lines: Iterator[tuple[int, bytes]], path: str, hash_tokens: int, wanted: int | None) -> ServerRequests:
+    found = ServerRequests(hash_tokens)
     for number, line in lines:
         if len(found.arrival) == wanted:
             break
@@ -162,8 +162,8 @@ def _columns(first: bytes, path: str, number: int) -> list[int]:
     return [names.index(column) for column in _CSV]
 
 
-def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wanted: int | None) -> Requests:
-    found = Requests(0)
+def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wanted: int | None) -> ServerRequests:
+    found = ServerRequests(0)
     start: datetime | None = None
     for number, line in lines:
         if len(found.arrival) == wanted:
@@ -181,7 +181,7 @@ def _azure(columns: list[int], lines: Iterator[tuple[int, bytes]], path: str, wa
     return found
 
 
-def _append(found: Requests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:
+def _append(found: ServerRequests, at: int, prompt: Any, output: Any, path: str, line: int) -> None:
     where = f"{path}:{line}"
     for tokens in (prompt, output):
         if type(tokens) is not int or not 1 <= tokens <= _MAX_TOKENS:

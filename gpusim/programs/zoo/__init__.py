@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 from gpusim.base.errors import GpusimError
 from gpusim.programs.zoo.catalogue import Value, ask, entries
-from gpusim.programs.zoo.models import Entry
+from gpusim.programs.zoo.models import ModelEntry
 
 if TYPE_CHECKING:
-    from gpusim.programs.zoo.program import Program
+    from gpusim.programs.zoo.program import ModelProgram
 
-__all__ = ["Entry", "build", "entries"]
+__all__ = ["ModelEntry", "build", "entries"]
 
 
-def build(spec: str, **options: Value) -> Program:
+def build(spec: str, **options: Value) -> ModelProgram:
     """The program of "name" or "name(option=value, ...)"; `options` come after those of the text."""
     asked = ask(spec, options)
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.programs.zoo.models import ENTRIES, Entry
+from gpusim.programs.zoo.models import ENTRIES, ModelEntry
 
 Value = int | str | bool
 
@@ -99,7 +99,7 @@ FAMILIES: Mapping[str, Family] = {
 }  # fmt: skip
 
 
-def options(entry: Entry, mode: str = "train") -> dict[str, Value]:
+def options(entry: ModelEntry, mode: str = "train") -> dict[str, Value]:
     """Every option of one mode, "train" or "infer", of a model, with its default."""
     return FAMILIES[entry.family].options(mode)
 
@@ -108,7 +108,7 @@ def options(entry: Entry, mode: str = "train") -> dict[str, Value]:
 class Asked:
     """One model and all options, each as given or by default."""
 
-    entry: Entry
+    entry: ModelEntry
     options: Mapping[str, Value]
 
     @property
@@ -119,7 +119,7 @@ class Asked:
         return self.entry.name + ("(" + ", ".join(f"{k}={v}" for k, v in own.items()) + ")" if own else "")
 
 
-def entries() -> list[Entry]:
+def entries() -> list[ModelEntry]:
     """All models, family by family, small before large."""
     return list(ENTRIES)
 
@@ -143,7 +143,7 @@ def ask(spec: str, more: Mapping[str, Value] | None = None) -> Asked:
     return Asked(entry, values)
 
 
-def _unknown(entry: Entry, mode: str, key: str) -> tuple[str, str, str]:
+def _unknown(entry: ModelEntry, mode: str, key: str) -> tuple[str, str, str]:
     """What is wrong with an option that this model does not have in this mode: message, place, hint."""
     other = "infer" if mode == "train" else "train"
     if key in options(entry, other):
@@ -170,7 +170,7 @@ def _value(name: str, key: str, default: Value, given: Value) -> Value:
     raise GpusimError(f"option '{key}' of model '{name}' is '{text}', not {wanted}")
 
 
-def _check(entry: Entry, values: Mapping[str, Value]) -> None:
+def _check(entry: ModelEntry, values: Mapping[str, Value]) -> None:
     """What only several options together, or the model's shape, can say."""
     family = FAMILIES[entry.family]
     if int(values.get("image", 0)) % family.image_multiple:

@@ -24,7 +24,7 @@ def perceptron(inside: int, widths: Sequence[int], last: nn.Module) -> nn.Sequen
     return nn.Sequential(*layers[:-1], last)
 
 
-class Table(nn.Module):
+class EmbeddingTable(nn.Module):
     """Rows to look up; the gradient of a lookup is applied to its rows at once."""
 
     def __init__(self, rows: int, width: int) -> None:
@@ -46,7 +46,7 @@ class Model(nn.Module):
     def __init__(self, rows: Sequence[int], width: int, bottom: Sequence[int], top: Sequence[int]) -> None:
         super().__init__()
         features = len(rows) + 1
-        self.tables = nn.ModuleList(Table(r, width) for r in rows)
+        self.tables = nn.ModuleList(EmbeddingTable(r, width) for r in rows)
         self.bottom = perceptron(DENSE, bottom, nn.ReLU())
         self.top = perceptron(width + features * (features - 1) // 2, top, nn.Identity())
         self.blocks = nn.ModuleList([self.bottom, self.top])

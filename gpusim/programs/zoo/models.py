@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     """One model.
 
     name        as asked for
@@ -27,62 +27,64 @@ class Entry:
     context: int = 0
 
 
-def _gpt2(name: str, parameters: int, layers: int, width: int, heads: int, positions: int = 1024) -> Entry:
+def _gpt2(name: str, parameters: int, layers: int, width: int, heads: int, positions: int = 1024) -> ModelEntry:
     version = "3, all attention dense" if name.startswith("gpt3") else "2"
     text = f"GPT-{version}: {layers} layers of width {width}, {heads} heads, {positions:,} positions, tied embedding"
     config = {"layers": layers, "width": width, "heads": heads, "positions": positions}
-    return Entry(name, "gpt2", parameters, text, config, positions)
+    return ModelEntry(name, "gpt2", parameters, text, config, positions)
 
 
-def _bert(name: str, parameters: int, layers: int, width: int, heads: int, classes: int = 0) -> Entry:
+def _bert(name: str, parameters: int, layers: int, width: int, heads: int, classes: int = 0) -> ModelEntry:
     head = f"{classes} classes" if classes else "its masked-language-model head"
     text = f"BERT with {head}: {layers} layers of width {width}, {heads} heads, 512 positions"
     config = {"layers": layers, "width": width, "heads": heads, "positions": 512, **({"classes": classes} if classes else {})}
-    return Entry(name, "bert", parameters, text, config, 512)
+    return ModelEntry(name, "bert", parameters, text, config, 512)
 
 
 def _dense(
     name: str, parameters: int, called: str, context: int, layers: int, width: int, hidden: int, heads: int, *,
     groups: int = 8, **more: Any,
-) -> Entry:  # fmt: skip
+) -> ModelEntry:  # fmt: skip
     shared = "" if groups == heads else f" on {groups} of keys and values"
     text = f"{called}: {layers} layers of width {width}, {heads} heads{shared}" + ", tied" * bool(more.get("tied"))
     config = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "groups": groups, **more}
-    return Entry(name, "llama", parameters, text, config, context)
+    return ModelEntry(name, "llama", parameters, text, config, context)
 
 
-def _qwen(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, tied: bool) -> Entry:
+def _qwen(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, tied: bool) -> ModelEntry:
     more: dict[str, Any] = {"vocabulary": 151936, "size": 128, "theta": 1e6, "normed": True, "tied": tied}
     return _dense(name, parameters, f"Qwen 3 {name[6:].upper()}", 40960, layers, width, hidden, heads, **more)
 
 
-def _gemma(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, groups: int, **more: Any) -> Entry:
+def _gemma(
+    name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, groups: int, **more: Any
+) -> ModelEntry:
     small = name.endswith("1b")
     config = {"window": 512 if small else 1024, **({"vocabulary": 262144} if small else {}), **more}
     text = f"Gemma 3 {name[7:].upper()}, its text part: {layers} layers of width {width}, one in six sees all tokens, tied"
     config = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "groups": groups, **config}
-    return Entry(name, "gemma", parameters, text, config, 32768 if small else 131072)
+    return ModelEntry(name, "gemma", parameters, text, config, 32768 if small else 131072)
 
 
-def _t5(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, size: int = 64) -> Entry:
+def _t5(name: str, parameters: int, layers: int, width: int, hidden: int, heads: int, size: int = 64) -> ModelEntry:
     text = f"T5 (1.0): {layers} layers each to read and to write, width {width}, tied"
     config = {"layers": layers, "width": width, "hidden": hidden, "heads": heads, "size": size}
-    return Entry(name, "t5", parameters, text, config)
+    return ModelEntry(name, "t5", parameters, text, config)
 
 
-def _whisper(name: str, parameters: int, layers: int, width: int, heads: int, **more: int) -> Entry:
+def _whisper(name: str, parameters: int, layers: int, width: int, heads: int, **more: int) -> ModelEntry:
     writing = more.get("decoder", layers)
     text = f"Whisper: {layers} layers to listen, {writing} to write, width {width}; 30 s of sound, 448 positions"
-    return Entry(name, "whisper", parameters, text, {"layers": layers, "width": width, "heads": heads, **more}, 448)
+    return ModelEntry(name, "whisper", parameters, text, {"layers": layers, "width": width, "heads": heads, **more}, 448)
 
 
-def _resnet(layers: int, parameters: int, depths: tuple[int, ...]) -> Entry:
-    return Entry(f"resnet{layers}", "resnet", parameters, f"ResNet-{layers} v1.5, 1,000 classes", {"depths": depths})
+def _resnet(layers: int, parameters: int, depths: tuple[int, ...]) -> ModelEntry:
+    return ModelEntry(f"resnet{layers}", "resnet", parameters, f"ResNet-{layers} v1.5, 1,000 classes", {"depths": depths})
 
 
-def _vit(name: str, parameters: int, layers: int, width: int, heads: int, patch: int = 16) -> Entry:
+def _vit(name: str, parameters: int, layers: int, width: int, heads: int, patch: int = 16) -> ModelEntry:
     text = f"Vision transformer, 224 x 224 in patches of {patch}: {layers} layers of width {width}, 1,000 classes"
-    return Entry(name, "vit", parameters, text, {"layers": layers, "width": width, "heads": heads, "patch": patch})
+    return ModelEntry(name, "vit", parameters, text, {"layers": layers, "width": width, "heads": heads, "patch": patch})
 
 
 CRITEO_TERABYTE = (
@@ -111,18 +113,18 @@ ENTRIES = (
     _dense("llama-8b", 8_030_261_248, "Llama 3 and 3.1 8B", 131072, 32, 4096, 14336, 32),
     _dense("llama-70b", 70_553_706_496, "Llama 3, 3.1 and 3.3 70B", 131072, 80, 8192, 28672, 64),
     _dense("llama-405b", 405_853_388_800, "Llama 3.1 405B", 131072, 126, 16384, 53248, 128),
-    Entry(
+    ModelEntry(
         "llama4-scout", "moe", 107_769_861_120, "Llama 4 Scout, its text: 48 layers, 16 experts of which 1, and a shared one",
         {"layers": 48, "width": 5120, "hidden": 8192, "heads": 40, "size": 128, "vocabulary": 202048, "experts": 16,
          "chosen": 1, "theta": 5e5, "norm": "l2", "shared": 8192, "chunk": 8192}, 10_485_760,
     ),
-    Entry(
+    ModelEntry(
         "llama4-maverick", "moe", 400_711_848_960, "Llama 4 Maverick, its text part: 128 experts in every second of 48 layers",
         {"layers": 48, "width": 5120, "hidden": 8192, "heads": 40, "size": 128, "vocabulary": 202048, "experts": 128,
          "chosen": 1, "theta": 5e5, "shared": 8192, "every": 2, "dense": 16384, "chunk": 8192}, 1_048_576,
     ),
     _dense("mistral-7b", 7_241_732_096, "Mistral 7B", 32768, 32, 4096, 14336, 32, vocabulary=32000, theta=1e4),
-    Entry(
+    ModelEntry(
         "mixtral-8x7b", "moe", 46_702_792_704, "Mixtral 8x7B: Mistral 7B with 8 experts in each layer, 2 for each token",
         context=32768,
     ),
@@ -132,7 +134,7 @@ ENTRIES = (
     _qwen("qwen3-8b", 8_190_735_360, 36, 4096, 12288, 32, False),
     _qwen("qwen3-14b", 14_768_307_200, 40, 5120, 17408, 40, False),
     _qwen("qwen3-32b", 32_762_123_264, 64, 5120, 25600, 64, False),
-    Entry(
+    ModelEntry(
         "qwen3-30b-a3b", "moe", 30_532_122_624, "Qwen 3 30B-A3B: 48 layers with 128 experts, 8 for each token",
         {"layers": 48, "width": 2048, "hidden": 768, "heads": 32, "groups": 4, "size": 128, "vocabulary": 151936,
          "experts": 128, "chosen": 8, "norm": "rms"}, 40960,
@@ -141,21 +143,21 @@ ENTRIES = (
     _gemma("gemma3-4b", 3_880_263_168, 34, 2560, 10240, 8, 4),
     _gemma("gemma3-12b", 11_766_034_176, 48, 3840, 15360, 16, 8),
     _gemma("gemma3-27b", 27_009_346_304, 62, 5376, 21504, 32, 16, size=128, scaled_by=168),
-    Entry(
+    ModelEntry(
         "deepseek-v2-lite", "deepseek", 15_706_484_224, "DeepSeek-V2-Lite: latent attention, 6 of 64 experts, and 2 shared",
         {"layers": 27, "width": 2048, "hidden": 10944, "expert": 1408, "heads": 16, "experts": 64, "chosen": 6, "shared": 2,
          "dense": 1, "query_rank": 0, "vocabulary": 102400}, 163840,
     ),
-    Entry(
+    ModelEntry(
         "deepseek-v3", "deepseek", 671_026_404_352, "DeepSeek-V3 and R1: latent attention, 8 of 256 experts, and 1 shared",
         {"layers": 61, "width": 7168, "hidden": 18432, "expert": 2048, "heads": 128, "experts": 256, "chosen": 8, "shared": 1,
          "dense": 3, "query_rank": 1536, "vocabulary": 129280}, 163840,
     ),
-    Entry(
+    ModelEntry(
         "gpt-oss-20b", "gpt_oss", 20_914_757_184, "GPT-OSS 20B: 24 layers with 32 experts, 4 for each token; sinks",
         {"layers": 24, "experts": 32}, 131072,
     ),
-    Entry(
+    ModelEntry(
         "gpt-oss-120b", "gpt_oss", 116_829_156_672, "GPT-OSS 120B: 36 layers with 128 experts, 4 for each token; sinks",
         {"layers": 36, "experts": 128}, 131072,
     ),
@@ -176,25 +178,27 @@ ENTRIES = (
     _resnet(50, 25_557_032, (3, 4, 6, 3)),
     _resnet(101, 44_549_160, (3, 4, 23, 3)),
     _resnet(152, 60_192_808, (3, 8, 36, 3)),
-    Entry("sd15-unet", "unet", 859_520_964, "UNet of Stable Diffusion 1.5: one denoising step on latents, 77 tokens of text"),
-    Entry(
+    ModelEntry(
+        "sd15-unet", "unet", 859_520_964, "UNet of Stable Diffusion 1.5: one denoising step on latents, 77 tokens of text"
+    ),
+    ModelEntry(
         "sdxl-unet", "unet", 2_567_463_684, "UNet of Stable Diffusion XL: one denoising step on latents, 77 tokens of text",
         {"widths": (320, 640, 1280), "depths": (0, 2, 10, 10), "heads": (5, 10, 20), "text": 2048, "linear": True,
          "added": True},
     ),
-    Entry(
+    ModelEntry(
         "flux-dev", "dit", 11_901_408_320, "transformer of Flux.1 dev: one step on latents, 512 tokens", {"guided": True}
     ),
-    Entry(
+    ModelEntry(
         "flux-schnell", "dit", 11_891_178_560, "transformer of Flux.1 schnell: one step on latents, 512 tokens",
         {"guided": False},
     ),
-    Entry("unet3d", "unet3d", 31_190_243, "3D-UNet of MLPerf training (KiTS19): 1 channel, 3 classes"),
-    Entry(
+    ModelEntry("unet3d", "unet3d", 31_190_243, "3D-UNet of MLPerf training (KiTS19): 1 channel, 3 classes"),
+    ModelEntry(
         "dlrm-terabyte", "dlrm", 24_036_595_969, "DLRM of MLPerf training 0.7 (Criteo 1 TB): 26 tables of width 128",
         {"rows": CRITEO_TERABYTE, "width": 128, "bottom": (512, 256, 128), "top": (1024, 1024, 512, 256, 1)},
     ),
-    Entry(
+    ModelEntry(
         "dlrm-kaggle", "dlrm", 540_677_217, "DLRM for Criteo Kaggle: 26 tables of width 16",
         {"rows": CRITEO_KAGGLE, "width": 16, "bottom": (512, 256, 64, 16), "top": (512, 256, 1)},
     ),

@@ -30,7 +30,7 @@ AUTOCAST = {"autocast": torch.bfloat16, "autocast-fp16": torch.float16}
 
 
 @dataclass
-class Program:
+class ModelProgram:
     """name is what `gpusim.programs.zoo.build` makes the same program from.
 
     optimizer  None where no step is taken after the backward pass
@@ -94,7 +94,7 @@ class Program:
         return torch.autocast("cuda", dtype) if dtype else nullcontext()
 
 
-def make(asked: Asked) -> Program:
+def make(asked: Asked) -> ModelProgram:
     """Model, inputs and optimizer of what was asked for."""
     options, trains = asked.options, asked.options["mode"] == "train"
     module = import_module(f"gpusim.programs.zoo.{asked.entry.family}")
@@ -108,13 +108,13 @@ def make(asked: Asked) -> Program:
             part.how = str(options["attention"])
     if not trains:
         del inputs["labels"]
-        return Program(asked.spec, model, None, inputs, options)
+        return ModelProgram(asked.spec, model, None, inputs, options)
     if options["checkpointing"]:
         for block in model.blocks:
             block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     learned = [p for p in model.parameters() if p.requires_grad]
     optimizer = optimizers.make(str(options["optimizer"]), str(options["update"]), learned, bool(options["masters"]))
-    program = Program(asked.spec, model, optimizer, inputs, options)
+    program = ModelProgram(asked.spec, model, optimizer, inputs, options)
     if options.get("outputs") == "held":
         model.head.register_forward_hook(program.hold)
     return program

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from gpusim.base.units import show_bytes
 from gpusim.results.fault_picture import EVICTED, FAULTED, TAKEN, Picture
-from gpusim.results.faults import Allocation, FaultReport
+from gpusim.results.faults import AllocationFaults, FaultReport
 from gpusim.results.result import Result
 from gpusim.show.faults import brief
 from gpusim.show.groups import starred
@@ -99,7 +99,7 @@ def _map(panel: Axes, report: FaultReport, picture: Picture) -> set[int]:
     return set(np.unique(kind).tolist()) - {-1}
 
 
-def _names(panel: Axes, allocations: Sequence[Allocation]) -> None:
+def _names(panel: Axes, allocations: Sequence[AllocationFaults]) -> None:
     """The address axis: a line between allocations, and the names of those that have room for one."""
     top = max(a.first + a.bytes for a in allocations)
     panel.set_ylim(0, top)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpusim.base.units import show_bytes
 from gpusim.machine.profile import Profile
-from gpusim.studies.capacity.settings import Settings
+from gpusim.studies.capacity.settings import AllocatorSettings
 from gpusim.trace.trace import Trace
 
 # How each choice of the zoo's options is done.
@@ -74,7 +74,7 @@ def of_program(trace: Trace) -> list[Assumption]:
     return lines
 
 
-def of_machine(trace: Trace, settings: Settings, profiles: Sequence[Profile]) -> list[Assumption]:
+def of_machine(trace: Trace, settings: AllocatorSettings, profiles: Sequence[Profile]) -> list[Assumption]:
     """The allocator's settings, the libraries' workspaces, and the context."""
     contexts = sorted(int(p.context.value) for p in profiles)
     if settings.context is not None:

@@ -12,7 +12,7 @@ from gpusim.policies.trials.program import of_trace
 from gpusim.policies.trials.replay import replay
 from gpusim.programs import transforms
 from gpusim.programs.transforms.scaling import recorded_size
-from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.trace.stats import ROUND, live_bytes
 from gpusim.trace.trace import Trace
 
@@ -23,7 +23,7 @@ STEP = 1 / 32   # by which a batch shrinks that does not fit after all
 class Batches:
     """Batches of one program, up to what `most` bytes can hold."""
 
-    def __init__(self, trace: Trace, most: int, settings: Settings = USUAL) -> None:
+    def __init__(self, trace: Trace, most: int, settings: AllocatorSettings = USUAL) -> None:
         self.trace, self.most, self.settings = trace, most, settings
         self.recorded = recorded_size(trace, ("batch",))
         self._fits = cache(self._try)

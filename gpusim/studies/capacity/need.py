@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpusim.policies.trials.program import of_trace
 from gpusim.policies.trials.replay import replay
-from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.trace.roles import PARAMETER, ROLES, STEP, UNKNOWN, lives, phase_kinds, roles
 from gpusim.trace.stats import ROUND, live_bytes
 from gpusim.trace.trace import I64, OP, Trace
@@ -54,7 +54,7 @@ class Need:
         return int(self.trace.size[roles(self.trace) == PARAMETER].sum())
 
 
-def need(trace: Trace, settings: Settings = USUAL) -> Need:
+def need(trace: Trace, settings: AllocatorSettings = USUAL) -> Need:
     """Replays the program's requests through PyTorch's allocator, without a limit."""
     size = -(-trace.size // ROUND) * ROUND
     live = int(live_bytes(trace, size).max(initial=0))

@@ -18,7 +18,7 @@ SWAPPING = "swapping"  # no transform: what the machine does
 
 
 @dataclass(frozen=True)
-class Remedy:
+class FitRemedy:
     """A chain of transforms, and whether tensors are swapped to host memory as well.
 
     gpus  how many GPUs it takes
@@ -39,34 +39,34 @@ class Remedy:
         return "" if self.gpus == 1 or profile.peer is not None else "the profile names no links between GPUs"
 
 
-AS_IT_IS = Remedy()
+AS_IT_IS = FitRemedy()
 GPUS = 8  # that are tried where nothing is said
 _TRAINING = (
     AS_IT_IS,
-    Remedy("checkpointing"),
-    Remedy(swap=True),
-    Remedy("offload"),
-    Remedy("checkpointing | offload"),
-    Remedy("checkpointing | offload(what=all)"),
-    Remedy("checkpointing", swap=True),
+    FitRemedy("checkpointing"),
+    FitRemedy(swap=True),
+    FitRemedy("offload"),
+    FitRemedy("checkpointing | offload"),
+    FitRemedy("checkpointing | offload(what=all)"),
+    FitRemedy("checkpointing", swap=True),
 )
 _TRAINING_TOGETHER = (
     "zero(stage=2,ranks={gpus})", "zero(stage=3,ranks={gpus})", "checkpointing | zero(stage=3,ranks={gpus})",
 )  # fmt: skip
-_INFERENCE = (AS_IT_IS, Remedy(swap=True), Remedy("offload(what=parameters)"))
+_INFERENCE = (AS_IT_IS, FitRemedy(swap=True), FitRemedy("offload(what=parameters)"))
 _INFERENCE_TOGETHER = ("tensor_parallel(ranks={gpus})",)
 
 
-def default(trace: Trace, gpus: int = GPUS) -> tuple[Remedy, ...]:
+def default(trace: Trace, gpus: int = GPUS) -> tuple[FitRemedy, ...]:
     """Those for a program that trains, or for one that does not; the last of them take so many GPUs."""
     if not trace.ops:
         return (AS_IT_IS,)
     trains = (phase_kinds(trace) == STEP).any()
     alone, together = (_TRAINING, _TRAINING_TOGETHER) if trains else (_INFERENCE, _INFERENCE_TOGETHER)
-    return (*alone, *(Remedy(chain.format(gpus=gpus), gpus=gpus) for chain in together))
+    return (*alone, *(FitRemedy(chain.format(gpus=gpus), gpus=gpus) for chain in together))
 
 
-def within(remedies: Sequence[Remedy], gpus: int | None) -> tuple[Remedy, ...]:
+def within(remedies: Sequence[FitRemedy], gpus: int | None) -> tuple[FitRemedy, ...]:
     """Those for which so many GPUs are enough; None: as many as each takes.  Raises GpusimError for one that needs more."""
     for remedy in remedies:
         if gpus is not None and remedy.gpus > gpus:
@@ -74,7 +74,7 @@ def within(remedies: Sequence[Remedy], gpus: int | None) -> tuple[Remedy, ...]:
     return tuple(remedies)
 
 
-def named(texts: list[str], own: Registry = SHIPPED) -> tuple[Remedy, ...]:
+def named(texts: list[str], own: Registry = SHIPPED) -> tuple[FitRemedy, ...]:
     """As it is, then what the user names: "checkpointing | swapping"; GPUs as the parameter `ranks` says."""
     found = [AS_IT_IS]
     for text in texts:
@@ -85,5 +85,5 @@ def named(texts: list[str], own: Registry = SHIPPED) -> tuple[Remedy, ...]:
         ranks = [int(number) for number in re.findall(r"ranks\s*=\s*(\d+)", text)]
         chain = " | ".join(part for part in parts if part != SWAPPING) or "none"
         check(chain, own)
-        found.append(Remedy(chain, SWAPPING in parts, max(ranks, default=1)))
+        found.append(FitRemedy(chain, SWAPPING in parts, max(ranks, default=1)))
     return tuple(found)

@@ -12,21 +12,21 @@ from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_progr
 from gpusim.studies.capacity.assumptions import values as assumption_values
 from gpusim.studies.capacity.machine import emulated, estimates
 from gpusim.studies.capacity.need import BYTES_PER_PARAMETER, count, rule_of_thumb
-from gpusim.studies.capacity.study import Answer, Study, Way
+from gpusim.studies.capacity.study import CapacityStudy, MachineAnswer, Way
 from gpusim.studies.capacity.times import WHERE, interval, shown
 
 
-def rows(found: Study) -> list[dict[str, Any]]:
+def rows(found: CapacityStudy) -> list[dict[str, Any]]:
     """A row for each machine, the best answer first."""
     return [_row(a, a.best(), found) for a in ordered(found)]
 
 
-def rows_of_several(found: Study) -> list[dict[str, Any]]:
+def rows_of_several(found: CapacityStudy) -> list[dict[str, Any]]:
     """A row for each machine that needs several GPUs, or could do better with them."""
     return [_row(a, way, found) for a in ordered(found) if (way := a.best(several=True))]
 
 
-def ordered(found: Study) -> list[Answer]:
+def ordered(found: CapacityStudy) -> list[MachineAnswer]:
     """The machines on which it fits as it is, then those that can be helped, then the others; the faster first."""
     return sorted(
         found.answers,
@@ -34,7 +34,7 @@ def ordered(found: Study) -> list[Answer]:
     )
 
 
-def _row(a: Answer, way: Way | None, found: Study) -> dict[str, Any]:
+def _row(a: MachineAnswer, way: Way | None, found: CapacityStudy) -> dict[str, Any]:
     return {
         "machine": a.profile.name,
         "has": show_bytes(a.capacity),
@@ -48,13 +48,13 @@ def _row(a: Answer, way: Way | None, found: Study) -> dict[str, Any]:
     }
 
 
-def _times(a: Answer, way: Way | None) -> dict[str, str]:
+def _times(a: MachineAnswer, way: Way | None) -> dict[str, str]:
     if way is None or way.step_ns is None:
         return {"step, estimated": "", "slowdown, estimated": ""}
     return {"step, estimated": shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
 
 
-def _batch(times: float | None, found: Study) -> str:
+def _batch(times: float | None, found: CapacityStudy) -> str:
     """In samples where the recording says how many it has, else in recorded batches."""
     if not times:
         return "" if times is None else "none"
@@ -63,7 +63,7 @@ def _batch(times: float | None, found: Study) -> str:
     return f"{times:.2f} x" if times < 10 else f"{times:.0f} x"
 
 
-def heading(found: Study) -> str:
+def heading(found: CapacityStudy) -> str:
     """What the program needs, of what that consists, and the rule of thumb beside it."""
     n = found.need
     parts = sorted(n.by_role.items(), key=lambda item: -item[1])
@@ -81,13 +81,13 @@ def heading(found: Study) -> str:
     return "\n".join(lines)
 
 
-def assumed(found: Study) -> list[Assumption]:
+def assumed(found: CapacityStudy) -> list[Assumption]:
     """Every assumption of the answer."""
     trace = found.need.trace
     return [*of_program(trace), *of_machine(trace, found.settings, [a.profile for a in found.answers])]
 
 
-def remarks(found: Study) -> list[str]:
+def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
     lines = [f"No times: {found.timeless}" if found.timeless else WHERE + "."]
     emulating = {a.profile.name: types for a in found.answers if (types := emulated(found.need.trace, a.profile))}
@@ -102,7 +102,7 @@ def remarks(found: Study) -> list[str]:
     return lines
 
 
-def answer(found: Study) -> str:
+def answer(found: CapacityStudy) -> str:
     """One sentence."""
     fits = [a for a in found.answers if a.fits]
     helped = [a for a in found.answers if not a.fits and a.best()]
@@ -117,7 +117,7 @@ def answer(found: Study) -> str:
     return words + "."
 
 
-def untried(found: Study) -> str:
+def untried(found: CapacityStudy) -> str:
     """Which machines needed none of what was to be tried, as a sentence; "" where all did."""
     names = [a.profile.name for a in found.answers if a.fits]
     if not names:
@@ -126,7 +126,7 @@ def untried(found: Study) -> str:
     return f"Nothing was tried on {where}: the program fits as it is."
 
 
-def apart(found: Study, gpus: int) -> list[str]:
+def apart(found: CapacityStudy, gpus: int) -> list[str]:
     """Why nothing that takes so many GPUs helps, a sentence for each machine on which that is so."""
     said = []
     for a in found.answers:
@@ -136,7 +136,7 @@ def apart(found: Study, gpus: int) -> list[str]:
     return said
 
 
-def text(found: Study, asked: int | None = None) -> str:
+def text(found: CapacityStudy, asked: int | None = None) -> str:
     """The whole answer, as `gpusim fit` prints it.
 
     asked  GPUs for which something was to be tried; None: nothing was asked for
@@ -153,7 +153,7 @@ def _table(found: list[dict[str, Any]]) -> str:
     return table(found, list(found[0])) if found else ""
 
 
-def values(found: Study) -> dict[str, Any]:
+def values(found: CapacityStudy) -> dict[str, Any]:
     """All of it as JSON values; sizes in bytes, times in ns."""
     n = found.need
     return {
@@ -179,7 +179,7 @@ def values(found: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _way(a: Answer, way: Way) -> dict[str, Any]:
+def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
     times: dict[str, Any] = {"step_ns": None, "slowdown": None}
     if way.step_ns is not None:
         low, high = interval(way.step_ns)

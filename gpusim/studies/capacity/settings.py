@@ -10,7 +10,7 @@ from gpusim.policies import registry
 
 
 @dataclass(frozen=True)
-class Settings:
+class AllocatorSettings:
     """conf: as in PYTORCH_CUDA_ALLOC_CONF; context: bytes of the CUDA context and of libraries, None: each profile's."""
 
     conf: str = ""
@@ -29,4 +29,4 @@ class Settings:
         return int(profile.memory.capacity.value - (profile.context.value if self.context is None else self.context))
 
 
-USUAL = Settings()
+USUAL = AllocatorSettings()

@@ -19,8 +19,8 @@ from gpusim.results.log import ISSUE, START
 from gpusim.results.result import Result
 from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
-from gpusim.studies.capacity.remedies import AS_IT_IS, Remedy
-from gpusim.studies.capacity.settings import USUAL, Settings
+from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
+from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.times import everywhere, refused
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
@@ -34,13 +34,13 @@ class Way:
     reserved  most bytes that the allocator held
     """
 
-    remedy: Remedy
+    remedy: FitRemedy
     step_ns: int | None
     reserved: int
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class MachineAnswer:
     """One machine.
 
     capacity bytes that the CUDA context leaves of the memory
@@ -74,7 +74,7 @@ class Answer:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class CapacityStudy:
     """A program on all machines.
 
     needs     of each remedy's transforms that the program allows; of the others why not
@@ -83,8 +83,8 @@ class Study:
 
     needs: dict[str, Need]
     impossible: dict[str, str]
-    answers: list[Answer]
-    settings: Settings
+    answers: list[MachineAnswer]
+    settings: AllocatorSettings
     timeless: str
 
     @property
@@ -98,9 +98,9 @@ def _silent(done: int, of: int) -> None:
 
 
 def study(
-    trace: Trace, profiles: Sequence[Profile], tried: Sequence[Remedy], progress: Callable[[int, int], object] = _silent,
-    settings: Settings = USUAL, own: Registry = SHIPPED,
-) -> Study:  # fmt: skip
+    trace: Trace, profiles: Sequence[Profile], tried: Sequence[FitRemedy], progress: Callable[[int, int], object] = _silent,
+    settings: AllocatorSettings = USUAL, own: Registry = SHIPPED,
+) -> CapacityStudy:  # fmt: skip
     """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them."""
     timeless = refused(trace)
     if timeless:
@@ -120,29 +120,29 @@ def study(
         else:
             answers.append(_answer(profile, [r for r in tried if r.chain in needs], needs, batches, settings))
         progress(done + 1, len(profiles))
-    return Study(needs, impossible, answers, settings, timeless)
+    return CapacityStudy(needs, impossible, answers, settings, timeless)
 
 
-def _memory_alone(profile: Profile, n: Need, settings: Settings) -> Answer:
+def _memory_alone(profile: Profile, n: Need, settings: AllocatorSettings) -> MachineAnswer:
     """Whether the program's requests fit, of a program whose operators cannot be timed on the machine."""
     room = settings.room(profile)
     if n.reserved <= room:
-        return Answer(profile, room, None, (Way(AS_IT_IS, None, n.reserved),), {}, None)
+        return MachineAnswer(profile, room, None, (Way(AS_IT_IS, None, n.reserved),), {}, None)
     tried = replay(of_trace(n.trace), settings.allocator(), room)  # cached segments are given back
     if tried.fits:
-        return Answer(profile, room, None, (Way(AS_IT_IS, None, tried.held_peak),), {}, None)
-    return Answer(profile, room, None, (), {str(AS_IT_IS): f"{show_bytes(n.live)} are alive at once"}, None)
+        return MachineAnswer(profile, room, None, (Way(AS_IT_IS, None, tried.held_peak),), {}, None)
+    return MachineAnswer(profile, room, None, (), {str(AS_IT_IS): f"{show_bytes(n.live)} are alive at once"}, None)
 
 
 def _answer(
-    profile: Profile, tried: Sequence[Remedy], needs: dict[str, Need], batches: Batches, settings: Settings
-) -> Answer:
+    profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings
+) -> MachineAnswer:
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"))
     free_ns = last_iteration(free, n.trace)
     largest = batches.largest(room)
     if n.reserved <= room:
-        return Answer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest)
+        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest)
     ways, helpless = [], {}
     for remedy in tried:
         found = _try(profile, remedy, needs[remedy.chain], settings)
@@ -152,10 +152,10 @@ def _answer(
         ways.append(found)
         if remedy == AS_IT_IS:
             break
-    return Answer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest)
+    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest)
 
 
-def _try(profile: Profile, remedy: Remedy, n: Need, settings: Settings) -> Way | str:
+def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings) -> Way | str:
     """The remedy on this machine, or why it does not help."""
     lacks = remedy.lacks(profile)
     if lacks:
@@ -169,7 +169,7 @@ def _try(profile: Profile, remedy: Remedy, n: Need, settings: Settings) -> Way |
     return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
 
 
-def _simulated(n: Need, profile: Profile, settings: Settings, capacity: int, policies: tuple[str, str]) -> Result:
+def _simulated(n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str]) -> Result:
     evict, prefetch = policies
     return simulate(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,

@@ -53,7 +53,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class Answer:
+class OomAnswer:
     """What the doctor says of one program on one device.
 
     causes   most bytes first; empty when nothing is wrong

@@ -20,16 +20,16 @@ import numpy as np
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.base.units import show_bytes
 from gpusim.policies import registry
-from gpusim.policies.trials.program import Requests, of_trace
-from gpusim.policies.trials.replay import ENDLESS, Replay, replay
+from gpusim.policies.trials.program import AllocatorRequests, of_trace
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, replay
 from gpusim.policies.trials.requests import R_ALLOC
 from gpusim.studies.fragmentation.candidates import DRIVER, Candidate, default
 from gpusim.studies.fragmentation.candidates import pytorch as candidate_of
 from gpusim.studies.fragmentation.differences import Miss
 from gpusim.studies.fragmentation.recorded import INCOMPLETE, capacity_of, held
 from gpusim.studies.fragmentation.repeat import Repeated, begin, program, repeat
-from gpusim.studies.fragmentation.snapshot import Recording, read
-from gpusim.studies.fragmentation.start import Row
+from gpusim.studies.fragmentation.snapshot import AllocatorRecording, read
+from gpusim.studies.fragmentation.start import CommandRow
 from gpusim.trace.trace import SEGMENT_ALLOC, Trace
 
 NO_REQUEST = "The snapshot records no allocation, so nothing can be replayed: switch the history on before the program runs."
@@ -56,8 +56,8 @@ class Baseline:
     reason: str
     assumed: str
     own: Candidate
-    replay: Replay
-    bare: Replay
+    replay: AllocatorReplay
+    bare: AllocatorReplay
     error: int
     capacity: int
     repeated: Repeated | None = None
@@ -69,7 +69,7 @@ class Baseline:
         return self.bare is not self.replay
 
     @cached_property
-    def compared(self) -> tuple[Replay, Replay]:
+    def compared(self) -> tuple[AllocatorReplay, AllocatorReplay]:
         """The own setting as (bare, replay), where allocators may hold `capacity`: what others are compared with."""
         found = self.repeated
         if found is None or self.capacity == found.recording.capacity:
@@ -78,13 +78,13 @@ class Baseline:
         return bare, _replayed(self.replay.program, self.own, self.capacity, found.release) if self.late else bare
 
     @property
-    def ran(self) -> Outcome:
+    def ran(self) -> SettingOutcome:
         """The own setting where allocators may hold `capacity`, as an outcome."""
-        return Outcome(self.own, *self.compared, (0, 0))
+        return SettingOutcome(self.own, *self.compared, (0, 0))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SettingOutcome:
     """The program under a candidate.  Where the start leaves open what it would have held, the truth lies about between.
 
     low     from what was in use at the start alone
@@ -94,8 +94,8 @@ class Outcome:
     """
 
     candidate: Candidate
-    low: Replay
-    high: Replay
+    low: AllocatorReplay
+    high: AllocatorReplay
     saving: tuple[int, int]
 
     @property
@@ -145,13 +145,13 @@ def baseline(trace: Trace, capacity: int | None = None) -> Baseline:
     return Baseline(trace, not reason, reason, told, own, ran, bare, error, limit, best, tuple(found[1:]))
 
 
-def under(base: Baseline, candidate: Candidate) -> Outcome:
+def under(base: Baseline, candidate: Candidate) -> SettingOutcome:
     """The same program under another setting or allocator, from the same start.  Raises PolicyError for one not known."""
     found = base.repeated
     if found is None:
         low = _replayed(base.replay.program, candidate, base.capacity)
         saving = base.replay.held_peak - low.held_peak
-        return Outcome(candidate, low, low, (saving, saving))
+        return SettingOutcome(candidate, low, low, (saving, saving))
     recording = found.recording
     low = _from_use(recording, candidate, found.release, base.capacity)
     high = low
@@ -163,33 +163,33 @@ def under(base: Baseline, candidate: Candidate) -> Outcome:
     savings = [bare.held_peak - low.held_peak]
     if high is not low:
         savings.append(own.held_peak - high.held_peak)
-    return Outcome(candidate, low, high, (min(savings), max(savings)))
+    return SettingOutcome(candidate, low, high, (min(savings), max(savings)))
 
 
-def changed(base: Baseline, edit: Callable[[Requests], Requests]) -> Outcome:
+def changed(base: Baseline, edit: Callable[[AllocatorRequests], AllocatorRequests]) -> SettingOutcome:
     """The program with its requests edited, under its own setting and from the same start."""
     own = base.ran
     low = ran_as(base, edit(own.low.program))
     high = low if own.high is own.low else ran_as(base, edit(own.high.program))
     savings = own.low.held_peak - low.held_peak, own.high.held_peak - high.held_peak
-    return Outcome(base.own, low, high, (min(savings), max(savings)))
+    return SettingOutcome(base.own, low, high, (min(savings), max(savings)))
 
 
-def ran_as(base: Baseline, asked: Requests, capacity: int | None = None) -> Replay:
+def ran_as(base: Baseline, asked: AllocatorRequests, capacity: int | None = None) -> AllocatorReplay:
     """Other requests, or the same on another device, under the own setting."""
     return _replayed(asked, base.own, capacity or base.capacity, base.repeated.release if base.repeated else "")
 
 
-def _from_use(recording: Recording, candidate: Candidate, release: str, capacity: int) -> Replay:
+def _from_use(recording: AllocatorRecording, candidate: Candidate, release: str, capacity: int) -> AllocatorReplay:
     """Replay that begins with the blocks that were in use, requested by address, and nothing cached."""
-    first: list[Row] = [
+    first: list[CommandRow] = [
         (R_ALLOC, block.unit, block.requested, segment.stream)
         for segment in sorted(recording.segments, key=lambda s: s.addr) for block in segment.blocks
     ]  # fmt: skip
     return _replayed(program(recording, first), candidate, capacity, release)
 
 
-def _replayed(asked: Requests, candidate: Candidate, capacity: int, release: str = "") -> Replay:
+def _replayed(asked: AllocatorRequests, candidate: Candidate, capacity: int, release: str = "") -> AllocatorReplay:
     """An allocator that takes a share of the device at once is told one, where the recording knows none."""
     own = candidate.place == "pytorch"
     params = ({"release": release} if own and release else {}) | dict(candidate.params)
@@ -211,7 +211,7 @@ def _assumed(trace: Trace, capacity: int | None) -> Baseline:
     return Baseline(trace, True, "", assumed, own, done, done, 0, limit)
 
 
-def _unknown(recording: Recording, limit: int) -> Baseline:
+def _unknown(recording: AllocatorRecording, limit: int) -> Baseline:
     """The settings are none that the model has."""
     own = candidate_of("")
     why = ""
@@ -232,7 +232,7 @@ def _held_peak(trace: Trace) -> int:
     return int(held(trace).max(initial=0))
 
 
-def _reason(recording: Recording, misses: list[Miss]) -> str:
+def _reason(recording: AllocatorRecording, misses: list[Miss]) -> str:
     """What differs first."""
     first = next((miss for miss in misses if miss.what != "alloc"), None)
     if first is None:

@@ -9,7 +9,7 @@ from typing import Any
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
 from gpusim.studies.fragmentation import doctor
-from gpusim.studies.fragmentation.answer import Answer
+from gpusim.studies.fragmentation.answer import OomAnswer
 from gpusim.studies.fragmentation.holders import Holder, between, holders
 from gpusim.trace.trace import Trace
 
@@ -21,7 +21,7 @@ class Compared:
     """answers: label -> verdict and holders of each; main: the one that ran out, else the one that holds most; grown: what
     is live at the end of the last input and was not at the end of the first, by the finest of stack, module and role."""
 
-    answers: dict[str, Answer]
+    answers: dict[str, OomAnswer]
     main: str
     grown: list[Holder]
 
@@ -41,7 +41,7 @@ class Compared:
         lines.append(f"Below: {self.main}.")
         return "\n\n".join([lines[0], *map(wrapped, lines[1:])])
 
-    def _row(self, label: str, answer: Answer) -> dict[str, Any]:
+    def _row(self, label: str, answer: OomAnswer) -> dict[str, Any]:
         m = answer.moment
         assert m is not None
         return {

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.policies.trials.program import Requests
-from gpusim.policies.trials.replay import Replay
+from gpusim.policies.trials.program import AllocatorRequests
+from gpusim.policies.trials.replay import AllocatorReplay
 from gpusim.policies.trials.requests import R_ALLOC
 from gpusim.results.log import RELEASE, RESERVE
 from gpusim.studies.fragmentation.heap import Heap, History
@@ -94,7 +94,7 @@ class Diagnosis:
         return next((name for name, size in self.causes.items() if size), "")
 
 
-def diagnose(replay: Replay, apart: Apart | None = None) -> Diagnosis:
+def diagnose(replay: AllocatorReplay, apart: Apart | None = None) -> Diagnosis:
     """Look at the moment that decides whether the program fits.  The replay needs its event log."""
     rows = replay.program.rows()
     refused = not replay.fits
@@ -111,7 +111,7 @@ def diagnose(replay: Replay, apart: Apart | None = None) -> Diagnosis:
     )  # fmt: skip
 
 
-def _nearly_full(replay: Replay, rows: Any) -> int:
+def _nearly_full(replay: AllocatorReplay, rows: Any) -> int:
     """The request that brought what is held to nearly its peak.  What came later was too little to matter.
 
     A recording that began with all of it held: the request at which the most was in use.
@@ -148,7 +148,7 @@ def _causes(heap: Heap, rows: Any, at: int, apart: Apart) -> dict[str, int]:
     return found
 
 
-def _pins(heap: Heap, program: Requests) -> list[Pin]:
+def _pins(heap: Heap, program: AllocatorRequests) -> list[Pin]:
     """Per site: the segments, mostly free, in which tensors of this site have the most bytes; most free bytes first."""
     free = np.zeros(len(heap.segments), np.int64)
     np.add.at(free, heap.of, heap.hole_bytes)

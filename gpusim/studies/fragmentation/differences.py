@@ -12,7 +12,7 @@ import numpy as np
 from gpusim.policies.trials.requests import R_ALLOC
 from gpusim.results import log as logs
 from gpusim.studies.fragmentation import start
-from gpusim.studies.fragmentation.snapshot import VIRTUAL, Recording, SegmentEvent
+from gpusim.studies.fragmentation.snapshot import VIRTUAL, AllocatorRecording, SegmentEvent
 from gpusim.trace.trace import I64
 
 
@@ -35,7 +35,7 @@ class Miss:
     why: str
 
 
-def differences(recording: Recording, log: Any, whole: Any, first: int) -> tuple[list[Miss], bool]:
+def differences(recording: AllocatorRecording, log: Any, whole: Any, first: int) -> tuple[list[Miss], bool]:
     """Where the model and the recording differ, in order, why is said of the first; whether the bytes held are the same."""
     addr = _answers(recording, log, whole, first)
     changes = log[(log["kind"] == logs.RESERVE) | (log["kind"] == logs.RELEASE)]
@@ -81,7 +81,7 @@ def _bytes(events: Counter[SegmentEvent]) -> Counter[tuple[int, bool, bool, int]
     return found
 
 
-def _answers(recording: Recording, log: Any, whole: Any, first: int) -> I64:
+def _answers(recording: AllocatorRecording, log: Any, whole: Any, first: int) -> I64:
     """The model's address of each request, as a recorded one; -1: none.
 
     Where the model has a range of addresses says nothing.  That it maps pages for the same request as the recording tells

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gpusim.base.errors import TraceError
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS, Replay
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
 from gpusim.studies.fragmentation import candidates, growth, holders, inputs, verdict
 from gpusim.studies.fragmentation import causes as why
-from gpusim.studies.fragmentation.answer import Answer, Cause
-from gpusim.studies.fragmentation.baseline import Baseline, Outcome, baseline, under
+from gpusim.studies.fragmentation.answer import Cause, OomAnswer
+from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, baseline, under
 from gpusim.studies.fragmentation.moment import block_sizes, has_segments, held_bytes, holes, live_bytes, moment, replayed
 from gpusim.studies.fragmentation.programs import programs
 from gpusim.studies.fragmentation.recorded import capacity_of
@@ -21,7 +21,7 @@ from gpusim.studies.fragmentation.waste import wasted
 from gpusim.trace.trace import OOM, Trace
 
 
-def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, device: int | None = None) -> Answer:
+def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, device: int | None = None) -> OomAnswer:
     """The answer for one program on one device.
 
     capacity  bytes that the allocator could hold were it alone on the device; None: as far as the recording tells
@@ -34,11 +34,11 @@ def examine(path_or_trace: str | Path | Trace, *, capacity: int | None = None, d
     return with_others(examined(traces[chosen], capacity), traces, chosen)
 
 
-def examined(trace: Trace, capacity: int | None = None) -> Answer:
+def examined(trace: Trace, capacity: int | None = None) -> OomAnswer:
     """The answer for one trace, with the settings of its own allocator as candidates."""
     if trace.meta.get("incomplete"):
         reason = f"the snapshot does not tell all: {trace.meta['incomplete']}"
-        return Answer(name=trace.name, verdict=f"No verdict: {reason}.", refusal=reason)
+        return OomAnswer(name=trace.name, verdict=f"No verdict: {reason}.", refusal=reason)
     base = compared_with(trace, capacity)
     tried = [under(base, c) for c in candidates.advisable(trace) if c != base.own] if base.exact else []
     return answer(trace, capacity, base, tried)
@@ -57,7 +57,7 @@ def compared_with(trace: Trace, capacity: int | None) -> Baseline:
     return baseline(trace)
 
 
-def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[Outcome]) -> Answer:
+def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[SettingOutcome]) -> OomAnswer:
     """Causes and holders as recorded, remedies from what was tried over the program's own replay."""
     failed = bool((trace.kind == OOM).any())
     told = (has_segments(trace) and (failed or base.ran.high.fits)) or (failed and base.ran.high.fits)
@@ -71,21 +71,21 @@ def answer(trace: Trace, capacity: int | None, base: Baseline, tried: Sequence[O
     return replace(found, advice=rank(base, [*settings(base, tried), *programs(base, found)], found.device))
 
 
-def least(found: Answer) -> float:
+def least(found: OomAnswer) -> float:
     """Bytes from which on something is worth a word: a share of the device, or of what is held where it is not known."""
     m = found.moment
     assert m is not None
     return why.NOTICED * (found.device if found.device < ENDLESS else max(m.held, m.live))
 
 
-def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) -> Answer:
+def seen(trace: Trace, capacity: int | None = None, done: AllocatorReplay | None = None) -> OomAnswer:
     """Causes and holders straight from the recording; `done`: what is known instead where it does not tell what was held."""
     m = replayed(trace, done) if done else moment(trace)
     limit = m.limit if m.limit < ENDLESS else capacity or (capacity_of(trace) if has_segments(trace) else ENDLESS)
     steps = growth.steps(trace)
     leaks = growth.leaks(trace, m.event if m.failed else trace.events, steps)
     live = live_bytes(trace, block_sizes(trace))
-    found = Answer(
+    found = OomAnswer(
         name=trace.name, moment=m, limit=limit, device=max(capacity, limit) if capacity and limit < ENDLESS else limit,
         holders=holders.holders(trace, m.event), leaks=leaks, steps=steps, end=int(live[-1]) if len(live) else 0,
     )  # fmt: skip
@@ -94,7 +94,7 @@ def seen(trace: Trace, capacity: int | None = None, done: Replay | None = None) 
     return replace(found, causes=causes, verdict=verdict.verdict(m, causes, limit))
 
 
-def with_others(found: Answer, traces: dict[int, Trace], chosen: int) -> Answer:
+def with_others(found: OomAnswer, traces: dict[int, Trace], chosen: int) -> OomAnswer:
     """What the snapshot's other devices add: room for the request that failed, or a request that failed there and not here."""
     m = found.moment
     others = {number: trace for number, trace in traces.items() if number != chosen}

@@ -17,7 +17,7 @@ from gpusim.trace.trace import ALLOC, FREE, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Tr
 
 
 @dataclass(frozen=True)
-class Group:
+class Release:
     """Segments, or pages, that are given back together: their events.
 
     wanted  bytes held before, and those that the request takes then which follows at once
@@ -33,7 +33,7 @@ class Group:
     cause: str | None
 
 
-def given_back(trace: Trace, first: int, causes: Mapping[int, str]) -> tuple[list[Group], int]:
+def given_back(trace: Trace, first: int, causes: Mapping[int, str]) -> tuple[list[Release], int]:
     """What is given back, and bytes that are held at most.  causes: of an event, where it is told."""
     kind, size = trace.kind, trace.bytes
     at = first + np.flatnonzero(np.isin(kind[first:], (SEGMENT_ALLOC, SEGMENT_FREE, ALLOC, FREE, OOM)))
@@ -42,7 +42,7 @@ def given_back(trace: Trace, first: int, causes: Mapping[int, str]) -> tuple[lis
     begins = np.flatnonzero(gone & ~np.concatenate([[False], gone[:-1]]))
     change = np.where(kind[at] == SEGMENT_ALLOC, size[at], np.where(gone, -size[at], 0))
     before = held + np.cumsum(change) - change
-    groups: list[Group] = []
+    groups: list[Release] = []
     for i in begins.tolist():
         end = i
         while end < len(at) and gone[end]:
@@ -53,11 +53,11 @@ def given_back(trace: Trace, first: int, causes: Mapping[int, str]) -> tuple[lis
             after += 1
         fails = after < len(at) and kind[at[after]] == OOM
         events = at[i:end].tolist()
-        groups.append(Group(events, int(before[i]) + need, need > 0, fails, causes.get(events[0])))
+        groups.append(Release(events, int(before[i]) + need, need > 0, fails, causes.get(events[0])))
     return groups, int((before + change).max(initial=held))
 
 
-def reading(groups: list[Group], most: int, limit: int, flipped: Set[int]) -> tuple[list[int], list[int], int]:
+def reading(groups: list[Release], most: int, limit: int, flipped: Set[int]) -> tuple[list[int], list[int], int]:
     """(events at which the program gave its cache back, events of what requests gave back, the device's limit).
 
     most  bytes that were held at most; the device had less than a request needed that made room

@@ -9,8 +9,8 @@ from typing import Any
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
 from gpusim.policies import registry
-from gpusim.policies.trials.program import Requests
-from gpusim.policies.trials.replay import Replay, replay
+from gpusim.policies.trials.program import AllocatorRequests
+from gpusim.policies.trials.replay import AllocatorReplay, replay
 from gpusim.studies.fragmentation.candidates import Candidate
 
 DEVICE = 80 << 30  # bytes of the device where none is named
@@ -21,9 +21,9 @@ PART = 24  # a look at the first and at the last of so many parts of the program
 class Lasting:
     """A long program under each candidate; those that hold least first."""
 
-    program: Requests
+    program: AllocatorRequests
     capacity: int
-    tried: list[tuple[Candidate, Replay]]
+    tried: list[tuple[Candidate, AllocatorReplay]]
 
     @property
     def requested_peak(self) -> int:
@@ -32,7 +32,7 @@ class Lasting:
 
 
 def lasting(
-    program: Requests, candidates: Sequence[Candidate], capacity: int | None = None,
+    program: AllocatorRequests, candidates: Sequence[Candidate], capacity: int | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Lasting:  # fmt: skip
     """Replay a generated program under each candidate on a device of `capacity` bytes (DEVICE).
@@ -40,7 +40,7 @@ def lasting(
     progress  called with (requests carried out, requests in all), over all candidates
     """
     limit = capacity or DEVICE
-    done: list[tuple[Candidate, Replay]] = []
+    done: list[tuple[Candidate, AllocatorReplay]] = []
 
     def told(requests: int) -> None:
         progress(len(done) * program.total + requests, len(candidates) * program.total)
@@ -50,7 +50,7 @@ def lasting(
     return Lasting(program, limit, sorted(done, key=lambda d: (d[1].counts["refused"], d[1].held_peak, d[1].name)))
 
 
-def idle(run: Replay, part: int) -> int:
+def idle(run: AllocatorReplay, part: int) -> int:
     """The most bytes held during one part of the program, beyond the most requested: what the allocator could do without."""
     first, last = len(run.samples) * part // PART, len(run.samples) * (part + 1) // PART
     within = run.samples[first : max(last, first + 1)]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.replay import ENDLESS, Replay
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
 from gpusim.studies.fragmentation import start
 from gpusim.studies.fragmentation.diagnosis import diagnose
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
@@ -21,7 +21,7 @@ SMALL_POOL, LARGE_POOL, EITHER = range(3)
 
 
 @dataclass(frozen=True)
-class Holes:
+class FreeRanges:
     """Free ranges between live blocks, one entry each.
 
     stream   of the segment; pool: SMALL_POOL, LARGE_POOL, or EITHER where nothing tells
@@ -57,7 +57,7 @@ class Moment:
     live: int
     requested: int
     left: int
-    holes: Holes
+    holes: FreeRanges
     failures: int = 0
     simulated: bool = False
 
@@ -120,14 +120,14 @@ def moment(trace: Trace) -> Moment:
     )  # fmt: skip
 
 
-def replayed(trace: Trace, done: Replay) -> Moment:
+def replayed(trace: Trace, done: AllocatorReplay) -> Moment:
     """The same of a replay, for a recording that does not tell what was held: its first refusal, else nearly its peak."""
     d = diagnose(done)
     heap, rows = d.heap, done.program.rows()
     maker = rows[heap.segments.start]
     small = np.where(maker["size"] <= SMALL, SMALL_POOL, LARGE_POOL)
     whole = heap.live_in() == 0
-    found = Holes(heap.hole_bytes, maker["stream"][heap.of].astype(np.int64), small[heap.of], whole[heap.of],
+    found = FreeRanges(heap.hole_bytes, maker["stream"][heap.of].astype(np.int64), small[heap.of], whole[heap.of],
                   np.zeros(len(heap.of), bool))  # fmt: skip
     failed = not done.fits
     return Moment(
@@ -156,7 +156,7 @@ def addresses(trace: Trace) -> I64:
     return found
 
 
-def holes(trace: Trace, event: int, sizes: I64) -> Holes:
+def holes(trace: Trace, event: int, sizes: I64) -> FreeRanges:
     """The free ranges just before an event; none where the recording has no addresses."""
     begin, end, stream = _mapped(trace, event)
     tensors = alive(trace, event)
@@ -164,7 +164,7 @@ def holes(trace: Trace, event: int, sizes: I64) -> Holes:
     addr, size = addresses(trace)[tensors], sizes[tensors]
     if not len(begin) or np.any(addr < 0):
         none = np.zeros(0, np.int64)
-        return Holes(none, none, none, none.astype(bool), none.astype(bool))
+        return FreeRanges(none, none, none, none.astype(bool), none.astype(bool))
     order = np.argsort(addr, kind="stable")
     addr, size, small = addr[order], size[order], trace.size[tensors][order] <= SMALL
     joined = _join(begin, end, stream, addr, size)
@@ -182,7 +182,7 @@ def holes(trace: Trace, event: int, sizes: I64) -> Holes:
     private = _private(trace, begin)
     found = right > left
     of = of[found]
-    return Holes((right - left)[found], stream[of], pool[of], (count == 0)[of], private[of])
+    return FreeRanges((right - left)[found], stream[of], pool[of], (count == 0)[of], private[of])
 
 
 def _mapped(trace: Trace, event: int) -> tuple[I64, I64, I64]:

@@ -10,10 +10,10 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
-from gpusim.policies.trials.program import Requests, Whole
+from gpusim.policies.trials.program import AllocatorRequests, WholeProgram
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE, R_RELEASE, REQUEST
-from gpusim.studies.fragmentation.answer import Answer, Remedy
-from gpusim.studies.fragmentation.baseline import Baseline, Outcome, baseline, changed
+from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
+from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, baseline, changed
 from gpusim.studies.fragmentation.growth import Leak, Steps
 from gpusim.studies.fragmentation.remedies import remedy
 from gpusim.trace.trace import I64
@@ -29,7 +29,7 @@ Rows = Any  # an array of core.requests.REQUEST
 LATE = 0.5  # of the recording: tensors made later that stay are not what should come first
 
 
-def programs(base: Baseline, seen: Answer) -> list[Remedy]:
+def programs(base: Baseline, seen: OomAnswer) -> list[Remedy]:
     """Changes that bear on what was found, each with what it would hold; not ranked."""
     kinds = {cause.kind for cause in seen.causes}
     found = []
@@ -48,11 +48,11 @@ def programs(base: Baseline, seen: Answer) -> list[Remedy]:
     return found
 
 
-def _remedy(words: str, outcome: Outcome) -> Remedy:
+def _remedy(words: str, outcome: SettingOutcome) -> Remedy:
     return remedy("program", words, outcome)
 
 
-def _transformed(base: Baseline) -> Iterator[tuple[str, Outcome]]:
+def _transformed(base: Baseline) -> Iterator[tuple[str, SettingOutcome]]:
     from gpusim.programs.transforms import registry
 
     for chain, words in TRANSFORMS.items():
@@ -62,10 +62,10 @@ def _transformed(base: Baseline) -> Iterator[tuple[str, Outcome]]:
             continue  # the trace does not tell what this change needs
         done = baseline(made, base.capacity).replay
         saving = base.ran.high.held_peak - done.held_peak
-        yield words, Outcome(base.own, done, done, (saving, saving))
+        yield words, SettingOutcome(base.own, done, done, (saving, saving))
 
 
-def freed(program: Requests, leaks: Sequence[Leak], steps: Steps) -> Requests:
+def freed(program: AllocatorRequests, leaks: Sequence[Leak], steps: Steps) -> AllocatorRequests:
     """The program with the tensors of a leak freed at the end of the step that made them."""
     ends = _ends(program, steps)
     rows = program.rows()
@@ -80,13 +80,13 @@ def freed(program: Requests, leaks: Sequence[Leak], steps: Steps) -> Requests:
     return inserted(program, where[found], more)
 
 
-def emptied(program: Requests, steps: Steps) -> Requests:
+def emptied(program: AllocatorRequests, steps: Steps) -> AllocatorRequests:
     """The program with `empty_cache` at the end of each step."""
     ends = _ends(program, steps)
     return inserted(program, ends, release(len(ends)))
 
 
-def first_what_stays(program: Requests) -> Requests:
+def first_what_stays(program: AllocatorRequests) -> AllocatorRequests:
     """The program with what is never freed allocated first, those late in the program excepted."""
     rows = program.rows()
     gone = np.zeros(program.units, bool)
@@ -96,10 +96,10 @@ def first_what_stays(program: Requests) -> Requests:
     stays = (rows["kind"] == R_ALLOC) & ~gone[np.where(rows["kind"] <= R_FREE, rows["unit"], 0)] & early
     stays[: program.before] = False
     order = np.argsort(np.where(stays, program.before - 0.5, place), kind="stable")
-    return replace(program, pieces=Whole(rows[order]), event=program.event[order], iteration=program.iteration[order])
+    return replace(program, pieces=WholeProgram(rows[order]), event=program.event[order], iteration=program.iteration[order])
 
 
-def _ends(program: Requests, steps: Steps) -> I64:
+def _ends(program: AllocatorRequests, steps: Steps) -> I64:
     """Requests before which each step has ended; the program's end is the last of them."""
     number = steps.number[program.event[program.before :]]
     return np.append(program.before + np.flatnonzero(np.diff(number) > 0) + 1, program.total)
@@ -112,11 +112,11 @@ def release(count: int) -> Rows:
     return rows
 
 
-def inserted(program: Requests, at: I64, more: Rows) -> Requests:
+def inserted(program: AllocatorRequests, at: I64, more: Rows) -> AllocatorRequests:
     """The program with these requests before those at `at`."""
     order = np.argsort(at, kind="stable")
     at, more = at[order], more[order]
     event = np.insert(program.event, at, program.event[np.minimum(at, program.total - 1)])
     iteration = np.insert(program.iteration, at, program.iteration[np.minimum(at, program.total - 1)])
     rows = np.insert(program.rows(), at, more)
-    return replace(program, pieces=Whole(rows), total=len(rows), event=event, iteration=iteration, returned={})
+    return replace(program, pieces=WholeProgram(rows), total=len(rows), event=event, iteration=iteration, returned={})

@@ -7,8 +7,8 @@ import numpy as np
 from gpusim.base.errors import TraceError
 from gpusim.base.tables import table
 from gpusim.policies.trials import requests as core
-from gpusim.policies.trials.program import Requests
-from gpusim.policies.trials.replay import ENDLESS, Replay, bucket
+from gpusim.policies.trials.program import AllocatorRequests
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, bucket
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 from gpusim.results import log as logs
 from gpusim.results.log import LOG
@@ -18,7 +18,7 @@ NAME = "as recorded"
 INCOMPLETE = "record again with a larger max_entries, from before the first allocation to the snapshot"
 ROUND = 512  # bytes: recordings tell what was requested, not what the block was
 
-def recorded(trace: Trace, program: Requests) -> Replay | None:
+def recorded(trace: Trace, program: AllocatorRequests) -> AllocatorReplay | None:
     """The recording as if it were a replay, or None when it has no addresses or no segments.
 
     Raises TraceError for a snapshot that contradicts itself: what was held cannot be told from it.
@@ -45,7 +45,7 @@ def recorded(trace: Trace, program: Requests) -> Replay | None:
     blocks["bytes"] = -(-rows["size"][served] // ROUND) * ROUND
     log = np.concatenate([reserve, blocks])
     log = log[np.argsort(log["t"], kind="stable")]
-    return Replay(NAME, program, capacity_of(trace), *_sums(program, log, rows, trace), log)
+    return AllocatorReplay(NAME, program, capacity_of(trace), *_sums(program, log, rows, trace), log)
 
 def _records(number: I64, kind: I64) -> np.ndarray:
     made = np.zeros(len(number), LOG)
@@ -66,7 +66,7 @@ def held(trace: Trace) -> I64:
     taken, given = trace.kind == SEGMENT_ALLOC, trace.kind == SEGMENT_FREE
     return np.cumsum(np.where(taken, trace.bytes, 0) - np.where(given, trace.bytes, 0))
 
-def _sums(program: Requests, log: np.ndarray, rows: np.ndarray, trace: Trace) -> tuple[dict[str, int], np.ndarray]:
+def _sums(program: AllocatorRequests, log: np.ndarray, rows: np.ndarray, trace: Trace) -> tuple[dict[str, int], np.ndarray]:
     """(counts, samples) as a replay has them."""
     total, size = program.total, bucket(program.total)
     per = {}

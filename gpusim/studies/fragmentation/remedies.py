@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from gpusim.policies.trials.replay import ENDLESS
 from gpusim.studies.fragmentation.answer import Remedy
-from gpusim.studies.fragmentation.baseline import Baseline, Outcome
+from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome
 
 WORTH = 0.02  # of the device's memory, or of what is held where the device is not known: less is no advice
 MODELLED = "pytorch"  # the place policy whose answers are checked against the real library; no other is ever advised
 
 
-def settings(base: Baseline, tried: Sequence[Outcome]) -> list[Remedy]:
+def settings(base: Baseline, tried: Sequence[SettingOutcome]) -> list[Remedy]:
     """What each setting would hold.  The recorded one is never among them."""
     return [
         remedy("setting", str(dict(o.candidate.params).get("conf", "")), o)
@@ -21,7 +21,7 @@ def settings(base: Baseline, tried: Sequence[Outcome]) -> list[Remedy]:
     ]
 
 
-def remedy(kind: str, what: str, outcome: Outcome) -> Remedy:
+def remedy(kind: str, what: str, outcome: SettingOutcome) -> Remedy:
     low, high = outcome.held
     return Remedy(kind, what, outcome.high.held_peak, low, high, outcome.saving[0], outcome.fits)
 

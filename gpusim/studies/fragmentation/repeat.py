@@ -20,14 +20,14 @@ from gpusim.base.tables import table
 from gpusim.policies import registry
 from gpusim.policies.place.parts import device
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.program import Requests, of_rows
-from gpusim.policies.trials.replay import ENDLESS, Replay, replay
+from gpusim.policies.trials.program import AllocatorRequests, of_rows
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, replay
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND, REQUEST
 from gpusim.results import log as logs
 from gpusim.studies.fragmentation import start
 from gpusim.studies.fragmentation.differences import Miss, differences
 from gpusim.studies.fragmentation.recorded import held
-from gpusim.studies.fragmentation.snapshot import Recording, read
+from gpusim.studies.fragmentation.snapshot import AllocatorRecording, read
 
 RELEASES = ("2.11", "2.13")  # of equal free blocks the one at the lowest address, or of the oldest segment
 MOST_ATTEMPTS = 64
@@ -35,7 +35,7 @@ MOST_FLIPS = 16
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownStart:
     """The start as far as it is known: sizes of units' blocks, where a gap leaves them open; segments, oldest first."""
 
     sizes: dict[int, int]
@@ -46,10 +46,10 @@ class Known:
 class Repeated:
     """misses: in order; settled: how often a later event told more of the start; held: the same bytes, at the same requests."""
 
-    recording: Recording
+    recording: AllocatorRecording
     release: str
-    known: Known
-    replay: Replay
+    known: KnownStart
+    replay: AllocatorReplay
     misses: list[Miss]
     held: bool
     settled: int = 0
@@ -75,7 +75,7 @@ class Repeated:
         return self.exact, -count["alloc"], -len(self.misses) + count["alloc"], -self.settled
 
 
-def repeat(recording: Recording) -> list[Repeated]:
+def repeat(recording: AllocatorRecording) -> list[Repeated]:
     """The recording under each release whose order of free blocks differs, best first; [] when none knows its settings.
 
     What was given back, and why, is read another way where that explains what comes next.
@@ -88,7 +88,7 @@ def repeat(recording: Recording) -> list[Repeated]:
     return found
 
 
-def _explained(recording: Recording) -> list[Repeated]:
+def _explained(recording: AllocatorRecording) -> list[Repeated]:
     best, flipped = _releases(recording), frozenset[int]()
     while best and not best[0].exact and len(flipped) < MOST_FLIPS:
         at = bisect_right(recording.given_back, best[0].parts) - 1
@@ -103,12 +103,12 @@ def _explained(recording: Recording) -> list[Repeated]:
     return best
 
 
-def _releases(recording: Recording) -> list[Repeated]:
+def _releases(recording: AllocatorRecording) -> list[Repeated]:
     found = [tried for release in RELEASES if (tried := _under(recording, release))]
     return sorted(found, key=lambda tried: tried.rank, reverse=True)
 
 
-def begin(recording: Recording, known: Known, release: str, conf: str | None = None) -> list[start.Row]:
+def begin(recording: AllocatorRecording, known: KnownStart, release: str, conf: str | None = None) -> list[start.CommandRow]:
     """Commands and requests that lead to the recorded start, in an allocator with these settings (None: the recorded ones).
 
     Nothing of that depends on settings but the size of pages.
@@ -122,7 +122,7 @@ def begin(recording: Recording, known: Known, release: str, conf: str | None = N
     return [(R_COMMAND, *pages[0]), *rows, (R_COMMAND, *then[0])]
 
 
-def program(recording: Recording, first: Sequence[start.Row]) -> Requests:
+def program(recording: AllocatorRecording, first: Sequence[start.CommandRow]) -> AllocatorRequests:
     """The recorded requests behind these."""
     rows = table(len(first) + len(recording.rows), REQUEST)
     rows[: len(first)], rows[len(first) :] = list(first), recording.rows
@@ -133,13 +133,13 @@ def program(recording: Recording, first: Sequence[start.Row]) -> Requests:
     return of_rows(recording.trace, rows, event, len(first))
 
 
-def _under(recording: Recording, release: str) -> Repeated | None:
+def _under(recording: AllocatorRecording, release: str) -> Repeated | None:
     """Replay under this release, again whenever a misplaced allocation tells more of the start."""
     try:
         conf = rules.commands(recording.conf, release)
     except PolicyError:
         return None  # this release has not these settings
-    best = attempt(recording, release, Known(recording.sizes, recording.segments))
+    best = attempt(recording, release, KnownStart(recording.sizes, recording.segments))
     for settled in range(1, MOST_ATTEMPTS):
         for learned in (_larger(best, conf), _older(best)):
             tried = attempt(recording, release, learned) if learned else best
@@ -151,7 +151,7 @@ def _under(recording: Recording, release: str) -> Repeated | None:
     return best
 
 
-def attempt(recording: Recording, release: str, known: Known) -> Repeated:
+def attempt(recording: AllocatorRecording, release: str, known: KnownStart) -> Repeated:
     first = begin(recording, known, release)
     asked = program(recording, first)
     params = {"release": release, "conf": recording.conf, "device": "recorded"}
@@ -170,7 +170,7 @@ def attempt(recording: Recording, release: str, known: Known) -> Repeated:
     return Repeated(recording, release, known, done, misses, same and laid)
 
 
-def _larger(found: Repeated, conf: Sequence[rules.Command]) -> Known | None:
+def _larger(found: Repeated, conf: Sequence[rules.Command]) -> KnownStart | None:
     """The size of a block of the start that explains where the first misplaced allocation went, if there is one.
 
     That it began where it did tells that the block before it reached as far: at most 1 MiB beyond its rounded request.
@@ -189,7 +189,7 @@ def _larger(found: Repeated, conf: Sequence[rules.Command]) -> Known | None:
     return None
 
 
-def _older(found: Repeated) -> Known | None:
+def _older(found: Repeated) -> KnownStart | None:
     """The segment it went to is older than the one where the model has it: where age counts, and both are of the start.
 
     A recording does not tell the ages; without this they are in the order of the addresses.

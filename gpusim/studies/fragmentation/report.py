@@ -8,14 +8,14 @@ from typing import Any
 
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS, Replay
-from gpusim.studies.fragmentation.answer import Answer, Remedy
-from gpusim.studies.fragmentation.baseline import Outcome
+from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
+from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
+from gpusim.studies.fragmentation.baseline import SettingOutcome
 from gpusim.studies.fragmentation.candidates import CONF
 from gpusim.studies.fragmentation.causes import WORDS, reasons
 from gpusim.studies.fragmentation.diagnosis import Diagnosis
 from gpusim.studies.fragmentation.holders import BEFORE, UNKNOWN, Holder, before
-from gpusim.studies.fragmentation.study import Study, show_share
+from gpusim.studies.fragmentation.study import FragmentationStudy, show_share
 from gpusim.studies.fragmentation.verdict import balance
 
 WIDTH = 116  # characters of a line, without the two before it
@@ -24,7 +24,7 @@ UNTOLD = {"stack": "no stack recorded", "module": "outside of any module"}
 MOST_HOLDERS, MOST_PINS, MOST_LEAKS, MOST_REMEDIES = 6, 4, 4, 5
 
 
-def values(found: Study) -> dict[str, Any]:
+def values(found: FragmentationStudy) -> dict[str, Any]:
     """Everything of a study as JSON: bytes, counts, shares of 1."""
     answer = found.answer
     return {
@@ -49,7 +49,7 @@ def values(found: Study) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def told(answer: OomAnswer) -> dict[str, Any]:
     """The answer for one program as JSON."""
     m = answer.moment
     return {
@@ -81,7 +81,7 @@ def _known(size: int) -> int | None:
     return size if size >= 0 else None
 
 
-def _outcome(replay: Replay) -> dict[str, Any]:
+def _outcome(replay: AllocatorReplay) -> dict[str, Any]:
     counts = replay.counts
     return {
         "allocator": replay.name, "fits": replay.fits, "refused": counts["refused"], "fragmented": counts["fragmented"],
@@ -97,12 +97,12 @@ def _moment(d: Diagnosis) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def text(found: Study) -> str:
+def text(found: FragmentationStudy) -> str:
     """What `gpusim oom` prints: verdict, holders, remedies, and what each allocator would have held."""
     return "\n\n".join([*answered(found.answer, found.conf), *_pinned(found), *_remedies(found)])
 
 
-def answered(answer: Answer, conf: str = "") -> list[str]:
+def answered(answer: OomAnswer, conf: str = "") -> list[str]:
     """Verdict and holders, in parts."""
     m = answer.moment
     parts = [wrapped(answer.verdict)]
@@ -122,7 +122,7 @@ def answered(answer: Answer, conf: str = "") -> list[str]:
     return parts
 
 
-def _growth(answer: Answer) -> list[str]:
+def _growth(answer: OomAnswer) -> list[str]:
     m = answer.moment
     assert m is not None
     lines = []
@@ -174,7 +174,7 @@ def _stack(row: Holder) -> str:
     return line
 
 
-def _pinned(found: Study) -> list[str]:
+def _pinned(found: FragmentationStudy) -> list[str]:
     """Which tensors keep segments that are mostly free, where that is what is wrong."""
     pins, old = found.diagnosis.pins[:MOST_PINS], before(found.base.trace)
     if not pins or not any(cause.kind in ("fragmentation", "cached") for cause in found.answer.causes):
@@ -188,7 +188,7 @@ def _pinned(found: Study) -> list[str]:
     return [titled("What keeps segments that are mostly free", table(rows, list(rows[0])))]
 
 
-def _remedies(found: Study) -> list[str]:
+def _remedies(found: FragmentationStudy) -> list[str]:
     answer = found.answer
     parts = [titled("What each would have held", _candidates(found)), _floor(found)]
     if answer.refusal:
@@ -203,7 +203,7 @@ def _remedies(found: Study) -> list[str]:
     return [helps, *parts, line(answer.advice[0], failed)]
 
 
-def _baseline(found: Study) -> str:
+def _baseline(found: FragmentationStudy) -> str:
     """What savings are against, and how well the model repeats the recording."""
     repeated = found.base.repeated
     order = f" (PyTorch {repeated.release}'s order of free blocks)" if repeated else ""
@@ -230,7 +230,7 @@ def line(best: Remedy, failed: bool) -> str:
     return f"{copied}    # {does}"
 
 
-def nothing(found: Study) -> str:
+def nothing(found: FragmentationStudy) -> str:
     """Why there is no advice although it could be given."""
     if found.answer.moment and found.answer.moment.failed:
         kinds = {cause.kind for cause in found.answer.causes}
@@ -242,7 +242,7 @@ def nothing(found: Study) -> str:
     return f"Leave it as it is: nothing that was tried saves 2 % of {of}."
 
 
-def _floor(found: Study) -> str:
+def _floor(found: FragmentationStudy) -> str:
     """How much of what is held could have been avoided, with the whole program known."""
     floor = found.floor
     if floor.planned is None:
@@ -251,19 +251,19 @@ def _floor(found: Study) -> str:
     return f"A plan made ahead would hold {show_bytes(floor.planned)}; {most}."
 
 
-def _candidates(found: Study) -> str:
+def _candidates(found: FragmentationStudy) -> str:
     rows = [_line(t, t.candidate == found.base.own) for t in sorted(found.tried, key=_order)]
     other = [t.candidate for t in found.tried if t.candidate.how and t.candidate.family != "pytorch"]
     how = [f"{candidate.label}: {candidate.how}" for candidate in other]
     return "\n".join([table(rows, list(rows[0])), *how])
 
 
-def _order(t: Outcome) -> tuple[bool, int, int, str]:
+def _order(t: SettingOutcome) -> tuple[bool, int, int, str]:
     """What serves all first, what surely saves most first; then what holds least."""
     return not t.fits, -t.saving[0], t.held[1], t.candidate.label
 
 
-def _line(t: Outcome, own: bool) -> dict[str, Any]:
+def _line(t: SettingOutcome, own: bool) -> dict[str, Any]:
     counts, (least, most) = t.high.counts, t.held
     return {
         "allocator": t.candidate.label + (" (as it ran)" if own else ""),
@@ -275,7 +275,7 @@ def _line(t: Outcome, own: bool) -> dict[str, Any]:
     }
 
 
-def _saving(t: Outcome) -> str:
+def _saving(t: SettingOutcome) -> str:
     """Bytes less than the own setting, replayed in the same way; "" where requests are refused."""
     if not t.fits:
         return ""

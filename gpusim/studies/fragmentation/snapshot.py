@@ -17,7 +17,7 @@ from gpusim.policies.trials.program import sizes
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND, R_FREE, R_RELEASE, REQUEST
 from gpusim.studies.fragmentation.given_back import given_back, reading
 from gpusim.studies.fragmentation.recorded import capacity_of
-from gpusim.studies.fragmentation.start import ROUND, SMALL_SEGMENT, Block, Kind, Segment
+from gpusim.studies.fragmentation.start import ROUND, SMALL_SEGMENT, Kind, Segment, StartBlock
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
 VIRTUAL = 1 << 42  # policies.device.VIRTUAL; the device's own addresses lie below
@@ -25,7 +25,7 @@ SegmentEvent = tuple[int, bool, int, int]  # index of the request it happens in,
 
 
 @dataclass(frozen=True)
-class Recording:
+class AllocatorRecording:
     """One such recording, ready to be repeated.
 
     conf            the settings under which it ran, as in the environment variable
@@ -67,7 +67,7 @@ class Recording:
         return any(self.mapped) or any(segment.mapped for segment in self.segments)
 
 
-def read(trace: Trace, limit: int | None = None, flipped: Set[int] = frozenset()) -> Recording | None:
+def read(trace: Trace, limit: int | None = None, flipped: Set[int] = frozenset()) -> AllocatorRecording | None:
     """None when the trace is no snapshot, or has no segments, or contradicts itself or a device's pages.
 
     limit    bytes that the device had for the allocator; None: what the recording tells
@@ -100,7 +100,7 @@ def read(trace: Trace, limit: int | None = None, flipped: Set[int] = frozenset()
     made = (rows["kind"] == R_ALLOC) & ~failed
     listed = _segment_events(trace, addr, first, of_segment, rows, event, within)
     conf = trace.meta.get("alloc_conf")
-    return Recording(
+    return AllocatorRecording(
         trace, str(conf or ""), conf is not None, origin, segments, _fronts(trace, addr, stream, first, of_segment, heap),
         rows, event, np.where(made, addr[event], -1), failed, listed,
         [heap.kinds[i] != "p" for i in range(begins["segments"], len(heap.kinds))],
@@ -129,7 +129,7 @@ def _start(trace: Trace, addr: I64, stream: I64, first: int, heap: _Heap) -> lis
         return None
     order = np.argsort(addr[:first], kind="stable")
     blocks = [
-        Block(int(trace.arg[i]), int(addr[i]), int(trace.bytes[i]))
+        StartBlock(int(trace.arg[i]), int(addr[i]), int(trace.bytes[i]))
         for i in order if trace.kind[i] == ALLOC and trace.bytes[i] > 0
     ]  # fmt: skip
     found: dict[int, Segment] = {}

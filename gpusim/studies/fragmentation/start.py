@@ -23,11 +23,11 @@ LONGEST = 1 << 40  # bytes: no range of addresses is longer (9/8 of a device's m
 
 Kind = tuple[int, bool, int]  # of a range: stream, for small requests, private pool
 
-Row = tuple[int, int, int, int]  # as core.requests.REQUEST
+CommandRow = tuple[int, int, int, int]  # as policies.trials.requests.REQUEST
 
 
 @dataclass(frozen=True)
-class Block:
+class StartBlock:
     """A block in use: the unit that it was given to, the bytes requested."""
 
     unit: int
@@ -47,7 +47,7 @@ class Segment:
     addr: int
     size: int
     stream: int
-    blocks: Sequence[Block]
+    blocks: Sequence[StartBlock]
     small: bool = False
     mapped: bool = False
     pool: int = 0
@@ -65,7 +65,7 @@ class Segment:
         """As the commands of policies/place/parts/pytorch/restore.py have it."""
         return 2 * self.stream + self.small
 
-    def limits(self) -> Iterator[tuple[Block, int]]:
+    def limits(self) -> Iterator[tuple[StartBlock, int]]:
         """Each block with the address where the next one begins, or the segment ends."""
         return zip(self.blocks, [*(block.addr for block in self.blocks[1:]), self.end], strict=False)
 
@@ -95,13 +95,13 @@ def rounded(size: int, parts: Mapping[int, int]) -> int:
 
 def lay(
     segments: Sequence[Segment], fronts: Mapping[Kind, int], conf: Sequence[rules.Command], known: Mapping[int, int]
-) -> list[Row]:
+) -> list[CommandRow]:
     """The commands and requests that make these segments, in this order.
 
     fronts  the lowest address at which pages were mapped later: a range reaches as far down
     conf    the settings under which the program ran
     """
-    rows: list[Row] = []
+    rows: list[CommandRow] = []
     parts = divisions(conf)
     for segment in [s for s in segments if not s.mapped]:
         laid = [(R_COMMAND, rules.LAY_SEGMENT, segment.size, segment.side), *_blocks(segment, segment.addr, parts, known)]
@@ -118,12 +118,12 @@ def lay(
     return rows
 
 
-def within(pool: int, rows: list[Row]) -> list[Row]:
+def within(pool: int, rows: list[CommandRow]) -> list[CommandRow]:
     """Rows of this private pool."""
     return [(R_COMMAND, rules.POOL_BEGIN, pool, 1), *rows, (R_COMMAND, rules.POOL_END, pool, 1)] if pool else rows
 
 
-def _blocks(segment: Segment, begin: int, parts: Mapping[int, int], known: Mapping[int, int]) -> Iterator[Row]:
+def _blocks(segment: Segment, begin: int, parts: Mapping[int, int], known: Mapping[int, int]) -> Iterator[CommandRow]:
     for block, size in zip(segment.blocks, segment.sizes(parts, known), strict=True):
         yield R_COMMAND, rules.LAY_BLOCK, block.addr - begin, size
         yield R_ALLOC, block.unit, block.requested, segment.stream

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.policies.place.parts.packing.plan import bounds
-from gpusim.policies.trials.program import Requests, of_trace
-from gpusim.policies.trials.replay import Replay
+from gpusim.policies.trials.program import AllocatorRequests, of_trace
+from gpusim.policies.trials.replay import AllocatorReplay
 from gpusim.studies.fragmentation import doctor
-from gpusim.studies.fragmentation.answer import Answer
-from gpusim.studies.fragmentation.baseline import Baseline, Outcome, under
+from gpusim.studies.fragmentation.answer import OomAnswer
+from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, under
 from gpusim.studies.fragmentation.candidates import Candidate
 from gpusim.studies.fragmentation.diagnosis import Apart, Diagnosis, diagnose
 from gpusim.studies.fragmentation.recorded import recorded
@@ -31,7 +31,7 @@ class Floor:
 
 
 @dataclass(frozen=True)
-class Study:
+class FragmentationStudy:
     """The answer, and what tables and figures show beside it.
 
     asked      bytes that the program asks for at once, at most
@@ -40,21 +40,21 @@ class Study:
     tried      least held first; the program's own setting is among them
     """
 
-    answer: Answer
+    answer: OomAnswer
     base: Baseline
-    program: Requests
+    program: AllocatorRequests
     asked: int
     conf: str
     capacity: int
-    now: Replay
+    now: AllocatorReplay
     diagnosis: Diagnosis
-    tried: list[Outcome]
+    tried: list[SettingOutcome]
     floor: Floor
 
 
-def for_figures(found: Study) -> Study:
+def for_figures(found: FragmentationStudy) -> FragmentationStudy:
     """The study without what only a replay needs: small enough to be sent to another process."""
-    def bare(made: Replay, log: bool = False) -> Replay:
+    def bare(made: AllocatorReplay, log: bool = False) -> AllocatorReplay:
         return replace(made, policy=None, S=None, log=made.log if log else None)
 
     tried = [replace(t, low=bare(t.high), high=bare(t.high)) for t in found.tried]
@@ -62,7 +62,7 @@ def for_figures(found: Study) -> Study:
     return replace(found, now=bare(found.now, log=True), base=own, tried=tried)
 
 
-def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> Study:
+def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = None) -> FragmentationStudy:
     """Examine a recorded program under each candidate; the first of them is what it ran with.
 
     capacity  bytes that the allocator could hold were it alone on the device; None: what the recording tells
@@ -79,17 +79,17 @@ def study(trace: Trace, candidates: Sequence[Candidate], capacity: int | None = 
     asked = int(program.asked().max(initial=0))
     floor = Floor(planned[0], planned[2], planned[3]) if planned else Floor(asked)
     conf = str(trace.meta.get("alloc_conf") or "")
-    return Study(answer, base, program, asked, conf, base.capacity, now, diagnose(now, apart(base.replay)),
+    return FragmentationStudy(answer, base, program, asked, conf, base.capacity, now, diagnose(now, apart(base.replay)),
                  sorted(tried, key=_rank), floor)  # fmt: skip
 
 
-def apart(done: Replay) -> Apart:
+def apart(done: AllocatorReplay) -> Apart:
     """What the allocator keeps apart, as it says itself."""
     told = getattr(done.policy.module, "apart", None) if done.policy else None
     return Apart(**told(done.S)) if told else Apart()
 
 
-def _rank(tried: Outcome) -> tuple[int, int, int, str]:
+def _rank(tried: SettingOutcome) -> tuple[int, int, int, str]:
     counts = tried.high.counts
     return counts["refused"], counts["held_peak"], counts["device_allocs"], tried.high.name
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.program import Requests, Whole
-from gpusim.policies.trials.replay import Replay
+from gpusim.policies.trials.program import AllocatorRequests, WholeProgram
+from gpusim.policies.trials.replay import AllocatorReplay
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND
 from gpusim.results.log import RELEASE, RESERVE
 from gpusim.studies.fragmentation.answer import Cause
@@ -44,7 +44,7 @@ def wasted(base: Baseline, m: Moment, least: float) -> list[Cause]:
     return found
 
 
-def _unused(base: Baseline, program: Requests, least: float) -> int:
+def _unused(base: Baseline, program: AllocatorRequests, least: float) -> int:
     """By how much an empty_cache in the first half lowers the most that is held from then on."""
     own, found = base.ran.high, 0
     later = np.maximum.accumulate(program.asked()[::-1])[::-1]  # the most that is live from each request on
@@ -55,12 +55,12 @@ def _unused(base: Baseline, program: Requests, least: float) -> int:
     return found
 
 
-def _emptied(program: Requests, at: int) -> Requests:
+def _emptied(program: AllocatorRequests, at: int) -> AllocatorRequests:
     """The program with an empty_cache before one request."""
     return inserted(program, np.array([at]), release(1))
 
 
-def _held(run: Replay, at: int) -> int:
+def _held(run: AllocatorReplay, at: int) -> int:
     """The most that is held from a request on."""
     log = run.log
     change = np.where(log["kind"] == RESERVE, log["bytes"], np.where(log["kind"] == RELEASE, -log["bytes"], 0))
@@ -69,7 +69,7 @@ def _held(run: Replay, at: int) -> int:
     return int(held[max(first - 1, 0) :].max(initial=0))
 
 
-def _needed(base: Baseline, program: Requests, live: int) -> int:
+def _needed(base: Baseline, program: AllocatorRequests, live: int) -> int:
     """The least with which the allocator serves all, beginning with an empty cache."""
     low, high = live, base.ran.high.held_peak
     while high - low > max(CLOSE, (base.ran.high.held_peak - live) // 64):
@@ -81,7 +81,7 @@ def _needed(base: Baseline, program: Requests, live: int) -> int:
     return high
 
 
-def _served(base: Baseline, program: Requests, room: int) -> bool:
+def _served(base: Baseline, program: AllocatorRequests, room: int) -> bool:
     """Whether the allocator serves all with so many bytes, beginning with an empty cache."""
     total = base.ran.high.capacity
     own = base.own.place == "pytorch"
@@ -89,7 +89,7 @@ def _served(base: Baseline, program: Requests, room: int) -> bool:
     return ran_as(base, asked, total if own else room).fits
 
 
-def _limited(program: Requests, share: float) -> Requests:
+def _limited(program: AllocatorRequests, share: float) -> AllocatorRequests:
     """The program with an empty cache at its start, and only from then on with a share of the device."""
     rows = release(2)
     rows["kind"][1], rows["unit"][1], rows["size"][1] = R_COMMAND, rules.SET_FRACTION, int(share * rules.SCALE)
@@ -121,15 +121,15 @@ def _kind(base: Baseline, m: Moment, room: int) -> str:
     return f"{name}: {WORDS[name]}"
 
 
-def _kept(program: Requests, which: npt.NDArray[np.bool_]) -> Requests:
+def _kept(program: AllocatorRequests, which: npt.NDArray[np.bool_]) -> AllocatorRequests:
     """The program without the other requests."""
     before = int(which[: program.before].sum())
-    return replace(program, pieces=Whole(program.rows()[which]), total=int(which.sum()), before=before,
+    return replace(program, pieces=WholeProgram(program.rows()[which]), total=int(which.sum()), before=before,
                    event=program.event[which], iteration=program.iteration[which], returned={})  # fmt: skip
 
 
-def _in_one_stream(program: Requests, which: npt.NDArray[np.bool_]) -> Requests:
+def _in_one_stream(program: AllocatorRequests, which: npt.NDArray[np.bool_]) -> AllocatorRequests:
     """The program with these requests in the stream of the first one."""
     rows = program.rows().copy()
     rows["stream"][which] = rows["stream"][which][0]
-    return replace(program, pieces=Whole(rows))
+    return replace(program, pieces=WholeProgram(rows))

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 
 from gpusim.studies.g10.arena import Arena
 from gpusim.studies.g10.conditions import GIB, Conditions
-from gpusim.studies.g10.program import Program
+from gpusim.studies.g10.program import KernelProgram
 from gpusim.studies.g10.tables import HOST, SSD
 
 
@@ -35,10 +35,10 @@ class Channel:
         self.bytes = 0
 
 
-class Machine:
+class ChannelClock:
     """Time, the channels, the arena and where each tensor is in it."""
 
-    def __init__(self, program: Program, conditions: Conditions, pages: int) -> None:
+    def __init__(self, program: KernelProgram, conditions: Conditions, pages: int) -> None:
         self.program, self.now = program, 0.0
         self.pages = program.size // conditions.page
         self.arena = Arena(pages)

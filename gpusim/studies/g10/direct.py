@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from gpusim.studies.g10.channels import DoesNotFit, Machine, Run
+from gpusim.studies.g10.channels import ChannelClock, DoesNotFit, Run
 from gpusim.studies.g10.conditions import GIB, Conditions
 from gpusim.studies.g10.plans import Hint, sort, stretches
-from gpusim.studies.g10.program import Program
+from gpusim.studies.g10.program import KernelProgram
 from gpusim.studies.g10.tables import DEVICE, SSD
 
 
-def flashneuron(program: Program, conditions: Conditions) -> Run:
+def flashneuron(program: KernelProgram, conditions: Conditions) -> Run:
     """FlashNeuron.  Raises DoesNotFit."""
     offloads = _offloads(program, conditions)
     chosen = {tensor for _, tensor in offloads}
-    m = Machine(program, conditions, conditions.device_pages)
+    m = ChannelClock(program, conditions, conditions.device_pages)
     short = program.unread & ~program.everlasting
     for t in range(program.tensors):
         if program.everlasting[t] and not m.from_left(t):
@@ -56,7 +56,7 @@ def flashneuron(program: Program, conditions: Conditions) -> Run:
     return m.result()
 
 
-def _fetch_ahead(m: Machine, k: int, chosen: set[int], room: int) -> None:
+def _fetch_ahead(m: ChannelClock, k: int, chosen: set[int], room: int) -> None:
     """Bring back what the next kernels need, in their order, as long as the largest hole then keeps room for any kernel."""
     for walk in m.program.walk[k + 1 :]:
         for t in map(int, walk):
@@ -68,7 +68,7 @@ def _fetch_ahead(m: Machine, k: int, chosen: set[int], room: int) -> None:
                 room -= int(m.pages[t])
 
 
-def _offloads(program: Program, conditions: Conditions) -> list[tuple[int, int]]:
+def _offloads(program: KernelProgram, conditions: Conditions) -> list[tuple[int, int]]:
     """(kernel, tensor) in order: activations of the forward pass that the backward pass reads, until the rest fits."""
     page, loss = conditions.page, program.loss
     everlasting = int(program.size[program.everlasting].sum())
@@ -96,10 +96,10 @@ def _offloads(program: Program, conditions: Conditions) -> list[tuple[int, int]]
     return [chosen[i] for i in sort([k for k, _ in chosen])]
 
 
-def direct(program: Program, conditions: Conditions, hints: Sequence[Hint]) -> Run:
+def direct(program: KernelProgram, conditions: Conditions, hints: Sequence[Hint]) -> Run:
     """G10's plan on whole tensors.  The arena is four times the device: only the plan keeps it within the device."""
     chosen = {tensor for _, tensor, to in hints if to != DEVICE}
-    m = Machine(program, conditions, 4 * conditions.device_pages)
+    m = ChannelClock(program, conditions, 4 * conditions.device_pages)
     for t in range(program.tensors):
         if program.everlasting[t]:
             (m.from_right if t in chosen else m.from_left)(t)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
-from gpusim.studies.g10.tables import DEVICE, FAULT, HOST, NONE, NOWHERE, Memory
+from gpusim.studies.g10.tables import DEVICE, FAULT, HOST, NONE, NOWHERE, PagedState
 
 
 @kernel
-def arrived(M: Memory, e: int) -> None:
+def arrived(M: PagedState, e: int) -> None:
     """Extent e is the newest on the device."""
     s, x = M.state[0], M.extents[e]
     x.older, x.newer = s.newest, NONE
@@ -19,7 +19,7 @@ def arrived(M: Memory, e: int) -> None:
 
 
 @kernel
-def departed(M: Memory, e: int) -> None:
+def departed(M: PagedState, e: int) -> None:
     """Extent e is on the device no more."""
     s, x = M.state[0], M.extents[e]
     if x.older == NONE:
@@ -34,7 +34,7 @@ def departed(M: Memory, e: int) -> None:
 
 
 @kernel
-def wait(M: Memory, e: int, q: int) -> None:
+def wait(M: PagedState, e: int, q: int) -> None:
     """Extent e is the last in queue q."""
     queue, x = M.queues[q], M.extents[e]
     x.queue, x.behind = q, NONE
@@ -47,7 +47,7 @@ def wait(M: Memory, e: int, q: int) -> None:
 
 
 @kernel
-def forget(M: Memory, e: int) -> None:
+def forget(M: PagedState, e: int) -> None:
     """Extent e has lost its pages to its neighbour."""
     s, x = M.state[0], M.extents[e]
     if x.before == NONE:
@@ -62,7 +62,7 @@ def forget(M: Memory, e: int) -> None:
 
 
 @kernel
-def split(M: Memory, e: int, n: int) -> int:
+def split(M: PagedState, e: int, n: int) -> int:
     """A new extent with the first n pages of e, in no list but the tensor's."""
     s = M.state[0]
     d = s.spare
@@ -83,7 +83,7 @@ def split(M: Memory, e: int, n: int) -> int:
 
 
 @kernel
-def change(M: Memory, e: int, n: int, where: int, q: int) -> None:
+def change(M: PagedState, e: int, n: int, where: int, q: int) -> None:
     """The first n pages of extent e are `where` from here on, waiting in queue q unless it is NONE.
 
     When these are all of its pages, e has been taken off the device's list and the queues before.
@@ -124,7 +124,7 @@ def change(M: Memory, e: int, n: int, where: int, q: int) -> None:
 
 
 @kernel
-def take(M: Memory, q: int, n: int) -> int:
+def take(M: PagedState, q: int, n: int) -> int:
     """The first n pages leave queue q; returns the extent that they are the beginning of."""
     queue = M.queues[q]
     e = queue.head
@@ -139,7 +139,7 @@ def take(M: Memory, q: int, n: int) -> int:
 
 
 @kernel
-def come(M: Memory, q: int, n: int) -> None:
+def come(M: PagedState, q: int, n: int) -> None:
     """The first n pages of queue q arrive on the device, where there is room."""
     s = M.state[0]
     e = take(M, q, n)
@@ -164,7 +164,7 @@ def come(M: Memory, q: int, n: int) -> None:
 
 
 @kernel
-def leave(M: Memory, e: int, n: int, where: int) -> int:
+def leave(M: PagedState, e: int, n: int, where: int) -> int:
     """The first n pages of extent e leave the device; what the running kernel needs turns round at once.
 
     Returns the extent that is now the oldest after what left.
@@ -196,7 +196,7 @@ def leave(M: Memory, e: int, n: int, where: int) -> int:
 
 
 @kernel
-def discard(M: Memory, e: int) -> None:
+def discard(M: PagedState, e: int) -> None:
     """What extent e holds is needed no more; it waits for nothing."""
     s, x = M.state[0], M.extents[e]
     if x.where == DEVICE:

@@ -5,11 +5,24 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.studies.g10.extents import discard, wait
 from gpusim.studies.g10.service import open_faults, passed_over
-from gpusim.studies.g10.tables import AHEAD, DEVICE, FAULT, HOST, NONE, NOWHERE, OUT, RUNNING, SSD, WAITING, Memory, Work
+from gpusim.studies.g10.tables import (
+    AHEAD,
+    DEVICE,
+    FAULT,
+    HOST,
+    NONE,
+    NOWHERE,
+    OUT,
+    RUNNING,
+    SSD,
+    WAITING,
+    KernelWork,
+    PagedState,
+)
 
 
 @kernel
-def follow(M: Memory, tensor: int, to: int) -> None:
+def follow(M: PagedState, tensor: int, to: int) -> None:
     """Carry out one hint for all pages of the tensor that do not wait for something already; NOWHERE frees them now."""
     e = M.tensors[tensor].extent
     while e != NONE:
@@ -25,7 +38,7 @@ def follow(M: Memory, tensor: int, to: int) -> None:
 
 
 @outlined
-def prepare(M: Memory, W: Work, again: bool) -> None:
+def prepare(M: PagedState, W: KernelWork, again: bool) -> None:
     """Mark what the kernel and the policy's window need, begin the search for victims anew, follow the hints (once)."""
     s = M.state[0]
     k = s.kernel
@@ -50,7 +63,7 @@ def prepare(M: Memory, W: Work, again: bool) -> None:
 
 
 @kernel
-def ready(M: Memory, W: Work) -> bool:
+def ready(M: PagedState, W: KernelWork) -> bool:
     """Is all that the kernel needs on the device, and no fault open?"""
     if open_faults(M) > 0:
         return False
@@ -67,7 +80,7 @@ def ready(M: Memory, W: Work) -> bool:
 
 @kernel
 def penalty(
-    W: Work, k: int, total_in: int, ssd_in: int, faults_in: int, total_out: int, ssd_out: int, faults_out: int
+    W: KernelWork, k: int, total_in: int, ssd_in: int, faults_in: int, total_out: int, ssd_out: int, faults_out: int
 ) -> int:  # fmt: skip
     """Cycles that the study adds to a kernel for its faults: the longer of what comes from the SSD and all else.
 
@@ -103,7 +116,7 @@ def penalty(
 
 
 @kernel
-def fault(M: Memory, W: Work) -> None:
+def fault(M: PagedState, W: KernelWork) -> None:
     """What is elsewhere joins the queues of faults, inputs first; the kernel waits for that and for what is on its way."""
     s = M.state[0]
     k = s.kernel
@@ -139,7 +152,7 @@ def fault(M: Memory, W: Work) -> None:
 
 
 @outlined
-def launch(M: Memory, W: Work, now: int, again: bool) -> bool:
+def launch(M: PagedState, W: KernelWork, now: int, again: bool) -> bool:
     """The turn of kernel `s.kernel` at `now`: it runs, or faults and waits.  `again`: what it waited for has come.
 
     False when it does not run although it should.

@@ -6,14 +6,14 @@ from gpusim.base.compiled import entry, kernel
 from gpusim.studies.g10.launch import launch
 from gpusim.studies.g10.service import force, open_faults, serve
 from gpusim.studies.g10.steady import repeat, repeats
-from gpusim.studies.g10.tables import DONE, GROW, QUEUES, RUNNING, STUCK, WAITING, Memory, Work
+from gpusim.studies.g10.tables import DONE, GROW, QUEUES, RUNNING, STUCK, WAITING, KernelWork, PagedState
 
 SPARE = 512     # extents that must be free before a tick; it moves some hundred pages and splits no more often
 FOREVER = 2**40
 
 
 @kernel
-def idle(M: Memory) -> bool:
+def idle(M: PagedState) -> bool:
     """Are all queues empty?"""
     pages = 0
     for q in range(QUEUES):
@@ -22,13 +22,13 @@ def idle(M: Memory) -> bool:
 
 
 @kernel
-def complete(M: Memory) -> bool:
+def complete(M: PagedState) -> bool:
     """Has all come that the kernel waits for?"""
     return bool(M.state[0].mode == WAITING and M.state[0].awaited == 0 and open_faults(M) == 0)
 
 
 @kernel
-def ticks_before_launch(M: Memory) -> int:
+def ticks_before_launch(M: PagedState) -> int:
     """Of equal times, what was scheduled first goes first: a tick when its predecessor is done, a launch when its is."""
     s = M.state[0]
     if s.mode == WAITING:
@@ -40,7 +40,7 @@ def ticks_before_launch(M: Memory) -> int:
 
 
 @kernel
-def advance(M: Memory) -> bool:
+def advance(M: PagedState) -> bool:
     """On to the next kernel; False when there is none."""
     s = M.state[0]
     s.kernel += 1
@@ -51,7 +51,7 @@ def advance(M: Memory) -> bool:
 
 
 @entry()
-def run(M: Memory, W: Work) -> int:
+def run(M: PagedState, W: KernelWork) -> int:
     """Until the end, or until more room for extents is needed: DONE, GROW, STUCK."""
     s = M.state[0]
     while True:

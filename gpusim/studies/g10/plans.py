@@ -12,7 +12,7 @@ from gpusim.policies.plan.parts.migration import FLASH, Costs, Planner, Step, St
 from gpusim.policies.plan.parts.migration import HOST as NEAR
 from gpusim.studies.g10.conditions import GIB, Conditions
 from gpusim.studies.g10.introsort import introsort
-from gpusim.studies.g10.program import F64, I64, Program
+from gpusim.studies.g10.program import F64, I64, KernelProgram
 from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
 
 Hint = tuple[int, int, int]  # kernel, tensor, where to
@@ -86,13 +86,13 @@ class StudyPlanner(Planner):
         )
 
 
-def g10(program: Program, conditions: Conditions) -> list[Hint]:
+def g10(program: KernelProgram, conditions: Conditions) -> list[Hint]:
     """What moves when: made and freed ahead, evicted and brought back; in the order in which it is carried out."""
     planner, lives = _planner(program, conditions)
     return _in_order([*lives, *_hints(planner.steps())])
 
 
-def g10_direct(program: Program, conditions: Conditions) -> list[Hint]:
+def g10_direct(program: KernelProgram, conditions: Conditions) -> list[Hint]:
     """The same for a machine without unified memory: nothing is made or freed ahead."""
     planner, _ = _planner(program, conditions)
     fullest = int(planner.alive.argmax())
@@ -115,13 +115,13 @@ def sort(keys: Sequence[int]) -> I64:
     return order
 
 
-def times(program: Program, conditions: Conditions) -> np.ndarray:
+def times(program: KernelProgram, conditions: Conditions) -> np.ndarray:
     """(K + 1,) us at which each kernel begins when nothing waits."""
     run = program.cycles(conditions.hertz)[0]
     return np.concatenate(([0.0], np.cumsum(run / (conditions.hertz / 1e6))))
 
 
-def stretches(program: Program) -> Stretches:
+def stretches(program: KernelProgram) -> Stretches:
     """All idle stretches, by tensor; of what lives for ever also the one across the end of the iteration."""
     uses: list[list[int]] = [[] for _ in range(program.tensors)]
     for k in range(program.kernels):
@@ -142,7 +142,7 @@ def stretches(program: Program) -> Stretches:
     return Stretches(*(np.ascontiguousarray(column) for column in table.T))
 
 
-def _planner(program: Program, conditions: Conditions) -> tuple[StudyPlanner, list[Hint]]:
+def _planner(program: KernelProgram, conditions: Conditions) -> tuple[StudyPlanner, list[Hint]]:
     """The planner, and hints that make tensors ahead of their first use and free them after the last: of as many, by number,
     as it takes to stay within the target."""
     time = times(program, conditions)

@@ -16,7 +16,7 @@ F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Program:
+class KernelProgram:
     """K kernels, T tensors, numbered as in the study's files."""
 
     name: str
@@ -34,7 +34,7 @@ class Program:
     walk: tuple[I64, ...]     # (K,) all of them, in its other order
 
     @staticmethod
-    def of(trace: Trace, page: int = 4096) -> Program:
+    def of(trace: Trace, page: int = 4096) -> KernelProgram:
         """From a trace that `gpusim.trace.importers.g10` has read.  TraceError for any other."""
         order = trace.meta.get("order")
         if trace.meta.get("format") != "g10" or order is None:
@@ -55,7 +55,7 @@ class Program:
         inputs, written, walk = (tuple(file[np.array(k, np.int64)] for k in order[key]) for key in ("in", "out", "req"))
         outputs = tuple(some[~np.isin(some, others)] for some, others in zip(written, inputs, strict=True))
         ms_out, ms_all = (np.array(trace.meta["fault_ns"][key]) / 1e6 for key in ("in", "all"))
-        return Program(
+        return KernelProgram(
             trace.name, (-(-trace.size // page) * page)[rank], everlasting[rank], begin[rank], end[rank],
             (~read & ~everlasting)[rank], trace.duration / 1e6, ms_out, ms_all,
             tuple(trace.op_names[n] for n in trace.op), inputs, outputs, walk,

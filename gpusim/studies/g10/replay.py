@@ -12,7 +12,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
 from gpusim.studies.g10.conditions import Conditions
 from gpusim.studies.g10.loop import SPARE, run
-from gpusim.studies.g10.program import I64, Program
+from gpusim.studies.g10.program import I64, KernelProgram
 from gpusim.studies.g10.tables import (
     DEVICE,
     EXTENT,
@@ -28,15 +28,15 @@ from gpusim.studies.g10.tables import (
     STATE,
     STUCK,
     TENSOR,
-    Memory,
-    Work,
+    KernelWork,
+    PagedState,
 )
 
 Hint = tuple[int, int, int]  # kernel, tensor, where to
 
 
 @dataclass(frozen=True)
-class Policy:
+class ReplayPolicy:
     """degree 0: hints say what comes ahead of need; else all that the kernel so far ahead uses is asked for.
 
     drops: a page of a dead tensor is dropped when it is the victim, not copied.
@@ -47,7 +47,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Replay:
+class PagedReplay:
     """What a replay has counted: one row per iteration, and per kernel of each."""
 
     iterations: Any  # ITERATION[n]
@@ -66,14 +66,14 @@ class Replay:
 
 
 def replay(
-    program: Program,
+    program: KernelProgram,
     conditions: Conditions,
-    policy: Policy,
+    policy: ReplayPolicy,
     hints: Iterable[Hint] = (),
     *,
     iterations: int = 2,
     steady: bool = True,
-) -> Replay:
+) -> PagedReplay:
     """Run the program.  hints: acted on when their kernel begins, in the order given; steady: see `gpusim.studies.g10.steady`.
 
     GpusimError when a kernel alone needs more than the device holds.
@@ -93,10 +93,10 @@ def replay(
             f"'{program.name}': kernel {kernel} waits for pages for which nobody may leave",
             hint=f"the device has {conditions.device_pages} pages",
         )
-    return Replay(memory.iterations, memory.launches.reshape(iterations, program.kernels))
+    return PagedReplay(memory.iterations, memory.launches.reshape(iterations, program.kernels))
 
 
-def _work(program: Program, conditions: Conditions, policy: Policy, hints: Sequence[Hint]) -> Work:
+def _work(program: KernelProgram, conditions: Conditions, policy: ReplayPolicy, hints: Sequence[Hint]) -> KernelWork:
     run, outs, alls = program.cycles(conditions.hertz)
     used = [np.concatenate(both) for both in zip(program.inputs, program.outputs, strict=True)]
     start = np.concatenate(([0], np.cumsum([len(u) for u in used])))
@@ -115,13 +115,13 @@ def _work(program: Program, conditions: Conditions, policy: Policy, hints: Seque
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     pcie, ssd = (rate * 1e9 / conditions.hertz * conditions.hertz / 1000 for rate in (conditions.pcie, conditions.ssd))
     links = np.array([pcie, ssd, conditions.fault_us, conditions.ssd_us, conditions.page, conditions.hertz], np.float64)
-    return Work(
+    return KernelWork(
         run, start, start[:-1] + np.array([len(i) for i in program.inputs]), np.concatenate(used), rates,
         np.searchsorted(rows[:, 0], np.arange(program.kernels + 2)), np.ascontiguousarray(rows[:, 1:]), links,
     )  # fmt: skip
 
 
-def _memory(program: Program, conditions: Conditions, policy: Policy, iterations: int, steady: bool) -> Memory:
+def _memory(program: KernelProgram, conditions: Conditions, policy: ReplayPolicy, iterations: int, steady: bool) -> PagedState:
     n = program.tensors
     extents, tensors = table(max(1 << 14, 2 * n + 2 * SPARE), EXTENT), table(n, TENSOR)
     tensors["pages"] = program.size // conditions.page
@@ -146,10 +146,11 @@ def _memory(program: Program, conditions: Conditions, policy: Policy, iterations
         "mode": RUNNING, "kernel": -1,
     }.items():  # fmt: skip
         state[name] = value
-    return Memory(extents, tensors, queues, state, table(iterations * program.kernels, LAUNCH), table(iterations, ITERATION))
+    launches = table(iterations * program.kernels, LAUNCH)
+    return PagedState(extents, tensors, queues, state, launches, table(iterations, ITERATION))
 
 
-def _grown(memory: Memory) -> Memory:
+def _grown(memory: PagedState) -> PagedState:
     """The same with twice as many extents."""
     old, s = memory.extents, memory.state[0]
     n = len(old)

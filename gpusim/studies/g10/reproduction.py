@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpusim.studies.g10.study import LINKS, Case, Outcome, Published, Study, load
+from gpusim.studies.g10.study import LINKS, Case, CaseOutcome, G10Study, Published, load
 
 NO_TRACE, AGREES, UNSUPPORTED, SUPPORTED, UNPUBLISHED = (
     "no trace", "", "unsupported, as published", "published as unsupported", "not published",
@@ -18,7 +18,7 @@ NO_TRACE, AGREES, UNSUPPORTED, SUPPORTED, UNPUBLISHED = (
 
 
 def reproduce(
-    study: Study,
+    study: G10Study,
     rows: Sequence[Published],
     traces: Path,
     *,
@@ -35,7 +35,7 @@ def reproduce(
     for case in sorted(cases, key=lambda c: (c.program, c.policy, c.host_gib, c.ssd)):
         groups.setdefault(case.program, []).append(case)
     work = partial(_run, study.path, traces, shipped_plans)
-    found: dict[Case, Outcome] = {}
+    found: dict[Case, CaseOutcome] = {}
     longest = sorted(groups.items(), key=lambda group: -len(group[1]))
     for n, outcomes in enumerate(_map(work, longest, jobs), 1):
         found.update(outcomes)
@@ -43,7 +43,7 @@ def reproduce(
     return [_row(row, found.get(row.case), (traces / f"{row.case.program}.jsonl.gz").is_file()) for row in rows]
 
 
-def _map(work: Callable[[Any], Any], groups: Sequence[Any], jobs: int) -> Iterator[dict[Case, Outcome]]:
+def _map(work: Callable[[Any], Any], groups: Sequence[Any], jobs: int) -> Iterator[dict[Case, CaseOutcome]]:
     if jobs == 1 or len(groups) < 2:
         yield from map(work, groups)
         return
@@ -51,9 +51,9 @@ def _map(work: Callable[[Any], Any], groups: Sequence[Any], jobs: int) -> Iterat
         yield from pool.map(work, groups)
 
 
-def _run(conditions: Path, traces: Path, shipped_plans: bool, group: tuple[str, Sequence[Case]]) -> dict[Case, Outcome]:
+def _run(conditions: Path, traces: Path, shipped_plans: bool, group: tuple[str, Sequence[Case]]) -> dict[Case, CaseOutcome]:
     name, cases = group
-    program, study = load(name, traces), Study(conditions)
+    program, study = load(name, traces), G10Study(conditions)
     if program is None:
         return {}
     plan = traces / "plans" / f"{name}.g10plan.csv.gz"
@@ -65,7 +65,7 @@ def _run(conditions: Path, traces: Path, shipped_plans: bool, group: tuple[str, 
     return found
 
 
-def _row(row: Published, outcome: Outcome | None, has_trace: bool) -> dict[str, Any]:
+def _row(row: Published, outcome: CaseOutcome | None, has_trace: bool) -> dict[str, Any]:
     case = row.case
     made: dict[str, Any] = {
         "figure": row.figure, "network": case.network, "batch": case.batch, "policy": case.policy, "host_gib": case.host_gib,

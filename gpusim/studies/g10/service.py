@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.studies.g10.extents import come, leave, take
-from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, Memory
+from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, PagedState
 
 
 @kernel
-def open_faults(M: Memory) -> int:
+def open_faults(M: PagedState) -> int:
     """Pages that the kernels at hand and before have faulted on and not got."""
     return int(M.queues[FAULT + SSD].pages + M.queues[FAULT + HOST].pages + M.queues[FAULT + NOWHERE].pages)
 
 
 @kernel
-def alive(M: Memory, e: int) -> bool:
+def alive(M: PagedState, e: int) -> bool:
     """Is the tensor of this extent in use, before or after, in the iteration at hand?"""
     t = M.tensors[M.extents[e].tensor]
     return bool(t.begin <= M.state[0].kernel < t.end)
 
 
 @kernel
-def needed(M: Memory, e: int) -> bool:
+def needed(M: PagedState, e: int) -> bool:
     """Does the kernel at hand need the tensor of this extent?"""
     return bool(M.tensors[M.extents[e].tensor].needed == M.state[0].launch)
 
 
 @kernel
-def passed_over(M: Memory, e: int, fault: bool) -> bool:
+def passed_over(M: PagedState, e: int, fault: bool) -> bool:
     """Is this extent, on the device, no victim?  It waits to leave anyway, or a kernel that comes soon needs it."""
     s, x = M.state[0], M.extents[e]
     if x.queue != NONE:
@@ -41,7 +41,7 @@ def passed_over(M: Memory, e: int, fault: bool) -> bool:
 
 
 @kernel
-def victim(M: Memory, fault: bool) -> int:
+def victim(M: PagedState, fault: bool) -> int:
     """The next extent to evict, NONE if none may be: the oldest arrival, from where the search stopped last within one launch.
 
     A policy that looks ahead goes on from there only for what it asked for ahead of need; a fault takes the oldest of all.
@@ -60,7 +60,7 @@ def victim(M: Memory, fault: bool) -> int:
 
 
 @kernel
-def evict(M: Memory, e: int, n: int, fault: bool, where: int) -> None:
+def evict(M: PagedState, e: int, n: int, fault: bool, where: int) -> None:
     """The first n pages of victim e leave; the search goes on behind them."""
     s = M.state[0]
     follows = s.degree == 0 or not fault or s.candidate == e
@@ -73,7 +73,7 @@ def evict(M: Memory, e: int, n: int, fault: bool, where: int) -> None:
 
 
 @kernel
-def make_room(M: Memory, q: int, n: int, fault: bool) -> int:
+def make_room(M: PagedState, q: int, n: int, fault: bool) -> int:
     """Room for the first of n pages of queue q on a full device: how many pages fit now.  NONE when none may be evicted.
 
     A page from the host gives its place there back as soon as its victim has found one, so that on a full host only the
@@ -106,7 +106,7 @@ def make_room(M: Memory, q: int, n: int, fault: bool) -> int:
 
 
 @outlined
-def admit(M: Memory, q: int, most: int, fault: bool) -> bool:
+def admit(M: PagedState, q: int, most: int, fault: bool) -> bool:
     """Serve at most so many pages of queue q, all for the device.  False when none may be evicted for them."""
     s, queue = M.state[0], M.queues[q]
     while most > 0 and queue.pages > 0:
@@ -127,7 +127,7 @@ def admit(M: Memory, q: int, most: int, fault: bool) -> bool:
 
 
 @kernel
-def dismiss(M: Memory, q: int, most: int, where: int) -> None:
+def dismiss(M: PagedState, q: int, most: int, where: int) -> None:
     """Serve at most so many pages of queue q, all for the place below."""
     s, queue = M.state[0], M.queues[q]
     while most > 0 and queue.pages > 0:
@@ -142,7 +142,7 @@ def dismiss(M: Memory, q: int, most: int, where: int) -> None:
 
 
 @kernel
-def leave_as_planned(M: Memory) -> None:
+def leave_as_planned(M: PagedState) -> None:
     """Serve the queues of planned evictions; what the host has no room for goes on to the SSD."""
     s = M.state[0]
     dismiss(M, OUT + SSD, min(s.ssd, s.link), SSD)
@@ -157,7 +157,7 @@ def leave_as_planned(M: Memory) -> None:
 
 
 @outlined
-def serve(M: Memory) -> None:
+def serve(M: PagedState) -> None:
     """One tick."""
     s = M.state[0]
     s.came = s.came_ssd = s.made = s.went = s.went_ssd = s.dropped = s.pushed = s.pushed_ssd = s.recalled = s.stalled = 0
@@ -174,7 +174,7 @@ def serve(M: Memory) -> None:
 
 
 @outlined
-def force(M: Memory) -> None:
+def force(M: PagedState) -> None:
     """What was asked for ahead of need and stands still is served like faults, since the kernel waits for some of it."""
     s = M.state[0]
     admit(M, AHEAD + SSD, min(s.ssd, s.link, s.allocs - s.made), True)

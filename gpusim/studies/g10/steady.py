@@ -10,11 +10,11 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.studies.g10.extents import come
 from gpusim.studies.g10.service import alive, dismiss, evict, needed, open_faults, passed_over, victim
-from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, WAITING, Memory
+from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, WAITING, PagedState
 
 
 @kernel
-def alike(M: Memory, e: int, fault: bool, most: int) -> int:
+def alike(M: PagedState, e: int, fault: bool, most: int) -> int:
     """Pages, up to `most`, that leave from e on in a row for the same place and do not turn round."""
     dead = M.state[0].dropped > 0
     n = 0
@@ -29,7 +29,7 @@ def alike(M: Memory, e: int, fault: bool, most: int) -> int:
 
 
 @outlined
-def repeats(M: Memory, free: int, host_used: int, ticks: int) -> int:
+def repeats(M: PagedState, free: int, host_used: int, ticks: int) -> int:
     """How many of the next ticks repeat the one just done, which began with so many pages free and in use."""
     s = M.state[0]
     k, arrivals, served, planned = ticks, NONE, 0, 0
@@ -73,7 +73,7 @@ def repeats(M: Memory, free: int, host_used: int, ticks: int) -> int:
 
 
 @outlined
-def repeat(M: Memory, k: int) -> None:
+def repeat(M: PagedState, k: int) -> None:
     """What k more ticks do that repeat the one just done."""
     s = M.state[0]
     host = SSD if s.host_used >= s.host else HOST

@@ -15,7 +15,7 @@ import yaml
 
 from gpusim.base.errors import GpusimError
 from gpusim.studies.g10.conditions import Conditions
-from gpusim.studies.g10.program import Program
+from gpusim.studies.g10.program import KernelProgram
 
 DEFAULT = Path(__file__).parent / "g10.yaml"
 LINKS = ("host_to_gpu", "gpu_to_host", "ssd_to_gpu", "gpu_to_ssd")
@@ -52,7 +52,7 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseOutcome:
     """What our run of a case came to; cycles is None where the policy does not support the program."""
 
     cycles: int | None
@@ -61,7 +61,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-class Study:
+class G10Study:
     """A file of conditions.  GpusimError, with the file's name, for what is wrong with it."""
 
     def __init__(self, path: Path = DEFAULT) -> None:
@@ -85,7 +85,7 @@ class Study:
                 raise GpusimError(f"the study has no figure '{figure}'", hint=f"there are: {', '.join(known)}")
         return [row for row in self.rows if not chosen or row.figure in chosen]
 
-    def prepared(self, case: Case, program: Program) -> tuple[Program, Conditions]:
+    def prepared(self, case: Case, program: KernelProgram) -> tuple[KernelProgram, Conditions]:
         """The program and the conditions with what is special about this case."""
         values = {"host_gib": case.host_gib, "ssd": case.ssd, "pcie": case.pcie, **self.policies[case.policy]}
         for rule in self.file.get("exceptions", ()):
@@ -100,18 +100,18 @@ class Study:
                 program = replace(program, walk=tuple(walk))
         return program, conditions
 
-    def run(self, case: Case, program: Program, plan: Path | None = None) -> Outcome:
+    def run(self, case: Case, program: KernelProgram, plan: Path | None = None) -> CaseOutcome:
         """Run one case.  plan: the study's own plan, instead of the one that our planner makes."""
         from gpusim.studies.g10 import plans
         from gpusim.studies.g10.channels import DoesNotFit
         from gpusim.studies.g10.direct import direct, flashneuron
-        from gpusim.studies.g10.replay import Policy, replay
+        from gpusim.studies.g10.replay import ReplayPolicy, replay
 
         program, conditions = self.prepared(case, program)
         options, begin = self.policies[case.policy], process_time()
         kind = options["run"]
         if kind == "ideal":
-            return Outcome(int(program.cycles(conditions.hertz)[0].sum()), seconds=process_time() - begin)
+            return CaseOutcome(int(program.cycles(conditions.hertz)[0].sum()), seconds=process_time() - begin)
         if kind in ("flashneuron", "g10_direct"):
             try:
                 if kind == "flashneuron":
@@ -119,29 +119,29 @@ class Study:
                 else:
                     run = direct(program, conditions, plans.g10_direct(program, conditions))
             except DoesNotFit:
-                return Outcome(None, seconds=process_time() - begin)
+                return CaseOutcome(None, seconds=process_time() - begin)
             cycles = round(float(f"{run.ms:.6g}") * conditions.hertz / 1000)  # the study prints six digits
             ssd_pages = (0, 0, run.in_bytes // conditions.page, run.out_bytes // conditions.page)
-            return Outcome(cycles, (cycles,), ssd_pages if kind == "flashneuron" else (), process_time() - begin)
+            return CaseOutcome(cycles, (cycles,), ssd_pages if kind == "flashneuron" else (), process_time() - begin)
         hints = []
         if kind == "g10":
             hints = plans.g10(program, conditions) if plan is None else read_plan(plan, program)
-        policy = Policy(options["degree"], drops=True) if kind == "deepum" else Policy()
+        policy = ReplayPolicy(options["degree"], drops=True) if kind == "deepum" else ReplayPolicy()
         done = replay(program, conditions, policy, hints, iterations=self.file["iterations"])
         best = done.iterations[done.best]
         pages = tuple(int(best[name]) for name in ("host_in", "host_out", "ssd_in", "ssd_out"))
-        return Outcome(int(done.cycles[done.best]), tuple(map(int, done.cycles)), pages, process_time() - begin)
+        return CaseOutcome(int(done.cycles[done.best]), tuple(map(int, done.cycles)), pages, process_time() - begin)
 
 
-def load(name: str, folder: Path) -> Program | None:
+def load(name: str, folder: Path) -> KernelProgram | None:
     """The program `name` from a folder of the study's traces, None if it is not there."""
     from gpusim.programs.recordings import import_trace
 
     path = folder / f"{name}.jsonl.gz"
-    return Program.of(import_trace(path)) if path.is_file() else None
+    return KernelProgram.of(import_trace(path)) if path.is_file() else None
 
 
-def read_plan(path: Path, program: Program) -> list[tuple[int, int, int]]:
+def read_plan(path: Path, program: KernelProgram) -> list[tuple[int, int, int]]:
     """A plan of the study: columns issue_kernel, tensor, to."""
     from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
 

@@ -77,7 +77,7 @@ LAUNCH = record(
 ITERATION = record([("end", i8), ("ssd_in", i8), ("host_in", i8), ("ssd_out", i8), ("host_out", i8), ("created", i8)])
 
 
-class Memory(NamedTuple):
+class PagedState(NamedTuple):
     """All that changes in a replay."""
 
     extents: Any     # EXTENT[room]
@@ -88,7 +88,7 @@ class Memory(NamedTuple):
     iterations: Any  # ITERATION[iterations]
 
 
-class Work(NamedTuple):
+class KernelWork(NamedTuple):
     """What is replayed: read only.  K kernels."""
 
     cycles: Any      # int64[K] with all pages on the device

@@ -12,7 +12,7 @@ LOADS = ("gpusim.trace.exporters",)  # packages whose modules are imported by na
 
 
 @dataclass(frozen=True)
-class Format:
+class ExportFormat:
     """One format: `gpusim.trace.exporters.<module>.<function>(trace, file, **options) -> str`."""
 
     module: str
@@ -21,10 +21,10 @@ class Format:
     options: tuple[str, ...]  # of `gpusim export` that it understands
 
 
-FORMATS: dict[str, Format] = {
-    "dtr": Format("dtr", "write", ".log", ("on",)),
-    "libcachesim-csv": Format("libcachesim", "write_csv", ".csv", ("grain",)),
-    "oracleGeneral": Format("libcachesim", "write_binary", ".oracleGeneral.bin", ("grain",)),
+FORMATS: dict[str, ExportFormat] = {
+    "dtr": ExportFormat("dtr", "write", ".log", ("on",)),
+    "libcachesim-csv": ExportFormat("libcachesim", "write_csv", ".csv", ("grain",)),
+    "oracleGeneral": ExportFormat("libcachesim", "write_binary", ".oracleGeneral.bin", ("grain",)),
 }
 
 

@@ -25,7 +25,7 @@ _CHUNK = 1 << 18  # rows of text at once
 
 
 @dataclass(frozen=True)
-class Requests:
+class CacheRequests:
     """Requests in order; objects are numbered from 0, without gaps at page grain."""
 
     op: I64
@@ -39,7 +39,7 @@ class Requests:
         return f"{len(self.op):,} requests for {objects:,} objects, the largest of {int(self.size.max()):,} bytes"
 
 
-def requests(trace: Trace, grain: int = 0) -> Requests:
+def requests(trace: Trace, grain: int = 0) -> CacheRequests:
     """The requests of a trace; `grain` bytes of a page, 0: whole tensors.  Raises TraceError."""
     require(trace, "accesses", "a list of requests")
     work = build(trace, np.zeros(trace.ops, np.int64))
@@ -60,7 +60,7 @@ def requests(trace: Trace, grain: int = 0) -> Requests:
         op, tensor = np.repeat(op, count), np.repeat(first[tensor], count) + within
         size = np.full(int(pages.sum()), grain)
     following = next_uses(tensor.astype(np.int32), len(size)).astype(np.int64)
-    return Requests(op, tensor, size, np.where(following >= 0, following + 1, -1))
+    return CacheRequests(op, tensor, size, np.where(following >= 0, following + 1, -1))
 
 
 def write_csv(trace: Trace, file: BinaryIO, *, grain: int = 0) -> str:

@@ -71,7 +71,7 @@ from gpusim.trace.importers.csv_tables import (
     WRITE_IDS,
     WRITES,
     WRITTEN_BYTES,
-    Tables,
+    CsvTables,
 )
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, OP, PHASE
 
@@ -93,7 +93,7 @@ _OTHER = {"slots": _flat("int32"), "text": _flat("uint8"), "symbols": _ROWS, "od
     name: _flat(dtype) for name, dtype in COLUMNS.items()
 }
 _TYPES: Any = types  # numba types its own types only in part
-_TABLES = _TYPES.NamedTuple([_OTHER.get(name, _flat("int64")) for name in Tables._fields], Tables)
+_TABLES = _TYPES.NamedTuple([_OTHER.get(name, _flat("int64")) for name in CsvTables._fields], CsvTables)
 
 
 @kernel

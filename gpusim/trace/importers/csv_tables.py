@@ -35,7 +35,7 @@ NEW = 4  # symbols that a line brings at most
 LONGEST_LINE = 1 << 20
 
 
-class Tables(NamedTuple):
+class CsvTables(NamedTuple):
     """What parse works with; int64 unless said otherwise.  The columns of a trace are filled from `state`'s counts on."""
 
     state: Any

@@ -20,7 +20,7 @@ _DEEPEST = 2000  # nodes inside each other: Python's own stack ends at 1000
 _HINT = "expected schema 1.0.1 to 1.1.1, as ExecutionTraceObserver writes it"
 
 
-class Storage(NamedTuple):
+class ArgumentStorage(NamedTuple):
     """What a tensor argument stands on: a storage, by id and device, and the bytes up to the tensor's end."""
 
     key: tuple[int, str]
@@ -33,8 +33,8 @@ class Node(NamedTuple):
     record: int  # the id by which a Kineto trace of the same run knows it
     name: str
     schema: str
-    inputs: tuple[tuple[Storage, ...], ...]  # of each argument; several where it is a list
-    outputs: tuple[Storage, ...]
+    inputs: tuple[tuple[ArgumentStorage, ...], ...]  # of each argument; several where it is a list
+    outputs: tuple[ArgumentStorage, ...]
     dtype: str
 
 
@@ -90,13 +90,13 @@ def _node(raw: dict[str, Any]) -> Node:
     )  # fmt: skip
 
 
-def _storages(value: Any) -> list[Storage]:
+def _storages(value: Any) -> list[ArgumentStorage]:
     """All tensors in a value: it is one, or a list of such, or neither."""
     if not isinstance(value, list):
         return []
     if len(value) == 6 and isinstance(value[5], str) and all(type(n) is int for n in value[:5]):
         _, storage, offset, elements, size, device = value
-        return [Storage((storage, device), (offset + elements) * size)]
+        return [ArgumentStorage((storage, device), (offset + elements) * size)]
     return [storage for each in value for storage in _storages(each)]
 
 

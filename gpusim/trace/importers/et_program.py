@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from gpusim.trace.importers.et_nodes import Node, Storage, written_arguments
+from gpusim.trace.importers.et_nodes import ArgumentStorage, Node, written_arguments
 
 _ALLOCATES = re.compile(r"^aten::(new_)?empty(_|$)|^aten::resize_$")
 _DESCRIBES = re.compile(r"^aten::(detach|set|requires_grad|t|squeeze|unsqueeze|transpose|as_strided|record_stream)_$")
@@ -19,7 +19,7 @@ _OVERWRITES = re.compile(r"^aten::(copy|fill|zero|uniform|normal|bernoulli|rando
 _PARTS = (("Optimizer.step#", "opt"), ("Optimizer.zero_grad#", "zero"), ("autograd::engine::evaluate_function", "bwd"))
 
 
-class Step(NamedTuple):
+class OperatorStep(NamedTuple):
     """An operator in the order of the program, and the tensors it reads and writes."""
 
     node: Node
@@ -28,7 +28,7 @@ class Step(NamedTuple):
     phase: str
 
 
-class Program:
+class OperatorProgram:
     """older: how many of the tensors, the first ones, were there before; size: of each tensor."""
 
     def __init__(self, nodes: Sequence[Node], device: str, launching: Collection[int] | None) -> None:
@@ -37,7 +37,7 @@ class Program:
         self._device = device
         self.size: list[int] = []
         self.born: list[int] = []  # of each tensor, the step before which it is allocated; -1 older than the recording
-        self.steps: list[Step] = []
+        self.steps: list[OperatorStep] = []
         self._tensor: dict[tuple[int, str], int] = {}  # storage -> the tensor that is there now
         self._maker: list[int] = []  # of each tensor, the node that made it, or one inside of that
         self._first = self._first_sizes()
@@ -49,7 +49,7 @@ class Program:
             elif _ALLOCATES.match(node.name):
                 self._outputs(node)
 
-    def _here(self, storages: Sequence[Storage]) -> list[Storage]:
+    def _here(self, storages: Sequence[ArgumentStorage]) -> list[ArgumentStorage]:
         return [s for s in storages if s.key[1] == self._device]
 
     def _first_sizes(self) -> dict[tuple[int, str], int]:
@@ -91,16 +91,16 @@ class Program:
         unread = positions if _OVERWRITES.match(node.name) else frozenset[int]()
         reads = [t for i, argument in enumerate(taken) if i not in unread for t in argument]
         writes = list(dict.fromkeys([*written, *self._outputs(node)]))
-        self.steps.append(Step(node, list(dict.fromkeys(reads)), writes, self._phase(node)))
+        self.steps.append(OperatorStep(node, list(dict.fromkeys(reads)), writes, self._phase(node)))
 
-    def _known(self, storage: Storage, node: Node) -> int:
+    def _known(self, storage: ArgumentStorage, node: Node) -> int:
         """The tensor that is there: one never seen being made is older than the recording, or an operator around makes it."""
         key, tensor = storage.key, self._tensor.get(storage.key, -1)
         maker = next((n for n in self._around(node.id) if self._makes(self._nodes[n], key)), -1)
         if maker >= 0 and (tensor < 0 or maker not in self._around(self._maker[tensor])):
             tensor = self._make(storage, len(self.steps), node.id)
         elif tensor < 0:
-            tensor = self._make(Storage(key, self._first[key]), -1, -1)
+            tensor = self._make(ArgumentStorage(key, self._first[key]), -1, -1)
         return tensor
 
     def _makes(self, node: Node, key: tuple[int, str]) -> bool:
@@ -122,7 +122,7 @@ class Program:
             found.append(tensor)
         return found
 
-    def _make(self, storage: Storage, born: int, maker: int) -> int:
+    def _make(self, storage: ArgumentStorage, born: int, maker: int) -> int:
         tensor = self._tensor[storage.key] = len(self.size)
         self.size.append(storage.bytes)
         self.born.append(born)

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.et_nodes import Node, read_nodes
-from gpusim.trace.importers.et_program import Program, Step
-from gpusim.trace.importers.kineto_events import Events, Kernel
+from gpusim.trace.importers.et_program import OperatorProgram, OperatorStep
+from gpusim.trace.importers.kineto_events import DeviceEvents, KernelActivity
 from gpusim.trace.importers.nesting import Nesting
 from gpusim.trace.importers.recording import open_recording
 from gpusim.trace.trace import Trace
@@ -32,7 +32,7 @@ def read(
     nodes = read_nodes(data, path)
     where = _device(nodes, device, path)
     kernels = _Kernels(nodes, Path(kineto), device) if kineto is not None else None
-    program = Program(nodes, where, kernels.of if kernels else None)
+    program = OperatorProgram(nodes, where, kernels.of if kernels else None)
     build = TraceBuilder(name or "execution-trace", path)
     _emit(program, kernels, build)
     warnings = [f"there are no tensors of a GPU: these are those of '{where}'"] if not where.startswith("cuda") else []
@@ -76,7 +76,7 @@ class _Kernels:
 
     def __init__(self, nodes: list[Node], path: Path, device: int | None) -> None:
         with open_recording(path) as file:
-            events = Events(file, str(path), device)
+            events = DeviceEvents(file, str(path), device)
         nesting = Nesting(events.operators)
         names = {node.record: node.name for node in nodes}
         alike = unlike = 0
@@ -89,8 +89,8 @@ class _Kernels:
         self.streams = sorted({kernel.stream for kernel in events.kernels})
         self.count = len(events.kernels)
         self._start, self._time = events.kernels[0].launched if events.kernels else 0, 0
-        self.of: dict[int, list[Kernel]] = defaultdict(list)  # record id -> kernels
-        self._others: deque[Kernel] = deque()  # of no node, in the order of their launches
+        self.of: dict[int, list[KernelActivity]] = defaultdict(list)  # record id -> kernels
+        self._others: deque[KernelActivity] = deque()  # of no node, in the order of their launches
         launchers = nesting.innermost((k.launched, k.thread) for k in events.kernels)
         for kernel, launcher in zip(events.kernels, launchers, strict=True):
             while launcher >= 0 and events.operators[launcher].record not in names:
@@ -101,7 +101,7 @@ class _Kernels:
                 self._others.append(kernel)
         self.unknown = len(self._others)
 
-    def emit(self, step: Step, reads: list[int], writes: list[int], moved: list[int], build: TraceBuilder) -> None:
+    def emit(self, step: OperatorStep, reads: list[int], writes: list[int], moved: list[int], build: TraceBuilder) -> None:
         """The kernels of one step, after those of no node that were launched before."""
         of_node = self.of[step.node.record]
         total = sum(kernel.duration for kernel in of_node) or 1
@@ -116,7 +116,7 @@ class _Kernels:
             self._emit(self._others.popleft(), "", build, (), ())
 
     def _emit(
-        self, kernel: Kernel, name: str, build: TraceBuilder, reads: Sequence[int], writes: Sequence[int], **facts: Any
+        self, kernel: KernelActivity, name: str, build: TraceBuilder, reads: Sequence[int], writes: Sequence[int], **facts: Any
     ) -> None:
         self._time = max(self._time, kernel.launched - self._start)  # nodes stand in the order of their ends
         build.op(
@@ -125,7 +125,7 @@ class _Kernels:
         )  # fmt: skip
 
 
-def _emit(program: Program, kernels: _Kernels | None, build: TraceBuilder) -> None:
+def _emit(program: OperatorProgram, kernels: _Kernels | None, build: TraceBuilder) -> None:
     """Allocs at birth, operators, frees after the last use; a tensor that nothing uses is left out."""
     born: dict[int, list[int]] = defaultdict(list)
     dies: dict[int, list[int]] = defaultdict(list)

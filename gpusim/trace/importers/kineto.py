@@ -13,9 +13,9 @@ from collections.abc import Collection
 from typing import Any, BinaryIO
 
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.kineto_events import Events
+from gpusim.trace.importers.kineto_events import DeviceEvents
 from gpusim.trace.importers.kineto_memory import pair
-from gpusim.trace.importers.kineto_phases import Phases
+from gpusim.trace.importers.kineto_phases import ProfiledPhases
 from gpusim.trace.importers.live_sizes import LiveSizes
 from gpusim.trace.importers.nesting import Nesting
 from gpusim.trace.trace import COPY_IN, COPY_OUT, SYNC, Trace
@@ -29,17 +29,17 @@ def read(data: BinaryIO, path: str, *, name: str | None = None, device: int | No
 
     device  which one, when several were recorded
     """
-    return _Import(Events(data, path, device), TraceBuilder(name or "kineto", path)).trace()
+    return _Import(DeviceEvents(data, path, device), TraceBuilder(name or "kineto", path)).trace()
 
 
 class _Import:
-    def __init__(self, events: Events, build: TraceBuilder) -> None:
+    def __init__(self, events: DeviceEvents, build: TraceBuilder) -> None:
         self.events, self.build = events, build
         self.lives = pair(events.memory)
         nesting = Nesting(events.operators)
         self.launcher = nesting.innermost((k.launched, k.thread) for k in events.kernels)  # operator of each kernel
         self.allocator = nesting.innermost((m.time, m.thread) for m in events.memory)  # operator of each instant
-        self.phases, self.phase = Phases(events, nesting), ""
+        self.phases, self.phase = ProfiledPhases(events, nesting), ""
         self.streams = sorted({k.stream for k in events.kernels})
         self.live = LiveSizes([abs(m.bytes) for m in events.memory])
         self.fresh: dict[Any, list[int]] = defaultdict(list)  # thread -> tensors that no kernel has written yet

@@ -32,7 +32,7 @@ TYPES = {
 }  # fmt: skip
 
 
-class Kernel(NamedTuple):
+class KernelActivity(NamedTuple):
     """What the device did at once; times in ns."""
 
     launched: int  # when the host asked for it
@@ -45,7 +45,7 @@ class Kernel(NamedTuple):
     reads: bool  # whether it is a copy
 
 
-class Operator(NamedTuple):
+class HostOperator(NamedTuple):
     """An operator as the host ran it: a range of its thread; operators nest."""
 
     start: int
@@ -57,7 +57,7 @@ class Operator(NamedTuple):
     record: int  # the id by which an execution trace knows it, -1 where there is none
 
 
-class Memory(NamedTuple):
+class MemoryInstant(NamedTuple):
     """A [memory] instant: bytes > 0 taken from PyTorch's allocator, < 0 given back; -1 where a number is missing."""
 
     time: int
@@ -79,16 +79,16 @@ class _Wrong(Exception):
     """What is wrong with a field, as the beginning of a sentence."""
 
 
-class Events:
+class DeviceEvents:
     """The events of one device, each list in the order of time."""
 
     def __init__(self, file: BinaryIO, path: str, device: int | None) -> None:
         self._kernels: list[tuple[int, Any, int, int, str, str, int, int]] = []
         self._launches: dict[Any, list[tuple[int, Any, int]]] = {}
-        self._memory: list[tuple[int, Memory]] = []
+        self._memory: list[tuple[int, MemoryInstant]] = []
         self._waits: list[tuple[int, Any]] = []
         self._names: dict[str, str] = {}
-        self.operators: list[Operator] = []
+        self.operators: list[HostOperator] = []
         self.steps: list[Range] = []
         self.annotations: list[Range] = []
         self.header: dict[str, Any] = {}
@@ -135,7 +135,7 @@ class Events:
                 return
             self._memory.append((
                 _whole(args, "Device Id"),
-                Memory(
+                MemoryInstant(
                     _ns(event["ts"]), _thread(event), int(args["Bytes"]), int(args.get("Addr", -1)),
                     int(args.get("Total Allocated", -1)), int(args.get("Total Reserved", -1)),
                 ),
@@ -162,7 +162,7 @@ class Events:
             args = event.get("args", {})
             inputs, dtype = _inputs(args.get("Input Dims", ()), args.get("Input type", ()))
             record = args.get("Record function id", args.get("External id", args.get("external id", -1)))
-            self.operators.append(Operator(*found, inputs, dtype, int(record)))
+            self.operators.append(HostOperator(*found, inputs, dtype, int(record)))
 
     def _name(self, name: str) -> str:
         """One copy of each name."""
@@ -185,7 +185,7 @@ class Events:
             raise TraceError(fault, path, "choose one, as device=0 or --device 0")
         return next(iter(present))
 
-    def _launched(self) -> list[Kernel]:
+    def _launched(self) -> list[KernelActivity]:
         """The device's work in the order in which the host asked for it; what lacks its launch, when it began."""
         for launches in self._launches.values():
             launches.sort(key=lambda launch: launch[0])
@@ -200,7 +200,7 @@ class Events:
             if what == "copy":
                 activity = COPY_IN if "HtoD" in name else COPY_OUT if "DtoH" in name else KERNEL
                 moved = moved or size
-            found.append(Kernel(launched, thread, name, duration, stream, activity, moved, what == "copy"))
+            found.append(KernelActivity(launched, thread, name, duration, stream, activity, moved, what == "copy"))
         found.sort(key=lambda kernel: kernel.launched)
         return found
 

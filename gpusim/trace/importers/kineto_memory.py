@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gpusim.trace.importers.kineto_events import Memory
+from gpusim.trace.importers.kineto_events import MemoryInstant
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Lives:
     stated: int = 0
 
 
-def pair(memory: Sequence[Memory]) -> Lives:
+def pair(memory: Sequence[MemoryInstant]) -> Lives:
     """Which tensor each instant is of.
 
     Bytes are blocks of PyTorch's allocator, so a free names the size of its allocation.  Without addresses it takes the
@@ -60,7 +60,7 @@ def pair(memory: Sequence[Memory]) -> Lives:
     return lives
 
 
-def _compare(lives: Lives, memory: Sequence[Memory]) -> None:
+def _compare(lives: Lives, memory: Sequence[MemoryInstant]) -> None:
     """Adds up the bytes in use, holds them against those that the profile states, and finds what was there before."""
     stated = next((m for m in memory if m.allocated >= 0), None)
     if stated is None:

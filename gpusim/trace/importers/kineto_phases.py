@@ -5,15 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
-from gpusim.trace.importers.kineto_events import Events
+from gpusim.trace.importers.kineto_events import DeviceEvents
 from gpusim.trace.importers.nesting import Nesting
 
 _BACKWARD = ("autograd::engine::evaluate_function", "torch::autograd::AccumulateGrad")  # the second alone before 2021
 _MARKS = {"Optimizer.step#": "opt", "Optimizer.zero_grad#": "zero"}
 
 
-class Phases:
-    def __init__(self, events: Events, nesting: Nesting) -> None:
+class ProfiledPhases:
+    def __init__(self, events: DeviceEvents, nesting: Nesting) -> None:
         self._steps, self._nesting = events.steps, nesting
         self._names = [operator.name for operator in events.operators]
         self._starts = [step.start for step in events.steps]

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import ALLOC, I64, OP, Trace
 
 RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])
@@ -97,7 +97,7 @@ def _binary(data: bytes, path: str) -> tuple[I64, Any, I64, Callable[[int], str]
 
 
 def _text(data: bytes, path: str) -> tuple[I64, Any, I64, Callable[[int], str]]:
-    table = Table(data, path, required=("obj_id", "obj_size"), optional=("time",))
+    table = CsvTable(data, path, required=("obj_id", "obj_size"), optional=("time",))
     time, key, size, lines = array("q"), list[str](), array("q"), array("q")
     for row in table:
         time.append(table.whole(row, "time") if "time" in row else 0)

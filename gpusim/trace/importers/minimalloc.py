@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from gpusim.base.errors import shown
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import Trace
 
 
-class Row(NamedTuple):
+class BufferRow(NamedTuple):
     """A buffer; its offset is -1 where the file has none."""
 
     id: str
@@ -24,10 +24,10 @@ class Row(NamedTuple):
     line: int
 
 
-def rows(data: bytes, path: str) -> list[Row]:
+def rows(data: bytes, path: str) -> list[BufferRow]:
     """The buffers in the order of the file.  Raises TraceError."""
-    table = Table(data, path, required=("id", "lower", "upper", "size"), optional=("offset",), strict=True)
-    found: list[Row] = []
+    table = CsvTable(data, path, required=("id", "lower", "upper", "size"), optional=("offset",), strict=True)
+    found: list[BufferRow] = []
     seen: set[str] = set()
     for row in table:
         lower, upper, size = (table.whole(row, c) for c in ("lower", "upper", "size"))
@@ -38,7 +38,8 @@ def rows(data: bytes, path: str) -> list[Row]:
         if size < 0:
             raise table.error(f"the size {size} is negative", "sizes are bytes")
         seen.add(row["id"])
-        found.append(Row(row["id"], lower, upper, size, table.whole(row, "offset") if "offset" in row else -1, table.line))
+        offset = table.whole(row, "offset") if "offset" in row else -1
+        found.append(BufferRow(row["id"], lower, upper, size, offset, table.line))
     return found
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpusim.trace.importers.kineto_events import Operator
+from gpusim.trace.importers.kineto_events import HostOperator
 
 
 class Nesting:
     """The operators of a profile as a forest; `parent` of each is an index, -1 at the top."""
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
+    def __init__(self, operators: Sequence[HostOperator]) -> None:
         self._operators = operators
         self._of_thread: dict[Any, list[int]] = {}
         for i, operator in enumerate(operators):

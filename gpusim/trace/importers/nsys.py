@@ -28,7 +28,7 @@ import numpy as np
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
-from gpusim.trace.importers.nsys_tables import COPY, KIND, OPERATION, Tables, faulting_kernels, migrations
+from gpusim.trace.importers.nsys_tables import COPY, KIND, OPERATION, Database, faulting_kernels, migrations
 from gpusim.trace.trace import COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, Trace
 
 MAGIC = b"SQLite format 3\0"
@@ -51,7 +51,7 @@ def read(file: BinaryIO, path: str, *, name: str | None = None, device: int | No
         try:
             database = sqlite3.connect(f"{where}?mode=ro&immutable=1", uri=True)
             try:
-                return _Import(Tables(database, path), name or "nsys", path, device).trace()
+                return _Import(Database(database, path), name or "nsys", path, device).trace()
             finally:
                 database.close()
         except sqlite3.DatabaseError as error:
@@ -61,7 +61,7 @@ def read(file: BinaryIO, path: str, *, name: str | None = None, device: int | No
 
 
 class _Import:
-    def __init__(self, tables: Tables, name: str, path: str, device: int | None) -> None:
+    def __init__(self, tables: Database, name: str, path: str, device: int | None) -> None:
         self.tables, self.path = tables, path
         self.device = _device(tables, path, device)
         self.build = TraceBuilder(name, path)
@@ -207,7 +207,7 @@ class _Import:
         }  # fmt: skip
 
 
-def _device(tables: Tables, path: str, wanted: int | None) -> int:
+def _device(tables: Database, path: str, wanted: int | None) -> int:
     tables.require("CUDA_GPU_MEMORY_USAGE_EVENTS", "memory events", "nsys profile --cuda-memory-usage=true records them; "
                    "--cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true faults of unified memory")  # fmt: skip
     host = ", ".join(str(i) for i, kind in tables.names(KIND).items() if kind in _HOST)

@@ -26,7 +26,7 @@ Enum = tuple[str, str, tuple[str, ...]]
 Faults = Callable[[int], list[tuple[int, bool]]]
 
 
-class Tables:
+class Database:
     """What is in the database: table -> its columns, without the empty tables."""
 
     def __init__(self, database: sqlite3.Connection, path: str) -> None:
@@ -100,7 +100,7 @@ class Tables:
         return str(next(self.run(wanted), [""])[0])
 
 
-def faulting_kernels(tables: Tables, device: int) -> tuple[Faults, dict[str, int]]:
+def faulting_kernels(tables: Database, device: int) -> tuple[Faults, dict[str, int]]:
     """(row of a kernel -> its faults as (address, whether it wrote), how many faults of CPU and GPU were recorded)."""
     counted = {}
     if "CUDA_UM_CPU_PAGE_FAULT_EVENTS" in tables.columns:
@@ -133,7 +133,7 @@ def faulting_kernels(tables: Tables, device: int) -> tuple[Faults, dict[str, int
     return of, counted
 
 
-def migrations(tables: Tables) -> dict[str, Any]:
+def migrations(tables: Database) -> dict[str, Any]:
     """What the driver moved of unified memory, by direction and by cause."""
     table, found, causes = "CUPTI_ACTIVITY_KIND_MEMCPY", dict[str, Any](), dict[str, int]()
     for i, kind in tables.names(COPY).items() if table in tables.columns else ():
@@ -148,7 +148,7 @@ def migrations(tables: Tables) -> dict[str, Any]:
     return {**found, "causes": causes} if found else {}
 
 
-def _array(tables: Tables, query: str, columns: int) -> Any:
+def _array(tables: Database, query: str, columns: int) -> Any:
     """The rows of a query of whole numbers, (N, columns)."""
     flat = np.fromiter((value for row in tables.run(query) for value in row), np.int64)
     return flat.reshape(-1, columns)

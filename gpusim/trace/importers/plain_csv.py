@@ -36,7 +36,7 @@ from gpusim.trace.build import make_trace
 from gpusim.trace.importers import csv_tables as rows
 from gpusim.trace.importers.csv_parse import fill_slots, parse
 from gpusim.trace.importers.recording import open_recording
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import COLUMNS, Trace
 
 REQUIRED = ("event", "tensor", "size")
@@ -67,7 +67,7 @@ _MOST_SUGGESTED = 10_000  # names among which one like the unknown one is looked
 def read(data: BinaryIO, path: str, *, name: str | None = None) -> Trace:
     """The trace of one such file.  Raises TraceError with file:line."""
     head, lines = _head(data)
-    table = Table(head, path, required=REQUIRED, optional=OPTIONAL, strict=True)
+    table = CsvTable(head, path, required=REQUIRED, optional=OPTIONAL, strict=True)
     reader = _Reader(table.columns, path, lines)
     for block, separator in _blocks(data):
         reader.add(block, separator)
@@ -143,7 +143,7 @@ class _Reader:
         self.state = np.zeros(rows.STATE, np.int64)
         self.state[[rows.IN_PHASE, rows.ORIGIN, rows.LATEST]] = -1
         self.state[rows.LINE] = lines
-        self.found = {c: np.zeros(0, COLUMNS[c]) for c in rows.Tables._fields if c in COLUMNS}
+        self.found = {c: np.zeros(0, COLUMNS[c]) for c in rows.CsvTables._fields if c in COLUMNS}
 
     def add(self, block: bytes, separator: str) -> None:
         """The events of some lines.  Raises TraceError at the first that is at fault."""
@@ -155,7 +155,7 @@ class _Reader:
         state[rows.AT] = state[rows.ODD] = 0
         verdict = rows.FULL
         while verdict == rows.FULL:
-            tables = rows.Tables(
+            tables = rows.CsvTables(
                 state, self.roles, self.first, self.last, self.slots, self.symbols, self.text, self.names, odd, **self.found
             )
             verdict = parse(np.frombuffer(block, np.uint8), ord(separator), tables)
@@ -272,5 +272,5 @@ class _Reader:
         """Whether a line before this one allocates the tensor; the tables forget the names of those that are gone."""
         with open_recording(Path(self.path)) as file:
             before = b"".join(islice(file, int(self.state[rows.LINE]) - 1))
-        table = Table(before, self.path, required=REQUIRED, optional=OPTIONAL)
+        table = CsvTable(before, self.path, required=REQUIRED, optional=OPTIONAL)
         return any(row["event"] == "alloc" and row["tensor"] == name for row in table)

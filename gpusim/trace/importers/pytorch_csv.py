@@ -8,10 +8,10 @@ S segment_alloc, T segment_free, N snapshot, O oom, whose addr is what the devic
 from __future__ import annotations
 
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.pytorch_parts import IN_USE, LIVE_STATES, Block, Event, Snapshot
-from gpusim.trace.importers.pytorch_ranges import Segment
+from gpusim.trace.importers.pytorch_parts import IN_USE, LIVE_STATES, Event, RecordedBlock, Snapshot
+from gpusim.trace.importers.pytorch_ranges import RecordedSegment
 from gpusim.trace.importers.pytorch_state import to_trace
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import Trace
 
 _ACTION = {
@@ -22,7 +22,7 @@ _ACTION = {
 
 def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
     """The trace of the one device that such a file holds.  Raises TraceError with file:line."""
-    table = Table(data, path, required=("kind", "addr", "size", "stream", "extra"))
+    table = CsvTable(data, path, required=("kind", "addr", "size", "stream", "extra"))
     snapshot = Snapshot()
     for row in table:
         kind, addr, size, stream = (
@@ -32,11 +32,11 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
             table.whole(row, "stream"),
         )
         if kind == "seg":
-            snapshot.segments[addr] = Segment(size, stream)
+            snapshot.segments[addr] = RecordedSegment(size, stream)
         elif kind == "blk":
             state, _, requested = row["extra"].partition(":")
             if state in LIVE_STATES:
-                snapshot.blocks[addr] = Block(table.number(requested, "extra"), stream)
+                snapshot.blocks[addr] = RecordedBlock(table.number(requested, "extra"), stream)
                 if state != IN_USE:
                     snapshot.waiting.add(addr)
         else:

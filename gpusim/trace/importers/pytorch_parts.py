@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpusim.trace.importers.pytorch_ranges import SMALL_PAGE, Segment
+from gpusim.trace.importers.pytorch_ranges import SMALL_PAGE, RecordedSegment
 
 IN_USE = "active_allocated"
 LIVE_STATES = (IN_USE, "active_pending_free", "active_awaiting_free")
@@ -30,7 +30,7 @@ class Event(NamedTuple):
     pool: int = -1
 
 
-class Block(NamedTuple):
+class RecordedBlock(NamedTuple):
     """A block that is in use: bytes requested; the block's own size, -1: not told."""
 
     size: int
@@ -61,18 +61,18 @@ class Snapshot:
     causes   number of an event with which memory begins to be given back -> why (pytorch_causes.py), where that is told
     """
 
-    blocks: dict[int, Block] = field(default_factory=dict)
+    blocks: dict[int, RecordedBlock] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
-    segments: dict[int, Segment] = field(default_factory=dict)
+    segments: dict[int, RecordedSegment] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     causes: dict[int, str] = field(default_factory=dict)
 
 
-def segment_of(event: Event) -> Segment:
+def segment_of(event: Event) -> RecordedSegment:
     """What a segment's event says of it; pages that come for a small request are one."""
     mapped = event.action in ("segment_map", "segment_unmap")
     small = event.size == SMALL_PAGE if event.action == "segment_map" else None
-    return Segment(event.size, event.stream, mapped, small, event.pool)
+    return RecordedSegment(event.size, event.stream, mapped, small, event.pool)
 
 
 def hex_stream(handle: int) -> str:

@@ -8,8 +8,8 @@ from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.importers.pickle_scan import load_plain
 from gpusim.trace.importers.pytorch_causes import causes
-from gpusim.trace.importers.pytorch_parts import ACTIONS, IN_USE, LIVE_STATES, Block, Event, Snapshot
-from gpusim.trace.importers.pytorch_ranges import Segment
+from gpusim.trace.importers.pytorch_parts import ACTIONS, IN_USE, LIVE_STATES, Event, RecordedBlock, Snapshot
+from gpusim.trace.importers.pytorch_ranges import RecordedSegment
 from gpusim.trace.importers.pytorch_settings import settings_of
 from gpusim.trace.importers.pytorch_state import to_trace
 from gpusim.trace.trace import Trace
@@ -95,7 +95,7 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, pools: _P
     addr, stream = _get(segment, "address", int, path), _get(segment, "stream", int, path, 0)
     size = _get(segment, "total_size", int, path)
     mapped, kind, number = segment.get("is_expandable"), segment.get("segment_type"), segment.get("registration_counter")
-    snapshot.segments[addr] = Segment(
+    snapshot.segments[addr] = RecordedSegment(
         size, stream, mapped is True, kind == "small" if kind in ("small", "large") else None,
         pools.of(segment.get("segment_pool_id"), 0), number if type(number) is int else -1,
     )  # fmt: skip
@@ -105,7 +105,7 @@ def _add_segment(segment: Any, snapshot: Snapshot, names: _FrameNames, pools: _P
         state = _get(block, "state", str, path)
         if state in LIVE_STATES:
             requested = _get(block, "requested_size", int, path, size)
-            snapshot.blocks[at] = Block(requested, stream, names.of(block), size)
+            snapshot.blocks[at] = RecordedBlock(requested, stream, names.of(block), size)
             if state != IN_USE:
                 snapshot.waiting.add(at)
         addr = at + size  # old files give no block addresses: add up the sizes

@@ -13,7 +13,7 @@ from typing import NamedTuple
 SMALL_PAGE = 2 << 20  # bytes of a page for requests of at most 1 MiB; pages for larger ones have at least 11 MiB
 
 
-class Segment(NamedTuple):
+class RecordedSegment(NamedTuple):
     """A segment of cudaMalloc, or a run of mapped pages; bytes.
 
     mapped  it is such a run
@@ -33,14 +33,14 @@ class Segment(NamedTuple):
 class Held:
     """What is held now, by address; each method that takes something back tells whether it was there."""
 
-    def __init__(self, segments: dict[int, Segment]) -> None:
+    def __init__(self, segments: dict[int, RecordedSegment]) -> None:
         self.segments = segments
         self._starts = sorted(segments)
 
-    def __iter__(self) -> Iterator[tuple[int, Segment]]:
+    def __iter__(self) -> Iterator[tuple[int, RecordedSegment]]:
         return ((addr, self.segments[addr]) for addr in self._starts)
 
-    def around(self, addr: int) -> tuple[int, Segment] | None:
+    def around(self, addr: int) -> tuple[int, RecordedSegment] | None:
         """Start and segment of what holds this address."""
         at = bisect_right(self._starts, addr) - 1
         if at >= 0:
@@ -54,14 +54,14 @@ class Held:
         after = bisect_left(self._starts, addr)
         return self.around(addr) is not None or (after < len(self._starts) and self._starts[after] < addr + size)
 
-    def put(self, addr: int, segment: Segment) -> bool:
+    def put(self, addr: int, segment: RecordedSegment) -> bool:
         """False when the range was held already."""
         if segment.size <= 0 or self.fill(addr, segment.size):
             return False
         self._add(addr, segment)
         return True
 
-    def take(self, addr: int, size: int) -> Segment | None:
+    def take(self, addr: int, size: int) -> RecordedSegment | None:
         """Remove a whole segment."""
         segment = self.segments.get(addr)
         if segment is None or segment.size != size:
@@ -69,7 +69,7 @@ class Held:
         self._drop(addr)
         return segment
 
-    def map(self, addr: int, segment: Segment) -> bool:
+    def map(self, addr: int, segment: RecordedSegment) -> bool:
         """Pages come; with the runs of their stream and pool that they touch they become one."""
         if not self.put(addr, segment):
             return False
@@ -86,7 +86,7 @@ class Held:
         self._add(start, run)
         return True
 
-    def unmap(self, addr: int, size: int) -> Segment | None:
+    def unmap(self, addr: int, size: int) -> RecordedSegment | None:
         """Pages go from within a run, of which the rest stays.  The run that they were of."""
         found = self.around(addr)
         if found is None or size <= 0 or addr + size > found[0] + found[1].size:
@@ -99,7 +99,7 @@ class Held:
             self._add(addr + size, run._replace(size=start + run.size - addr - size))
         return run
 
-    def _add(self, addr: int, segment: Segment) -> None:
+    def _add(self, addr: int, segment: RecordedSegment) -> None:
         self.segments[addr] = segment
         insort(self._starts, addr)
 
@@ -108,6 +108,6 @@ class Held:
         del self._starts[bisect_left(self._starts, addr)]
 
 
-def _same(run: Segment, other: Segment) -> bool:
+def _same(run: RecordedSegment, other: RecordedSegment) -> bool:
     """Both are mapped pages that one range may hold."""
     return run.mapped and run.stream == other.stream and (run.pool == other.pool or -1 in (run.pool, other.pool))

@@ -17,8 +17,8 @@ from collections import Counter
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Block, Doubt, Snapshot, segment_of
-from gpusim.trace.importers.pytorch_ranges import Held, Segment
+from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Doubt, RecordedBlock, Snapshot, segment_of
+from gpusim.trace.importers.pytorch_ranges import Held, RecordedSegment
 from gpusim.trace.importers.pytorch_walk import Walk
 from gpusim.trace.trace import Trace
 
@@ -59,13 +59,13 @@ def to_trace(snapshot: Snapshot, build: TraceBuilder, meta: dict[str, object]) -
     return build.finish()
 
 
-def _rewind(snapshot: Snapshot, frees: str, doubt: Doubt) -> tuple[Held, set[int], dict[int, Segment]]:
+def _rewind(snapshot: Snapshot, frees: str, doubt: Doubt) -> tuple[Held, set[int], dict[int, RecordedSegment]]:
     """What was held before the first event; the final blocks become those in use then.
 
     Tells as well which requests to free were not completed, and of what kind the segments are that the events are of.
     """
     blocks, held = snapshot.blocks, Held(snapshot.segments)
-    waiting, unfinished, kinds = set(snapshot.waiting), set[int](), dict[int, Segment]()
+    waiting, unfinished, kinds = set(snapshot.waiting), set[int](), dict[int, RecordedSegment]()
     for number in range(len(snapshot.events) - 1, -1, -1):
         event = snapshot.events[number]
         if event.action == "alloc":
@@ -78,7 +78,7 @@ def _rewind(snapshot: Snapshot, frees: str, doubt: Doubt) -> tuple[Held, set[int
         elif event.action == frees:
             if event.addr in blocks:
                 doubt.loses("free", number, event, "frees a block that is in use afterwards")
-            blocks[event.addr] = Block(event.size, event.stream, event.category)
+            blocks[event.addr] = RecordedBlock(event.size, event.stream, event.category)
         elif event.action in TAKEN:
             mapped = event.action == "segment_map"
             gone = held.unmap(event.addr, event.size) if mapped else held.take(event.addr, event.size)

@@ -6,8 +6,8 @@ from typing import Any
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
-from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Block, Doubt, Event, hex_stream, segment_of
-from gpusim.trace.importers.pytorch_ranges import SMALL_PAGE, Held, Segment
+from gpusim.trace.importers.pytorch_parts import GIVEN, TAKEN, Doubt, Event, RecordedBlock, hex_stream, segment_of
+from gpusim.trace.importers.pytorch_ranges import SMALL_PAGE, Held, RecordedSegment
 from gpusim.trace.trace import OOM, SEGMENT_ALLOC, SEGMENT_FREE, SNAPSHOT
 
 SMALL_REQUEST, ROUND = 1 << 20, 512
@@ -24,7 +24,7 @@ class Walk:
     """
 
     def __init__(
-        self, build: TraceBuilder, held: Held, doubt: Doubt, segments: dict[int, Segment], causes: dict[int, str]
+        self, build: TraceBuilder, held: Held, doubt: Doubt, segments: dict[int, RecordedSegment], causes: dict[int, str]
     ) -> None:
         self.build, self.held, self.doubt, self.segments, self.causes = build, held, doubt, segments, causes
         self.streams = Names("0")
@@ -35,7 +35,7 @@ class Walk:
         self.kinds: list[str] = []
         self.heap: dict[str, Any] = {"kinds": "", "pools": [], "order": [], "blocks": [], "causes": []}
 
-    def begin(self, blocks: dict[int, Block]) -> None:
+    def begin(self, blocks: dict[int, RecordedBlock]) -> None:
         """What was there before the first event."""
         build = self.build
         told = list(self.held)
@@ -111,7 +111,7 @@ class Walk:
             self.heap["causes"].append([len(self.kinds), self.causes[number]])
         self.note(made)
 
-    def note(self, segment: Segment) -> None:
+    def note(self, segment: RecordedSegment) -> None:
         if segment.pool > 0:
             self.heap["pools"].append([len(self.kinds), segment.pool])
         self.kinds.append(("s" if segment.small else "l") if segment.mapped else "p")
@@ -130,7 +130,7 @@ class Walk:
         return self.streams(hex_stream(handle))
 
 
-def _seems_small(addr: int, segment: Segment, blocks: dict[int, Block]) -> bool:
+def _seems_small(addr: int, segment: RecordedSegment, blocks: dict[int, RecordedBlock]) -> bool:
     """Whether pages of which no event tells serve small requests: by their blocks, else by their size."""
     inside = [block.size for at, block in blocks.items() if addr <= at < addr + segment.size]
     return min(inside) <= SMALL_REQUEST if inside else segment.size % (10 * SMALL_PAGE) != 0

@@ -11,7 +11,7 @@ import re
 
 from gpusim.base.errors import suggest
 from gpusim.trace.build import Names, TraceBuilder
-from gpusim.trace.importers.table import Table
+from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import OOM, Trace
 
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d):([0-5]\d)[.:](\d{6})")
@@ -68,8 +68,8 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
     return build.finish()
 
 
-def _table(data: bytes, path: str) -> Table:
-    return Table(data, path, required=("action", "pointer", "size"), optional=("thread", "time", "stream"))
+def _table(data: bytes, path: str) -> CsvTable:
+    return CsvTable(data, path, required=("action", "pointer", "size"), optional=("thread", "time", "stream"))
 
 
 def _older(data: bytes, path: str) -> list[tuple[int, int]]:
@@ -85,7 +85,7 @@ def _older(data: bytes, path: str) -> list[tuple[int, int]]:
     return found
 
 
-def _handle(text: str, table: Table, what: str = "pointer") -> int:
+def _handle(text: str, table: CsvTable, what: str = "pointer") -> int:
     """A pointer or stream handle: hex with or without 0x, or (nil).
 
     Old logs have streams in decimal, which read as hex are other numbers, but as many different ones.
@@ -99,7 +99,7 @@ def _handle(text: str, table: Table, what: str = "pointer") -> int:
     return value
 
 
-def _stream_name(text: str, thread: str, table: Table) -> str:
+def _stream_name(text: str, thread: str, table: CsvTable) -> str:
     handle = _handle(text, table, "stream")
     return f"{handle:#x}@{thread}" if handle == _PER_THREAD else f"{handle:#x}" if handle else "0"
 
@@ -111,7 +111,7 @@ class _Clock:
         self.first = self.last = -1
         self.days = self.late = 0
 
-    def ns(self, text: str, table: Table) -> int:
+    def ns(self, text: str, table: CsvTable) -> int:
         match = _CLOCK.fullmatch(text)
         if match is None:
             raise table.error(f"'{text[:40]}' is not a time", "expected HH:MM:SS.ffffff")

@@ -11,7 +11,7 @@ from gpusim.base.errors import TraceError, shown, suggest
 _LONGEST_LINE = 1 << 20
 
 
-class Table:
+class CsvTable:
     """Rows of a CSV file as dicts; `line` is the line of the row being read.  Column names ignore case and blanks."""
 
     def __init__(

@@ -24,7 +24,7 @@ _HOST = 5  # memory space of the host
 
 
 @dataclass
-class Allocation:
+class BufferAllocation:
     size: int
     what: str  # ", parameter 0, shape ...", ", preallocated-temp", ...
 
@@ -43,7 +43,7 @@ class Value:
 
 @dataclass
 class Dump:
-    allocations: list[Allocation] = field(default_factory=list)
+    allocations: list[BufferAllocation] = field(default_factory=list)
     values: dict[int, Value] = field(default_factory=dict)
     by_key: dict[str, Value] = field(default_factory=dict)  # instruction with the index of its shape -> value
     makers: dict[str, str] = field(default_factory=dict)  # instruction -> its text
@@ -123,7 +123,7 @@ def _assign(line: str, dump: Dump, path: str) -> None:
     if found := _ALLOCATION.match(line):
         if int(found[1]) != len(dump.allocations):
             raise TraceError(f"allocation {len(dump.allocations)} is missing", path, "was the dump cut short?")
-        dump.allocations.append(Allocation(int(found[2]), found[3]))
+        dump.allocations.append(BufferAllocation(int(found[2]), found[3]))
     elif found := _VALUE.match(line):
         if int(found[4]) == _HOST:
             dump.host += int(found[5])

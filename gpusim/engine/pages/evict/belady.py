@@ -5,14 +5,14 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.ranking import renew
-from gpusim.engine.pages.tables import SPLIT, Memory
+from gpusim.engine.pages.tables import SPLIT, DriverState
 
 RANKED = True
 FORESEES = True
 
 
 @kernel
-def touched(M: Memory, g: int, b: int, r: int) -> None:
+def touched(M: DriverState, g: int, b: int, r: int) -> None:
     key = -next_use(M, b)
     if M.roots[r].owner != SPLIT and M.roots[r].key != key:  # a chunk that small allocations share stays
         M.roots[r].key = key

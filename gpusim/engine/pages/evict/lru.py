@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.chunks import append
-from gpusim.engine.pages.tables import USED, Memory
+from gpusim.engine.pages.tables import USED, DriverState
 
 
 @kernel
-def touched(M: Memory, g: int, b: int, r: int) -> None:
+def touched(M: DriverState, g: int, b: int, r: int) -> None:
     if M.gpus[g].newest[USED] != r:
         append(M, g, r, USED)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import add, clear, fill, subtract
-from gpusim.engine.pages.tables import GOING, GUESS, HERE, LEAVES, RESIDENT, REST, Memory, row, scratch
+from gpusim.engine.pages.tables import GOING, GUESS, HERE, LEAVES, RESIDENT, REST, DriverState, row, scratch
 
 PIECES = True
 
 
 @outlined
-def leaving(M: Memory, g: int, b: int) -> None:
+def leaving(M: DriverState, g: int, b: int) -> None:
     W, s, block = M.bits, M.state[0], M.blocks[b]
     absent, nothing, more = scratch(M, GUESS), scratch(M, GOING), scratch(M, REST)
     clear(W, absent)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.ahead import forget_all, want_back
 from gpusim.engine.pages.prefetch import tree
-from gpusim.engine.pages.tables import NONE, SUCCESSORS, Memory
+from gpusim.engine.pages.tables import NONE, SUCCESSORS, DriverState
 
 LEARNS = True
 LINKS, CONTEXTS = 1 << 16, 1 << 12  # rows of the tables
@@ -29,7 +29,7 @@ def mix(a: int, b: int) -> int:
 
 
 @outlined
-def link(M: Memory, which: int, b: int, make: bool) -> int:
+def link(M: DriverState, which: int, b: int, make: bool) -> int:
     """The row of block b in kernel `which`; NONE, or a new one, if there is none."""
     base = mix(which, b) % (len(M.links) // WAYS) * WAYS
     for i in range(base, base + WAYS):
@@ -47,7 +47,7 @@ def link(M: Memory, which: int, b: int, make: bool) -> int:
 
 
 @outlined
-def learn(M: Memory, which: int, b: int, following: int) -> None:
+def learn(M: DriverState, which: int, b: int, following: int) -> None:
     """The most recent successor stands first."""
     x = M.links[link(M, which, b, True)]
     j = 0
@@ -65,7 +65,7 @@ def context(third: int, second: int, last: int) -> int:
 
 
 @outlined
-def walk_from(M: Memory, b: int) -> None:
+def walk_from(M: DriverState, b: int) -> None:
     """What was expected is forgotten; the walk begins at block b of the running kernel."""
     s = M.state[0]
     forget_all(M)
@@ -77,7 +77,7 @@ def walk_from(M: Memory, b: int) -> None:
 
 
 @outlined
-def launched(M: Memory, g: int) -> None:
+def launched(M: DriverState, g: int) -> None:
     s = M.state[0]
     key = context(s.kernels[0], s.kernels[1], s.kernels[2])
     x = M.contexts[key % len(M.contexts)]
@@ -88,7 +88,7 @@ def launched(M: Memory, g: int) -> None:
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
     tree.propose(M, p, b, faulted)
     s = M.state[0]
     if b != s.last_faulted:
@@ -100,7 +100,7 @@ def propose(M: Memory, p: int, b: int, faulted: int) -> None:
 
 
 @outlined
-def extend(M: Memory, g: int) -> bool:
+def extend(M: DriverState, g: int) -> bool:
     """One step of the walk, until half of the memory is spoken for."""
     s = M.state[0]
     if s.ahead_block == NONE or 2 * s.expected >= M.gpus[g].roots:

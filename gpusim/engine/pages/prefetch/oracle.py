@@ -6,14 +6,14 @@ import numpy as np
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import WORDS
-from gpusim.engine.pages.tables import GUESS, NONE, Memory, scratch
+from gpusim.engine.pages.tables import GUESS, NONE, DriverState, scratch
 
 FORESEES = True
 LEARNS = True
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
     out, i = scratch(M, GUESS), M.blocks[b].run
     if i == NONE:
         return

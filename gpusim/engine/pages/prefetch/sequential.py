@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import PAGES, fill, next_set
-from gpusim.engine.pages.tables import GUESS, Memory, scratch
+from gpusim.engine.pages.tables import GUESS, DriverState, scratch
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
     W, s, block = M.bits, M.state[0], M.blocks[b]
     page = next_set(W, faulted, 0, PAGES)
     while page < PAGES:

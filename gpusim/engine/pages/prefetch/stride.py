@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import want
 from gpusim.engine.pages.bits import PAGES, next_set, put
-from gpusim.engine.pages.tables import GUESS, Memory, scratch
+from gpusim.engine.pages.tables import GUESS, DriverState, scratch
 
 LEARNS = True
 DEGREE = 64  # pages ahead
@@ -17,7 +17,7 @@ SURE = 2     # distances in a row
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
     W, s, block = M.bits, M.state[0], M.blocks[b]
     x = M.streams[block.range]
     base = b * s.per_block + block.offset

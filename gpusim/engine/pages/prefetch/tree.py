@@ -5,11 +5,11 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import none
-from gpusim.engine.pages.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, Memory, row, scratch, shared
+from gpusim.engine.pages.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, DriverState, row, scratch, shared
 
 
 @outlined
-def propose(M: Memory, p: int, b: int, faulted: int) -> None:
+def propose(M: DriverState, p: int, b: int, faulted: int) -> None:
     W, s, block = M.bits, M.state[0], M.blocks[b]
     preferred = density.ANYWHERE
     if block.preferred != NONE:

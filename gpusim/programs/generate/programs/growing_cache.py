@@ -13,7 +13,7 @@ from gpusim.base.errors import GpusimError, suggest
 from gpusim.base.tables import table
 from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import serving
-from gpusim.programs.generate.schedule import PLAY, Schedule, play
+from gpusim.programs.generate.schedule import PLAY, RequestSchedule, play
 from gpusim.programs.generate.transformer import Shape
 
 i8 = np.int64
@@ -33,7 +33,7 @@ def growing_cache(
     longest: int = 8192, batch: int = 16, graphs: bool = False, layers: int = 16, width: int = 2048, heads: int = 32,
     kv_heads: int = 8, hidden: int = 8192, vocabulary: int = 128256, dtype_bytes: int = 2, ends: bool = False,
     seed: int = 0,
-) -> Schedule:  # fmt: skip
+) -> RequestSchedule:  # fmt: skip
     """LLM inference with continuous batching: each sequence has caches of its own, which grow as it is decoded.
 
     Requests arrive at random (Poisson) and wait while `batch` sequences are under way.  A prompt is one forward pass; every
@@ -90,7 +90,7 @@ def growing_cache(
             ending["time"] = round(hours * 3_600_000)
             yield ending
 
-    return Schedule("growing_cache", tape.rows, plays, tape.units + batch * per_slot)
+    return RequestSchedule("growing_cache", tape.rows, plays, tape.units + batch * per_slot)
 
 
 def _arrivals(

@@ -11,7 +11,7 @@ from numba import typeof, types
 from gpusim.base.compiled import entry
 from gpusim.base.tables import table
 from gpusim.programs.generate.registry import schedule
-from gpusim.programs.generate.schedule import PLAY, Schedule
+from gpusim.programs.generate.schedule import PLAY, RequestSchedule
 from gpusim.programs.generate.tape import ROW
 
 SMALL_LLAMA = "model=llama, layers=12, width=1024, heads=16, kv_heads=4, hidden=4096, vocabulary=32000"
@@ -30,7 +30,7 @@ LONGEST = 1000  # ms that what happens at one time of a schedule is spread over,
 
 def mixed_jobs(
     hours: float = 24.0, lanes: int = 4, job_hours: float = 1.5, pause_hours: float = 0.25, turn: int = 64, seed: int = 0
-) -> Schedule:
+) -> RequestSchedule:
     """Jobs of several kinds in one process or pool: variable_training, growing_cache and notebook, of several settings.
 
     Each lane runs one job after another on its own stream; a job gives everything back when it ends.  Requests of jobs that
@@ -50,7 +50,7 @@ def mixed_jobs(
     units = max(kind.units for kind in kinds)
     jobs = [_jobs(np.random.Generator(np.random.PCG64([seed, lane])), hours, job_hours, pause_hours) for lane in range(lanes)]
 
-    def runs(number: int) -> Iterator[tuple[int, float, Schedule]]:
+    def runs(number: int) -> Iterator[tuple[int, float, RequestSchedule]]:
         for kind, start, length, job_seed in jobs[number]:
             name, text = JOBS[kind]
             yield kind, start, schedule(f"{name}({text}, hours={length!r}, ends=1, seed={job_seed})")
@@ -67,7 +67,7 @@ def mixed_jobs(
                 yield cut
 
     total = sum(job.total for number in range(lanes) for _, _, job in runs(number))
-    return Schedule("mixed_jobs", rows, lambda: merge([lane(n) for n in range(lanes)]), lanes * units, total)
+    return RequestSchedule("mixed_jobs", rows, lambda: merge([lane(n) for n in range(lanes)]), lanes * units, total)
 
 
 def _jobs(rng: np.random.Generator, hours: float, job_hours: float, pause_hours: float) -> list[tuple[int, float, float, int]]:

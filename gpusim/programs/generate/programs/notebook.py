@@ -11,8 +11,8 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.base.units import parse_bytes
-from gpusim.programs.generate.schedule import PLAY, Schedule
-from gpusim.programs.generate.tape import Section, Size, Tape
+from gpusim.programs.generate.schedule import PLAY, RequestSchedule
+from gpusim.programs.generate.tape import AffineSize, RequestTape, Section
 from gpusim.trace.trace import I64
 
 CHUNK = 1 << 12  # cells
@@ -23,7 +23,7 @@ SECTIONS = OPEN, AGAIN, CLOSE, BIND, REBIND, OTHER, DROP, DROP_OTHER = range(8)
 def notebook(
     hours: float = 8.0, cells_per_hour: float = 120.0, operators: float = 8.0, variables: int = 24,
     largest: str = "1 GiB", ends: bool = False, seed: int = 0,
-) -> Schedule:  # fmt: skip
+) -> RequestSchedule:  # fmt: skip
     """A notebook: each cell computes a tensor through a chain of temporaries and binds it to one of a few names.
 
     The old value of the name dies when the new one is there.
@@ -53,13 +53,13 @@ def notebook(
         if ends:
             yield _end(sections, bound, round(hours * 3_600_000))
 
-    return Schedule("notebook", rows, plays, 2 + 2 * variables)
+    return RequestSchedule("notebook", rows, plays, 2 + 2 * variables)
 
 
 @cache
 def tape() -> tuple[Any, I64]:
     """(rows, sections): temporaries are units 0 and 1; a name has units 0 and 1 of its own, which take turns."""
-    t, size = Tape(), Size(0, 1)
+    t, size = RequestTape(), AffineSize(0, 1)
     cuts: list[Section] = []
 
     def cut(*frees: int) -> None:

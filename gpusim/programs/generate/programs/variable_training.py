@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import training
-from gpusim.programs.generate.schedule import Schedule, play
+from gpusim.programs.generate.schedule import RequestSchedule, play
 from gpusim.programs.generate.transformer import Shape
 
 CHUNK = 1 << 10  # steps
@@ -20,7 +20,7 @@ def variable_training(
     spread: float = 0.6, longest: int = 1024, pad_to: int = 8, batch: int = 8, model: str = "gpt2", layers: int = 12,
     width: int = 768, heads: int = 12, kv_heads: int = 0, hidden: int = 0, vocabulary: int = 50257,
     dtype_bytes: int = 2, checkpointing: bool = False, ends: bool = False, seed: int = 0,
-) -> Schedule:  # fmt: skip
+) -> RequestSchedule:  # fmt: skip
     """Training of a transformer on batches of sequences of different lengths, each padded to its longest sequence.
 
     One step is PyTorch's in eager mode with Adam: parameters first, then inputs, activations, logits and loss, gradients
@@ -67,4 +67,4 @@ def variable_training(
             ending["time"] = round(hours * 3_600_000)
             yield ending
 
-    return Schedule("variable_training", tape.rows, plays, tape.units)
+    return RequestSchedule("variable_training", tape.rows, plays, tape.units)

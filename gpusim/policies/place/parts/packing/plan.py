@@ -25,7 +25,7 @@ MOST_TENSORS = 30_000  # that are planned in passing: the time grows with the sq
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class OffsetPlan:
     """Fixed offsets for buffers; bytes.
 
     bound   no plan's top is below this: the live peak, or more where the search has ruled lower ones out
@@ -48,7 +48,7 @@ class Plan:
 
 def plan(
     buffers: Buffers, capacity: int = 0, *, nodes: int = NODES, work: int = WORK, seconds: float | None = None
-) -> Plan:
+) -> OffsetPlan:
     """Offsets with the lowest top that was found within so many nodes and so much work.
 
     capacity  what it has to fit into: nothing lower is looked for
@@ -57,7 +57,7 @@ def plan(
     offset = np.zeros(len(buffers), np.int64)
     real = np.flatnonzero(buffers.size)
     if not len(real):
-        return Plan(offset, 0, 0, 0, 0, 0)
+        return OffsetPlan(offset, 0, 0, 0, 0, 0)
     kept = buffers.take(real)
     begun = time.monotonic()
     late = (lambda: time.monotonic() - begun > seconds) if seconds is not None else lambda: False
@@ -70,7 +70,7 @@ def plan(
         bound = max(bound, base + low)
         used += visited
     top = int((offset + buffers.size).max())
-    return Plan(offset, top, bound, kept.peak_live, first.top, used)
+    return OffsetPlan(offset, top, bound, kept.peak_live, first.top, used)
 
 
 def static_bounds(trace: Trace, align: int = 512) -> tuple[int, int, int, bool] | None:

@@ -7,7 +7,7 @@ from math import inf
 from gpusim.base.compiled import kernel
 from gpusim.policies.plan.parts.recompute.heuristics import DTR, DTR_EQ, DTR_LOCAL, LRU, MSPS, RAND, SIZE
 from gpusim.policies.plan.parts.recompute.program import CHILD, PARENT
-from gpusim.policies.plan.parts.recompute.tables import Tables
+from gpusim.policies.plan.parts.recompute.tables import RecomputeTables
 
 PRIME = 2**31 - 1  # of the generator
 SPLIT = 2.0**27 + 1
@@ -15,7 +15,7 @@ NEAR = 2.0**-50  # what plain division may be off, as a share, and more
 
 
 @kernel
-def append(run: Tables, s: int) -> None:
+def append(run: RecomputeTables, s: int) -> None:
     c = run.control[0]
     if c.pool_end == run.pool.size:
         tidy(run)
@@ -26,7 +26,7 @@ def append(run: Tables, s: int) -> None:
 
 
 @kernel
-def remove(run: Tables, s: int) -> None:
+def remove(run: RecomputeTables, s: int) -> None:
     c, storage = run.control[0], run.storages[s]
     if storage.slot >= 0:
         run.pool[storage.slot] = -1
@@ -35,7 +35,7 @@ def remove(run: Tables, s: int) -> None:
 
 
 @kernel
-def tidy(run: Tables) -> None:
+def tidy(run: RecomputeTables) -> None:
     """Close the gaps; the order stays."""
     c = run.control[0]
     n = 0
@@ -49,7 +49,7 @@ def tidy(run: Tables) -> None:
 
 
 @kernel
-def choose(run: Tables) -> int:
+def choose(run: RecomputeTables) -> int:
     """The victim; the pool is not empty."""
     c = run.control[0]
     if c.pool_end > 2 * c.pool_count or c.heuristic == RAND:
@@ -99,7 +99,7 @@ def _lost(a: float, b: float, p: float) -> float:
 
 
 @kernel
-def _cost(run: Tables, s: int) -> int:
+def _cost(run: RecomputeTables, s: int) -> int:
     """The numerator of h: what it costs to have the storage again, as the heuristic reckons."""
     c = run.control[0]
     if c.heuristic == LRU:
@@ -117,7 +117,7 @@ def _cost(run: Tables, s: int) -> int:
 
 
 @kernel
-def _classes_beside(run: Tables, s: int) -> int:
+def _classes_beside(run: RecomputeTables, s: int) -> int:
     """The values of the distinct classes of evicted neighbours."""
     c = run.control[0]
     c.stamp += 1
@@ -135,7 +135,7 @@ def _classes_beside(run: Tables, s: int) -> int:
 
 
 @kernel
-def _beyond(run: Tables, s: int, way: int) -> int:
+def _beyond(run: RecomputeTables, s: int, way: int) -> int:
     """The cost of the evicted storages that a chain of evicted storages leads to, over parents or over children."""
     c = run.control[0]
     c.stamp += 1

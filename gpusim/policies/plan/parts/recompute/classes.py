@@ -7,11 +7,11 @@ other's.  Who is made again leaves; the others stay together, which is the paper
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
-from gpusim.policies.plan.parts.recompute.tables import Tables
+from gpusim.policies.plan.parts.recompute.tables import RecomputeTables
 
 
 @kernel
-def found(run: Tables, s: int, value: int) -> None:
+def found(run: RecomputeTables, s: int, value: int) -> None:
     """A new class of this storage alone."""
     c, storage = run.control[0], run.storages[s]
     c.labels -= 1
@@ -22,7 +22,7 @@ def found(run: Tables, s: int, value: int) -> None:
 
 
 @kernel
-def join(run: Tables, a: int, b: int) -> None:
+def join(run: RecomputeTables, a: int, b: int) -> None:
     """The classes of two storages become one, whose value is the sum."""
     c = run.control[0]
     large, small = run.storages[a].label, run.storages[b].label
@@ -46,7 +46,7 @@ def join(run: Tables, a: int, b: int) -> None:
 
 
 @kernel
-def leave(run: Tables, s: int) -> None:
+def leave(run: RecomputeTables, s: int) -> None:
     """A storage is there again: its cost is taken from its class."""
     c, storage = run.control[0], run.storages[s]
     own = run.classes[storage.label]

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpusim.base.errors import TraceError, suggest
-from gpusim.policies.plan.parts.recompute.program import GET, PIN, RELEASE, Builder, Program
+from gpusim.policies.plan.parts.recompute.program import GET, PIN, RELEASE, Builder, RecomputeProgram
 from gpusim.trace.importers.dtr_lines import CUT, instruction
 
 
-def read(data: bytes, path: str) -> Program:
+def read(data: bytes, path: str) -> RecomputeProgram:
     """The program of one log.  Raises TraceError with file:line."""
     lines = data.splitlines()
     start = next((i for i, line in enumerate(lines) if b'"START"' in line and b'"ANNOTATE"' in line), -1)
@@ -29,7 +29,7 @@ class _Log:
         self.named: dict[str, int] = {}  # name -> tensor; a name that was given up stays
         self.names: list[int] = []       # of each tensor
 
-    def read(self) -> Program:
+    def read(self) -> RecomputeProgram:
         for where, line in self.lines:
             self.where = where
             obey = getattr(self, f"_{line['INSTRUCTION'].lower()}", None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.policies.plan.parts.recompute.program import I64, PIN, RELEASE, Builder, Program
+from gpusim.policies.plan.parts.recompute.program import I64, PIN, RELEASE, Builder, RecomputeProgram
 from gpusim.trace.edit import issued
 from gpusim.trace.trace import ALLOC, FREE, KERNEL, OP
 from gpusim.trace.workload import ROUND, Workload
@@ -27,7 +27,7 @@ Mask = npt.NDArray[np.bool_]
 class Traced:
     """A program, and what its parts are in the trace."""
 
-    program: Program
+    program: RecomputeProgram
     op: I64     # of each operator: the trace's, -1 for the arrival of a constant
     unit: I64   # of each tensor: the trace's
     event: I64  # of each action: the event that it belongs to

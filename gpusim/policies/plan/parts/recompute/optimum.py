@@ -18,7 +18,7 @@ from gpusim.policies.plan.parts.recompute.from_trace import Traced
 from gpusim.policies.plan.parts.recompute.program import COMPUTE, PIN, RELEASE
 from gpusim.policies.plan.parts.recompute.tables import AGAIN, CHOSEN, EAGER, EVENT, FIRST
 
-Row = tuple[int, int, int]  # as tables.EVENT
+EventRow = tuple[int, int, int]  # as tables.EVENT
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Optimum:
 def optimum(traced: Traced, budget: int, states: int = 100_000) -> Optimum:
     """The program within `budget` bytes, looking at so many states at most."""
     search = _Search(traced, budget)
-    came: list[tuple[int, list[Row]]] = [(-1, [])]  # of each state: from which, and by what
+    came: list[tuple[int, list[EventRow]]] = [(-1, [])]  # of each state: from which, and by what
     open_ = [(0, 0, 0, 0)]  # cost, actions done (negative), state, tensors there
     seen: dict[int, list[int]] = {}  # action -> what was there in states that came before
     while open_:
@@ -54,7 +54,7 @@ def optimum(traced: Traced, budget: int, states: int = 100_000) -> Optimum:
     return Optimum("oom")
 
 
-def _path(came: list[tuple[int, list[Row]]], state: int) -> list[Row]:
+def _path(came: list[tuple[int, list[EventRow]]], state: int) -> list[EventRow]:
     steps = []
     while state >= 0:
         state, rows = came[state]
@@ -99,7 +99,7 @@ class _Search:
             at += 1
         return at
 
-    def ways(self, at: int, there: int) -> Iterator[tuple[int, int, int, list[Row]]]:
+    def ways(self, at: int, there: int) -> Iterator[tuple[int, int, int, list[EventRow]]]:
         """(cost, action after it, tensors there after it, rows of the log) of all that can be run next."""
         todo = [(o, AGAIN) for o in range(self.run[at]) if self.outputs[o] & ~there and self.event[at] <= self.ends[o]]
         if self.verb[at] == COMPUTE:
@@ -123,13 +123,13 @@ class _Search:
             for rest in self._least(free[i + 1 :], short - self.size[t]):
                 yield [t, *rest]
 
-    def log(self, rows: list[Row]) -> Any:
+    def log(self, rows: list[EventRow]) -> Any:
         """The rows in order, where tensors that nobody refers to leave after their last use, not when room is needed."""
         released = {arg: at for at, (verb, arg) in enumerate(zip(self.verb, self.arg, strict=True)) if verb == RELEASE}
         there = 0
         last: dict[int, int] = {}  # of each tensor there: the latest row that uses it
-        leaves: list[tuple[int, int, Row]] = []  # action, row before it, row
-        kept: list[tuple[int, int, Row]] = []
+        leaves: list[tuple[int, int, EventRow]] = []  # action, row before it, row
+        kept: list[tuple[int, int, EventRow]] = []
 
         def leave(t: int, row: int) -> None:
             """The tensor's last use was in this row."""

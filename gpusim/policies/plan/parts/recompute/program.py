@@ -30,7 +30,7 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class RecomputeProgram:
     """O operators in the order in which the schedule computes them, T tensors in that of their making, S storages.
 
     A storage holds the tensor that it was made for, its root, and views of it.  GET and RELEASE count references; PIN makes a
@@ -125,8 +125,8 @@ class Builder:
         self.act(PIN, tensor)
         return tensor
 
-    def finish(self, frees_constants: bool = False) -> Program:
+    def finish(self, frees_constants: bool = False) -> RecomputeProgram:
         whole = {n: np.array(getattr(self, n), np.int64) for n in (
             "cost", "in_start", "in_id", "out_start", "storage", "size", "verb", "arg",
         )}  # fmt: skip
-        return Program(**whole, constant=np.array(self.constant, bool), frees_constants=frees_constants)
+        return RecomputeProgram(**whole, constant=np.array(self.constant, bool), frees_constants=frees_constants)

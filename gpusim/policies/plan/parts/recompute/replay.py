@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.policies.plan.parts.recompute import heuristics, tables
-from gpusim.policies.plan.parts.recompute.program import Program
+from gpusim.policies.plan.parts.recompute.program import RecomputeProgram
 from gpusim.policies.plan.parts.recompute.tables import CHOSEN, EVENT, FINISHED, LOG_FULL
 
 NO_LIMIT = 2**62
@@ -18,7 +18,7 @@ STATUS = ("ok", "oom", "thrash")  # by what `advance` came back with
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecomputeOutcome:
     """What a replay came to; of one that failed, the state in which it did.  Bytes and ns."""
 
     status: str       # "ok"; "oom": nothing left to evict; "thrash": over the limit of work
@@ -47,9 +47,10 @@ class Outcome:
 
 
 def replay(
-    program: Program, heuristic: str = "dtr_eq", budget: int = NO_LIMIT, *, limit: int = NO_LIMIT, lenient: bool = False,
+    program: RecomputeProgram, heuristic: str = "dtr_eq", budget: int = NO_LIMIT, *, limit: int = NO_LIMIT,
+    lenient: bool = False,
     seed: int = 0,
-) -> Outcome:  # fmt: skip
+) -> RecomputeOutcome:  # fmt: skip
     """Run the program within `budget` bytes.
 
     limit    ns of recomputation after which a run is given up
@@ -66,7 +67,7 @@ def replay(
         run = run._replace(log=table(2 * len(run.log), EVENT))
     c = run.control[0]
     log = np.concatenate([*parts, run.log[: int(c["logged"])]])
-    return Outcome(
+    return RecomputeOutcome(
         status=STATUS[reason - FINISHED], model_cost=int(c["model"]), remat_cost=int(c["remat"]), evictions=int(c["evictions"]),
         evicted_bytes=int(c["evicted_bytes"]), eager_evictions=int(c["eager"]), reruns=int(c["reruns"]),
         first_runs=int(c["first_runs"]), peak=int(c["peak"]), final=int(c["memory"]), overdrafts=int(c["overdrafts"]),
@@ -74,6 +75,6 @@ def replay(
     )  # fmt: skip
 
 
-def peak(program: Program) -> int:
+def peak(program: RecomputeProgram) -> int:
     """The most bytes there at once without a budget, constants freed with their last reference: what ratios refer to."""
     return replay(replace(program, frees_constants=True), "lru").peak

@@ -16,7 +16,7 @@ from gpusim.policies.plan.parts.recompute.tables import (
     LOG_FULL,
     OUT_OF_MEMORY,
     THRASHING,
-    Tables,
+    RecomputeTables,
 )
 
 BEGIN, INPUTS, ROOM = range(3)  # stages of a frame
@@ -24,7 +24,7 @@ DONE, WAITS, NO_ROOM, TOO_DEAR = range(4)  # what a step came to
 
 
 @entry()
-def advance(run: Tables) -> int:
+def advance(run: RecomputeTables) -> int:
     """Go on until the end, a failure, or a log that is full; the next call goes on there."""
     c = run.control[0]
     while True:
@@ -43,7 +43,7 @@ def advance(run: Tables) -> int:
 
 
 @kernel
-def _act(run: Tables) -> None:
+def _act(run: RecomputeTables) -> None:
     """The next action of the schedule, or the first step of it."""
     c = run.control[0]
     verb, arg = run.verb[c.at], run.arg[c.at]
@@ -74,7 +74,7 @@ def _act(run: Tables) -> None:
 
 
 @kernel
-def _create(run: Tables, o: int) -> None:
+def _create(run: RecomputeTables, o: int) -> None:
     """The operator's tensors, before it is run: a new storage is as yet an evicted one."""
     c = run.control[0]
     c.created = o
@@ -90,7 +90,7 @@ def _create(run: Tables, o: int) -> None:
 
 
 @kernel
-def _push(run: Tables, o: int, tensor: int, first: int) -> None:
+def _push(run: RecomputeTables, o: int, tensor: int, first: int) -> None:
     c = run.control[0]
     frame = run.frames[c.depth]
     frame.op, frame.tensor, frame.first, frame.stage = o, tensor, first, BEGIN
@@ -98,7 +98,7 @@ def _push(run: Tables, o: int, tensor: int, first: int) -> None:
 
 
 @kernel
-def _step(run: Tables) -> int:
+def _step(run: RecomputeTables) -> int:
     """Take the uppermost operator as far as one eviction or its run."""
     c = run.control[0]
     frame = run.frames[c.depth - 1]
@@ -141,7 +141,7 @@ def _step(run: Tables) -> int:
 
 
 @kernel
-def _run(run: Tables, o: int, wanted: int, first: int) -> None:
+def _run(run: RecomputeTables, o: int, wanted: int, first: int) -> None:
     """Run the operator: its tensors are there, what was there already is dropped, its inputs are let go."""
     c = run.control[0]
     c.clock += run.cost[o]
@@ -173,7 +173,7 @@ def _run(run: Tables, o: int, wanted: int, first: int) -> None:
 
 
 @kernel
-def _define(run: Tables, t: int) -> None:
+def _define(run: RecomputeTables, t: int) -> None:
     tensor = run.tensors[t]
     tensor.defined = 1
     storage = run.storages[tensor.storage]
@@ -186,7 +186,7 @@ def _define(run: Tables, t: int) -> None:
 
 
 @kernel
-def _evict(run: Tables, s: int, why: int) -> None:
+def _evict(run: RecomputeTables, s: int, why: int) -> None:
     c, storage = run.control[0], run.storages[s]
     storage.material = 0
     c.memory -= storage.size
@@ -204,7 +204,7 @@ def _evict(run: Tables, s: int, why: int) -> None:
 
 
 @kernel
-def _lock(run: Tables, s: int) -> None:
+def _lock(run: RecomputeTables, s: int) -> None:
     storage = run.storages[s]
     if storage.locks == 0:
         choice.remove(run, s)
@@ -212,7 +212,7 @@ def _lock(run: Tables, s: int) -> None:
 
 
 @kernel
-def _tell(run: Tables, what: int, which: int) -> None:
+def _tell(run: RecomputeTables, what: int, which: int) -> None:
     c = run.control[0]
     row = run.log[c.logged]
     row.what, row.which, row.at = what, which, c.at

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpusim.base.tables import table
-from gpusim.policies.plan.parts.recompute.program import I64, Program
+from gpusim.policies.plan.parts.recompute.program import I64, RecomputeProgram
 
 # Why `advance` came back.
 FINISHED, OUT_OF_MEMORY, THRASHING, LOG_FULL = range(4)
@@ -48,7 +48,7 @@ FIRST, AGAIN, CHOSEN, EAGER, FREED = range(5)
 EVENT = np.dtype([("what", np.int64), ("which", np.int64), ("at", np.int64)])
 
 
-class Tables(NamedTuple):
+class RecomputeTables(NamedTuple):
     """The program, which does not change; then the state."""
 
     cost: I64
@@ -75,7 +75,7 @@ class Tables(NamedTuple):
     log: Any
 
 
-def build(program: Program, heuristic: int, budget: int, limit: int, lenient: bool, seed: int) -> Tables:
+def build(program: RecomputeProgram, heuristic: int, budget: int, limit: int, lenient: bool, seed: int) -> RecomputeTables:
     ops, storages, tensors = len(program.cost), len(program.size), len(program.storage)
     near = program.neighbours
     S, T = table(storages, STORAGE), table(tensors, TENSOR)
@@ -92,7 +92,7 @@ def build(program: Program, heuristic: int, budget: int, limit: int, lenient: bo
         control[name] = value
     need = np.add.reduceat(np.append(T["size"], 0), program.out_start[:-1])
     need[np.diff(program.out_start) == 0] = 0
-    return Tables(
+    return RecomputeTables(
         program.cost, program.in_start, program.in_id, program.out_start, need, program.verb, program.arg, *program.members,
         *near, control, S, T, locked=np.zeros(len(program.in_id), np.int64), pool=np.zeros(2 * storages + 1, np.int64),
         open=np.zeros(storages + 1, np.int64), classes=classes, frames=table(ops + 1, FRAME), log=table(256, EVENT),
