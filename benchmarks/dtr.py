@@ -27,7 +27,7 @@ from dtr_reference import Replay, schedule  # noqa: E402
 from gpusim.machine.catalogue import load  # noqa: E402
 from gpusim.machine.roofline import durations  # noqa: E402
 from gpusim.policies.plan.parts.recompute import from_log, from_trace  # noqa: E402
-from gpusim.policies.plan.parts.recompute.replay import peak, replay  # noqa: E402
+from gpusim.policies.plan.parts.recompute.execution import peak, replay  # noqa: E402
 from gpusim.trace.exporters.dtr import write  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.workload import build  # noqa: E402

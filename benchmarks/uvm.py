@@ -21,7 +21,7 @@ from uvm_reference import Reference
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.platforms import load
 from gpusim.programs.managed import patterns as p
-from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch
 
 GIB = 1 << 30
 GTX_1080_TI, RTX_5070_TI = load("gtx-1080-ti"), load("rtx-5070-ti")

@@ -19,7 +19,7 @@ from gpusim.engine.pages.victims import EVICT, ORACLES
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform, load
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.program import ManagedProgram
+from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.managed.text import load as read
 
 PROGRAMS = ("stream_sweep", "iterate", "hot_keys", "bfs")

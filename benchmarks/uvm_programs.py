@@ -12,7 +12,7 @@ import numpy as np
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
 from gpusim.machine.platforms import Platform, load
 from gpusim.programs.managed import patterns as p
-from gpusim.programs.managed.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch
 
 MIB, GIB = 1 << 20, 1 << 30
 T4 = "t4(link.h2d=6.3 GB/s, link.d2h=6.6 GB/s)"  # eight lanes, as in a cloud machine

@@ -70,7 +70,7 @@ def fit() -> Any:
 def heap() -> Any:
     """`gpusim fragment gpt-medium-train-snapshot`."""
     from gpusim.base.yaml.find import find
-    from gpusim.show.study import FIGURES
+    from gpusim.show.allocator_study import FIGURES
     from gpusim.studies.fragmentation import candidates, study
     from gpusim.trace.files import load_trace
 
@@ -91,7 +91,7 @@ NAMES = (*EXPERIMENTS, *VERBS, *SCRIPTS)
 def results_of(experiment: str) -> tuple[Any, ...]:
     """The results of a shipped experiment, simulated now."""
     from gpusim.experiment import grid, load
-    from gpusim.experiment.plan import plan
+    from gpusim.experiment.tasks import plan
     from gpusim.results.folder import load_folder
 
     with tempfile.TemporaryDirectory() as folder:

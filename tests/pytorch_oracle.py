@@ -11,7 +11,8 @@ from typing import Any
 
 from gpusim.policies import registry
 from gpusim.policies.contract import CAPACITY
-from gpusim.policies.place.parts import arena, device
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR
 from gpusim.policies.place.parts.pytorch import counting, events, layout, rules
 

@@ -16,9 +16,9 @@ from gpusim.base.yaml.values import PolicySpec
 from gpusim.cli.app import app
 from gpusim.cli.verbs.check import verb as check
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.results.folder import PROGRAM, RUNS, load_result
 from gpusim.results.summary import summary
 from gpusim.show import table

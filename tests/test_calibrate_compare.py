@@ -11,8 +11,8 @@ from hand_worked import machine
 from test_calibrate_fit import BASE, HELD, MIB, SEEN, UNFITTED, row
 
 from gpusim.base.errors import MeasurementError
-from gpusim.calibrate.as_programs.program import Cannot
-from gpusim.calibrate.as_programs.programs import program
+from gpusim.calibrate.as_programs.of_rows import program
+from gpusim.calibrate.as_programs.row_program import Cannot
 from gpusim.calibrate.compare import report
 from gpusim.calibrate.compare.score import FITTED, PARTS, Comparison, Series, compare, quantile
 from gpusim.calibrate.fit.fitting import fit

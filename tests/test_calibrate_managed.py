@@ -7,8 +7,8 @@ from test_calibrate_fit import MIB, UNFITTED, number, row
 
 from gpusim.base.yaml import document, validate
 from gpusim.calibrate.as_programs import paged
-from gpusim.calibrate.as_programs.program import Cannot
-from gpusim.calibrate.as_programs.programs import program
+from gpusim.calibrate.as_programs.of_rows import program
+from gpusim.calibrate.as_programs.row_program import Cannot
 from gpusim.calibrate.compare.score import compare
 from gpusim.calibrate.fit.fitting import fit
 from gpusim.calibrate.fit.paging import TIMES

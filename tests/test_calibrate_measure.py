@@ -15,7 +15,8 @@ from fake_cuda import CALL, RATES, READ, START, STEP, Fake, FakeNvml, MiB
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate import rows
-from gpusim.calibrate.measure import cuda, device, kernels, latency
+from gpusim.calibrate.measure import chosen_gpu as device
+from gpusim.calibrate.measure import cuda, kernels, latency
 from gpusim.calibrate.measure.bundle import bundle
 from gpusim.calibrate.measure.cuda import Cuda
 from gpusim.calibrate.measure.nvml import Nvml

@@ -16,7 +16,8 @@ from hand_worked import machine
 from test_calibrate_readers import run
 
 from gpusim.base.errors import MeasurementError
-from gpusim.calibrate.measure import cuda, device
+from gpusim.calibrate.measure import chosen_gpu as device
+from gpusim.calibrate.measure import cuda
 from gpusim.calibrate.steps import measure
 from gpusim.calibrate.steps.compare import compare
 from gpusim.calibrate.steps.offloaded import offloaded, saved

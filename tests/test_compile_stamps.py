@@ -265,7 +265,7 @@ def test_a_comment_compiles_nothing_and_a_constant_what_reaches_it(tmp_path: Pat
 
     misses, made = replayed()
     assert made == ["_loop_lfu", "_loop_lru"]
-    for name in ("results/faults.py", "results/heap.py", "trace/stats.py", "base/bits.py"):
+    for name in ("results/faults.py", "results/heap_over_time.py", "trace/stats.py", "base/bits.py"):
         with (tmp_path / "gpusim" / name).open("a") as file:
             file.write("\n# a comment\n")
     edited("policies/queue.py", "from __future__ import annotations\n", "from __future__ import annotations\n\n# a comment\n")

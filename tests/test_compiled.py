@@ -13,7 +13,7 @@ from gpusim.base.compiled import kept, kernel, outlined
 from gpusim.engine.pages import batches, host
 from gpusim.engine.pages.prefetchers import PREFETCHERS
 from gpusim.engine.pages.victims import EVICT
-from gpusim.programs.managed.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
 
 compiled = pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 

@@ -13,7 +13,7 @@ from gpusim.policies import registry
 from gpusim.policies.contract import CALL_LIST, CALLS, HELD, ROUNDED
 from gpusim.programs.generate.synth import random_program
 from gpusim.results import log
-from gpusim.results.heap import blocks, settled
+from gpusim.results.heap_over_time import blocks, settled
 from gpusim.trace import workload
 
 MIB = 2**20

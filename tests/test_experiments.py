@@ -22,7 +22,7 @@ from test_docs_figures import tool
 
 from gpusim.base.defaults import LATER
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import plan
+from gpusim.experiment.tasks import plan
 from gpusim.results.folder import load_folder
 from gpusim.results.result import FINISHED, HOST_OOM, Result
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gpusim.policies import registry
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.results.log import PLACE, RESERVE
 from gpusim.studies.fragmentation.candidates import Candidate, default, named, pytorch
 from gpusim.studies.fragmentation.heap import History

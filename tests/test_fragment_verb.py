@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from gpusim.cli.app import app
 from gpusim.policies.place.parts.pytorch import rules
 from gpusim.programs import generate
-from gpusim.results.heap import closed
+from gpusim.results.heap_over_time import closed
 from gpusim.results.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
+from gpusim.show.allocator_study import FIGURES, _few_sites
 from gpusim.show.heap_states import STATES, states
-from gpusim.show.study import FIGURES, _few_sites
 from gpusim.studies.fragmentation.candidates import named
 from gpusim.studies.fragmentation.heap import History
 from gpusim.studies.fragmentation.lasting import lasting

@@ -14,10 +14,10 @@ from plain_python import interpreted
 
 from gpusim.base.errors import GpusimError
 from gpusim.studies.g10.conditions import Conditions
-from gpusim.studies.g10.program import KernelProgram
-from gpusim.studies.g10.replay import PagedReplay, ReplayPolicy, replay
+from gpusim.studies.g10.extent_tables import DEVICE, HOST, NOWHERE, SSD
+from gpusim.studies.g10.kernel_program import KernelProgram
+from gpusim.studies.g10.paged_replay import PagedReplay, ReplayPolicy, replay
 from gpusim.studies.g10.study import Case, G10Study, load, read_plan
-from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
 
 TRACES = Path(__file__).parent.parent / "traces" / "g10"
 PAGE = 4096

@@ -16,7 +16,7 @@ import pytest
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
 from gpusim.policies import registry as policies
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 from gpusim.programs import generate
 from gpusim.programs.generate import gpt2, lengths, llama, registry, schedule, serving, training

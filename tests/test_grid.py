@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from gpusim.base.errors import GridError
 from gpusim.cli.app import app
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import GridPlan, inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.experiment.tasks import GridPlan, inputs, plan
 from gpusim.results import folder
 from gpusim.results.seal import write_sealed
 
@@ -163,7 +163,7 @@ def test_a_changed_policy_file_runs_only_its_own_policy_again(experiment: Path, 
     execute(experiment, tmp_path / "out", *sets)
     mine.write_text(text.replace("last_use - now", "2.0 * (last_use - now)"))
     program = (
-        "import sys; from pathlib import Path; from gpusim.experiment import load; from gpusim.experiment.plan import plan;"
+        "import sys; from pathlib import Path; from gpusim.experiment import load; from gpusim.experiment.tasks import plan;"
         "waiting = plan(load.experiment(sys.argv[1], sys.argv[3:]), Path(sys.argv[2])).waiting();"
         "print(sorted(str(t.spec.evict) for t in waiting))"
     )

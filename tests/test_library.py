@@ -19,8 +19,8 @@ from gpusim.api.result import Result
 from gpusim.base.errors import ConfigError, GpusimError, PolicyError, ResultError
 from gpusim.base.public import PUBLIC
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.results import result as kept
 from gpusim.results.folder import load_folder
 from gpusim.results.summary import rows

@@ -1,4 +1,4 @@
-"""One word per concept: no two public classes of the package have one name, but for the parts that each model of the zoo has."""
+"""One word per concept: no two public classes of the package have one name, but for parts of the models of the zoo."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from gpusim.policies.compiled import verb
 from gpusim.policies.contract import CAPACITY, HELD
 from gpusim.policies.place.parts import planned
 from gpusim.policies.place.parts.packing.plan import static_bounds
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.iterations import iterations

@@ -13,7 +13,7 @@ from gpusim.base.errors import PolicyError
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import load
-from gpusim.experiment.plan import plan
+from gpusim.experiment.tasks import plan
 from gpusim.machine.catalogue import load as load_profile
 from gpusim.policies import registry
 from gpusim.policies.entry import KINDS

@@ -10,10 +10,10 @@ from place_programs import Watched
 
 from gpusim.base.errors import ConfigError, PolicyError
 from gpusim.experiment import load
-from gpusim.experiment.plan import plan
+from gpusim.experiment.tasks import plan
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK
-from gpusim.policies.place.parts import device
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.pytorch import events, layout, rules
 from gpusim.policies.place.parts.pytorch.counting import statistics
 

@@ -21,9 +21,10 @@ from test_dtr import START, call, constant, exported, line, log, made_up
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.machine.catalogue import load
 from gpusim.machine.roofline import durations
-from gpusim.policies.plan.parts.recompute import choice, from_log
+from gpusim.policies.plan.parts.recompute import from_log
+from gpusim.policies.plan.parts.recompute import victim as choice
+from gpusim.policies.plan.parts.recompute.execution import RecomputeOutcome, peak, replay
 from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
-from gpusim.policies.plan.parts.recompute.replay import RecomputeOutcome, peak, replay
 from gpusim.trace.files import load_trace
 
 HERE = Path(__file__).parent

@@ -22,9 +22,9 @@ from gpusim.machine.roofline import durations
 from gpusim.policies import registry
 from gpusim.policies.plan import checkmate, checkpointing, dtr
 from gpusim.policies.plan.parts.recompute import from_trace
+from gpusim.policies.plan.parts.recompute.execution import RecomputeOutcome, peak, replay
 from gpusim.policies.plan.parts.recompute.heuristics import HEURISTICS
 from gpusim.policies.plan.parts.recompute.optimum import optimum
-from gpusim.policies.plan.parts.recompute.replay import RecomputeOutcome, peak, replay
 from gpusim.policies.plan.parts.recompute.rewrite import rewrite
 from gpusim.policies.planning import View
 from gpusim.programs.generate.synth import random_program

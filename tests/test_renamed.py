@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.programs.generate.synth import training
 from gpusim.results.compare import changes
 from gpusim.results.folder import load_folder

@@ -12,7 +12,7 @@ import simpy
 from gpusim.base.errors import TraceError
 from gpusim.engine.run.simulate import Simulation, simulate
 from gpusim.machine import catalogue
-from gpusim.policies.trials import program as requests
+from gpusim.policies.trials import allocator_requests as requests
 from gpusim.programs.recordings import import_trace
 from gpusim.trace.trace import ALLOC, FREE, OOM, Trace
 

@@ -10,8 +10,8 @@ from test_engine_swaps import three_tensors_in_two_blocks
 from gpusim.experiment import grid, load
 from gpusim.experiment.bounds import of_run
 from gpusim.experiment.execute import RunProgram
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.results.result import Result
 
 PLANS = ("none", "capuchin", "dtr", "checkpointing", "zero_copy")

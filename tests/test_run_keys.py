@@ -15,8 +15,8 @@ import gpusim
 from gpusim.experiment import load
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.key import RUN, Code, _loaded_by
-from gpusim.experiment.plan import plan
 from gpusim.experiment.spec import RunSpec
+from gpusim.experiment.tasks import plan
 
 YAML = """
 question: Does the key change?
@@ -119,7 +119,7 @@ def test_whatever_a_run_imports_is_in_its_key(kind: str, tmp_path: Path) -> None
 import sys
 from pathlib import Path
 from gpusim.experiment import load
-from gpusim.experiment.plan import plan
+from gpusim.experiment.tasks import plan
 tasks = plan(load.experiment(sys.argv[1]), Path(sys.argv[2])).grid
 before = set(sys.modules)
 from gpusim.experiment.execute import result

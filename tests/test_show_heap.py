@@ -9,7 +9,7 @@ import pytest
 
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import load_file
-from gpusim.results.heap import blocks, holes, segments
+from gpusim.results.heap_over_time import blocks, holes, segments
 from gpusim.results.log import LOG, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.trace.files import load_trace
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from gpusim.cli.app import app
 from gpusim.policies import registry
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.programs.recordings import import_trace
 from gpusim.show.snapshot import dump, snapshot
 from gpusim.trace.files import load_trace

@@ -12,8 +12,8 @@ import pytest
 
 import gpusim
 from gpusim.base.errors import ConfigError, GpusimError, TraceError
-from gpusim.experiment.plan import plan
 from gpusim.experiment.spec import RunSpec
+from gpusim.experiment.tasks import plan
 from gpusim.programs import transforms
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
@@ -238,7 +238,7 @@ def test_an_experiment_runs_each_transform_under_a_name_of_its_own(tmp_path: Pat
     code = f"""
 from pathlib import Path
 from gpusim.experiment import load
-from gpusim.experiment.plan import plan
+from gpusim.experiment.tasks import plan
 print(*(task.key for task in plan(load.experiment({str(tmp_path / "axis.yaml")!r}), Path("out")).grid))"""
     keys = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True).stdout.split()
     assert keys[:2] == [task.key for task in axis.grid[:2]] and keys[2] != axis.grid[2].key

@@ -30,10 +30,10 @@ from gpusim.base.yaml import find
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS, Capacity, Policies, PolicySpec, RunSpec, Uncertainty
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
 from gpusim.machine.roofline import durations

@@ -17,9 +17,9 @@ from gpusim.engine.pages.before import holds_all
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.experiment import grid, load
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.machine import catalogue
 from gpusim.programs.managed import text
 from gpusim.results.compare import changes

@@ -18,7 +18,7 @@ from gpusim.engine.pages.advice import advised
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.engine.pages.tensors import AllocatorPass
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, ManagedProgram
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, ManagedProgram
 from gpusim.show.faults import advice as in_words
 from gpusim.trace.files import load_trace
 from gpusim.trace.roles import ROLES

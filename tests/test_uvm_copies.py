@@ -8,7 +8,7 @@ import numpy as np
 from test_uvm_driver import BLOCK, TINY, WORK, one_thread
 
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch
 
 COPY = 300 + 65536  # 64 KiB, a byte per ns
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from test_uvm_driver import BLOCK, WHOLE, blocks, one_thread, run
 
+from gpusim.engine.pages.driver_tables import CAUSES, DEMAND, EVICTION, EXPLICIT, NONE, PREFETCH
 from gpusim.engine.pages.events import pages
-from gpusim.engine.pages.tables import CAUSES, DEMAND, EVICTION, EXPLICIT, NONE, PREFETCH
-from gpusim.programs.managed.program import Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import BATCH, COPY, FILL, GONE, KEEP, KINDS, PIN, READ, THROTTLE, UNPIN, WRITE
 
 TWO = [Array("a", 4 * BLOCK), Array("b", 4 * BLOCK)]

@@ -14,7 +14,7 @@ import pytest
 
 from gpusim.engine.pages.simulate import UvmError, simulate_uvm
 from gpusim.machine.platforms import DriverWork, HostLink, Platform
-from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 MIB = 1 << 20
 BLOCK = 2 * MIB

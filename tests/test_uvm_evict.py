@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
+from gpusim.engine.pages.driver_tables import EVICTION, DriverState
 from gpusim.engine.pages.events import pages
 from gpusim.engine.pages.memory import resident_bytes
 from gpusim.engine.pages.prefetchers import PREFETCHERS
-from gpusim.engine.pages.tables import EVICTION, DriverState
 from gpusim.engine.pages.victims import EVICT, ORACLES, POLICIES
-from gpusim.programs.managed.program import Access, Advise, Array, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import COPY, FILL, GONE, KEEP
 
 PIECES = [name for name, policy in POLICIES.items() if hasattr(policy, "PIECES")]

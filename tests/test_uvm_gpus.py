@@ -7,7 +7,7 @@ from typing import Any
 
 from test_uvm_driver import TINY, blocks, one_thread, run
 
-from gpusim.programs.managed.program import Advise, Discard, HostTouch, Prefetch
+from gpusim.programs.managed.steps import Advise, Discard, HostTouch, Prefetch
 
 ALONE = {"uvm_perf_prefetch_enable": 0, "uvm_perf_thrashing_enable": 0}
 PEERS = replace(TINY, peer_rate=4e9)

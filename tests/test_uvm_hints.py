@@ -11,7 +11,7 @@ from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.program import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
 
 
 def told(*hints: Advise) -> list[str]:

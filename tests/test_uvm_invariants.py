@@ -11,10 +11,7 @@ import pytest
 from plain_python import interpreted
 from test_uvm_driver import BLOCK, LINK, TINY
 
-from gpusim.engine.pages.prefetchers import PREFETCHERS
-from gpusim.engine.pages.run import _for_referee
-from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ATS,
     COUNTER,
     CPU,
@@ -33,9 +30,12 @@ from gpusim.engine.pages.tables import (
     WRITABLE,
     DriverState,
 )  # fmt: skip
+from gpusim.engine.pages.prefetchers import PREFETCHERS
+from gpusim.engine.pages.run import _for_referee
+from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
 from gpusim.engine.pages.victims import EVICT
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.program import (
+from gpusim.programs.managed.steps import (
     ADVICE,
     Access,
     Advise,

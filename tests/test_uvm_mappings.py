@@ -11,7 +11,7 @@ from plain_python import interpreted
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 from test_uvm_system import GRACE, SYSTEM, often, pages64
 
-from gpusim.programs.managed.program import Advise, Array, Discard, Free, HostTouch, Prefetch
+from gpusim.programs.managed.steps import Advise, Array, Discard, Free, HostTouch, Prefetch
 
 ONE = [Array("a", BLOCK)]
 

@@ -18,7 +18,7 @@ from gpusim.machine import catalogue, platforms
 from gpusim.machine.driver_parameters import PARAMETERS, UvmError, resolve
 from gpusim.machine.platforms import load
 from gpusim.programs.managed import patterns
-from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel
 
 ROWS = read(Path(__file__).parent / "data" / "uvm_measurements.csv")
 MIB = 1 << 20

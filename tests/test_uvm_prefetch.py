@@ -10,7 +10,7 @@ import pytest
 from test_uvm_driver import BLOCK, PAGE, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.prefetchers import ORACLES
-from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
 
 def came(program: list[Any], prefetcher: str, **more: Any) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from test_uvm_driver import TINY
 
 from gpusim.base.errors import ConfigError
 from gpusim.engine.pages.simulate import simulate_uvm
-from gpusim.programs.managed.program import HostTouch, Kernel, ManagedProgram
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram
 from gpusim.programs.managed.text import load
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from uvm_reference import Reference
 
 from gpusim.engine.pages.events import pages
 from gpusim.engine.pages.simulate import simulate_uvm
-from gpusim.programs.managed.program import Access, Array, HostTouch, Kernel
+from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel
 from gpusim.results.page_log import COPY, GONE, READ, WRITE
 
 

@@ -11,7 +11,7 @@ import pytest
 from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages import account
-from gpusim.programs.managed.program import Advise, Array, HostTouch, Start
+from gpusim.programs.managed.steps import Advise, Array, HostTouch, Start
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
 

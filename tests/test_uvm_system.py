@@ -12,7 +12,7 @@ from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.program import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import COPY, FILL, KINDS, NOTICE
 
 BIG = 65536

@@ -11,7 +11,7 @@ import pytest
 
 from gpusim.base.errors import ConfigError
 from gpusim.programs.managed import patterns
-from gpusim.programs.managed.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start
+from gpusim.programs.managed.steps import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Start
 from gpusim.programs.managed.text import load
 
 ROOT = Path(__file__).parents[1]

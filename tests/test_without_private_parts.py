@@ -17,7 +17,7 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue, platforms
 from gpusim.programs.generate.synth import training
 from gpusim.programs.managed.patterns import sweep
-from gpusim.programs.managed.program import Array, HostTouch, Prefetch
+from gpusim.programs.managed.steps import Array, HostTouch, Prefetch
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = """

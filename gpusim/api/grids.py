@@ -16,11 +16,11 @@ from gpusim.base.errors import ResultError
 from gpusim.base.yaml import document
 from gpusim.experiment import grid, load
 from gpusim.experiment.load import Loaded
-from gpusim.experiment.plan import inputs, plan
 from gpusim.experiment.pool import Failure
 from gpusim.experiment.ran import load_trace_of
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS
+from gpusim.experiment.tasks import inputs, plan
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results import result as kept
 from gpusim.results.folder import EXPERIMENT, load_folder

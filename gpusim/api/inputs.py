@@ -10,7 +10,7 @@ from gpusim.base.yaml.find import find, find_run, is_managed
 from gpusim.base.yaml.values import machine as named
 from gpusim.machine import variant
 from gpusim.machine.profile import Profile
-from gpusim.programs.managed.program import ManagedProgram
+from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.programs.managed.text import load as load_program
 from gpusim.studies.fragmentation.inputs import open_trace
 from gpusim.trace.trace import Trace

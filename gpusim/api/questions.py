@@ -87,7 +87,7 @@ class MemoryStudy:
 
     def plot(self, kind: str = "held_over_time") -> Figure:
         """One of held_over_time, heap_states, heap, free_blocks, heap_over_time; shown in a notebook.  ResultError else."""
-        from gpusim.show import study
+        from gpusim.show import allocator_study as study
 
         if kind not in FIGURES:
             raise ResultError(f"there is no figure '{kind}'", hint=suggest(kind, FIGURES) or f"one of {', '.join(FIGURES)}")

@@ -22,7 +22,7 @@ MAP = "address_map"  # the figure that reads event logs and traces
 # What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
 LATE = ("matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin")
 NEEDS = ("gpusim.cli.app", __name__, *(f"gpusim.show.figure.{name}" for name in figures.FIGURES), *LATE)
-STUDY_NEEDS = ("gpusim.cli.app", __name__, "gpusim.show.study", *LATE)
+STUDY_NEEDS = ("gpusim.cli.app", __name__, "gpusim.show.allocator_study", *LATE)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ AnySheet = TypeVar("AnySheet", Sheet, StudySheet, FitSheet)
 
 def draw_study_sheet(sheet: StudySheet) -> None:
     """Draw one figure of a study and keep it in its formats.  Raises ResultError."""
-    from gpusim.show import study
+    from gpusim.show import allocator_study as study
 
     figures.save(study.FIGURES[sheet.figure](sheet.study), sheet.target / sheet.figure, sheet.formats)
 

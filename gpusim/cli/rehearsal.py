@@ -10,7 +10,7 @@ import typer
 from gpusim.cli.output import emit_json
 
 if TYPE_CHECKING:
-    from gpusim.experiment.plan import GridPlan, Task
+    from gpusim.experiment.tasks import GridPlan, Task
 
 
 def rehearse(todo: GridPlan, waiting: Sequence[Task], *, samples: int, json: bool) -> None:

@@ -17,7 +17,8 @@ from gpusim.base.errors import suggest
 from gpusim.cli import say
 from gpusim.cli.ending import VerbGroup
 
-ROOT = "gpusim.cli.verbs"
+LOADS = ("gpusim.cli.verbs",)  # packages whose modules are imported by name
+ROOT = LOADS[0]
 VERBS = (
     "run", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom", "export",
     "trace", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles", "policies", "metrics", "schema",

@@ -12,8 +12,8 @@ from gpusim.base.errors import ResultError
 from gpusim.base.files import read_json, write_json
 from gpusim.engine.pages import advisor
 from gpusim.experiment.execute import program_of, simulated
-from gpusim.experiment.plan import Task
 from gpusim.experiment.pool import cores, run_tasks
+from gpusim.experiment.tasks import Task
 from gpusim.results.result import Result
 
 SHORT = 0.5   # seconds that a run may take for its search not to be asked for

@@ -18,8 +18,8 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
-from gpusim.experiment.plan import Task, read
 from gpusim.experiment.spec import AS_RECORDED
+from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
 from gpusim.machine.profile import Profile, changed
 from gpusim.machine.roofline import durations, model_error, shares
@@ -34,7 +34,7 @@ from gpusim.trace.workload import Workload, build
 
 if TYPE_CHECKING:
     from gpusim.experiment.spec import RunSpec
-    from gpusim.programs.managed.program import ManagedProgram
+    from gpusim.programs.managed.steps import ManagedProgram
 
     Source = Workload | ManagedProgram  # what runs on a machine
 

@@ -10,7 +10,7 @@ from gpusim.engine.run.plans import view
 from gpusim.experiment import users
 from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.load import Loaded
-from gpusim.experiment.plan import Task
+from gpusim.experiment.tasks import Task
 from gpusim.machine.constants import machine
 from gpusim.policies.plan import file
 from gpusim.trace.workload import Workload

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from gpusim.base.files import remove
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import walls
-from gpusim.experiment.plan import GridPlan, Task, forget_traces
 from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
 from gpusim.experiment.spec import Uncertainty
+from gpusim.experiment.tasks import GridPlan, Task, forget_traces
 from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import RUNS, has_result, load_folder, note_results, open_folder, sampled_in
 from gpusim.results.result import Result

@@ -20,7 +20,7 @@ from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 
 if TYPE_CHECKING:
-    from gpusim.experiment.plan import Task
+    from gpusim.experiment.tasks import Task
 
 UseFile = Callable[[Path], object]
 CheckPolicy = Callable[[str, Any], object]

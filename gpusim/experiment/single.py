@@ -11,13 +11,13 @@ from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answerable
 from gpusim.experiment.execute import RunProgram, result_of
-from gpusim.experiment.plan import Task, under_oracle, without_limit
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
+from gpusim.experiment.tasks import Task, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile
 from gpusim.programs import transforms
-from gpusim.programs.managed.program import ManagedProgram
+from gpusim.programs.managed.steps import ManagedProgram
 from gpusim.results.references import against
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers

@@ -20,10 +20,10 @@ from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.execute import RunProgram, capacity_of, program_of, simulated
 from gpusim.experiment.key import run_key
-from gpusim.experiment.plan import GridPlan, Task
 from gpusim.experiment.pool import Failure, run_tasks
 from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.spec import KINDS, Uncertainty
+from gpusim.experiment.tasks import GridPlan, Task
 from gpusim.machine.constants import machine
 from gpusim.machine.profile import Profile
 from gpusim.machine.sampling import Interval, draws, intervals, with_numbers

@@ -13,7 +13,7 @@ from gpusim.policies.entry import Entry
 from gpusim.policies.registry import Registry
 
 if TYPE_CHECKING:
-    from gpusim.experiment.plan import Task
+    from gpusim.experiment.tasks import Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from gpusim.base.yaml.values import NONE
 from gpusim.results.folder import MACHINE
 
 if TYPE_CHECKING:
-    from gpusim.experiment.plan import Task
+    from gpusim.experiment.tasks import Task
 
 TENSORS, PAGES = "tensors", "pages"  # what moves in a run: the two kinds of work
 _KEY = "timed"

@@ -19,7 +19,8 @@ from gpusim.base.errors import GpusimError, note
 
 # Half of the work of compiling PyTorch's allocator; a program that begins with an empty device needs most of it, too.
 SELDOM = (
-    "parts.pytorch.cache.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay", "parts.device.recorded",
+    "parts.pytorch.giving_back.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay",
+    "parts.driver_memory.recorded",
     "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
 
@@ -72,7 +73,7 @@ def compile_unified() -> None:
     from gpusim.engine.pages.simulate import simulate_uvm
     from gpusim.machine import platforms
     from gpusim.programs.managed.patterns import sweep
-    from gpusim.programs.managed.program import Array, HostTouch, Prefetch
+    from gpusim.programs.managed.steps import Array, HostTouch, Prefetch
 
     simulate_uvm([Array("a", 4096)], [HostTouch("a"), sweep("a", 1024), Prefetch("a")], platforms.load("t4"))
 

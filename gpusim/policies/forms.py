@@ -239,7 +239,7 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
         score, why = compile_score(entry, function)
     if score is None:
         return _asked(common, lambda: ColumnAsk(entry, function, values), uncompiled=why)
-    from gpusim.policies import heap
+    from gpusim.policies import score_heap as heap
 
     form = "score_now" if "now" in entry.facts else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.

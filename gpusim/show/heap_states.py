@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from gpusim.base.text import join
 from gpusim.base.units import show_bytes
-from gpusim.results.heap import closed
+from gpusim.results.heap_over_time import closed
 from gpusim.show.style import FAINT, HEIGHT, INK, PINK, SKY, VERMILION, WINE, canvas, empty, headline, styled
 from gpusim.show.view import scale
 from gpusim.studies.fragmentation.heap import Heap, History

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import AllocatorReplay
+from gpusim.policies.trials.allocator_replay import AllocatorReplay
 from gpusim.show.style import ALARM, BLACK, FAINT, HEIGHT, INK, Look, canvas, headline, looks, styled
 from gpusim.show.view import scale
 from gpusim.studies.fragmentation.baseline import SettingOutcome

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.results import log as logs
-from gpusim.results.heap import settled
+from gpusim.results.heap_over_time import settled
 from gpusim.studies.fragmentation.heap import History
 from gpusim.trace.trace import ALLOC, Trace
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import LARGE, RowProgram, started
+from gpusim.calibrate.as_programs.row_program import LARGE, RowProgram, started
 from gpusim.calibrate.rows import Row
 from gpusim.engine.run.ways import FULL
 from gpusim.machine.profile import Profile

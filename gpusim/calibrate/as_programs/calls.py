@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpusim.calibrate.as_programs.program import LARGE, MANY, RowProgram
+from gpusim.calibrate.as_programs.row_program import LARGE, MANY, RowProgram
 from gpusim.calibrate.rows import Row
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace

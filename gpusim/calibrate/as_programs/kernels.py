@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, Cannot, RowProgram, started
+from gpusim.calibrate.as_programs.row_program import BIG, LARGE, MANY, Cannot, RowProgram, started
 from gpusim.calibrate.rows import Row
 from gpusim.machine.streaming import COPY, KERNEL, SHARED
 from gpusim.trace.build import TraceBuilder

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpusim.calibrate.as_programs.program import Cannot
+from gpusim.calibrate.as_programs.row_program import Cannot
 from gpusim.calibrate.rows import Row
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.platforms import Platform, of
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.patterns import streaming
-from gpusim.programs.managed.program import Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
+from gpusim.programs.managed.steps import Advise, Array, HostTouch, Kernel, Prefetch, Start, Step
 
 _THREADS = 1024  # of a thread block, as many blocks as the device holds
 _LARGE = 1 << 30  # bytes from which a thread of a triad stands for sixteen: nothing of it faults

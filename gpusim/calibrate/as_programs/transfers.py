@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.calibrate import meaning
-from gpusim.calibrate.as_programs.program import BIG, LARGE, MANY, RowProgram, started
+from gpusim.calibrate.as_programs.row_program import BIG, LARGE, MANY, RowProgram, started
 from gpusim.calibrate.meaning import PEER, sent
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.as_programs import paged
+from gpusim.calibrate.as_programs.of_rows import program
 from gpusim.calibrate.as_programs.paged import Managed
-from gpusim.calibrate.as_programs.program import Cannot, RowProgram
-from gpusim.calibrate.as_programs.programs import program
+from gpusim.calibrate.as_programs.row_program import Cannot, RowProgram
 from gpusim.calibrate.compare.provenance import check_gpu, provenance
 from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.fit.links import of_host

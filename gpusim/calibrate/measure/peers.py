@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from gpusim.calibrate.measure.bench import Bench, KiB, MiB
+from gpusim.calibrate.measure.chosen_gpu import Card, way
 from gpusim.calibrate.measure.cuda import CudaError
-from gpusim.calibrate.measure.device import Card, way
 from gpusim.calibrate.measure.gpu import SPIN_LIMIT, U64, OpenGpu
 from gpusim.calibrate.measure.latency import FAR, Chain, walk
 from gpusim.calibrate.measure.recorder import sizes

@@ -16,7 +16,6 @@ from gpusim.calibrate.measure import (
     allocation,
     copies,
     cuda,
-    device,
     disk,
     host,
     latency,
@@ -29,8 +28,9 @@ from gpusim.calibrate.measure import (
     roofline,
     zero_copy,
 )
+from gpusim.calibrate.measure import chosen_gpu as device
 from gpusim.calibrate.measure.bench import Bench, on_cpus
-from gpusim.calibrate.measure.device import Card
+from gpusim.calibrate.measure.chosen_gpu import Card
 from gpusim.calibrate.measure.gpu import I32, U64, OpenGpu
 from gpusim.calibrate.measure.recorder import Clock, Recorder
 

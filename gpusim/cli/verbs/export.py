@@ -115,8 +115,8 @@ def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], 
 
 def _replayed(what: str, place: str, device: int | None, own: Registry) -> tuple[dict[str, Any], str]:
     """A trace, by name or file, under one allocator."""
-    from gpusim.policies.trials.program import of_trace
-    from gpusim.policies.trials.replay import replay
+    from gpusim.policies.trials.allocator_replay import replay
+    from gpusim.policies.trials.allocator_requests import of_trace
     from gpusim.show.snapshot import snapshot
     from gpusim.trace.answers import require
 

@@ -136,7 +136,7 @@ def _advice(folder: Path, result: Result, advise: bool | None, most: int | None)
 
 def _search(folder: Path, result: Result, most: int) -> Advised:
     from gpusim.experiment.advise import search
-    from gpusim.experiment.plan import plan
+    from gpusim.experiment.tasks import plan
     from gpusim.results.folder import EXPERIMENT
 
     if not (folder / EXPERIMENT).is_file():

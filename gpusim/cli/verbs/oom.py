@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpusim.studies.fragmentation.candidates import Candidate
     from gpusim.studies.fragmentation.study import FragmentationStudy
 
-FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.study
+FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.allocator_study
 
 
 def verb(

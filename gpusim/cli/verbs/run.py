@@ -19,7 +19,7 @@ from gpusim.cli.progress import bar
 if TYPE_CHECKING:
     from gpusim.experiment.grid import Finished
     from gpusim.experiment.load import Loaded
-    from gpusim.experiment.plan import GridPlan, Task
+    from gpusim.experiment.tasks import GridPlan, Task
 
 
 def verb(
@@ -49,7 +49,7 @@ def verb(
     """`gpusim run`; the exit code: 0, 2 when a run failed by its input, 1 by a bug."""
     from gpusim.cli.show import chosen_formats
     from gpusim.experiment import load
-    from gpusim.experiment.plan import plan
+    from gpusim.experiment.tasks import plan
 
     drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
@@ -100,9 +100,9 @@ def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int |
     from gpusim.cli.draw import NEEDS
     from gpusim.cli.report import refresh
     from gpusim.experiment import grid
-    from gpusim.experiment.plan import inputs
     from gpusim.experiment.pool import cores
     from gpusim.experiment.resolved import resolved
+    from gpusim.experiment.tasks import inputs
     from gpusim.results.folder import has_result, load_folder
 
     try:
@@ -207,7 +207,7 @@ def _count(number: int, what: str) -> str:
 def _recorded_segments(loaded: Loaded) -> None:
     """Of recordings with addresses: first, how exactly the model of their allocator repeats them."""
     from gpusim.base.yaml.find import is_managed
-    from gpusim.experiment.plan import read_trace
+    from gpusim.experiment.tasks import read_trace
     from gpusim.studies.fragmentation.fidelity import in_words
 
     for name, file in loaded.traces.items():

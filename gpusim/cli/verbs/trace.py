@@ -56,7 +56,7 @@ def _line(d: dict[str, Any]) -> dict[str, Any]:
 def _of_program(file: Path) -> dict[str, Any]:
     """The same of a managed program."""
     from gpusim.base.units import show_bytes
-    from gpusim.programs.managed.program import Kernel
+    from gpusim.programs.managed.steps import Kernel
     from gpusim.programs.managed.text import load
 
     program = load(file)

@@ -56,8 +56,8 @@ def _file(name: str) -> tuple[Path, str]:
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:
     from gpusim.experiment import answerable, load
-    from gpusim.experiment.plan import plan
     from gpusim.experiment.spec import expand, size
+    from gpusim.experiment.tasks import plan
 
     loaded = experiment(str(path), sets, on=on, use=use)
     e = loaded.experiment

@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, heap, links, remote
+from gpusim.engine.clock import accounts, links, remote
+from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.state import (
     DRAIN,
     E_KERNEL,

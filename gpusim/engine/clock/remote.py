@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import heap, links
+from gpusim.engine.clock import event_heap as heap
+from gpusim.engine.clock import links
 from gpusim.engine.state import E_READ, E_WRITE, Instructions, Island
 from gpusim.trace.trace import KERNEL
 

@@ -7,7 +7,8 @@ from typing import Any
 from numba import types
 
 from gpusim.base.compiled import entry, kernel
-from gpusim.engine.clock import heap, links, queues, remote
+from gpusim.engine.clock import event_heap as heap
+from gpusim.engine.clock import links, queues, remote
 from gpusim.engine.host import operators, plan
 from gpusim.engine.memory import blocks, prefetches, release, residency
 from gpusim.engine.memory.residency import CREATED, DEMANDED, PLANNED, PREFETCH

@@ -6,7 +6,8 @@ from typing import Any
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, choice, swaps
+from gpusim.engine.memory import blocks, swaps
+from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import IN_USE, LOCKED, N_TOUCH, SPACE, Instructions, Island, PolicyTables
 from gpusim.engine.verbs import V_NOTE, as_note
 from gpusim.policies.contract import HELD, ROUNDED

@@ -6,7 +6,8 @@ from typing import Any
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import choice, swaps
+from gpusim.engine.memory import evicting as choice
+from gpusim.engine.memory import swaps
 from gpusim.engine.state import ASK, BAD_ANSWER, SPACE, Island, PolicyTables
 from gpusim.engine.verbs import V_RELEASE, as_release
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED

@@ -9,7 +9,8 @@ from typing import Any
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, choice, prefetches, release, swaps
+from gpusim.engine.memory import blocks, prefetches, release, swaps
+from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import (
     ASK,
     BAD_ANSWER,

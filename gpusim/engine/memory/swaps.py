@@ -6,7 +6,8 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, choice, prefetches
+from gpusim.engine.memory import blocks, prefetches
+from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, PolicyTables
 from gpusim.policies.contract import HOST, REMOTE
 from gpusim.results import log

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.base.errors import suggest
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.program import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Step
+from gpusim.programs.managed.steps import Access, Advise, Discard, Free, HostTouch, Kernel, ManagedProgram, Prefetch, Step
 
 CPU, GPU = 0, 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, has, none, put, subtract
-from gpusim.engine.pages.tables import EVICTED, NONE, RESIDENT, TAKEN, WANTED, DriverState, row, shared
+from gpusim.engine.pages.driver_tables import EVICTED, NONE, RESIDENT, TAKEN, WANTED, DriverState, row, shared
 
 
 @kernel

@@ -10,11 +10,7 @@ from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import next_wanted
 from gpusim.engine.pages.bits import clear, copy, none, subtract
 from gpusim.engine.pages.chunks import append
-from gpusim.engine.pages.eviction import evict
-from gpusim.engine.pages.prefetchers import extend
-from gpusim.engine.pages.ranking import in_flight
-from gpusim.engine.pages.service import place, plain
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     FAULTED,
     FREE,
     NONE,
@@ -27,6 +23,10 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )
+from gpusim.engine.pages.eviction import evict
+from gpusim.engine.pages.prefetchers import extend
+from gpusim.engine.pages.ranking import in_flight
+from gpusim.engine.pages.service import place, plain
 from gpusim.engine.pages.victims import spare, victim
 
 

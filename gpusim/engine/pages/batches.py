@@ -9,12 +9,12 @@ from gpusim.engine.pages.background import work_ahead
 from gpusim.engine.pages.bits import clear, none, put
 from gpusim.engine.pages.copies import begin_copies, wait_for_copies
 from gpusim.engine.pages.counters import attend
+from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.events import note_batch
+from gpusim.engine.pages.fault_replay import replay, send
 from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
 from gpusim.engine.pages.prefetchers import launched
-from gpusim.engine.pages.replay import replay, send
 from gpusim.engine.pages.service import serve
-from gpusim.engine.pages.tables import DONE, FAULTED, WRITES, DriverState, scratch
 from gpusim.engine.pages.thrashing import unpin
 
 PER_BLOCK, PER_BATCH, PER_BATCH_FLUSH, WHEN_EMPTY = range(4)  # uvm_perf_fault_replay_policy

@@ -7,17 +7,17 @@ from typing import Any
 from gpusim.base.units import show_bytes
 from gpusim.engine.pages import victims
 from gpusim.engine.pages.advice import advised
+from gpusim.engine.pages.driver_tables import HMM
 from gpusim.engine.pages.memory import kind
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.simulate import by_malloc, fits
-from gpusim.engine.pages.tables import HMM
 from gpusim.engine.pages.tensors import managed
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.machine.profile import Profile
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.program import Advise, Kernel, ManagedProgram, Prefetch
+from gpusim.programs.managed.steps import Advise, Kernel, ManagedProgram, Prefetch
 from gpusim.trace.workload import Workload
 
 

@@ -7,8 +7,8 @@ A block of a whole window takes a root chunk with its first page.  Other blocks 
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.pages.driver_tables import FREE, NONE, SPLIT, USED, DriverState
 from gpusim.engine.pages.ranking import rank, strike
-from gpusim.engine.pages.tables import FREE, NONE, SPLIT, USED, DriverState
 
 
 @outlined

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import PAGES, next_set, total
-from gpusim.engine.pages.tables import MANAGED, DriverState
+from gpusim.engine.pages.driver_tables import MANAGED, DriverState
 
 
 @kernel

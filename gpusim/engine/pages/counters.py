@@ -10,10 +10,7 @@ from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, copy, drop, fill, keep, next_set, none, subtract, total
 from gpusim.engine.pages.bits import clear as wipe
-from gpusim.engine.pages.events import note
-from gpusim.engine.pages.prefetchers import propose
-from gpusim.engine.pages.service import destination, place
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ASKED,
     ATS,
     COUNTER,
@@ -27,6 +24,9 @@ from gpusim.engine.pages.tables import (
     row,
     scratch,
 )
+from gpusim.engine.pages.events import note
+from gpusim.engine.pages.prefetchers import propose
+from gpusim.engine.pages.service import destination, place
 from gpusim.results.page_log import NOTICE
 
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from gpusim.base.compiled import outlined
-from gpusim.engine.pages.tables import DriverState
+from gpusim.engine.pages.driver_tables import DriverState
 
 
 def dispatch(

@@ -8,8 +8,8 @@ import numpy as np
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import total
+from gpusim.engine.pages.driver_tables import CPU, EVICTION, NONE, DriverState
 from gpusim.engine.pages.raster import paint
-from gpusim.engine.pages.tables import CPU, EVICTION, NONE, DriverState
 from gpusim.results.fault_picture import CAME, EVICTED, FAULTED, TAKEN
 from gpusim.results.page_log import BATCH, GONE, KEEP, WORDS, WRITE
 

@@ -6,9 +6,7 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, none, put, runs, subtract, total
 from gpusim.engine.pages.chunks import let_go, take_free, unlink
 from gpusim.engine.pages.copies import chunks_of, host_chunks
-from gpusim.engine.pages.events import note
-from gpusim.engine.pages.mapping import grant, sees, unmap
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     CPU,
     DIRTY,
     EVICTED,
@@ -28,6 +26,8 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )  # fmt: skip
+from gpusim.engine.pages.events import note
+from gpusim.engine.pages.mapping import grant, sees, unmap
 from gpusim.engine.pages.victims import victim
 from gpusim.results.page_log import COPY, GONE, KEEP
 

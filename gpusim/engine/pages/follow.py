@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import outlined
+from gpusim.engine.pages.driver_tables import NONE, DriverState
 from gpusim.engine.pages.foresight import advance, observe
-from gpusim.engine.pages.tables import NONE, DriverState
 from gpusim.engine.pages.victims import touched
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import i8, record, table
 from gpusim.engine.pages.bits import WORDS, bit
-from gpusim.engine.pages.tables import NONE, DriverState
+from gpusim.engine.pages.driver_tables import NONE, DriverState
 
 NEVER = 1 << 62
 ROOM = 1 << 18  # runs that a launch may have before those that follow closely become one

@@ -16,9 +16,9 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.base.tables import f8, i8, record
 from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count
+from gpusim.engine.pages.driver_tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.engine.pages.follow import follow
 from gpusim.engine.pages.sweep import sweep
-from gpusim.engine.pages.tables import CPU, DIRTY, MAPPED, NONE, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.programs.managed.pattern import LANES, SECTOR, requests, segment
 
 SLOT = record(

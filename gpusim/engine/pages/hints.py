@@ -6,9 +6,9 @@ from typing import Any
 
 from gpusim.base.errors import suggest
 from gpusim.engine.pages import host
-from gpusim.engine.pages.tables import ATS, CPU, NONE, DriverState
+from gpusim.engine.pages.driver_tables import ATS, CPU, NONE, DriverState
 from gpusim.machine.driver_parameters import UvmError
-from gpusim.programs.managed.program import ADVICE, Advise
+from gpusim.programs.managed.steps import ADVICE, Advise
 
 
 def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:

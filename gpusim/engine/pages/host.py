@@ -6,12 +6,7 @@ from gpusim.base.compiled import entry, kernel, outlined
 from gpusim.engine.pages.bits import add, clear, copy, fill, keep, next_clear, none, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import begin_copies, wait_for_copies
-from gpusim.engine.pages.events import note
-from gpusim.engine.pages.mapping import grant, reaches, sees, unmap
-from gpusim.engine.pages.residency import bring, leave
-from gpusim.engine.pages.service import serve
-from gpusim.engine.pages.system import fits
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ATS,
     CPU,
     DEMAND,
@@ -38,6 +33,11 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )  # fmt: skip
+from gpusim.engine.pages.events import note
+from gpusim.engine.pages.mapping import grant, reaches, sees, unmap
+from gpusim.engine.pages.residency import bring, leave
+from gpusim.engine.pages.service import serve
+from gpusim.engine.pages.system import fits
 from gpusim.engine.pages.thrashing import calm_down, unpin
 from gpusim.results.page_log import READ, WRITE
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import WORDS, subtract
-from gpusim.engine.pages.tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, DriverState, row, shared
+from gpusim.engine.pages.driver_tables import ATS, CPU, LOST, MAPPED, RESIDENT, WRITABLE, DriverState, row, shared
 
 
 @kernel

@@ -10,11 +10,7 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.engine.pages.bits import PAGES, WORDS
-from gpusim.engine.pages.foresight import RUN
-from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
-from gpusim.engine.pages.pieces import EACH
-from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ATS,
     BLOCK,
     CONTEXT,
@@ -38,11 +34,15 @@ from gpusim.engine.pages.tables import (
     STREAM,
     DriverState,
 )
+from gpusim.engine.pages.foresight import RUN
+from gpusim.engine.pages.frontend import FRONT, MISS, SLOT, UTLB, WAIT, Front
+from gpusim.engine.pages.pieces import EACH
+from gpusim.engine.pages.raster import COLUMN_NS, COLUMNS, SLICES, slice_shift
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES, PARAMETERS, UvmError
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import lay_out
 from gpusim.programs.managed.pattern import LANES
-from gpusim.programs.managed.program import Array
+from gpusim.programs.managed.steps import Array
 from gpusim.results.fault_picture import LAYERS
 from gpusim.results.page_log import LOG
 

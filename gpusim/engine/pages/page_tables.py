@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.engine.pages.bits import PAGES
-from gpusim.engine.pages.tables import ATS, CPU, HMM, MAPPED, RESIDENT, WRITABLE, DriverState
+from gpusim.engine.pages.driver_tables import ATS, CPU, HMM, MAPPED, RESIDENT, WRITABLE, DriverState
 from gpusim.machine.driver_parameters import BIG_PAGE, BLOCK_BYTES
 
 SIZES = (4096, BIG_PAGE, BLOCK_BYTES)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import clear, count, fill, keep, none
+from gpusim.engine.pages.driver_tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, DriverState, row, scratch
 from gpusim.engine.pages.eviction import throw_out
-from gpusim.engine.pages.tables import HELD, HERE, NO_MEMORY, NONE, RESIDENT, DriverState, row, scratch
 from gpusim.engine.pages.victims import leaving
 
 EACH = 32  # pieces of a window

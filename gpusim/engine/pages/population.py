@@ -6,10 +6,23 @@ from gpusim.base.compiled import outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, clear, copy, fill, next_set, subtract, total
 from gpusim.engine.pages.chunks import append, frame_of, has_room, hold
+from gpusim.engine.pages.driver_tables import (
+    ATS,
+    FRESH,
+    GOING,
+    MANAGED,
+    NONE,
+    RESIDENT,
+    REST,
+    SPLIT,
+    USED,
+    DriverState,
+    row,
+    scratch,
+)
 from gpusim.engine.pages.eviction import root_chunk
 from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.pieces import hold_for
-from gpusim.engine.pages.tables import ATS, FRESH, GOING, MANAGED, NONE, RESIDENT, REST, SPLIT, USED, DriverState, row, scratch
 
 
 @outlined

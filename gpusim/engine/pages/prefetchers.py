@@ -11,9 +11,7 @@ from gpusim.base.tables import table
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import clear, fill, none, subtract
 from gpusim.engine.pages.dispatch import dispatch
-from gpusim.engine.pages.prefetch import block, correlation, oracle, sequential, stride, tree
-from gpusim.engine.pages.prefetch import none as nothing
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ATS,
     CONTEXT,
     CPU,
@@ -29,6 +27,8 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )
+from gpusim.engine.pages.prefetch import block, correlation, oracle, sequential, stride, tree
+from gpusim.engine.pages.prefetch import none as nothing
 
 POLICIES: dict[str, ModuleType] = {
     "tree": tree, "none": nothing, "sequential": sequential, "block": block, "stride": stride, "correlation": correlation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.pages.tables import NONE, DriverState
+from gpusim.engine.pages.driver_tables import NONE, DriverState
 
 
 @kernel

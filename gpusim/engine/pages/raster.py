@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gpusim.base.bits import popcount
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import WORDS, total
-from gpusim.engine.pages.tables import DriverState
+from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.results.fault_picture import LAYERS, Picture
 

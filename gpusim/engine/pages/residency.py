@@ -6,13 +6,7 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, keep, next_set, none, runs, subtract, total
 from gpusim.engine.pages.chunks import append, free_frame
 from gpusim.engine.pages.copies import chunks_of, host_chunks
-from gpusim.engine.pages.events import note
-from gpusim.engine.pages.eviction import forget
-from gpusim.engine.pages.mapping import unmap
-from gpusim.engine.pages.pieces import refresh, settle
-from gpusim.engine.pages.population import populate
-from gpusim.engine.pages.system import give_back
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ATS,
     COPIED,
     CPU,
@@ -35,6 +29,12 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )  # fmt: skip
+from gpusim.engine.pages.events import note
+from gpusim.engine.pages.eviction import forget
+from gpusim.engine.pages.mapping import unmap
+from gpusim.engine.pages.pieces import refresh, settle
+from gpusim.engine.pages.population import populate
+from gpusim.engine.pages.system import give_back
 from gpusim.results.page_log import COPY, FILL, GONE
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 from gpusim.engine.pages import account, prefetchers, victims
 from gpusim.engine.pages.before import footprint, program_of, room
+from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.engine.pages.tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.tensors import Foreseen, known
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.profile import Profile
-from gpusim.programs.managed.program import HostTouch, Kernel, ManagedProgram, Prefetch, Start
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Prefetch, Start
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
 from gpusim.trace.workload import Workload
 

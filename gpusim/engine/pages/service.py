@@ -5,11 +5,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import system
 from gpusim.engine.pages.bits import PAGES, add, clear, copy, has, keep, next_set, none, put, subtract, total
-from gpusim.engine.pages.events import note
-from gpusim.engine.pages.mapping import grant, reaches, sees
-from gpusim.engine.pages.prefetchers import propose
-from gpusim.engine.pages.residency import bring
-from gpusim.engine.pages.tables import (
+from gpusim.engine.pages.driver_tables import (
     ASKED,
     ATS,
     COPIED,
@@ -32,6 +28,10 @@ from gpusim.engine.pages.tables import (
     scratch,
     shared,
 )  # fmt: skip
+from gpusim.engine.pages.events import note
+from gpusim.engine.pages.mapping import grant, reaches, sees
+from gpusim.engine.pages.prefetchers import propose
+from gpusim.engine.pages.residency import bring
 from gpusim.engine.pages.thrashing import happened, mitigate
 from gpusim.results.page_log import READ, WRITE
 

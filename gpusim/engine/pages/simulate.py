@@ -14,17 +14,17 @@ from gpusim.base.tables import table
 from gpusim.base.units import show_bytes
 from gpusim.engine.pages import host, page_tables, prefetchers, raster, victims
 from gpusim.engine.pages.batches import run_kernel
+from gpusim.engine.pages.driver_tables import COUNT, CPU, HMM, DriverState
 from gpusim.engine.pages.foresight import foresee, make_room, sorted_runs
 from gpusim.engine.pages.frontend import Front
 from gpusim.engine.pages.hints import advise
 from gpusim.engine.pages.memory import build, front, resident_bytes
 from gpusim.engine.pages.sweep import sweeps
-from gpusim.engine.pages.tables import COUNT, CPU, HMM, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError, resolve
 from gpusim.machine.platforms import Platform
 from gpusim.programs.managed.layout import Span, lay_out
 from gpusim.programs.managed.pattern import ACCESS, AFFINE, GATHER, LANES, RANDOM, SHAPE
-from gpusim.programs.managed.program import (
+from gpusim.programs.managed.steps import (
     Advise,
     Array,
     Discard,

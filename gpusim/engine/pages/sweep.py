@@ -13,9 +13,9 @@ import numpy as np
 from gpusim.base.bits import trailing_zeros
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import window
-from gpusim.engine.pages.tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
+from gpusim.engine.pages.driver_tables import DIRTY, MAPPED, PREFETCHED, RESIDENT, WRITABLE, DriverState, row, shared
 from gpusim.programs.managed.pattern import SECTOR
-from gpusim.programs.managed.program import Kernel
+from gpusim.programs.managed.steps import Kernel
 
 STRIDE = 4096  # thread blocks that are looked at together: a long look that a miss cuts short would be in vain
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import copy, subtract, total
 from gpusim.engine.pages.chunks import append
-from gpusim.engine.pages.tables import FREE, GOING, HELD, RESIDENT, DriverState, row, scratch
+from gpusim.engine.pages.driver_tables import FREE, GOING, HELD, RESIDENT, DriverState, row, scratch
 
 
 @kernel

@@ -21,9 +21,9 @@ import numpy as np
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
-from gpusim.programs.managed.program import Access, Array, Discard, Free, Kernel, ManagedProgram, Prefetch, Start, Step
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
+from gpusim.programs.managed.steps import Access, Array, Discard, Free, Kernel, ManagedProgram, Prefetch, Start, Step
 from gpusim.results.log import PLACE, RELEASE, RESERVE
 from gpusim.trace.roles import ROLES, lives, roles
 from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, HOST_WORK, KERNEL, MOVES, OP

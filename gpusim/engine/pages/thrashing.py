@@ -8,9 +8,21 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.bits import PAGES, clear, drop, has, next_set, put, subtract, total
+from gpusim.engine.pages.driver_tables import (
+    CPU,
+    GOING,
+    HERE,
+    NONE,
+    RESIDENT,
+    REST,
+    THRASHING,
+    DriverState,
+    row,
+    scratch,
+    shared,
+)
 from gpusim.engine.pages.events import note
 from gpusim.engine.pages.mapping import fast, reaches, unmap
-from gpusim.engine.pages.tables import CPU, GOING, HERE, NONE, RESIDENT, REST, THRASHING, DriverState, row, scratch, shared
 from gpusim.results.page_log import PIN, THROTTLE, UNPIN
 
 CALM, THROTTLED, PINNED = range(3)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.engine.pages.driver_tables import CPU, FREE, DriverState
 from gpusim.engine.pages.memory import resident_bytes
-from gpusim.engine.pages.tables import CPU, FREE, DriverState
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 
 ROWS = 400

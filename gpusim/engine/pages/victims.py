@@ -8,8 +8,8 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages import ranking
 from gpusim.engine.pages.chunks import oldest
 from gpusim.engine.pages.dispatch import dispatch
+from gpusim.engine.pages.driver_tables import DISCARDED, NONE, UNUSED, USED, DriverState
 from gpusim.engine.pages.evict import belady, big_page, clean_drop, driver, early, lfu, lru, random, tree
-from gpusim.engine.pages.tables import DISCARDED, NONE, UNUSED, USED, DriverState
 
 POLICIES: dict[str, ModuleType] = {
     "driver": driver, "lru": lru, "random": random, "lfu": lfu, "clean_drop": clean_drop, "early": early,

@@ -7,7 +7,7 @@ Source: as libCacheSim's LFU.
 
 from __future__ import annotations
 
-from gpusim.policies import heap
+from gpusim.policies import score_heap as heap
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import INSERT, TOUCH
 

@@ -27,10 +27,11 @@ import numpy as np
 
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, CAPACITY, FREE, HELD, LARGEST, RELEASE
-from gpusim.policies.place.parts import arena, bins, chunks, device
+from gpusim.policies.place.parts import arena, bins, chunks
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, LEFT, LIVE, NEXT, PREV
 from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
-from gpusim.policies.place.parts.device import CONTIGUOUS, LOWEST, OWN, PAGE
+from gpusim.policies.place.parts.driver_memory import CONTIGUOUS, LOWEST, OWN, PAGE
 
 PARAMS = {
     "fraction": 1.0, "allow_growth": 1, "garbage_collection": 1, "coalesce_regions": 0, "fragmentation_fraction": 0.0,

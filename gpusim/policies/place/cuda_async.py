@@ -27,10 +27,11 @@ from __future__ import annotations
 from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, COMMAND, FREE, HELD, LARGEST, RELEASE
-from gpusim.policies.place.parts import arena, bins, chunks, device
+from gpusim.policies.place.parts import arena, bins, chunks
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, PREV
 from gpusim.policies.place.parts.chunks import LAST_CHUNK, STREAM_BIT, size_of, stream_of
-from gpusim.policies.place.parts.device import PAGE
+from gpusim.policies.place.parts.driver_memory import PAGE
 
 PARAMS = {"page": 33554432, "threshold": 0, "remap": 0, "opportunistic": 1, "dependencies": 1, "align": 512}
 LIMITS = {"remap": 1, "opportunistic": 1, "dependencies": 1}

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, MOVES, RELEASE, ROUNDED
-from gpusim.policies.place.parts import arena, bins, chunks, device
+from gpusim.policies.place.parts import arena, bins, chunks
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR
 from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
 from gpusim.policies.place.parts.gmlake import stitches

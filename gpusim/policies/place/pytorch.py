@@ -32,20 +32,11 @@ from gpusim.policies.contract import (
     ROUNDED,
     USE,
 )
-from gpusim.policies.place.parts import arena, device
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, LEFT
-from gpusim.policies.place.parts.pytorch import (
-    blocks,
-    cache,
-    growth,
-    layout,
-    pools,
-    restore,
-    rounding,
-    rules,
-    settings,
-    streams,
-)
+from gpusim.policies.place.parts.pytorch import blocks, growth, layout, pools, restore, rounding, rules, settings, streams
+from gpusim.policies.place.parts.pytorch import giving_back as cache
 
 PARAMS = {"conf": "", "release": "2.13", "device": "lowest"}
 NUMBERS = "gpusim.policies.place.parts.pytorch.rules"

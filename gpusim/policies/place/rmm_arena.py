@@ -21,7 +21,8 @@ from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
 from gpusim.policies.place.parts.arena import SIZE
 from gpusim.policies.place.parts.bins import ADDR, NEXT
-from gpusim.policies.place.parts.rmm import arena, device, superblocks, table
+from gpusim.policies.place.parts.rmm import arena, superblocks, table
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {"size": 0.5, "size_classes": 0}

@@ -24,7 +24,8 @@ from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
 from gpusim.policies.place.parts import bits
 from gpusim.policies.place.parts.bins import NEXT
-from gpusim.policies.place.parts.rmm import device, fixed, pool, streams, table
+from gpusim.policies.place.parts.rmm import fixed, pool, streams, table
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import MADE, OWN, STREAMS
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 

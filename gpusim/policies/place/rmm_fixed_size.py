@@ -17,7 +17,8 @@ from __future__ import annotations
 from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.place.parts.rmm import device, fixed, streams, table
+from gpusim.policies.place.parts.rmm import fixed, streams, table
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import FRESH, OWN
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 

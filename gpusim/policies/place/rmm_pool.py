@@ -21,7 +21,8 @@ from __future__ import annotations
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
 from gpusim.policies.place.parts.bins import NEXT
-from gpusim.policies.place.parts.rmm import device, pool, table
+from gpusim.policies.place.parts.rmm import pool, table
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
 PARAMS = {"initial": 0.5, "maximum": 0.0, "reclaim": 1, "reuse": 1, "legacy": -1}

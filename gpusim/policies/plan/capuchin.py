@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.plan.parts.swap.choice import until_it_fits
 from gpusim.policies.plan.parts.swap.idle import F64, Idle, idle, in_time, in_turns, schedule
 from gpusim.policies.plan.parts.swap.recompute import Recompute
+from gpusim.policies.plan.parts.swap.stretches import until_it_fits
 from gpusim.policies.planning import Schedule, View
 from gpusim.trace.trace import Trace
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from gpusim.base.units import show_bytes
 from gpusim.policies.plan.parts.recompute import from_trace
-from gpusim.policies.plan.parts.recompute.replay import replay
+from gpusim.policies.plan.parts.recompute.execution import replay
 from gpusim.policies.plan.parts.recompute.rewrite import rewrite as rewritten
 from gpusim.policies.planning import View
 from gpusim.trace.trace import Trace

@@ -20,7 +20,7 @@ import numpy as np
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.base.units import show_bytes
 from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Schedule, View
-from gpusim.trace.importers.table import CsvTable
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.trace import ALLOC, FREE, I64, OP
 from gpusim.trace.workload import ROUND
 

@@ -20,7 +20,7 @@ import numpy as np
 from gpusim.base.errors import PolicyError
 from gpusim.policies.plan.parts.swap.idle import I64, Mask, idle, schedule
 from gpusim.policies.planning import Gaps, Schedule, View
-from gpusim.trace.blocks import blocks
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import PARAMETER, roles
 from gpusim.trace.trace import Trace
 

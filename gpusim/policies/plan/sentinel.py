@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.plan.parts.swap.choice import until_it_fits
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.plan.parts.swap.idle import idle, schedule
+from gpusim.policies.plan.parts.swap.stretches import until_it_fits
 from gpusim.policies.planning import Schedule, View
 
 PARAMS = {"interval": 0, "fill": 1.0}

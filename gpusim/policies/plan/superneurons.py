@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpusim.policies.plan.parts.swap.choice import until_it_fits
 from gpusim.policies.plan.parts.swap.idle import idle, saved, schedule
 from gpusim.policies.plan.parts.swap.layers import made_by, needs_backward, products
 from gpusim.policies.plan.parts.swap.recompute import Recompute
+from gpusim.policies.plan.parts.swap.stretches import until_it_fits
 from gpusim.policies.planning import Schedule, View
 from gpusim.trace.trace import Trace
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.policies.plan.parts.swap.choice import until_it_fits
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.plan.parts.swap.idle import idle, in_time, in_turns, schedule
+from gpusim.policies.plan.parts.swap.stretches import until_it_fits
 from gpusim.policies.planning import Schedule, View
 
 PARAMS = {"generations": 20, "population": 30, "seed": 0, "fill": 1.0}

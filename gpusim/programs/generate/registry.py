@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gpusim.base.functions import Function, Functions
 
 if TYPE_CHECKING:
-    from gpusim.policies.trials.program import AllocatorRequests
+    from gpusim.policies.trials.allocator_requests import AllocatorRequests
     from gpusim.programs.generate.schedule import RequestSchedule
 
 _KNOWN = Functions("gpusim.programs.generate.programs", "generator", "Schedule")

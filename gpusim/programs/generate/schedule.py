@@ -12,7 +12,7 @@ from numba import typeof, types
 
 from gpusim.base.compiled import entry
 from gpusim.base.tables import table
-from gpusim.policies.trials.program import AllocatorRequests
+from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.policies.trials.requests import REQUEST
 from gpusim.programs.generate.tape import ROW
 

@@ -20,7 +20,7 @@ from gpusim.base.yaml.values import PolicySpec
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.programs.managed import patterns
 from gpusim.programs.managed.patterns import I64
-from gpusim.programs.managed.program import Access
+from gpusim.programs.managed.steps import Access
 
 PAGE = 4096
 MOST = 1 << 27  # entries of an index table

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpusim.machine.driver_parameters import BLOCK_BYTES
-from gpusim.programs.managed.program import Array
+from gpusim.programs.managed.steps import Array
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.programs.managed.program import Access, Kernel
+from gpusim.programs.managed.steps import Access, Kernel
 
 I64 = npt.NDArray[np.int64]
 

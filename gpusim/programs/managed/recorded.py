@@ -21,8 +21,8 @@ import numpy as np
 from gpusim.base.errors import TraceError, suggest
 from gpusim.programs.managed.pattern import SECTOR
 from gpusim.programs.managed.patterns import grid_for
-from gpusim.programs.managed.program import Access, Kernel
-from gpusim.trace.importers.table import CsvTable
+from gpusim.programs.managed.steps import Access, Kernel
+from gpusim.trace.importers.csv_table import CsvTable
 
 LARGEST = 4096  # bytes of one access; larger rows are several
 BLOCK = 256     # threads of a thread block, where a thread does one row

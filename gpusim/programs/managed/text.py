@@ -20,7 +20,7 @@ from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.programs.managed import forms, graph, patterns, recorded
 from gpusim.programs.managed import text_model as words
 from gpusim.programs.managed.layout import lay_out
-from gpusim.programs.managed.program import (
+from gpusim.programs.managed.steps import (
     Access,
     Advise,
     Array,

@@ -21,7 +21,7 @@ from gpusim.base.errors import suggest
 from gpusim.base.yaml.fields import STRICT, Bytes, Nanoseconds, checked, refuse
 from gpusim.base.yaml.values import PolicySpec, policy
 from gpusim.programs.managed import forms
-from gpusim.programs.managed.program import Hint
+from gpusim.programs.managed.steps import Hint
 
 Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 Natural = Annotated[StrictInt, Field(ge=0, le=1 << 60)]

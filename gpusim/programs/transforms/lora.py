@@ -10,9 +10,9 @@ from numba import njit
 from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
 from gpusim.programs.transforms.optimizer import optimizer as with_optimizer
-from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, begun, issued, last_uses
 from gpusim.trace.elements import base_name, element_bytes
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, OPTIMIZER, PARAMETER, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
 from gpusim.trace.training import Update, updates

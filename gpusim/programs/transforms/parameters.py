@@ -10,8 +10,8 @@ import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, Mask, begun, issued
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import PARAMETER, STEP, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
 

@@ -10,8 +10,8 @@ from gpusim.base.errors import GpusimError, TraceError
 from gpusim.programs.transforms.accumulate import accumulate, passes
 from gpusim.programs.transforms.parameters import side_stream
 from gpusim.programs.transforms.tensor_parallel import PART, follow, touched
-from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, Mask, begun, issued
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, PARAMETER, STEP, lives, phase_kinds, roles
 from gpusim.trace.trace import COLLECTIVE, I64, OP, Trace
 

@@ -11,8 +11,8 @@ from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
 from gpusim.machine.roofline import operator_class
 from gpusim.programs.transforms.parameters import SMALL, parameters
-from gpusim.trace.blocks import blocks
 from gpusim.trace.edit import Edit, Mask, begun, issued
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, GRADIENT, PARAMETER, STEP, phase_kinds, roles
 from gpusim.trace.trace import COLLECTIVE, I64, OP, Trace
 

@@ -18,7 +18,7 @@ from gpusim.programs.zoo.catalogue import Value, ask, entries
 from gpusim.programs.zoo.models import ModelEntry
 
 if TYPE_CHECKING:
-    from gpusim.programs.zoo.program import ModelProgram
+    from gpusim.programs.zoo.model_program import ModelProgram
 
 __all__ = ["ModelEntry", "build", "entries"]
 
@@ -27,7 +27,7 @@ def build(spec: str, **options: Value) -> ModelProgram:
     """The program of "name" or "name(option=value, ...)"; `options` come after those of the text."""
     asked = ask(spec, options)
     try:
-        from gpusim.programs.zoo.program import make
+        from gpusim.programs.zoo.model_program import make
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

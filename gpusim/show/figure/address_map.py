@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from gpusim.base.text import join
 from gpusim.base.units import show_bytes, show_time
-from gpusim.results.heap import DEVICE, Boxes, Holes, blocks, holes, segments
+from gpusim.results.heap_over_time import DEVICE, Boxes, Holes, blocks, holes, segments
 from gpusim.results.log import OOM
 from gpusim.results.result import Result
 from gpusim.show.groups import starred

@@ -8,8 +8,8 @@ from functools import cache, cached_property
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.programs import transforms
 from gpusim.programs.transforms.scaling import recorded_size
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import replay
+from gpusim.policies.trials.allocator_replay import replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.trace.roles import PARAMETER, ROLES, STEP, UNKNOWN, lives, phase_kinds, roles
 from gpusim.trace.stats import ROUND, live_bytes

@@ -12,8 +12,8 @@ from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Profile
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.policies.trials.program import of_trace
-from gpusim.policies.trials.replay import ENDLESS, replay
+from gpusim.policies.trials.allocator_replay import ENDLESS, replay
+from gpusim.policies.trials.allocator_requests import of_trace
 from gpusim.programs import transforms
 from gpusim.results.log import ISSUE, START
 from gpusim.results.result import Result

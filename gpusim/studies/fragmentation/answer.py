@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpusim.policies.trials.replay import ENDLESS
+from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.studies.fragmentation.growth import Leak, Steps
 from gpusim.studies.fragmentation.holders import Holder
 from gpusim.studies.fragmentation.moment import Moment

@@ -20,8 +20,8 @@ import numpy as np
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.base.units import show_bytes
 from gpusim.policies import registry
-from gpusim.policies.trials.program import AllocatorRequests, of_trace
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, replay
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay, replay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests, of_trace
 from gpusim.policies.trials.requests import R_ALLOC
 from gpusim.studies.fragmentation.candidates import DRIVER, Candidate, default
 from gpusim.studies.fragmentation.candidates import pytorch as candidate_of

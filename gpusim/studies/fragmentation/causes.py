@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS
+from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.studies.fragmentation.answer import Cause
 from gpusim.studies.fragmentation.growth import Leak
 from gpusim.studies.fragmentation.moment import EITHER, LARGE_POOL, SMALL, SMALL_POOL, Moment

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.policies.trials.program import AllocatorRequests
-from gpusim.policies.trials.replay import AllocatorReplay
+from gpusim.policies.trials.allocator_replay import AllocatorReplay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.policies.trials.requests import R_ALLOC
 from gpusim.results.log import RELEASE, RESERVE
 from gpusim.studies.fragmentation.heap import Heap, History

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpusim.base.errors import TraceError
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay
 from gpusim.studies.fragmentation import candidates, growth, holders, inputs, verdict
 from gpusim.studies.fragmentation import causes as why
 from gpusim.studies.fragmentation.answer import Cause, OomAnswer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpusim.policies.trials.replay import ENDLESS
+from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.trace.trace import ALLOC, FREE, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace
 
 

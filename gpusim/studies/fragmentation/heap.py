@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.results.heap import Boxes, blocks, segments
+from gpusim.results.heap_over_time import Boxes, blocks, segments
 from gpusim.trace.trace import I64
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
 from gpusim.policies import registry
-from gpusim.policies.trials.program import AllocatorRequests
-from gpusim.policies.trials.replay import AllocatorReplay, replay
+from gpusim.policies.trials.allocator_replay import AllocatorReplay, replay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.studies.fragmentation.candidates import Candidate
 
 DEVICE = 80 << 30  # bytes of the device where none is named

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay
 from gpusim.studies.fragmentation import start
 from gpusim.studies.fragmentation.diagnosis import diagnose
 from gpusim.trace.trace import ALLOC, FREE, I64, OOM, SEGMENT_ALLOC, SEGMENT_FREE, Trace

@@ -10,7 +10,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
-from gpusim.policies.trials.program import AllocatorRequests, WholeProgram
+from gpusim.policies.trials.allocator_requests import AllocatorRequests, WholeProgram
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE, R_RELEASE, REQUEST
 from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
 from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, baseline, changed

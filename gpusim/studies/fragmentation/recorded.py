@@ -7,8 +7,8 @@ import numpy as np
 from gpusim.base.errors import TraceError
 from gpusim.base.tables import table
 from gpusim.policies.trials import requests as core
-from gpusim.policies.trials.program import AllocatorRequests
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, bucket
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay, bucket
+from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE
 from gpusim.results import log as logs
 from gpusim.results.log import LOG

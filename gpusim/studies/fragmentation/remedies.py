@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpusim.policies.trials.replay import ENDLESS
+from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.studies.fragmentation.answer import Remedy
 from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome
 

@@ -18,10 +18,10 @@ import numpy as np
 from gpusim.base.errors import PolicyError
 from gpusim.base.tables import table
 from gpusim.policies import registry
-from gpusim.policies.place.parts import device
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.program import AllocatorRequests, of_rows
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay, replay
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay, replay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests, of_rows
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND, REQUEST
 from gpusim.results import log as logs
 from gpusim.studies.fragmentation import start

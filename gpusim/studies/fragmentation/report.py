@@ -8,7 +8,7 @@ from typing import Any
 
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS, AllocatorReplay
+from gpusim.policies.trials.allocator_replay import ENDLESS, AllocatorReplay
 from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
 from gpusim.studies.fragmentation.baseline import SettingOutcome
 from gpusim.studies.fragmentation.candidates import CONF

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.program import sizes
+from gpusim.policies.trials.allocator_requests import sizes
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND, R_FREE, R_RELEASE, REQUEST
 from gpusim.studies.fragmentation.given_back import given_back, reading
 from gpusim.studies.fragmentation.recorded import capacity_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.policies.place.parts.packing.plan import bounds
-from gpusim.policies.trials.program import AllocatorRequests, of_trace
-from gpusim.policies.trials.replay import AllocatorReplay
+from gpusim.policies.trials.allocator_replay import AllocatorReplay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests, of_trace
 from gpusim.studies.fragmentation import doctor
 from gpusim.studies.fragmentation.answer import OomAnswer
 from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, under

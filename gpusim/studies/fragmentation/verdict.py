@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpusim.base.units import show_bytes
-from gpusim.policies.trials.replay import ENDLESS
+from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.studies.fragmentation.answer import Cause
 from gpusim.studies.fragmentation.moment import Moment
 

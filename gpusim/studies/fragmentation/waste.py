@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.policies.place.parts.pytorch import rules
-from gpusim.policies.trials.program import AllocatorRequests, WholeProgram
-from gpusim.policies.trials.replay import AllocatorReplay
+from gpusim.policies.trials.allocator_replay import AllocatorReplay
+from gpusim.policies.trials.allocator_requests import AllocatorRequests, WholeProgram
 from gpusim.policies.trials.requests import R_ALLOC, R_COMMAND
 from gpusim.results.log import RELEASE, RESERVE
 from gpusim.studies.fragmentation.answer import Cause

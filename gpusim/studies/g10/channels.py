@@ -9,8 +9,8 @@ from heapq import heappop, heappush
 
 from gpusim.studies.g10.arena import Arena
 from gpusim.studies.g10.conditions import GIB, Conditions
-from gpusim.studies.g10.program import KernelProgram
-from gpusim.studies.g10.tables import HOST, SSD
+from gpusim.studies.g10.extent_tables import HOST, SSD
+from gpusim.studies.g10.kernel_program import KernelProgram
 
 
 class DoesNotFit(Exception):

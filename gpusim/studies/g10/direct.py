@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from gpusim.studies.g10.channels import ChannelClock, DoesNotFit, Run
 from gpusim.studies.g10.conditions import GIB, Conditions
+from gpusim.studies.g10.extent_tables import DEVICE, SSD
+from gpusim.studies.g10.kernel_program import KernelProgram
 from gpusim.studies.g10.plans import Hint, sort, stretches
-from gpusim.studies.g10.program import KernelProgram
-from gpusim.studies.g10.tables import DEVICE, SSD
 
 
 def flashneuron(program: KernelProgram, conditions: Conditions) -> Run:

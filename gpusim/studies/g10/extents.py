@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
-from gpusim.studies.g10.tables import DEVICE, FAULT, HOST, NONE, NOWHERE, PagedState
+from gpusim.studies.g10.extent_tables import DEVICE, FAULT, HOST, NONE, NOWHERE, PagedState
 
 
 @kernel

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.base.compiled import kept, kernel
-from gpusim.studies.g10.program import F64, I64
+from gpusim.studies.g10.kernel_program import F64, I64
 
 SMALL = 16
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.studies.g10.extents import discard, wait
-from gpusim.studies.g10.service import open_faults, passed_over
-from gpusim.studies.g10.tables import (
+from gpusim.studies.g10.extent_tables import (
     AHEAD,
     DEVICE,
     FAULT,
@@ -19,6 +17,8 @@ from gpusim.studies.g10.tables import (
     KernelWork,
     PagedState,
 )
+from gpusim.studies.g10.extents import discard, wait
+from gpusim.studies.g10.service import open_faults, passed_over
 
 
 @kernel

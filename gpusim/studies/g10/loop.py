@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import entry, kernel
+from gpusim.studies.g10.extent_tables import DONE, GROW, QUEUES, RUNNING, STUCK, WAITING, KernelWork, PagedState
 from gpusim.studies.g10.launch import launch
 from gpusim.studies.g10.service import force, open_faults, serve
 from gpusim.studies.g10.steady import repeat, repeats
-from gpusim.studies.g10.tables import DONE, GROW, QUEUES, RUNNING, STUCK, WAITING, KernelWork, PagedState
 
 SPARE = 512     # extents that must be free before a tick; it moves some hundred pages and splits no more often
 FOREVER = 2**40

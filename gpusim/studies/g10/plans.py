@@ -11,9 +11,9 @@ import numpy as np
 from gpusim.policies.plan.parts.migration import FLASH, Costs, Planner, Step, Stretches
 from gpusim.policies.plan.parts.migration import HOST as NEAR
 from gpusim.studies.g10.conditions import GIB, Conditions
+from gpusim.studies.g10.extent_tables import DEVICE, HOST, NOWHERE, SSD
 from gpusim.studies.g10.introsort import introsort
-from gpusim.studies.g10.program import F64, I64, KernelProgram
-from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
+from gpusim.studies.g10.kernel_program import F64, I64, KernelProgram
 
 Hint = tuple[int, int, int]  # kernel, tensor, where to
 

@@ -8,8 +8,8 @@ the host; faults from the SSD, from the host, of new pages; what was asked for a
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.studies.g10.extent_tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, PagedState
 from gpusim.studies.g10.extents import come, leave, take
-from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, PagedState
 
 
 @kernel

@@ -8,9 +8,9 @@ that bring pages in the same tick shuffle the order of arrival tick by tick, whi
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
+from gpusim.studies.g10.extent_tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, WAITING, PagedState
 from gpusim.studies.g10.extents import come
 from gpusim.studies.g10.service import alive, dismiss, evict, needed, open_faults, passed_over, victim
-from gpusim.studies.g10.tables import AHEAD, FAULT, HOST, NONE, NOWHERE, OUT, QUEUES, SSD, WAITING, PagedState
 
 
 @kernel

@@ -15,7 +15,7 @@ import yaml
 
 from gpusim.base.errors import GpusimError
 from gpusim.studies.g10.conditions import Conditions
-from gpusim.studies.g10.program import KernelProgram
+from gpusim.studies.g10.kernel_program import KernelProgram
 
 DEFAULT = Path(__file__).parent / "g10.yaml"
 LINKS = ("host_to_gpu", "gpu_to_host", "ssd_to_gpu", "gpu_to_ssd")
@@ -105,7 +105,7 @@ class G10Study:
         from gpusim.studies.g10 import plans
         from gpusim.studies.g10.channels import DoesNotFit
         from gpusim.studies.g10.direct import direct, flashneuron
-        from gpusim.studies.g10.replay import ReplayPolicy, replay
+        from gpusim.studies.g10.paged_replay import ReplayPolicy, replay
 
         program, conditions = self.prepared(case, program)
         options, begin = self.policies[case.policy], process_time()
@@ -143,7 +143,7 @@ def load(name: str, folder: Path) -> KernelProgram | None:
 
 def read_plan(path: Path, program: KernelProgram) -> list[tuple[int, int, int]]:
     """A plan of the study: columns issue_kernel, tensor, to."""
-    from gpusim.studies.g10.tables import DEVICE, HOST, NOWHERE, SSD
+    from gpusim.studies.g10.extent_tables import DEVICE, HOST, NOWHERE, SSD
 
     places = {"gpu": DEVICE, "ssd": SSD, "host": HOST, "free": NOWHERE}
     hints = []

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
-from gpusim.trace.importers.table import CsvTable
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.trace import ALLOC, I64, OP, Trace
 
 RECORD = np.dtype([("time", "<u4"), ("id", "<u8"), ("size", "<u4"), ("next", "<i8")])

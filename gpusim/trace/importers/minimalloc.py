@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gpusim.base.errors import shown
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.importers.table import CsvTable
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.trace import Trace
 
 

@@ -35,8 +35,8 @@ from gpusim.base.errors import TraceError, suggest
 from gpusim.trace.build import make_trace
 from gpusim.trace.importers import csv_tables as rows
 from gpusim.trace.importers.csv_parse import fill_slots, parse
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.importers.recording import open_recording
-from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import COLUMNS, Trace
 
 REQUIRED = ("event", "tensor", "size")

@@ -8,10 +8,10 @@ S segment_alloc, T segment_free, N snapshot, O oom, whose addr is what the devic
 from __future__ import annotations
 
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.importers.pytorch_parts import IN_USE, LIVE_STATES, Event, RecordedBlock, Snapshot
 from gpusim.trace.importers.pytorch_ranges import RecordedSegment
 from gpusim.trace.importers.pytorch_state import to_trace
-from gpusim.trace.importers.table import CsvTable
 from gpusim.trace.trace import Trace
 
 _ACTION = {

@@ -11,7 +11,7 @@ import re
 
 from gpusim.base.errors import suggest
 from gpusim.trace.build import Names, TraceBuilder
-from gpusim.trace.importers.table import CsvTable
+from gpusim.trace.importers.csv_table import CsvTable
 from gpusim.trace.trace import OOM, Trace
 
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d):([0-5]\d)[.:](\d{6})")

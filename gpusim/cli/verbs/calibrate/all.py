@@ -25,7 +25,8 @@ def verb(
 ) -> None:
     """All steps of a calibration, each with its files in the folder."""
     from gpusim.base.files import make_folder
-    from gpusim.calibrate.measure import cuda, device
+    from gpusim.calibrate.measure import chosen_gpu as device
+    from gpusim.calibrate.measure import cuda
     from gpusim.calibrate.measure.session import GROUPS, measure
     from gpusim.calibrate.steps.measure import measure as measure_steps
     from gpusim.calibrate.steps.measure import ready

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
+from gpusim.engine.pages.driver_tables import SPLIT, DriverState
 from gpusim.engine.pages.foresight import next_use
 from gpusim.engine.pages.ranking import renew
-from gpusim.engine.pages.tables import SPLIT, DriverState
 
 RANKED = True
 FORESEES = True

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
+from gpusim.engine.pages.driver_tables import DriverState
 from gpusim.engine.pages.ranking import renew
-from gpusim.engine.pages.tables import DriverState
 
 RANKED = True
 

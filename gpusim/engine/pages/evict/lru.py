@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.chunks import append
-from gpusim.engine.pages.tables import USED, DriverState
+from gpusim.engine.pages.driver_tables import USED, DriverState
 
 
 @kernel

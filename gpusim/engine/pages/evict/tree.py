@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import add, clear, fill, subtract
-from gpusim.engine.pages.tables import GOING, GUESS, HERE, LEAVES, RESIDENT, REST, DriverState, row, scratch
+from gpusim.engine.pages.driver_tables import GOING, GUESS, HERE, LEAVES, RESIDENT, REST, DriverState, row, scratch
 
 PIECES = True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import fill
-from gpusim.engine.pages.tables import GUESS, DriverState, scratch
+from gpusim.engine.pages.driver_tables import GUESS, DriverState, scratch
 
 
 @kernel

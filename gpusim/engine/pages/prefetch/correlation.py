@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.pages.ahead import forget_all, want_back
+from gpusim.engine.pages.driver_tables import NONE, SUCCESSORS, DriverState
 from gpusim.engine.pages.prefetch import tree
-from gpusim.engine.pages.tables import NONE, SUCCESSORS, DriverState
 
 LEARNS = True
 LINKS, CONTEXTS = 1 << 16, 1 << 12  # rows of the tables

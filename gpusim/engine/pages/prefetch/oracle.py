@@ -6,7 +6,7 @@ import numpy as np
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import WORDS
-from gpusim.engine.pages.tables import GUESS, NONE, DriverState, scratch
+from gpusim.engine.pages.driver_tables import GUESS, NONE, DriverState, scratch
 
 FORESEES = True
 LEARNS = True

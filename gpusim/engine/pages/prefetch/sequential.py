@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.bits import PAGES, fill, next_set
-from gpusim.engine.pages.tables import GUESS, DriverState, scratch
+from gpusim.engine.pages.driver_tables import GUESS, DriverState, scratch
 
 
 @outlined

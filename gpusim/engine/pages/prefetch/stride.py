@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages.ahead import want
 from gpusim.engine.pages.bits import PAGES, next_set, put
-from gpusim.engine.pages.tables import GUESS, DriverState, scratch
+from gpusim.engine.pages.driver_tables import GUESS, DriverState, scratch
 
 LEARNS = True
 DEGREE = 64  # pages ahead

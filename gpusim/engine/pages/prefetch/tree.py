@@ -5,7 +5,19 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import none
-from gpusim.engine.pages.tables import CPU, GUESS, LEAVES, MAPPED, NONE, RESIDENT, THRASHING, DriverState, row, scratch, shared
+from gpusim.engine.pages.driver_tables import (
+    CPU,
+    GUESS,
+    LEAVES,
+    MAPPED,
+    NONE,
+    RESIDENT,
+    THRASHING,
+    DriverState,
+    row,
+    scratch,
+    shared,
+)
 
 
 @outlined

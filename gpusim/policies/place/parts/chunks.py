@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import BLOCK, ROUNDED
-from gpusim.policies.place.parts import arena, bins, bits, device, neighbours
+from gpusim.policies.place.parts import arena, bins, bits, neighbours
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, LEFT, LIVE, NEXT, ORDER, OWNER, PREV, ROOTS, ROWS
 
 # A chunk has KEY = stream << STREAM_BIT | size and OWNER = its segment (after `unmap` only of the last chunk for sure).

@@ -9,9 +9,9 @@ import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.base.errors import GpusimError, TraceError
-from gpusim.trace.blocks import blocks
 from gpusim.trace.columns import Accesses, Events, accesses, events
 from gpusim.trace.edit import Edit, begun, issued
+from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import BACKWARD, FORWARD, lives, phase_kinds
 from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import CALLS, MOVES
-from gpusim.policies.place.parts import arena, bins, chunks, device, neighbours
+from gpusim.policies.place.parts import arena, bins, chunks, neighbours
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, LEFT, LIVE, NEXT, OWNER, PREV
 from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
 

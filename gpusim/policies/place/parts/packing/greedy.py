@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gpusim.policies.place.parts.packing import fit as kernel
+from gpusim.policies.place.parts.packing import gaps as kernel
 from gpusim.policies.place.parts.packing.buffers import I64, Buffers
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.far import far
-from gpusim.policies.place.parts import arena, bins, device
+from gpusim.policies.place.parts import arena, bins
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, LEFT, LIVE, NEXT, OWNER, PREV
 from gpusim.policies.place.parts.pytorch import blocks, events, pools
 from gpusim.policies.place.parts.pytorch.counting import down, up

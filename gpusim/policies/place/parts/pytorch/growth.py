@@ -6,10 +6,11 @@ from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import HELD
 from gpusim.policies.far import far
-from gpusim.policies.place.parts import device
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import KEY, NEXT
-from gpusim.policies.place.parts.pytorch import cache, events, pools, segments
+from gpusim.policies.place.parts.pytorch import events, pools, segments
 from gpusim.policies.place.parts.pytorch import expandable as ranges
+from gpusim.policies.place.parts.pytorch import giving_back as cache
 from gpusim.policies.place.parts.pytorch.layout import (
     EXPANDABLE,
     FIRST_PRIVATE,

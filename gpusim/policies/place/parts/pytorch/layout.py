@@ -17,7 +17,8 @@ a reserved range has the size of its pages, negative.
 from __future__ import annotations
 
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.place.parts import bins, device
+from gpusim.policies.place.parts import bins
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, LEFT, LIVE, NEXT, OWNER, PREV
 
 K, MIB = 512, 1 << 20

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.place.parts.pytorch import cache, streams
+from gpusim.policies.place.parts.pytorch import giving_back as cache
+from gpusim.policies.place.parts.pytorch import streams
 from gpusim.policies.place.parts.pytorch.layout import (
     FIRST_PRIVATE,
     FREEABLE,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.place.parts import arena, device
+from gpusim.policies.place.parts import arena
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, OWNER
 from gpusim.policies.place.parts.pytorch import blocks, events, pools
 from gpusim.policies.place.parts.pytorch.counting import down, oversize, up

@@ -12,7 +12,8 @@ from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts import address_index as fits
 from gpusim.policies.place.parts import bits
 from gpusim.policies.place.parts.arena import SIZE
-from gpusim.policies.place.parts.rmm import device, superblocks
+from gpusim.policies.place.parts.rmm import superblocks
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.superblocks import FRESH, GLOBAL, IN, LINK, SET, SPARE
 from gpusim.policies.place.parts.rmm.table import ENDLESS, MADE, MIB, OWN, STREAMS, SYNCS, rounded
 

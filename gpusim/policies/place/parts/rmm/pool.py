@@ -17,7 +17,8 @@ from gpusim.policies.compiled import F64, I64, helper
 from gpusim.policies.contract import HELD
 from gpusim.policies.place.parts import bins, neighbours
 from gpusim.policies.place.parts.bins import KEY, LEFT, LIVE, NEXT, OWNER, PREV, ROOTS
-from gpusim.policies.place.parts.rmm import device, streams, table
+from gpusim.policies.place.parts.rmm import streams, table
+from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import ALIGN, ENDLESS, MADE, OWN, RANGE_LIST, RANGES, STREAMS
 
 AT, SIZE = bins.ORDER, KEY

@@ -7,7 +7,7 @@ other's.  Who is made again leaves; the others stay together, which is the paper
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel
-from gpusim.policies.plan.parts.recompute.tables import RecomputeTables
+from gpusim.policies.plan.parts.recompute.state import RecomputeTables
 
 
 @kernel

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpusim.base.errors import TraceError, suggest
-from gpusim.policies.plan.parts.recompute.program import GET, PIN, RELEASE, Builder, RecomputeProgram
+from gpusim.policies.plan.parts.recompute.problem import GET, PIN, RELEASE, Builder, RecomputeProgram
 from gpusim.trace.importers.dtr_lines import CUT, instruction
 
 

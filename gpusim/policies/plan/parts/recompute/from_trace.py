@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.policies.plan.parts.recompute.program import I64, PIN, RELEASE, Builder, RecomputeProgram
+from gpusim.policies.plan.parts.recompute.problem import I64, PIN, RELEASE, Builder, RecomputeProgram
 from gpusim.trace.edit import issued
 from gpusim.trace.trace import ALLOC, FREE, KERNEL, OP
 from gpusim.trace.workload import ROUND, Workload

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gpusim.policies.plan.parts.recompute.from_trace import Traced
-from gpusim.policies.plan.parts.recompute.program import COMPUTE, PIN, RELEASE
-from gpusim.policies.plan.parts.recompute.tables import AGAIN, CHOSEN, EAGER, EVENT, FIRST
+from gpusim.policies.plan.parts.recompute.problem import COMPUTE, PIN, RELEASE
+from gpusim.policies.plan.parts.recompute.state import AGAIN, CHOSEN, EAGER, EVENT, FIRST
 
 EventRow = tuple[int, int, int]  # as tables.EVENT
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpusim.policies.plan.parts.recompute.from_trace import Traced
-from gpusim.policies.plan.parts.recompute.tables import AGAIN, FIRST
+from gpusim.policies.plan.parts.recompute.state import AGAIN, FIRST
 from gpusim.trace.edit import Edit
 from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 

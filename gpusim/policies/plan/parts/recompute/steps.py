@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpusim.base.compiled import entry, kernel
-from gpusim.policies.plan.parts.recompute import choice, classes
+from gpusim.policies.plan.parts.recompute import classes
+from gpusim.policies.plan.parts.recompute import victim as choice
 from gpusim.policies.plan.parts.recompute.heuristics import DTR_EQ
-from gpusim.policies.plan.parts.recompute.program import COMPUTE, GET, RELEASE
-from gpusim.policies.plan.parts.recompute.tables import (
+from gpusim.policies.plan.parts.recompute.problem import COMPUTE, GET, RELEASE
+from gpusim.policies.plan.parts.recompute.state import (
     AGAIN,
     CHOSEN,
     EAGER,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gpusim.policies.plan.parts.recompute import from_trace
-from gpusim.policies.plan.parts.recompute.program import COMPUTE, PIN
+from gpusim.policies.plan.parts.recompute.problem import COMPUTE, PIN
 from gpusim.policies.plan.parts.recompute.rewrite import rewrite
-from gpusim.policies.plan.parts.recompute.tables import AGAIN, CHOSEN, EVENT, FIRST, FREED
+from gpusim.policies.plan.parts.recompute.state import AGAIN, CHOSEN, EVENT, FIRST, FREED
 from gpusim.policies.plan.parts.swap.idle import F64, Idle, Mask
 from gpusim.trace.edit import issued
 from gpusim.trace.roles import lives

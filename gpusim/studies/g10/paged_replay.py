@@ -11,9 +11,7 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
 from gpusim.studies.g10.conditions import Conditions
-from gpusim.studies.g10.loop import SPARE, run
-from gpusim.studies.g10.program import I64, KernelProgram
-from gpusim.studies.g10.tables import (
+from gpusim.studies.g10.extent_tables import (
     DEVICE,
     EXTENT,
     GROW,
@@ -31,6 +29,8 @@ from gpusim.studies.g10.tables import (
     KernelWork,
     PagedState,
 )
+from gpusim.studies.g10.kernel_program import I64, KernelProgram
+from gpusim.studies.g10.loop import SPARE, run
 
 Hint = tuple[int, int, int]  # kernel, tensor, where to
 

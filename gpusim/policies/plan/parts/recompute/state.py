@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpusim.base.tables import table
-from gpusim.policies.plan.parts.recompute.program import I64, RecomputeProgram
+from gpusim.policies.plan.parts.recompute.problem import I64, RecomputeProgram
 
 # Why `advance` came back.
 FINISHED, OUT_OF_MEMORY, THRASHING, LOG_FULL = range(4)

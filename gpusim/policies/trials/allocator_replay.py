@@ -13,9 +13,9 @@ from gpusim.base.compiled import address
 from gpusim.base.tables import table
 from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
-from gpusim.policies.place.parts import device
+from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.trials import requests as core
-from gpusim.policies.trials.program import AllocatorRequests
+from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.results.log import LOG
 
 ENDLESS = 1 << 45  # bytes of a device that never refuses
@@ -69,7 +69,7 @@ def replay(
     Requests that are refused are counted, and the program goes on without them.
     log       keep the event log: about three records of 48 bytes per request
     progress  called with the number of requests carried out, after each piece of the program
-    recorded  (address, bytes) of the segments that the device below answers with, in this order (place/parts/device.py)
+    recorded  (address, bytes) of the segments that the device below answers with, in this order (place/parts/driver_memory.py)
     """
     S = policy.table(capacity, program.units, program.max_live, program.columns)
     if recorded:

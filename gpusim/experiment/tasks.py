@@ -31,7 +31,7 @@ from gpusim.programs import transforms
 from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
 
 if TYPE_CHECKING:
-    from gpusim.programs.managed.program import ManagedProgram
+    from gpusim.programs.managed.steps import ManagedProgram
     from gpusim.trace.trace import Trace
 
 BELADY, SEARCH = PolicySpec("belady"), PolicySpec("search")

@@ -6,8 +6,8 @@ from math import inf
 
 from gpusim.base.compiled import kernel
 from gpusim.policies.plan.parts.recompute.heuristics import DTR, DTR_EQ, DTR_LOCAL, LRU, MSPS, RAND, SIZE
-from gpusim.policies.plan.parts.recompute.program import CHILD, PARENT
-from gpusim.policies.plan.parts.recompute.tables import RecomputeTables
+from gpusim.policies.plan.parts.recompute.problem import CHILD, PARENT
+from gpusim.policies.plan.parts.recompute.state import RecomputeTables
 
 PRIME = 2**31 - 1  # of the generator
 SPLIT = 2.0**27 + 1

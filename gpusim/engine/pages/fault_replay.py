@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpusim.base.compiled import kernel
+from gpusim.engine.pages.driver_tables import NONE, DriverState
 from gpusim.engine.pages.frontend import Front, mapped, push, retire, used
-from gpusim.engine.pages.tables import NONE, DriverState
 
 
 @kernel

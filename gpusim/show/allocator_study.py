@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.base.units import show_bytes
-from gpusim.results.heap import closed
+from gpusim.results.heap_over_time import closed
 from gpusim.results.result import FINISHED, OOM, Result
 from gpusim.show import heap_states, held_over_time
 from gpusim.show.figure import address_map

@@ -8,7 +8,7 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.as_programs import below, calls, kernels, paged, transfers
 from gpusim.calibrate.as_programs.lacks import lacking
 from gpusim.calibrate.as_programs.paged import Managed
-from gpusim.calibrate.as_programs.program import Cannot, RowProgram
+from gpusim.calibrate.as_programs.row_program import Cannot, RowProgram
 from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile
 

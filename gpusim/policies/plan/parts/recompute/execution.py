@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.tables import table
-from gpusim.policies.plan.parts.recompute import heuristics, tables
-from gpusim.policies.plan.parts.recompute.program import RecomputeProgram
-from gpusim.policies.plan.parts.recompute.tables import CHOSEN, EVENT, FINISHED, LOG_FULL
+from gpusim.policies.plan.parts.recompute import heuristics
+from gpusim.policies.plan.parts.recompute import state as tables
+from gpusim.policies.plan.parts.recompute.problem import RecomputeProgram
+from gpusim.policies.plan.parts.recompute.state import CHOSEN, EVENT, FINISHED, LOG_FULL
 
 NO_LIMIT = 2**62
 STATUS = ("ok", "oom", "thrash")  # by what `advance` came back with
