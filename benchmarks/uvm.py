@@ -1,4 +1,4 @@
-"""Unified memory: how fast it is simulated, and against the same rules in plain Python (tests/uvm_reference.py).
+"""Unified memory: how fast it is simulated, and against the same rules in plain Python (tests/support/uvm_reference.py).
 
     PYTHONPATH=. python benchmarks/uvm.py
 """

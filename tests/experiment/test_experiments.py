@@ -1,0 +1,400 @@
+"""Do the shipped experiments still answer as they did, and as what is known from elsewhere demands?
+
+Golden numbers live in tests/golden; `python tests/experiment/test_experiments.py` writes them anew.  Each experiment also meets a bound
+or an ordering that does not come from this program.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import known_unified
+import pytest
+from test_docs_figures import tool
+
+from gpusim.base.defaults import LATER
+from gpusim.experiment import grid, load
+from gpusim.experiment.tasks import plan
+from gpusim.results.folder import load_folder
+from gpusim.results.result import FINISHED, HOST_OOM, Result
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
+METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes", "chunks_peak_bytes", "gpu_faults")
+UNSAID = {"defrag": "none", **LATER}
+AXES = (
+    "trace", "transform", "profile", "memory_share", "memory", "host_memory", "place", "evict", "prefetch", "defrag", "release",
+    "seed", "tiers", "plan", "unified",
+)  # fmt: skip
+
+
+@cache
+def results(name: str) -> tuple[Result, ...]:
+    loaded = load.experiment(str(ROOT / "experiments" / f"{name}.yaml"))
+    with tempfile.TemporaryDirectory() as folder:
+        assert not grid.run(plan(loaded, Path(folder)), "", {}).failures
+        return tuple(load_folder(Path(folder)))
+
+
+def label(r: Result) -> str:
+    return " ".join(str(r.spec[axis]) for axis in AXES if r.spec.get(axis) not in (None, UNSAID.get(axis)))
+
+
+def numbers(name: str) -> dict[str, dict[str, Any]]:
+    return {label(r): {"outcome": r.outcome, **{m: r.metrics[m] for m in METRICS if m in r.metrics}} for r in results(name)}
+
+
+def by(rs: tuple[Result, ...], *keys: str) -> dict[Any, Result]:
+    """The one result for each combination of these keys; a single key is not wrapped."""
+    values = [[r.spec.get(k, LATER.get(k)) for k in keys] for r in rs]
+    found = {tuple(v) if len(keys) > 1 else v[0]: r for v, r in zip(values, rs, strict=True)}
+    assert len(found) == len(rs)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_line_is_the_question(name: str) -> None:
+    lines = (ROOT / "experiments" / f"{name}.yaml").read_text("utf-8").splitlines()
+    question = load.experiment(name).experiment.question
+    assert lines[0] == f"# {question}" and question.endswith("?")
+    assert lines[1].startswith("# yaml-language-server: $schema=../")
+    assert (ROOT / "experiments" / lines[1].partition("=")[2]).is_file()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_numbers_are_those_of_before(name: str) -> None:
+    golden = json.loads((GOLDEN / f"{name}.json").read_text())
+    now = numbers(name)
+    assert now.keys() == golden.keys()
+    for run, expected in golden.items():
+        assert now[run]["outcome"] == expected["outcome"], run
+        # A last bit of a float may differ between processors; a changed decision shows at once.
+        assert {**now[run], "outcome": 0} == pytest.approx({**expected, "outcome": 0}, rel=1e-4), run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
+    for figure, of in tool().EXPERIMENTS.items():
+        if of.experiment == name:
+            kept = tool().manifest()[figure]
+            assert tool().shows(of.draw(results(name))) == kept["shows"], f"python docs/figures.py {figure} makes it again"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_hold(name: str) -> None:
+    """Nothing is faster than without a limit, nothing brings in less than the traffic bound, nothing exceeds its memory."""
+    for r in results(name):
+        held, below = ("chunks", "host_resident") if "unified" in r.spec else ("reserved", "host")
+        assert r.metrics[f"{held}_peak_bytes"] <= r.spec["memory"], label(r)
+        assert r.metrics[f"{below}_peak_bytes"] <= r.spec["host_capacity"], label(r)
+        if r.outcome == FINISHED and load.experiment(name).experiment.bounds and "makespan_ns" in r.metrics:
+            assert r.metrics["makespan_ns"] >= r.bounds["bound_no_limit_ns"], label(r)
+            assert r.metrics["h2d_bytes"] >= r.bounds["bound_swap_in_bytes"], label(r)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_memory_is_never_the_difference_between_running_and_not(name: str) -> None:
+    """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""
+    sizes = defaultdict(list)
+    for r in results(name):
+        kept = ("trace", "transform", "profile", "host_memory", "place", "evict", "prefetch", "defrag", "tiers", "plan")
+        key = tuple(r.spec.get(k, LATER.get(k)) for k in kept)
+        sizes[key].append((r.spec["memory"], r.finished))
+    for key, found in sizes.items():
+        finished = [ran for _, ran in sorted(found)]
+        assert finished == sorted(finished), key
+
+
+def eviction(rs: tuple[Result, ...]) -> None:
+    """The least memory costs every policy more than the most; LFU, which clings to old favourites, is never the best."""
+    found = by(rs, "trace", "evict", "memory_share")
+    for trace in {r.spec["trace"] for r in rs}:
+        policies = {r.spec["evict"] for r in rs}
+        for policy in policies:
+            assert found[trace, policy, 0.4].metrics["slowdown"] > found[trace, policy, 1.0].metrics["slowdown"]
+        best = min(policies, key=lambda p: found[trace, p, 0.4].metrics["makespan_ns"])
+        assert best != "lfu"
+
+
+def release(rs: tuple[Result, ...]) -> None:
+    """LRU that evicts early is LRU in less memory: below a threshold no fewer bytes come in (Mattson et al. 1970), but for
+    fragmentation.  Nothing that only evicts earlier comes near what moving less would save."""
+    found = {(r.spec["trace"], r.spec["memory_share"], r.spec.get("release", "none")): r for r in rs}
+    for (trace, share, policy), r in found.items():
+        plain = found[trace, share, "none"].metrics
+        if policy == "watermark":
+            assert r.metrics["h2d_bytes"] > 0.99 * plain["h2d_bytes"]
+        assert r.metrics["makespan_ns"] > 0.9 * plain["makespan_ns"]
+
+
+def prefetch(rs: tuple[Result, ...]) -> None:
+    """A faster link loses less; knowing the future loses no more than not prefetching."""
+    found = by(rs, "profile", "prefetch")
+    for policy in {r.spec["prefetch"] for r in rs}:
+        slow = [found[p, policy].metrics["slowdown"] for p in ("a100-pcie-80gb", "h100-pcie-80gb", "gh200-96gb")]
+        assert slow == sorted(slow, reverse=True)
+    for profile in {r.spec["profile"] for r in rs}:
+        assert found[profile, "oracle"].metrics["makespan_ns"] <= found[profile, "none"].metrics["makespan_ns"]
+
+
+def policies(rs: tuple[Result, ...]) -> None:
+    """NVLink-C2C (450 GB/s) loses less than PCIe 5, PCIe 5 less than PCIe 4, under the same policies."""
+    found = by(rs, "memory_share", "place", "evict", "prefetch", "profile")
+    for r in rs:
+        if r.spec["profile"] == "a100-pcie-80gb" and r.spec["memory_share"] < 0.7:
+            key = [r.spec[k] for k in ("memory_share", "place", "evict", "prefetch")]
+            h100, gh200 = (found[*key, p].metrics["stall_ns"] for p in ("h100-pcie-80gb", "gh200-96gb"))
+            assert r.metrics["stall_ns"] > h100 > gh200
+
+
+def allocators(rs: tuple[Result, ...]) -> None:
+    """A heap cannot be smaller than what lives in it; powers of two waste most; PyTorch's own program suits PyTorch."""
+    found = by(rs, "trace", "place", "memory_share")
+    for r in rs:
+        if r.outcome == FINISHED:
+            assert r.metrics["reserved_peak_bytes"] >= r.metrics["requested_peak_bytes"]
+    for trace in {r.spec["trace"] for r in rs}:
+        assert (
+            found[trace, "buddy", 1.5].metrics["allocated_peak_bytes"]
+            > found[trace, "best_fit", 1.5].metrics["allocated_peak_bytes"]
+        )
+    assert found["gpt-medium-train-snapshot", "pytorch", 1.03].finished
+
+
+def gpus(rs: tuple[Result, ...]) -> None:
+    """V100 before A100 before H100, as every published training benchmark has it; C2C loses least of the Hopper machines."""
+    found = by(rs, "profile")
+    unlimited = [found[p].bounds["bound_no_limit_ns"] for p in ("v100-sxm2-32gb", "a100-sxm4-80gb", "h100-sxm-80gb")]
+    assert unlimited == sorted(unlimited, reverse=True)
+    assert found["gh200-96gb"].metrics["slowdown"] < found["h100-sxm-80gb"].metrics["slowdown"]
+
+
+def fits(rs: tuple[Result, ...]) -> None:
+    """19.5 GiB fit 24 GB and more, need swapping on less, and cannot run where there is nowhere to swap to."""
+    found = by(rs, "profile")
+    for profile in ("a10", "jetson-agx-xavier", "jetson-agx-orin-64gb", "h100-sxm-80gb"):
+        assert found[profile].finished and found[profile].metrics["h2d_bytes"] == 0
+    for profile in ("t4", "rtx-2080-ti"):
+        assert found[profile].finished and found[profile].metrics["h2d_bytes"] > 0
+    assert found["jetson-orin-nx-16gb"].outcome == HOST_OOM
+
+
+def costs(rs: tuple[Result, ...]) -> None:
+    """Some policy that knows costs is at least as fast as LRU in every place."""
+    places = defaultdict(dict)
+    for r in rs:
+        places[r.spec["trace"], r.spec["memory_share"]][r.spec["evict"]] = r.metrics["makespan_ns"]
+    for found in places.values():
+        assert min(v for k, v in found.items() if k.startswith("cost_aware")) <= found["lru"] * 1.01
+
+
+def checkpointing(rs: tuple[Result, ...]) -> None:
+    """Checkpointing computes more and keeps less: slower with room for all, less traffic without."""
+    found = by(rs, "profile", "memory", "trace")
+    stored, recomputed = "gpt2-small-train", "gpt2-small-train-ckpt"
+    sizes = sorted({r.spec["memory"] for r in rs})
+    for profile in {r.spec["profile"] for r in rs}:
+        roomy = {t: found[profile, sizes[-1], t].metrics for t in (stored, recomputed)}
+        tight = {t: found[profile, sizes[1], t].metrics for t in (stored, recomputed)}
+        assert roomy[stored]["h2d_bytes"] == roomy[recomputed]["h2d_bytes"] == 0
+        assert roomy[recomputed]["compute_busy_ns"] > roomy[stored]["compute_busy_ns"]
+        assert tight[recomputed]["h2d_bytes"] < tight[stored]["h2d_bytes"]
+
+
+def host_memory(rs: tuple[Result, ...]) -> None:
+    """What was swapped out at most in a run that finished is what a smaller host lacks."""
+    for policy in {r.spec["evict"] for r in rs}:
+        own = [r for r in rs if r.spec["evict"] == policy]
+        needed = max(r.metrics["host_peak_bytes"] for r in own if r.finished)
+        for r in own:
+            assert r.outcome == (FINISHED if r.spec["host_memory"] >= needed else HOST_OOM)
+
+
+def defragmentation(rs: tuple[Result, ...]) -> None:
+    """When blocks can be slid together, all free bytes are as good as one piece: what fits by bytes never swaps."""
+    found = by(rs, "trace", "memory_share", "defrag")
+    for trace in {r.spec["trace"] for r in rs}:
+        slid, not_slid = (found[trace, 1.0, defrag].metrics for defrag in ("slide", "none"))
+        assert slid["h2d_bytes"] == slid["d2h_bytes"] == 0 < not_slid["h2d_bytes"]
+        assert found[trace, 1.0, "slide"].metrics["reserved_peak_bytes"] <= found[trace, 1.0, "slide"].spec["memory"]
+
+
+def what_if(rs: tuple[Result, ...]) -> None:
+    """Recomputing costs at most one more forward pass, a third of the arithmetic, and needs less (Chen et al., 2016).
+    Parameter, gradient and two moments of 2 bytes each move to the host (Rajbhandari et al., 2021), which costs more while
+    there is room; over PCIe, swapping costs more than any other way."""
+    found = by(rs, "profile", "memory", "transform")
+    sizes = sorted({r.spec["memory"] for r in rs})
+    stored, recomputed, offloaded = "none", "checkpointing", "checkpointing | offload(what=all)"
+    for profile in {r.spec["profile"] for r in rs}:
+        roomy = {t: found[profile, sizes[-1], t].metrics for t in (stored, recomputed, offloaded)}
+        assert 1 < roomy[recomputed]["compute_busy_ns"] / roomy[stored]["compute_busy_ns"] < 4 / 3
+        assert roomy[stored]["makespan_ns"] < roomy[recomputed]["makespan_ns"] < roomy[offloaded]["makespan_ns"]
+        for size in sizes[:-1]:
+            needs = [found[profile, size, t].bounds["bound_swap_in_bytes"] for t in (stored, recomputed, offloaded)]
+            assert needs == sorted(needs, reverse=True)
+        left = [found[profile, sizes[0], t].spec["host_capacity"] for t in (stored, offloaded)]
+        assert left[0] - left[1] == pytest.approx(4 * 2 * 1_235_814_400, rel=1e-3)
+    tight = {r.spec["transform"]: r.metrics["makespan_ns"] for r in rs
+             if (r.spec["profile"], r.spec["memory"]) == ("a100-pcie-40gb", sizes[0])}  # fmt: skip
+    assert max(tight, key=tight.__getitem__) == stored
+
+
+def oversubscription(rs: tuple[Result, ...]) -> None:
+    """Less memory is slower and never brings in less; a link eighteen times as fast loses far less (docs/claims.md)."""
+    found = by(rs, "trace", "profile", "memory_share")
+    sizes = sorted({r.spec["memory_share"] for r in rs})
+    for trace, profile in {(r.spec["trace"], r.spec["profile"]) for r in rs}:
+        column = [found[trace, profile, size].metrics for size in sizes]
+        for less, more in pairwise(column):
+            assert less["slowdown"] > 0.98 * more["slowdown"]
+        assert column[0]["slowdown"] > column[-1]["slowdown"]
+        assert [m["h2d_bytes"] for m in column] == sorted((m["h2d_bytes"] for m in column), reverse=True)
+    for trace in {r.spec["trace"] for r in rs}:
+        fifth = {p: found[trace, p, sizes[0]].metrics["slowdown"] for p in ("a100-pcie-80gb", "gh200-96gb")}
+        assert fifth["a100-pcie-80gb"] > 5 and fifth["gh200-96gb"] < 2.5
+
+
+def ssd(rs: tuple[Result, ...]) -> None:
+    """A host that is full fails without a disk below it; one disk in its place is slower; recomputing beats all of them."""
+    found = by(rs, "transform", "profile", "tiers")
+    for profile in {r.spec["profile"] for r in rs}:
+        assert found["none", profile, "host"].outcome == HOST_OOM
+        below, alone = (found["none", profile, t].metrics["makespan_ns"] for t in ("host > nvme", "nvme"))
+        direct = found["none", profile, "nvme(direct=1)"].metrics["makespan_ns"]
+        assert below < direct <= alone
+        assert found["checkpointing", profile, "host > nvme"].metrics["makespan_ns"] < below / 10
+
+
+def turns(rs: tuple[Result, ...]) -> None:
+    """Every step costs more than every second, and so on; what leaves are parameters and state, 6 bytes each."""
+    found = by(rs, "profile", "plan")
+    for profile in {r.spec["profile"] for r in rs}:
+        column = [found[profile, plan].metrics for plan in ("periodic", "periodic(steps=2)", "periodic(steps=4)", "none")]
+        assert [m["slowdown"] for m in column] == sorted((m["slowdown"] for m in column), reverse=True)
+        for metrics in column:  # all time that is added is idle
+            longer = metrics["makespan_ns"] / column[-1]["makespan_ns"]
+            idle = 1 - (1 - column[-1]["compute_idle_share"]) / longer
+            assert metrics["compute_idle_share"] == pytest.approx(idle, rel=1e-3)
+        state = 335_174_458 * 3 * 2
+        assert column[0]["h2d_bytes"] == pytest.approx(7 * state, rel=0.02)
+
+
+def double_buffering(rs: tuple[Result, ...]) -> None:
+    """Of loads shorter than a step all but the first are hidden, among eight steps; more buffers help nothing further."""
+    found = by(rs, "transform")
+    free = found["none"].metrics["makespan_ns"]
+    for share in (20, 60):
+        one, two = (found[f"data_loader(buffers={n}, share={share}, work=yes)"].metrics["makespan_ns"] for n in (1, 2))
+        assert two - free == pytest.approx((one - free) / 8, rel=0.05)
+    assert found["data_loader(buffers=3, share=60, work=yes)"].metrics["makespan_ns"] == pytest.approx(two, rel=1e-3)
+
+
+def zero_copy(rs: tuple[Result, ...]) -> None:
+    """Optimizer state of 2 + 2 of the 10 bytes a parameter takes in Adam's step: 40 % where little else is in memory."""
+    found = by(rs, "trace", "transform", "profile", "plan")
+    for trace, transform, profile in {(r.spec["trace"], r.spec["transform"], r.spec["profile"]) for r in rs}:
+        kept, moved = (found[trace, transform, profile, p].metrics for p in ("none", "zero_copy"))
+        saved = 1 - moved["requested_peak_bytes"] / kept["requested_peak_bytes"]
+        assert saved == pytest.approx(0.4, abs=0.005) if transform != "none" else 0.1 < saved < 0.25
+        assert moved["makespan_ns"] > kept["makespan_ns"]
+
+
+def unet3d(rs: tuple[Result, ...]) -> None:
+    """16 GB train on 8 GB, in several ways, and half the bytes of each element is the cheapest of them."""
+    found = by(rs, "profile", "memory", "transform")
+    sizes = sorted({r.spec["memory"] for r in rs})
+    for profile in {r.spec["profile"] for r in rs}:
+        assert found[profile, sizes[-1], "none"].metrics["requested_peak_bytes"] > 16e9
+        tight = {t: found[profile, sizes[0], t] for t in {r.spec["transform"] for r in rs}}
+        assert all(r.finished for r in tight.values())
+        assert min(tight, key=lambda t: tight[t].metrics["makespan_ns"]) == "precision(to=bf16)"
+        assert max(tight, key=lambda t: tight[t].metrics["makespan_ns"]) == "none"
+
+
+def gpt3(rs: tuple[Result, ...]) -> None:
+    """Of 10 bytes for each of 175 billion parameters, 1 / ranks stays with ZeRO-3; with offload less than the claimed 48 GB."""
+    found = by(rs, "transform")
+    eight, many = found["zero(stage=3, ranks=8)"], found["zero(stage=3, ranks=64)"]
+    assert eight.outcome == "oom" and many.finished
+    assert many.metrics["requested_peak_bytes"] > 10 * 174_604_259_328 / 64
+    for name in ("zero(stage=3, ranks=8)", "zero(stage=3, ranks=64)"):
+        offloaded = found[f"{name} | offload(what=all)"].metrics
+        assert offloaded["requested_peak_bytes"] < 48e9 and offloaded["makespan_ns"] > 2 * many.metrics["makespan_ns"]
+
+
+def sublinear(rs: tuple[Result, ...]) -> None:
+    """Recomputing each block once costs at most a forward pass, a third; memory then grows slower than the depth."""
+    found = by(rs, "trace", "transform")
+    depths = {"resnet50-sgd": 16, "resnet101-sgd": 33, "resnet152-sgd": 50}
+    for trace in depths:
+        stored = found[trace, "none"].metrics
+        for transform in {r.spec["transform"] for r in rs} - {"none"}:
+            recomputed = found[trace, transform].metrics
+            assert 1.2 < recomputed["compute_busy_ns"] / stored["compute_busy_ns"] < 1.4
+            assert recomputed["requested_peak_bytes"] < stored["requested_peak_bytes"]
+    for transform in ("checkpointing(every=2)", "checkpointing(every=sqrt)"):
+        grown = [found[t, transform].metrics["requested_peak_bytes"] for t in ("resnet50-sgd", "resnet152-sgd")]
+        assert grown[1] / grown[0] < (50 / 16) ** 0.5
+
+
+def mixed_precision(rs: tuple[Result, ...]) -> None:
+    """Half the bytes of everything is at most half; fp32 masters and fp32 parameters under autocast keep more."""
+    peaks = {r.spec["transform"]: r.metrics["requested_peak_bytes"] for r in rs}
+    pure, masters, autocast = (
+        1 - peaks[t] / peaks["none"]
+        for t in ("precision(to=bf16)", "precision(to=bf16, master=yes)", "precision(to=bf16, mode=autocast)")
+    )
+    assert 0.5 >= pure > masters > autocast > 0
+
+
+def compression(rs: tuple[Result, ...]) -> None:
+    """A codec below the rate of the link never pays; above it, the more the slower the link."""
+    found = by(rs, "profile", "transform")
+    gpu = [f"compressed_swap(ratio={n}, on=gpu, compress=100 GB/s, decompress=200 GB/s)" for n in (2, 4)]
+    plain = {p: found[p, "none"].metrics["makespan_ns"] for p in {r.spec["profile"] for r in rs}}
+    for profile, time in plain.items():
+        assert found[profile, "compressed_swap(ratio=2)"].metrics["makespan_ns"] > 10 * time
+    gains = [plain[p] / found[p, gpu[1]].metrics["makespan_ns"] for p in ("a100-pcie-80gb", "h100-pcie-80gb", "gh200-96gb")]
+    assert gains == sorted(gains, reverse=True) and gains[0] > 1.5 and gains[-1] < 1
+
+
+def virtualisation(rs: tuple[Result, ...]) -> None:
+    """What is bound by launches pays for each of them; what is bound by the GPU hides them."""
+    found = by(rs, "trace", "profile")
+    for trace in {r.spec["trace"] for r in rs}:
+        times = [found[trace, p].metrics["makespan_ns"] for p in ("a100-pcie-80gb", "a100-pcie-80gb(launch.submit=16 us)")]
+        assert times[1] / times[0] > 1.5 if trace == "llama-1b-decode" else 1 < times[1] / times[0] < 1.05
+
+
+KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
+    f.__name__: f
+    for f in (
+        eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
+        what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
+        compression, virtualisation, *known_unified.KNOWN,
+    )
+}
+
+
+def test_every_experiment_has_something_known_from_elsewhere() -> None:
+    assert sorted(KNOWN) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_known_from_elsewhere_holds(name: str) -> None:
+    KNOWN[name](results(name))
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or NAMES:
+        (GOLDEN / f"{each}.json").write_text(json.dumps(numbers(each), indent=0) + "\n")

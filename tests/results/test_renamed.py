@@ -1,0 +1,60 @@
+"""Do results of an earlier version still compare, under the names of today?"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from gpusim.experiment import grid, load
+from gpusim.experiment.resolved import resolved
+from gpusim.experiment.tasks import inputs, plan
+from gpusim.programs.generate.synth import training
+from gpusim.results.compare import changes
+from gpusim.results.folder import load_folder
+from gpusim.results.metrics import METRICS
+from gpusim.results.renamed import metrics, renamed
+from gpusim.trace.files import save_trace
+
+BEFORE = Path(__file__).parents[1] / "data" / "results_before"
+YAML = "question: the same?\ntrace: small.npz\nprofile: a100-pcie-40gb\nmemory: 70 %\npolicies: {evict: [lru, belady]}\n"
+
+
+def today(folder: Path) -> Path:
+    """The experiment of the folder of before, run by this version."""
+    save_trace(training(steps=1, layers=6), folder / "small.npz")
+    (folder / "small.yaml").write_text(YAML)
+    loaded = load.experiment(str(folder / "small.yaml"))
+    assert not grid.run(plan(loaded, folder / "out"), resolved(loaded.experiment), inputs(loaded), jobs=1).failures
+    return folder / "out"
+
+
+def test_a_folder_of_before_compares_with_one_of_today(tmp_path: Path) -> None:
+    old, new = load_folder(BEFORE), load_folder(today(tmp_path))
+    assert len(old) == len(new) == 2 and all(result.finished for result in old)
+    assert changes(old, new) == []
+    for before, after in zip(old, new, strict=True):
+        assert before.timeline.keys() == after.timeline.keys() >= {"allocated_bytes", "reserved_bytes", "time_ns"}
+        assert all(np.array_equal(before.timeline[name], after.timeline[name]) for name in after.timeline)
+
+
+def test_a_summary_names_quantities_as_results_do(tmp_path: Path) -> None:
+    with (today(tmp_path) / "summary.csv").open() as file:
+        header = next(csv.reader(file))
+    with (BEFORE / "summary.csv").open() as file:
+        assert "makespan [ns]" in next(csv.reader(file))  # what it was
+    assert "memory_bytes" in header and "makespan_ns" in header
+    known = {"trace", "profile", "memory_bytes", "memory_share", "host_memory_bytes", "place", "evict", "prefetch", "defrag"}
+    assert set(header) - known - {"seed", "outcome", "oracle", "checked", "run"} <= METRICS.keys()
+
+
+def test_metrics_of_unified_memory_have_names_of_their_own() -> None:
+    before = {"makespan_ns": 5, "reserved_peak_bytes": 7, "stall_sync_ns": 1}
+    after = {"makespan_ns": 5, "chunks_peak_bytes": 7, "stall_host_ns": 1}
+    assert metrics({"unified": "driver"}, before) == after == metrics({"unified": "driver"}, after)
+    assert metrics({"evict": "lru"}, before) == before and after.keys() <= METRICS.keys()
+
+
+def test_names_change_in_place() -> None:
+    assert list(renamed({"a": 1, "b": 2}, {"a": "c"}).items()) == [("c", 1), ("b", 2)]

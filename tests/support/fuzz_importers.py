@@ -1,0 +1,230 @@
+"""Does every damaged recording either become a trace or end in one sentence?  A developer's command; tests run some of it.
+
+    python tests/support/fuzz_importers.py --rounds 2000 [--format kineto] [--seed 1]
+
+A small valid file of each format is damaged (`damaged.py`) and imported.  Whatever happens other than a trace, or one
+TraceError that names the file in one line, is shown with the file's seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import sqlite3
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+import numpy as np
+from damaged import HOSTILE, HUGE, damaged_bytes, damaged_lines, damaged_tree, outcome, text
+from nsys_exports import NEW, OLD, Export
+
+from gpusim.base.errors import TraceError
+from gpusim.programs.recordings import FORMATS, import_trace
+from gpusim.trace.importers.libcachesim import RECORD
+
+
+def _node(number: int, parent: int, inputs: list[Any], outputs: list[Any], name: str = "aten::relu") -> dict[str, Any]:
+    schema = "relu(Tensor a) -> Tensor" if inputs else ""
+    return {"name": name, "id": number, "rf_id": number, "parent": parent, "op_schema": schema, "inputs": inputs,
+            "input_types": ["Tensor(float)"] * len(inputs), "outputs": outputs}  # fmt: skip
+
+
+def _attrs(number: int, parent: int, inputs: list[Any], outputs: list[Any]) -> dict[str, Any]:
+    schema = {"name": "op_schema", "type": "string", "value": "relu(Tensor a) -> Tensor"}
+    attrs = [{"name": "rf_id", "type": "uint64", "value": number}, schema]
+    return {"id": number, "name": "aten::relu", "ctrl_deps": parent, "attrs": attrs,
+            "inputs": {"values": inputs, "shapes": [[8]], "types": ["Tensor(float)"]},
+            "outputs": {"values": outputs, "shapes": [[8]], "types": ["Tensor(float)"]}}  # fmt: skip
+
+
+def _tensor(storage: int) -> list[Any]:
+    return [storage + 10, storage, 0, 8, 4, "cuda:0"]
+
+
+def _memory(ts: float, size: int, addr: int) -> dict[str, Any]:
+    args = {"Device Type": 1, "Device Id": 0, "Addr": addr, "Bytes": size, "Total Allocated": 600, "Total Reserved": 900}
+    return {"ph": "i", "name": "[memory]", "pid": 1, "tid": 2, "ts": ts, "args": args}
+
+
+def _span(cat: str, name: str, ts: float, dur: float, tid: int = 2, pid: int = 1, **args: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+TREES: dict[str, list[Any]] = {
+    "kineto": [{"schemaVersion": 1, "traceEvents": [
+        _memory(1.5, 512, 9), _span("user_annotation", "ProfilerStep#1", 1, 90),
+        _span("cpu_op", "aten::add_", 2, 3, **{"External id": 1, "Input Dims": [[128]], "Input type": ["float"]}),
+        _span("cuda_runtime", "cudaLaunchKernel", 2, 1, correlation=4),
+        _span("kernel", "k", 3, 2, 7, 0, device=0, stream=7, correlation=4),
+        _span("gpu_memcpy", "Memcpy HtoD", 6, 2, 7, 0, device=0, stream=7, correlation=5, bytes=64),
+        _span("cuda_runtime", "cudaStreamSynchronize", 8, 1), _memory(9, -512, 9),
+    ]}],
+    "execution-trace": [
+        {"schema": "1.0.1", "nodes": [
+            _node(3, 2, [_tensor(1)], [_tensor(2)]), _node(4, 2, [_tensor(2), [_tensor(1)]], [_tensor(3)]),
+            _node(2, 1, [_tensor(1)], [_tensor(3)], "aten::mlp"), _node(1, 1, [], [], "[root]"),
+        ]},
+        {"schema": "1.1.1-chakra.0.0.4", "nodes": [
+            _attrs(3, 2, [_tensor(1)], [_tensor(2)]), _attrs(2, 1, [_tensor(2)], [_tensor(3)]), _attrs(1, 1, [], []),
+        ]},
+    ],
+    "memory-timeline": [
+        [[-1, 0, 8, 0], [0, 1, 8, 4], [5, 2, 8, 4], [6, 3, -8, 4]], [[-1, 1, 8, 7], [5, 2, 8, 4], [7, 3, -8, 5]],
+    ],
+}  # fmt: skip
+
+RECORDING = [
+    {"ops": ["mm", "add"], "modules": ["layer"], "workload": "tiny"}, ["a", 7, 100, "param", "cpu"], ["p", "step0.fwd"],
+    ["a", 9, 50, "step0.fwd", "cpu"], ["o", 0, [7], [9], 100, 50, 1000, "bfloat16", 0], ["z", 9, 60], ["f", 7],
+]  # fmt: skip
+G10 = [
+    {"format": "g10-neutral-trace/1", "net": "n", "batch": 1, "n_kernels": 2, "n_tensors": 2},
+    {"t": 0, "bytes": 4096, "global": 1, "ws": 0}, {"t": 1, "bytes": 4096, "global": 0, "ws": 0, "first": 0, "end": 2},
+    {"k": 0, "op": "a", "ms": 1.0, "ms_in_fault": 1.5, "ms_all_fault": 2.0, "in": [0], "out": [1], "req": [0, 1]},
+    {"k": 1, "op": "a_Backward", "ms": 1.0, "ms_in_fault": 1.5, "ms_all_fault": 2.0, "in": [1], "out": [], "req": [1]},
+]  # fmt: skip
+DTR = [
+    {"INSTRUCTION": "CONSTANT", "NAME": "w"}, {"INSTRUCTION": "MEMORY", "NAME": "w", "MEMORY": "100"},
+    {"INSTRUCTION": "CALL", "NAME": "mm", "ARGS": ["w", "w"], "RESULT": ["a"], "TIME": "20"},
+    {"INSTRUCTION": "MEMORY", "NAME": "a", "MEMORY": "40"}, {"INSTRUCTION": "ALIAS", "NAME": "a", "ALIAS": "-1"},
+    {"INSTRUCTION": "MUTATE", "NAME": "add_", "ARGS": ["a", "w"], "MUTATE": [0], "TIME": 3},
+    {"INSTRUCTION": "COPY", "DST": "b", "SRC": "a"}, {"INSTRUCTION": "COPY_FROM", "DST": "b", "SRC": "w"},
+    {"INSTRUCTION": "ANNOTATE", "ANNOTATION": "BACKWARD"}, {"INSTRUCTION": "RELEASE", "NAME": "a"},
+]  # fmt: skip
+MOONCAKE = [
+    {"timestamp": 0, "input_length": 600, "output_length": 20, "hash_ids": [0, 1]},
+    {"timestamp": 5, "input_length": 512, "output_length": 3, "hash_ids": [0]},
+]
+JSON_LINES = {"recorder": RECORDING, "g10": G10, "dtr": DTR, "mooncake": MOONCAKE}
+
+TABLES = {
+    "libcachesim": "time,obj_id,obj_size\n0,a,10\n1,b,5\n2,a,30\n",
+    "pytorch-csv": "kind,addr,size,stream,extra\nseg,0,99,0,small\nblk,0,9,0,active_allocated:5\nA,0,5,0,1\nF,9,5,0,2\n",
+    "rmm": "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01.000000,allocate,0x1,5,0\n1,00:00:01.000001,free,0x1,5,0x2\n",
+    "minimalloc": "id,lower,upper,size,offset\na,0,1,2,0\nb,1,7,3,9\n",
+    "azure-llm": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47.0,17,3\n",
+    "csv": "event,tensor,size,reads,writes,flops,time_ns,duration_ns\n"
+           "alloc,a,10,,,,5,\nop,,,a,a,1e9,6,3\nphase,,,,,,6,\nfree,a,,,,,7,\n",
+}  # fmt: skip
+
+FRAMES = [{"filename": "f.py", "name": "g", "line": 3}]
+SNAPSHOT = {
+    "segments": [{"device": 0, "address": 4096, "total_size": 2097152, "stream": 0, "segment_type": "small",
+                  "is_expandable": False, "blocks": [
+                      {"address": 4096, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": FRAMES},
+                      {"address": 4608, "size": 2096640, "state": "inactive"}]}],
+    "device_traces": [[
+        {"action": "segment_alloc", "addr": 4096, "size": 2097152, "stream": 0, "time_us": 1},
+        {"action": "alloc", "addr": 4096, "size": 500, "stream": 0, "time_us": 2, "frames": FRAMES},
+        {"action": "alloc", "addr": 4608, "size": 100, "stream": 0, "time_us": 3, "frames": []},
+        {"action": "free_requested", "addr": 4608, "size": 100, "stream": 0, "time_us": 4, "frames": []},
+        {"action": "free_completed", "addr": 4608, "size": 100, "stream": 0, "time_us": 4, "frames": []},
+        {"action": "oom", "device_free": 7, "size": 10**9, "stream": 0, "time_us": 5},
+        {"action": "snapshot", "addr": 0, "size": 0, "stream": 0, "time_us": 6},
+    ]],
+    "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1},
+}  # fmt: skip
+
+XLA = (Path(__file__).parents[1] / "trace" / "test_xla.py").read_text("utf-8").partition('HAND = """')[2].partition('"""')[0]
+
+
+def _nsys(random: Random, path: Path) -> None:
+    path.unlink(missing_ok=True)
+    export = Export(path, random.choice((OLD, NEW)))
+    export.add("StringIds", id=5, value="kernel")
+    export.alloc(10, 4096, 512)
+    export.alloc(11, 8192, 4096, 4)
+    export.work("KERNEL", 12, 13, 20, shortName=5, demangledName=5)
+    export.work("MEMCPY", 14, 21, 25, bytes=64, copyKind=1)
+    fault = {"start": 14, "end": 15, "globalPid": 7 << 24, "deviceId": 0, "address": 8200}
+    export.add("CUDA_UM_GPU_PAGE_FAULT_EVENTS", **fault, numberOfPageFaults=1, faultAccessType=2)
+    export.free(30, 4096, 512)
+    tables = [name for name in export.columns if not name.startswith(("META", "ENUM")) or random.random() < 0.1]
+    for _ in range(random.randint(1, 3)):
+        table = random.choice(tables)
+        column, value = random.choice(export.columns[table]), random.choice(HOSTILE)
+        value = "9" * 5000 if value == HUGE else value if isinstance(value, str | float | None) else str(value)
+        if random.random() < 0.1:
+            export.database.execute(f"DROP TABLE IF EXISTS {table}")
+        else:
+            number = int(value) if isinstance(value, str) and value.lstrip("-").isdigit() and len(value) < 18 else value
+            with suppress(sqlite3.OperationalError):  # the table was dropped
+                export.database.execute(f"UPDATE {table} SET {column} = ? WHERE rowid % 2 = {random.randint(0, 1)}", [number])
+    export.done()
+    if random.random() < 0.2:
+        path.write_bytes(damaged_bytes(path.read_bytes(), random))
+
+
+def write(format: str, random: Random, path: Path) -> None:
+    """A damaged file of this format."""
+    if format == "nsys":
+        return _nsys(random, path)
+    structured = random.random() < 0.75
+    if format in TREES:
+        tree = random.choice(TREES[format])
+        data = text(damaged_tree(tree, random) if structured else tree).encode()
+    elif format in JSON_LINES:
+        lines = JSON_LINES[format]
+        data = "".join(text(line) + "\n" for line in (damaged_tree(lines, random) if structured else lines)).encode()
+    elif format == "pytorch":
+        tree = damaged_tree(SNAPSHOT, random) if structured else SNAPSHOT
+        data = pickle.dumps(tree, random.choice((2, 4)))
+    elif format == "xla":
+        lines = XLA.splitlines()
+        data = "\n".join(damaged_lines(lines, random, random.choice(" ,=:")) if structured else lines).encode()
+    elif format == "libcachesim" and random.random() < 0.5:
+        rows = np.array([(0, 1, 100, 4), (0, 2, 30, 3), (1, 2, 30, -1), (2, 1, 100, -1)], RECORD)
+        data, structured = rows.tobytes(), False
+    else:
+        lines = TABLES[format].splitlines()
+        data = "\n".join(damaged_lines(lines, random) if structured else lines).encode()
+    path.write_bytes(data if structured and random.random() < 0.9 else damaged_bytes(data, random))
+
+
+def problem(format: str, seed: str, path: Path) -> str:
+    """What an import of the damaged file did wrong, "" for nothing."""
+    write(format, Random(seed), path)
+    try:
+        error = outcome(lambda: import_trace(path, format), TraceError)
+    except BaseException as wrong:  # what a user would be told is a bug
+        return f"{type(wrong).__name__}: {str(wrong)[:200]}"
+    if error is not None and (not str(error).startswith(str(path)) or "\n" in str(error) or len(str(error)) > 600):
+        return f"a bad sentence: {str(error)[:300]!r}"
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--format", choices=FORMATS)
+    parser.add_argument("--seed", default="0")
+    options = parser.parse_args()
+    wrong: dict[tuple[str, str], str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for format in [options.format] if options.format else FORMATS:
+            warm(format, Path(folder) / format)
+            for i in range(options.rounds):
+                found = problem(format, seed := f"{options.seed}/{format}/{i}", Path(folder) / format)
+                if found:
+                    wrong.setdefault((format, found[:60]), f"{format} {seed}: {found}")
+    print("\n".join(wrong.values()) or "nothing wrong")
+    return 1 if wrong else 0
+
+
+def warm(format: str, path: Path) -> None:
+    """Import a few files without limits: what is compiled or loaded at first is not the file's doing."""
+    for i in range(4):
+        write(format, Random(f"warm {i}"), path)
+        try:
+            import_trace(path, format)
+        except Exception:
+            continue
+
+
+if __name__ == "__main__":
+    sys.exit(main())
