@@ -2,8 +2,8 @@
 
     python benchmarks/rmm.py --oracle PATH [--repeats 5] [--policies rmm_pool,rmm_arena]
 
-PATH is the program that tests/support/fuzz_rmm.py describes: the real library over a device that only keeps books.  It times its
-replay (--quiet --repeat N) of the same logs; its events cost nothing, so on a GPU RMM takes longer.  The addresses must be
+PATH is the program that tests/support/fuzz_rmm.py describes: the real library over a device that only keeps books.  It times
+its replay (--quiet --repeat N) of the same logs; its events cost nothing, so on a GPU RMM takes longer.  The addresses must be
 the same.  Traces: RMM's own benchmark of random allocations (uniform sizes, at most 16,000 MiB live), and training steps
 that free in the reverse order.  Prints the best of the repeats in millions of operations per second, and the ratio.
 """

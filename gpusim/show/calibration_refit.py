@@ -1,6 +1,7 @@
 """Puts what a machine's rows say into its profile of the catalogue (a developer's tool):
 
-    python -m gpusim.show.calibration_refit && python -m gpusim.show.calibration_tables && python tests/experiment/test_experiments.py
+    python -m gpusim.show.calibration_refit && python -m gpusim.show.calibration_tables &&
+        python tests/experiment/test_experiments.py
 
 Only rows that are not held out, so that the others still prove something.  A number is replaced where at least LEAST rows say
 it (one that the catalogue lacks: any), and they do not contradict a measured one: rows that do were measured with another

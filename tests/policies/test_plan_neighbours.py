@@ -131,7 +131,7 @@ def test_no_two_plans_decide_the_same(one: str, other: str) -> None:
 
 
 def test_every_listed_plan_is_worked_out_by_hand() -> None:
-    """swapadvisor and search are in tests/policies/test_plan_policies.py, where they differ from capuchin and from each planner."""
+    """swapadvisor and search are in test_plan_policies.py, where they differ from capuchin and from each planner."""
     worked = {spec.partition("(")[0] for spec in (*BY_HAND, *DECISIONS)}
     assert set(LISTED) - worked == {"swapadvisor", "search"}
 

@@ -1,7 +1,7 @@
 """Does `pytorch` answer as the real library did: every option, four releases, compiled and as plain Python?
 
-The cases are the library's own answers to random programs, one for each family of options (tests/support/fuzz_pytorch.py wrote them,
-and compares millions more).
+The cases are the library's own answers to random programs, one for each family of options (tests/support/fuzz_pytorch.py wrote
+them, and compares millions more).
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def test_the_library_answers_as_stored(cases: list[dict[str, Any]]) -> None:
 
 
 def test_the_doctor_is_right(cases: list[dict[str, Any]]) -> None:
-    """On every fifth program, so that one error may be in each count; all of them: tests/support/planted.py --file ... --score."""
+    """On every fifth program, so that one error may be in each count; all of them: support/planted.py --file ... --score."""
     pytest.importorskip("gpusim.studies.fragmentation.doctor", reason="there is no doctor yet")
     found = score(cases[::5], doctor())
     said = table(found)

@@ -1,6 +1,7 @@
 """Does `bfc` answer as the real allocator of a TensorFlow wheel, address by address?
 
-    python tests/support/fuzz_bfc.py --oracle PATH [--cases 200] [--operations 2000] [--seed 0] [--write tests/data/bfc_cases.csv]
+    python tests/support/fuzz_bfc.py --oracle PATH [--cases 200] [--operations 2000] [--seed 0]
+        [--write tests/data/bfc_cases.csv]
 
 PATH is a program that links tsl::BFCAllocator over a device which only keeps books: lowest free range, whole pages of 2 MiB.
 Its options are --capacity, --limit (bytes), --growth, --gc, --join, --contiguous (0: only the bytes must be there) and

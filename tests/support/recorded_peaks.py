@@ -1,4 +1,6 @@
-"""Peaks of recordings beside peaks that were measured on GPUs and published: `python tests/support/recorded_peaks.py` prints the table.
+"""Peaks of recordings beside peaks that were measured on GPUs and published.
+
+`python tests/support/recorded_peaks.py` prints the table.
 
 The program is OPT-350m as its library wrote it in 2024, in float16: forward, the sum of the logits, backward, no optimizer, and
 the loop holds the last output, logits and the cache of keys and values, while the next one is made.

@@ -12,7 +12,8 @@ What searches over plans ask thousands of times; the engine itself is asked only
 
 Where a run keeps to that, the estimate is the engine's time; where several holes are open at once and the engine takes
 another one, it is off by a percent or so.  Of recorded programs it is short, by 15 to 60 % of those measured (80 % of one
-plan), because of what the host and the allocator cost: it ranks the plans of one program (tests/policies/test_plan_estimate.py).
+plan), because of what the host and the allocator cost: it ranks the plans of one program (tests/policies/
+test_plan_estimate.py).
 """
 
 from __future__ import annotations
