@@ -4,9 +4,9 @@
     python benchmarks/dtr.py --overheads       what each heuristic costs on shipped traces (docs/recompute.md)
 
 Programs are shipped traces as DTR's simulator would be shown them, and with --logs the logs of DTR's own simulator (not
-shipped: their licence is not stated).  The rival is tests/support/dtr_reference.py, which gives all results of that simulator, at
-its speed or above.  An event is one action of the schedule: an operator, a reference taken or given up, a tensor kept.  Speeds are
-of CPU time, tables included, the best of --repeat; the rival runs once.  Exit code 1 when results differ.
+shipped: their licence is not stated).  The rival is tests/support/dtr_reference.py, which gives all results of that simulator,
+at its speed or above.  An event is one action of the schedule: an operator, a reference taken or given up, a tensor
+kept.  Speeds are of CPU time, tables included, the best of --repeat; the rival runs once.  Exit code 1 when results differ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Do the shipped experiments still answer as they did, and as what is known from elsewhere demands?
 
-Golden numbers live in tests/golden; `python tests/experiment/test_experiments.py` writes them anew.  Each experiment also meets a
-bound or an ordering that does not come from this program.
+Golden numbers live in tests/golden; `python tests/experiment/test_experiments.py` writes them anew.  Each experiment also
+meets a bound or an ordering that does not come from this program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A program recorded on fake tensors against the same program on a real GPU, as PyTorch's allocator saw it.
 
-tests/support/plain_transformer.py is the program; tests/data/cs336_pairs.json holds what is derived from the snapshots, and two of
-them are shipped in whole.  Each pair is the second pass, when the workspaces and the optimizer's state are there.
+tests/support/plain_transformer.py is the program; tests/data/cs336_pairs.json holds what is derived from the snapshots, and
+two of them are shipped in whole.  Each pair is the second pass, when the workspaces and the optimizer's state are there.
 """
 
 from __future__ import annotations
