@@ -2,6 +2,7 @@
 
     python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does: policies,
     python -m gpusim.experiment.warm far MODULE.FUNCTION ...           or what verbs call seldom
+    python -m gpusim.experiment.warm everything                        all that is built in, before tests that share one cache
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ from gpusim.base.errors import GpusimError, note
 # Half of the work of compiling PyTorch's allocator; a program that begins with an empty device needs most of it, too.
 SELDOM = (
     "parts.pytorch.giving_back.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay",
-    "parts.driver_memory.recorded",
-    "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
+    "parts.driver_memory.recorded", "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
+LOADS = ("gpusim.trace", "gpusim.policies", "gpusim.engine", "gpusim.programs.generate")  # where compiled code is
 
 
 def is_cold(kernels: str = "engine/host/island") -> bool:
@@ -98,8 +100,25 @@ def _compile(policies: Iterable[tuple[str, str]]) -> None:
             continue  # a user's own: its file has not been loaded here
 
 
+def _everything() -> None:
+    """The island and unified memory in this process, all policies in another, then every other entry with a signature."""
+    from gpusim.base.compiled.entries import made
+    from gpusim.policies import registry
+    from gpusim.policies.entry import KINDS
+
+    known = registry.of()
+    compile_side_by_side((kind, entry.name) for kind in KINDS for entry in known.entries(kind))
+    compile_unified()
+    top = Path(__file__).parents[2]
+    for file in sorted(file for room in LOADS for file in top.joinpath(*room.split(".")).rglob("[!_]*.py")):
+        made(*vars(import_module(".".join(file.relative_to(top).with_suffix("").parts))).values())
+
+
 def main(words: list[str]) -> None:
     """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
+    if words == ["everything"]:
+        _everything()
+        return
     if words[:1] == ["far"]:
         from gpusim.policies.far import compile_now
 

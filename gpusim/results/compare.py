@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,15 +52,15 @@ def changes(a: Sequence[Result], b: Sequence[Result]) -> list[Change]:
     return found
 
 
-def unequal(a: Path, b: Path) -> list[Change]:
+def unequal(a: Path, b: Path, named: Callable[[list[Result]], list[Result]] = list) -> list[Change]:
     """The same to the last bit of two folders, and of runs that kept them the timelines and event logs, record by record.
 
     The metric of such a change is "timeline COLUMN", "log", "pages COLUMN", "faults" or "failure"; its values are the first
-    that differ, or how many there are.  Raises ResultError.
+    that differ, or how many there are.  `named` gives results the names that they have now.  Raises ResultError.
     """
     old = {folder.name: folder for folder in run_folders(a)}
     new = {folder.name: folder for folder in run_folders(b)}
-    light = [[load_result(f, log=False, timeline=False) for f in folders.values()] for folders in (old, new)]
+    light = [named([load_result(f, log=False, timeline=False) for f in folders.values()]) for folders in (old, new)]
     found = changes(*light)
     for run, x, y in _pairs(*light):
         if x is not None and y is not None:

@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.errors import GpusimError
 from gpusim.cli.options import Json
 from gpusim.cli.output import emit
 
 if TYPE_CHECKING:
     from gpusim.results.result import Result
 
+_EQUAL = {"run": "", "metric": "all", "A": "equal", "B": "equal"}
+
 
 def verb(
     a: Annotated[Path, typer.Argument(metavar="A", help="A results folder.")],
     b: Annotated[Path | None, typer.Argument(metavar="[B]", help="Another one, of the same experiment.")] = None,
     *,
+    exact: Annotated[
+        bool, typer.Option("--exact", help="Compare to the last bit, timelines and event logs too; exit code 1 if they differ.")
+    ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """The table and the answer of one folder, or what changed from one to another."""
     from gpusim.cli.show import print_results, say_missing
     from gpusim.results.folder import load_folder
@@ -30,9 +36,23 @@ def verb(
     say_missing(a)
     if b is not None:
         say_missing(b)
-        emit(_changes(results, _renamed(load_folder(b))), json)
-        return
+        found = _unequal(a, b) if exact else _changes(results, _renamed(load_folder(b)))
+        emit(found or [_EQUAL | {"run": f"all {len(results)} runs"}], json)
+        return int(exact and bool(found))
+    if exact:
+        raise GpusimError("--exact compares two folders", hint="gpusim compare A B --exact")
     print_results(results, json=json)
+    return 0
+
+
+def _unequal(a: Path, b: Path) -> list[dict[str, Any]]:
+    """One row for each value, timeline column and event log that is not the same to the last bit."""
+    from gpusim.results.compare import unequal
+
+    return [
+        {"run": " ".join(str(value) for value in c.run.values() if value is not None), "metric": c.metric, "A": c.a, "B": c.b}
+        for c in unequal(a, b, _renamed)
+    ]
 
 
 def _renamed(results: Sequence[Result]) -> list[Result]:
@@ -71,6 +91,4 @@ def _changes(a: Sequence[Result], b: Sequence[Result]) -> list[dict[str, Any]]:
             verdict = "" if not better else "better" if (new < old) == (better == "lower") else "worse"
             row = {"run": label, "metric": metric, "A": human(metric, old), "B": human(metric, new)}
             rows.append({**row, "change": change, "": verdict})
-    if not rows:
-        rows.append({"run": f"all {len(a)} runs", "metric": "all", "A": "equal", "B": "equal", "change": "", "": ""})
     return rows
