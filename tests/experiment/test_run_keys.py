@@ -28,11 +28,11 @@ bounds: false
 # One run of each kind: what its experiment says, and a package that only such runs have (None: all have it).
 RUNS = {
     "eviction": ("policies: {place: best_fit, evict: cost_aware, prefetch: next_k}", "policies/prefetch"),
-    "offsets": ("policies: {place: stalloc}", "offsets"),
-    "plan": ("policies: {plan: capuchin}", "swapping"),
-    "remat": ("policies: {plan: dtr}", "remat"),
-    "transform": ('transform: "precision(to=bf16)"', "transforms"),
-    "unified": ("unified: driver", "uvm/prefetch"),
+    "offsets": ("policies: {place: stalloc}", "policies/place/parts/packing"),
+    "plan": ("policies: {plan: capuchin}", "policies/plan/parts/swap"),
+    "remat": ("policies: {plan: dtr}", "policies/plan/parts/recompute"),
+    "transform": ('transform: "precision(to=bf16)"', "programs/transforms"),
+    "unified": ("unified: driver", "engine/pages/prefetch"),
 }  # fmt: skip
 PRESENTATION = ("show", "cli")
 
@@ -86,7 +86,7 @@ def test_a_function_changed_in_any_package_changes_the_key_and_a_comment_does_no
     files = modules(package, _loaded_by(run))
     packages = {str(Path(name).parent): name for name in files if functions(package / name)}
     assert RUNS[kind][1] in packages
-    assert {"core", "engine", "experiment", "hardware", "policies", "results", "trace"} <= packages.keys()
+    assert {"engine/host", "engine/run", "experiment", "machine", "policies", "results", "trace"} <= packages.keys()
     for name in packages.values():
         file = package / name
         text = file.read_text()
@@ -108,7 +108,7 @@ def test_what_only_shows_results_is_in_no_key(kind: str, tmp_path: Path) -> None
 
 
 def test_a_planner_is_in_the_keys_of_its_own_runs_only(tmp_path: Path) -> None:
-    assert not any(name.startswith("remat/") for name in modules(PACKAGE, _loaded_by(spec(RUNS["eviction"][0], tmp_path))))
+    assert not any(name.startswith("policies/plan/parts/recompute/") for name in modules(PACKAGE, _loaded_by(spec(RUNS["eviction"][0], tmp_path))))
 
 
 @pytest.mark.parametrize("kind", RUNS)
@@ -136,7 +136,7 @@ print(*(m.__file__ for name, m in sys.modules.items() if name not in before and 
 
 def test_the_reader_of_a_table_has_it_in_its_key(package: Path, tmp_path: Path) -> None:
     run = spec(RUNS["eviction"][0], tmp_path)
-    key, table = Code(package).of(run), package / "hardware" / "data" / "roofline.yaml"
+    key, table = Code(package).of(run), package / "machine" / "data" / "roofline.yaml"
     text = table.read_text()
     table.write_text(text + "\n# other numbers\n")
     assert Code(package).of(run) != key
