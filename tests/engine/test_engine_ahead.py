@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, play, spans
 from plain_python import fingerprint, interpreted
-from plan_policies import Written
+from plan_policies import OWN, Written
 from test_engine_agreement import program
 from test_engine_tiers import copies
 
@@ -47,7 +47,7 @@ def four_away(*then: tuple[str, int]) -> Steps:
 
 def ahead(steps: Steps, *rows: tuple[int, ...], **choices: Any) -> Result:
     Written.rows = (*((4, EVICT, tensor) for tensor in range(4)), *rows)
-    result = play(steps, blocks=8, plan="written", **{"evict": "none", **choices})
+    result = play(steps, blocks=8, plan="written", use=OWN, **{"evict": "none", **choices})
     assert check(result, steps.trace()).violations == ()
     return result
 
@@ -116,7 +116,7 @@ def test_an_eviction_that_someone_waits_for_goes_before_planned_ones() -> None:
     steps.kernel(10)
     steps.kernel(10, writes=(steps.alloc(3),))
     Written.rows = ((5, EVICT, 0), (5, EVICT, 1))
-    result = play(steps, blocks=4, plan="written")
+    result = play(steps, blocks=4, plan="written", use=OWN)
     assert check(result, steps.trace()).violations == ()
     assert result.log is not None
     sent = result.log[result.log["kind"] == log.COPY]
@@ -215,7 +215,7 @@ def run(seed: int, **more: Any) -> tuple[Result, Trace]:
     place, evict, prefetch, release = SETS[seed % len(SETS)]
     result = simulate(
         trace, catalogue.load("a100-pcie-40gb"), durations=durations, capacity_bytes=capacity, place=place, evict=evict,
-        prefetch=prefetch, release=release, log=True, **{"plan": f"scatter(seed={seed}, actions=300)", **more},
+        prefetch=prefetch, release=release, log=True, use=OWN, **{"plan": f"scatter(seed={seed}, actions=300)", **more},
     )  # fmt: skip
     return result, trace
 

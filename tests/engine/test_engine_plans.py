@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine, play, spans, stalls
 from plain_python import fingerprint, interpreted
-from plan_policies import Written
+from plan_policies import OWN, Written
 from test_engine_agreement import program
 from test_engine_swaps import three_tensors_in_two_blocks
 
@@ -29,7 +29,7 @@ from gpusim.trace.trace import Trace
 def planned(steps: Steps, *rows: tuple[int, ...], blocks: float = 2, **choices: Any) -> Result:
     """The steps under a plan of these rows, without any other eviction, refereed."""
     Written.rows = rows
-    result = play(steps, choices.pop("changes", None), blocks=blocks, plan="written", **{"evict": "none", **choices})
+    result = play(steps, choices.pop("changes", None), blocks=blocks, plan="written", use=OWN, **{"evict": "none", **choices})
     assert check(result, steps.trace()).violations == ()
     return result
 
@@ -238,7 +238,7 @@ def run(seed: int, **more: Any) -> tuple[Result, Trace]:
         capacity *= 2
     result = simulate(
         trace, catalogue.load("a100-pcie-40gb"), durations=durations, capacity_bytes=capacity, place=place, evict=evict,
-        prefetch=prefetch, plan=f"scatter(seed={seed})", log=True, **more,
+        prefetch=prefetch, plan=f"scatter(seed={seed})", use=OWN, log=True, **more,
     )  # fmt: skip
     return result, trace
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine, play, spans, stalls
 from plain_python import fingerprint, interpreted
-from plan_policies import Written
+from plan_policies import OWN, Written
 from test_engine_agreement import program
 
 from gpusim import policy
@@ -30,7 +30,7 @@ def in_place(steps: Steps, *remote: int, rows: tuple[tuple[int, ...], ...] = (),
     """The steps with these tensors in host memory for good, refereed."""
     Written.rows, Written.remote = rows, remote
     try:
-        result = play(steps, choices.pop("changes", None), plan="written", **{"blocks": 2, **choices})
+        result = play(steps, choices.pop("changes", None), plan="written", use=OWN, **{"blocks": 2, **choices})
     finally:
         Written.rows, Written.remote = (), ()
     assert check(result, steps.trace()).violations == ()
@@ -133,7 +133,7 @@ def test_a_codec_of_swaps_does_not_touch_what_stays_below() -> None:
     trace = steps.trace()
     packed = replace(trace, meta={**trace.meta, "swap": {"ratio": 2.0, "compress": 1e12, "decompress": 1e12, "on": "gpu"}})
     Written.remote = (0,)
-    result = simulate(packed, machine(), place="first_fit", capacity_bytes=2 * BLOCK, plan="written", log=True)
+    result = simulate(packed, machine(), place="first_fit", capacity_bytes=2 * BLOCK, plan="written", use=OWN, log=True)
     Written.remote = ()
     assert spans(result)["kernel"] == [(0, 2024)] and result.metrics["host_peak_bytes"] == BLOCK
     assert check(result, packed).violations == ()
@@ -159,7 +159,7 @@ def run(seed: int) -> tuple[Result, Trace]:
     place, evict, prefetch = SETS[seed % len(SETS)]
     result = simulate(
         trace, catalogue.load("a100-pcie-40gb"), durations=durations, capacity_bytes=capacity * (2 if evict == "none" else 1),
-        place=place, evict=evict, prefetch=prefetch, plan=f"scatter(seed={seed}, actions=200, remote=60)", log=True,
+        place=place, evict=evict, prefetch=prefetch, plan=f"scatter(seed={seed}, actions=200, remote=60)", use=OWN, log=True,
     )  # fmt: skip
     return result, trace
 

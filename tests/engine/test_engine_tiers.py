@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hand_worked import BLOCK, Steps, machine, play, stalls
 from plain_python import fingerprint, interpreted
-from plan_policies import Written
+from plan_policies import OWN, Written
 from test_engine_agreement import program
 from test_engine_swaps import three_tensors_in_two_blocks
 
@@ -159,16 +159,16 @@ def test_a_disk_and_the_host_share_the_link_to_the_device() -> None:
     steps.kernel(10, reads=(a, b))
     Written.rows = ((2, EVICT, a, 2), (2, EVICT, b, 1), (3, PREFETCH, b), (3, PREFETCH, a))
     fast = {"nvme.read": 10e9, "nvme.latency": 1000.0}
-    result = refereed(steps, "host > nvme(direct=1)", fast, blocks=4, plan="written", evict="none")
+    result = refereed(steps, "host > nvme(direct=1)", fast, blocks=4, plan="written", use=OWN, evict="none")
     assert copies(result) == [(0, 2, 1000, 12_240), (0, 1, 2000, 4463), (1, 0, 32_000, 35_048), (2, 0, 32_000, 35_048)]
 
 
 def test_a_plan_names_the_tier_and_a_full_one_is_skipped() -> None:
     steps = three_tensors_in_two_blocks()
     Written.rows = ((1, EVICT, 0, 2),)
-    result = refereed(steps, "host > nvme(direct=1)", plan="written")
+    result = refereed(steps, "host > nvme(direct=1)", plan="written", use=OWN)
     assert copies(result)[0][:2] == (0, 2)
-    result = refereed(steps, "host > nvme(direct=1)", {"nvme.capacity": 10}, plan="written")
+    result = refereed(steps, "host > nvme(direct=1)", {"nvme.capacity": 10}, plan="written", use=OWN)
     assert result.metrics["plan_skipped"] == 1
 
 
@@ -250,7 +250,7 @@ def run(seed: int) -> tuple[Result, Trace]:
     place, evict, prefetch = SETS[seed % len(SETS)]
     result = simulate(
         trace, profile_of(30 << 20), durations=durations, capacity_bytes=capacity, place=place, evict=evict, prefetch=prefetch,
-        plan=f"scatter(seed={seed}, actions=300)", tiers=CHAINS[seed % len(CHAINS)], log=True,
+        plan=f"scatter(seed={seed}, actions=300)", use=OWN, tiers=CHAINS[seed % len(CHAINS)], log=True,
     )  # fmt: skip
     return result, trace
 

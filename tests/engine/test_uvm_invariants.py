@@ -48,6 +48,7 @@ from gpusim.programs.managed.steps import (
     Prefetch,
 )
 from gpusim.referee import pages as referee
+from gpusim.results import page_log
 from gpusim.results.result import FINISHED, Result
 
 PCIE = replace(TINY, memory=3 * BLOCK, warps=4)
@@ -170,11 +171,11 @@ class Watch:
         assert logged <= EVENTS
         log = M.log[self.replayed : logged]
         self.replayed = logged
-        log = log[(log["kind"] >= referee.COPY) & (log["kind"] <= referee.GONE)]
+        log = log[(log["kind"] >= page_log.COPY) & (log["kind"] <= page_log.GONE)]
         rows = np.unpackbits(np.ascontiguousarray(log["mask"]).view(np.uint8), axis=-1, bitorder="little").view(bool)
         for r, mask in zip(log, rows, strict=True):
             here = self.done[r["processor"], r["block"]]
-            if r["kind"] == referee.GONE:
+            if r["kind"] == page_log.GONE:
                 here &= ~mask
             else:
                 here |= mask
@@ -183,11 +184,11 @@ class Watch:
 
     def versions(self, kind: int, p: int, source: int, b: int, mask: Any) -> None:
         """What the host keeps without a copy has not been written since it left."""
-        if kind == referee.COPY:
+        if kind == page_log.COPY:
             self.stale[p, b, mask] = self.stale[source, b, mask]
-        elif kind == referee.FILL:
+        elif kind == page_log.FILL:
             self.stale[:, b, mask] = False  # zeroes are zeroes everywhere
-        elif kind == referee.KEEP:
+        elif kind == page_log.KEEP:
             assert not self.stale[p, b, mask].any(), f"{p} keeps what others have written"
 
     def contents(self, M: DriverState, x: Planes, step: Any) -> None:

@@ -38,6 +38,7 @@ from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
 from gpusim.machine.roofline import durations
 from gpusim.machine.sampling import draws, intervals, with_numbers
+from gpusim.policies import registry
 from gpusim.programs.recordings import import_trace
 from gpusim.results.result import Result
 from gpusim.results.sampled import Sampled
@@ -336,7 +337,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
             there = build(trace, durations(trace, other)[0])
             kernels = float(np.abs(there.duration - work.duration).sum())
             machines = [machine_of(p, capacity) for p in (profile, other)]
-            most = reach(before.metrics, counts, weighs_times(spec), kernels, *machines)
+            most = reach(before.metrics, counts, weighs_times(spec, registry.of()), kernels, *machines)
             if 0 < most < float("inf"):
                 after = simulate(trace, other, capacity_bytes=capacity, work=there, **policies)
                 assert abs(after.metrics["makespan_ns"] - before.metrics["makespan_ns"]) <= most, u.path

@@ -105,7 +105,7 @@ def test_a_freed_block_may_be_given_again(bump: Path) -> None:
         play(steps, blocks=3, place="bump(third=-20479)", use=[bump])
 
 
-@pytest.mark.parametrize("name", ["first_fit", "device"])
+@pytest.mark.parametrize("name", ["first_fit", "cuda_malloc"])
 def test_the_guard_changes_nothing(name: str) -> None:
     """A built-in allocator as a user's gives the same metrics, under eviction, with and without memory given back."""
     module = importlib.import_module(f"gpusim.policies.place.{name}")
@@ -135,7 +135,7 @@ for _ in range(3):
     steps.kernel(1000, writes=(steps.alloc(),))
 play(steps, blocks=3, place="bump(third=-1)", use=sys.argv[1:])
 """
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(["tests", "."])}
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(["tests/support", "."])}
     command = [sys.executable, "-c", script, str(bump)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True)
     assert "unit 2 at 20,479 .. 30,719, which overlaps unit 1 at 10,240 .. 20,480" in done.stderr

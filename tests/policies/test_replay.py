@@ -175,7 +175,7 @@ def test_policies_that_need_time_or_never_evict_say_so() -> None:
 
 
 SCRIPT = """
-import sys; sys.path.insert(0, "tests")
+import sys; sys.path.insert(0, "tests/support")
 from golden_replay import load_benchmark
 from gpusim.policies.trials.misses import replay
 from gpusim.policies import registry

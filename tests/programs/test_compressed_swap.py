@@ -168,7 +168,7 @@ def watchful(reload_ns, evict_ns, last_use):  # type: ignore[no-untyped-def]
 def test_policies_are_told_what_a_swap_costs(arguments: str, times: tuple[float, float]) -> None:
     SEEN.clear()
     trace = packed(three_tensors_in_two_blocks().trace(), f"{arguments}, {FAST}")
-    simulate(trace, machine(), place="first_fit", evict="watchful", capacity_bytes=2 * BLOCK)
+    simulate(trace, machine(), place="first_fit", evict="watchful", use=[watchful], capacity_bytes=2 * BLOCK)
     assert times in SEEN
 
 

@@ -435,7 +435,7 @@ def test_draw_all_writes_the_suitable_figures_in_every_format(tmp_path):
 
 def test_nothing_imports_pyplot():
     code = (
-        "import sys; sys.path.insert(0, 'tests'); from made_results import sweep; from gpusim.show import figures;"
+        "import sys; sys.path.insert(0, 'tests/support'); from made_results import sweep; from gpusim.show import figures;"
         "assert 'matplotlib' not in sys.modules; figures.draw('traffic', sweep());"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )

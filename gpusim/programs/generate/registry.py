@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gpusim.policies.trials.allocator_requests import AllocatorRequests
     from gpusim.programs.generate.schedule import RequestSchedule
 
-_KNOWN = Functions("gpusim.programs.generate.programs", "generator", "Schedule")
+_KNOWN = Functions("gpusim.programs.generate.programs", "generator", "RequestSchedule")
 Generator = Function
 
 
