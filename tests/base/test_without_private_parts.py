@@ -23,9 +23,12 @@ ROOT = Path(__file__).parents[2]
 HIDDEN = """
 import json, sys
 from unittest import mock
-import numba.core.compiler
-with mock.patch.dict(sys.modules, {"numba._dynfunc": None}):  # which numba itself has by now
+import numba, numba._dynfunc, numba.core.caching, numba.core.codegen, numba.core.compiler
+part = numba._dynfunc  # which numba itself has by now
+del numba._dynfunc
+with mock.patch.dict(sys.modules, {"numba._dynfunc": None}):
     import gpusim.base.compiled as compiled
+numba._dynfunc = part
 assert not compiled.kernels.WHOLE
 import test_without_private_parts as t
 print(json.dumps([t.small_run(), t.managed_run()]))

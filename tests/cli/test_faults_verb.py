@@ -36,7 +36,7 @@ bounds: false
 def gpusim(*words: Any, code: int = 0) -> str:
     done = CliRunner().invoke(app, [str(word) for word in words])
     assert done.exit_code == code, done.output
-    return done.output
+    return done.stdout if code == 0 else done.output
 
 
 @pytest.fixture(scope="module")

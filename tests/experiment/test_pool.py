@@ -72,7 +72,7 @@ def _start(folder: Path, deed: str) -> subprocess.Popen[str]:
         f"from pathlib import Path\nimport time\nPath({str(folder / 'imports')!r}).touch()\ntime.sleep(1)\n"
     )
     (folder / "deeds.py").write_text(
-        "import sys, time\nfrom pathlib import Path\nhere = Path(__file__).parents[1]\n\ndef deed(number):\n    " + deed + "\n"
+        "import sys, time\nfrom pathlib import Path\nhere = Path(__file__).parent\n\ndef deed(number):\n    " + deed + "\n"
     )
     path = os.pathsep.join([str(folder), *sys.path])
     return subprocess.Popen(

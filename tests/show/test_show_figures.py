@@ -193,7 +193,7 @@ def test_without_a_number_bars_are_sorted_and_failures_last():
 
 
 def test_long_names_stand_once_in_one_order_for_all_panels():
-    speed = {"best_fit": 1.2, "pytorch": 1.1, "slab": 1.4}
+    speed = {"best_fit": 1.2, "pytorch": 1.1, "rmm_fixed_size": 1.4}
     runs = [
         run(place=p, evict=e, profile=m, slowdown=v + (e == "lru"))
         for m in "AB"

@@ -85,11 +85,11 @@ def test_one_run_and_only_failed_runs_have_tables():
 
 def test_rows_are_plain_json_in_base_units():
     made = json.loads(json.dumps(rows(sweep())))
-    sieve = next(r for r in made if r["evict"] == "sieve" and r["memory"] == 4 * GIB)
+    sieve = next(r for r in made if r["evict"] == "sieve" and r["memory_bytes"] == 4 * GIB)
     assert sieve["makespan_ns"] == 160_000_000 and sieve["ratio_to_best"] == 1.0 and sieve["tied_for_best"]
     failed = next(r for r in made if r["outcome"] == "oom")
     assert failed["evict"] == "random" and failed["ratio_to_best"] is None and not failed["tied_for_best"]
-    belady = next(r for r in made if r["evict"] == "belady" and r["memory"] == 4 * GIB)
+    belady = next(r for r in made if r["evict"] == "belady" and r["memory_bytes"] == 4 * GIB)
     assert belady["oracle"] and not belady["tied_for_best"]
 
 

@@ -58,7 +58,7 @@ def run(evict="lru", memory=8 * GIB, slowdown=1.5, outcome="finished", oracle=()
         "requested_bytes": (shape * min(memory, 7 * GIB)).astype(np.int64),
         "allocated_bytes": (shape * min(memory, 7.5 * GIB)).astype(np.int64),
         "reserved_bytes": np.maximum.accumulate((shape * memory).astype(np.int64)),
-        "host": np.maximum(0, (shape - 0.7) * 6 * GIB).astype(np.int64),
+        "host_bytes": np.maximum(0, (shape - 0.7) * 6 * GIB).astype(np.int64),
     }
     return Result(
         spec={

@@ -14,7 +14,7 @@ from gpusim.calibrate.measure.command import main
 sys.exit(main())
 """
 PARTS = (
-    "__init__.py", "base/*.py", "calibrate/__init__.py", "calibrate/rows.py", "calibrate/measure/*.py",
+    "__init__.py", "base/*.py", "base/compiled/*.py", "calibrate/__init__.py", "calibrate/rows.py", "calibrate/measure/*.py",
     # and for training steps: the models, what records them, what writes a trace
     "calibrate/steps/*.py", "programs/*.py", "programs/zoo/*.py", "programs/record/*.py", "trace/*.py", "trace/importers/*.py",
     "policies/__init__.py", "policies/entry.py", "policies/facts.py", "policies/registry.py", "policies/decorators.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 
@@ -32,9 +33,20 @@ def njit(function: Any = None, *_: Any, **options: Any) -> Any:
     return function
 
 
+def _compiled() -> ModuleType:
+    """As `gpusim.base.compiled` is where nothing is compiled: its decorators, with options or without."""
+    found = ModuleType("gpusim.base.compiled")
+    for name in ("callee", "inlined", "kernel", "outlined"):
+        setattr(found, name, njit)
+    for name in ("entry", "kept"):
+        setattr(found, name, lambda *_, **__: lambda function: function)
+    return found
+
+
 def install() -> None:
     """From here on `import numba` finds this, unless there is a numba."""
     try:
         import numba  # noqa: F401
     except ImportError:
         sys.modules["numba"] = sys.modules[__name__]
+        sys.modules["gpusim.base.compiled"] = _compiled()

@@ -69,7 +69,7 @@ def draw(results: Sequence[Result], question: str = "", phases: Mapping[int, Pha
         Line2D([], [], color=BLUE, lw=1.5, label="allocated"),
         Patch(facecolor=SKY, alpha=0.45, label="requested"),
     ]
-    if any(_column(r, "host").any() for r in shown):
+    if any(_column(r, "host_bytes").any() for r in shown):
         handles.append(Line2D([], [], color=PINK, lw=1.5, ls="-.", label="swapped out"))
     if any(not r.finished for r in shown):
         handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
@@ -140,8 +140,8 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
         peak = f"At its peak the program has {join(parts)}{limit}"
         return peak + (f", then the run stops: {ending(run)}." if not run.finished else ".")
     failed = [f"{run_name(r, keys)} ({ending(r)} at {_when(r)})" for r in shown if not r.finished]
-    most = max(shown, key=lambda r: float(_column(r, "host").max(initial=0)))
-    host = float(_column(most, "host").max(initial=0))
+    most = max(shown, key=lambda r: float(_column(r, "host_bytes").max(initial=0)))
+    host = float(_column(most, "host_bytes").max(initial=0))
     swapped = f"{run_name(most, keys)} has most swapped out, {show_bytes(host)}." if host else "Nothing is swapped out."
     return (f"These do not fit: {join(failed)}. " if failed else "All runs fit. ") + swapped
 
