@@ -1,6 +1,17 @@
-"""What all tests share: none of them depends on how fast the machine is."""
+"""What all tests share: none of them depends on how fast the machine is.
 
+A test is `fast` unless it is marked `slow`: `pytest -m fast` is the inner loop, everything runs in CI.
+"""
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("gpusim", deadline=None)
 settings.load_profile("gpusim")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is not slow as fast."""
+    for item in items:
+        if item.get_closest_marker("slow") is None:
+            item.add_marker("fast")

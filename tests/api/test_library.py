@@ -58,6 +58,7 @@ def test_importing_takes_nothing_with_it() -> None:
     assert done.stdout.strip() == gpusim.__version__, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FACES)
 def test_the_examples_of_the_docstrings_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,6 +66,7 @@ def test_the_examples_of_the_docstrings_run(name: str, tmp_path: Path, monkeypat
     assert tried and not failed
 
 
+@pytest.mark.slow
 def test_one_run_is_that_of_an_experiment(tmp_path: Path) -> None:
     (tmp_path / "e.yaml").write_text(
         f"question: the same?\ntrace: {TRACE}\nprofile: {MACHINE}\nmemory: 60 %\npolicies: {{evict: arc}}\n"
@@ -77,6 +79,7 @@ def test_one_run_is_that_of_an_experiment(tmp_path: Path) -> None:
     assert result.slowdown == of_grid.metrics["slowdown"] > 1
 
 
+@pytest.mark.slow
 def test_a_policy_may_be_an_object_with_parameters_or_a_name_beside_use(tmp_path: Path) -> None:
     given: dict[str, Any] = {"memory": "60 %", "bounds": False}
     builtin = gpusim.simulate(TRACE, on=MACHINE, evict="largest", **given)
@@ -122,6 +125,7 @@ def test_mistakes_are_told_in_a_sentence(given: dict[str, Any], says: str) -> No
         gpusim.simulate(TRACE, **given)
 
 
+@pytest.mark.slow
 def test_a_grid_runs_objects_in_worker_processes_and_finds_its_results_again(tmp_path: Path) -> None:
     e = gpusim.Experiment(
         TRACE, MACHINE, memory="60 %", evict=["lru", large, partial(large, weight=-1)], log=True, bounds=False
@@ -143,6 +147,7 @@ def test_a_grid_runs_objects_in_worker_processes_and_finds_its_results_again(tmp
     assert "large(weight=-1)" in results.table() and isinstance(results.plot(), Figure) and len(results[:2]) == 2
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_runs_once(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(f"""
 import gpusim
@@ -183,6 +188,7 @@ def test_a_result_has_its_metrics_as_attributes_and_is_escaped_in_a_table() -> N
     assert "use &lt;less&gt;" in failed._repr_html_() and "2 ms" not in failed._repr_html_()
 
 
+@pytest.mark.slow
 def test_frames_and_figures() -> None:
     result = gpusim.simulate(TRACE, MACHINE, memory="60 %", log=True, bounds=False)
     (row,) = result.frame().to_dict("records")
@@ -204,6 +210,7 @@ def test_without_pandas_a_sentence_says_what_to_install(monkeypatch: pytest.Monk
         a_result().frame()
 
 
+@pytest.mark.slow
 def test_questions_answer_with_text_rows_and_figures() -> None:
     fits = gpusim.fit("gpt2-small-train", ["t4", MACHINE], tries=["checkpointing"])
     assert set(fits.frame()["profile"]) == {"t4", MACHINE} and "It fits" in str(fits) and isinstance(fits.plot(), Figure)

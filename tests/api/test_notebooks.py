@@ -21,6 +21,7 @@ def test_there_is_one_for_each_kind_of_user() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["fit", "fragmentation", "policy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_its_stored_output_is_of_the_same_kinds(path: Path, tmp_path: Path) -> None:
     stored, again = nbformat.read(path, 4), nbformat.read(path, 4)

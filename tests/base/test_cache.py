@@ -112,6 +112,7 @@ UNSAFE: dict[Callable[[Path, pytest.MonkeyPatch], None], str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", UNSAFE)
 def test_without_a_safe_folder_nothing_is_kept_and_that_is_said_once(
     spoil: Callable[[Path, pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -195,6 +196,7 @@ class Planted:
         return Path.touch, (self.file,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["owner", "mode", "link", "pipe"])
 def test_what_another_user_planted_does_not_run(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cache"
@@ -234,6 +236,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_entry_is_compiled_again_and_mended(damage: str, suffix: str, tmp_path: Path) -> None:
@@ -244,6 +247,7 @@ def test_a_damaged_entry_is_compiled_again_and_mended(damage: str, suffix: str, 
     assert found(compiled(tmp_path))
 
 
+@pytest.mark.slow
 def test_an_entry_of_other_source_is_not_taken(tmp_path: Path) -> None:
     """Even where the index is of this source: a kill may leave the two apart, and a copy bring any file."""
     compiled(tmp_path / "a", "old")
@@ -257,6 +261,7 @@ def test_an_entry_of_other_source_is_not_taken(tmp_path: Path) -> None:
     assert not found(compiled(tmp_path / "b", "new"))
 
 
+@pytest.mark.slow
 def test_what_numba_itself_wrote_is_not_taken(tmp_path: Path) -> None:
     """Its files have the names of ours, and no digest."""
     compiled(tmp_path)
@@ -309,6 +314,7 @@ ABSENT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ABSENT)
 def test_without_private_parts_of_numba_everything_works_and_that_is_said_once(absent: str, tmp_path: Path) -> None:
     owner, name = ABSENT[absent]

@@ -90,11 +90,13 @@ policies: {place: best_fit, evict: [lru, largest]}
 """
 
 
+@pytest.mark.slow
 def test_importing_every_module_compiles_nothing(tmp_path: Path) -> None:
     count, made = python(IMPORTS, ROOT, tmp_path / "cache")
     assert count > 500 and made == []
 
 
+@pytest.mark.slow
 def test_to_validate_and_to_read_results_compiles_nothing(tmp_path: Path) -> None:
     """The results were made by plain Python."""
     file, out = tmp_path / "mine.yaml", tmp_path / "out"
@@ -106,6 +108,7 @@ def test_to_validate_and_to_read_results_compiles_nothing(tmp_path: Path) -> Non
     assert python(VERBS, ROOT, tmp_path / "cache", json.dumps(words)) == []
 
 
+@pytest.mark.slow
 @compiled
 def test_an_entry_is_compiled_at_its_first_call_for_its_signature_alone() -> None:
     @entry(types.int64(types.int64[::1], types.int64))
@@ -122,6 +125,7 @@ def test_an_entry_is_compiled_at_its_first_call_for_its_signature_alone() -> Non
         total(np.arange(4.0), 1)
 
 
+@pytest.mark.slow
 @compiled
 def test_compiled_code_calls_an_entry_as_any_function() -> None:
     @entry(types.int64(types.int64))
@@ -249,6 +253,7 @@ print(json.dumps([misses, sorted(name[:9] for name in listener.made)]))
 """
 
 
+@pytest.mark.slow
 @compiled
 def test_a_comment_compiles_nothing_and_a_constant_what_reaches_it(tmp_path: Path) -> None:
     """In a copy of the package with a cache of its own."""

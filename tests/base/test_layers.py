@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from gpusim.base.public import PUBLIC
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,7 @@ def loads(tree: ast.Module) -> list[str]:
     return found + [ast.literal_eval(c.args[0]) for c in calls(tree) if getattr(c.func, "id", "") == "Functions" and c.args]
 
 
+@pytest.mark.slow
 def test_what_is_imported_by_name_is_declared_and_not_above() -> None:
     for file in FILES:
         name, tree = module(file), ast.parse(file.read_text("utf-8"))
@@ -70,6 +73,7 @@ def test_the_public_names_are_declared_in_one_table() -> None:
         assert find_spec(where.partition(":")[0]) is not None, where
 
 
+@pytest.mark.slow
 def test_no_room_imports_public_names() -> None:
     """`from gpusim import referee` names a room; what `gpusim/__init__.py` offers is for users."""
     for file in FILES:

@@ -6,6 +6,8 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[2] / "gpusim"
 # Modules of PyTorch: each family of models writes its own, under the name that they have in all of them.
 ZOO = PACKAGE / "programs" / "zoo"
@@ -18,6 +20,7 @@ SHARED = {
 }
 
 
+@pytest.mark.slow
 def test_no_two_classes_have_one_name() -> None:
     places: dict[str, set[str]] = defaultdict(set)
     for file in PACKAGE.rglob("*.py"):

@@ -64,6 +64,7 @@ def too_much() -> dict[tuple[str, str, str], int]:
     return found
 
 
+@pytest.mark.slow
 def test_no_function_is_long_or_takes_many_arguments_but_those_listed() -> None:
     now = too_much()
     grown = {key: number for key, number in now.items() if number > EXCEPTIONS.get(key, 0)}

@@ -81,6 +81,7 @@ def test_is_what_cannot_be_meant_refused_with_a_hint(text, kind, message, hint):
     assert hint in caught.value.hint
 
 
+@pytest.mark.slow
 @given(st.integers(0, units.INT64_MAX))
 def test_do_sizes_survive_writing_and_reading(value):
     assert parse(write(value, BYTES), BYTES) == value

@@ -50,9 +50,10 @@ def managed_run() -> list[Any]:
     return [[(s.name, s.start, s.end) for s in run.steps], run.counts.tolist(), run.events]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_run_and_a_managed_run_are_the_same_and_that_it_is_slower_is_said_once(tmp_path: Path) -> None:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests" / "base")])
     # Compiled without optimisation: how quick the code is does not matter here, how long it takes to make does.
     environment = {**os.environ, "PYTHONPATH": path, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_OPT": "0"}
     done = subprocess.run([sys.executable, "-c", HIDDEN], capture_output=True, text=True, env=environment)

@@ -152,6 +152,7 @@ def test_is_a_byte_order_mark_passed_over(tmp_path):
     assert document.read(path).data == {"a": "ü"}
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"#%@,?\n\t 01.~\0\x85\u2028<"), max_size=60))
 @settings(max_examples=400)
 def test_does_no_text_whatever_break_the_reader(text):
@@ -167,6 +168,7 @@ def test_does_no_text_whatever_break_the_reader(text):
 WRONG = [None, 5, -1.5, True, "x", "1 GB", "60 %", [], [[1]], {}, {"a": {"b": 1}}, ["x", 2], float("nan"), 10**29]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("profile", "v100-pcie-32gb"), ("experiment", "eviction")])
 def test_is_every_wrong_value_anywhere_told_at_its_place(kind, name):
     """Each value of a shipped file in turn is replaced by what does not belong there."""

@@ -38,6 +38,7 @@ def simulated(one: Row) -> float:
     return found.series[0].points[0].simulated
 
 
+@pytest.mark.slow
 def test_copies_behind_a_kernel() -> None:
     """16 MiB in 1677721.6 + 1000 ns; the gap of 500 ns is between kernels only."""
     size = 16 * MIB
@@ -46,6 +47,7 @@ def test_copies_behind_a_kernel() -> None:
     assert simulated(row("d2h_pinned_bw", 9.0, size)) == pytest.approx(size / (period + size / 40), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_copies_that_the_host_awaits() -> None:
     """5 us from call to return, and 1024 bytes in 102.4 ns."""
     one = row("h2d_pinned_time_us", 1.0, 1024, method="and synchronise")
@@ -60,6 +62,7 @@ def test_both_directions_share_what_the_link_has_for_them() -> None:
     assert simulated(row("d2h_pinned_bidir_bw", 9.0, size)) == pytest.approx(8.0, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_kernels_run_at_the_rates_of_what_they_read_and_write() -> None:
     """A triad reads two of its three parts: per byte 1/3 at the rate of reading and 2/3 at that of copying."""
     size = 2048 * MIB
@@ -76,6 +79,7 @@ def test_kernels_in_a_row_cost_their_gap() -> None:
     assert simulated(one) == pytest.approx(size / (size / 800 + 500), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_kernels_of_a_graph_do_not_wait_for_the_host() -> None:
     """A host that needs 3 us for each of them: 1311 ns of work come every 3 us in a stream, and after 500 ns in a graph."""
     slow = changed(ROUND, "launch.submit", 3000.0)
@@ -111,6 +115,7 @@ def test_pageable_memory_is_swapped_to_and_from_by_a_waiting_host() -> None:
         assert found.points[0].simulated == pytest.approx(size / (5000 + size / rate), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_kernels_on_host_memory_take_the_link() -> None:
     """10 bytes/ns to the device, 8 to the host; threads of one byte make requests of 32, a quarter of a full one."""
     size = 64 * MIB

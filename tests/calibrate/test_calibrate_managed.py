@@ -25,6 +25,7 @@ def managed(metric: str, mib: int, hint: str = "", value: float = 1.0) -> Row:
     return row(f"managed_{metric}_bw", value, mib * MIB, f"hint={hint}" if hint else "", gpu="GTX-1080-TI")
 
 
+@pytest.mark.slow
 def test_what_is_read_in_place_comes_at_the_remote_rate() -> None:
     """16 MiB over the link, in lines of 128 bytes; what migrates comes later by the driver's work."""
     found = compare([managed("gpu_read", 16, "preferred_host")] * 20, KNOWN).series[0]
@@ -35,6 +36,7 @@ def test_what_is_read_in_place_comes_at_the_remote_rate() -> None:
     assert moved < 0.6 * remote
 
 
+@pytest.mark.slow
 def test_prefetching_reaches_no_more_than_its_copies_do() -> None:
     for way in ("h2d", "d2h"):
         rate = numbers(KNOWN)[f"rate_{way}"].value / 1e9
@@ -42,6 +44,7 @@ def test_prefetching_reaches_no_more_than_its_copies_do() -> None:
         assert 0.8 * rate < one.simulated <= rate
 
 
+@pytest.mark.slow
 def test_what_fits_is_a_pass_over_memory_and_what_does_not_goes_over_the_link() -> None:
     triads = ([row("um_triad_bw", 1.0, n << 30, gpu="GTX-1080-TI")] * 20 for n in (1, 20))
     inside, beyond = (compare(rows, KNOWN).series[0].points[0].simulated for rows in triads)
@@ -55,6 +58,7 @@ def test_what_the_model_has_no_cost_for_is_said() -> None:
         assert isinstance(found, Cannot) and "free in the driver's model" in found.why
 
 
+@pytest.mark.slow
 def test_a_fit_explains_the_rows() -> None:
     """All of the driver's work on a service takes 2.5 times as long, the first touch of a block half as long.
 

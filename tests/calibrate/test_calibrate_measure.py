@@ -69,6 +69,7 @@ def one(found: list[Row], metric: str, size: int | None = None, case: str = "", 
     return wanted[0]
 
 
+@pytest.mark.slow
 def test_every_kernel_runs_and_everything_is_given_back(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     _, conditions, fake = measured
     assert set(fake.kernels) == set(kernels.KERNELS)
@@ -132,6 +133,7 @@ def test_several_gpus(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     assert any(r.metric == "p2p_staged_bw" for r in found)
 
 
+@pytest.mark.slow
 def test_a_series_has_the_same_name_each_time(measured: tuple[list[Row], dict[str, Any], Fake], tmp_path: Path) -> None:
     again, _ = run(tmp_path / "m.csv", Fake(free=24 * MiB), ["launch"])
     before = {r.series_id for r in measured[0]}
@@ -139,12 +141,14 @@ def test_a_series_has_the_same_name_each_time(measured: tuple[list[Row], dict[st
     assert {rows.held_out(r.series_id) for r in measured[0]} == {True, False}
 
 
+@pytest.mark.slow
 def test_wrong_bytes_are_no_measurement(tmp_path: Path) -> None:
     found, conditions = run(tmp_path / "m.csv", Fake(free=24 * MiB, corrupt=True), ["copies", "launch"])
     assert "arrived wrong; nothing of this is trusted" in conditions["left_out"]["copies"]
     assert not [r for r in found if "copies" in r.method or r.metric.startswith("h2d")] and found
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(free=24 * MiB)
     monkeypatch.setattr(fake, "cuMemAllocManaged", lambda size, flags: (2, 0), raising=False)
@@ -175,6 +179,7 @@ def test_refusals(tmp_path: Path, fake: Fake, nvml: FakeNvml, ordinal: int, says
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_force_measures_a_busy_card_and_says_so(tmp_path: Path) -> None:
     _, conditions = run(tmp_path / "m.csv", Fake(free=24 * MiB), ["launch"], FakeNvml(pids=(7,)), force=True)
     assert "in use by another process (7)" in conditions["forced"]
@@ -187,6 +192,7 @@ def test_little_memory_makes_sizes_smaller_and_says_so(measured: tuple[list[Row]
     assert max(r.size_bytes or 0 for r in found) <= 24 * MiB
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_begins_unless_the_host_alone_is_asked_for(tmp_path: Path) -> None:
     def load() -> Any:
         raise cuda.NoGpu("there is no driver")
@@ -209,6 +215,7 @@ def test_a_card_that_is_refused_is_not_passed_over(tmp_path: Path) -> None:
         run(tmp_path / "m.csv", Fake(), [], FakeNvml(pids=(3,)))
 
 
+@pytest.mark.slow
 def test_what_was_measured_outlives_a_driver_that_breaks_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(free=24 * MiB)
 
@@ -342,6 +349,7 @@ def test_the_groups_together_keep_the_promise() -> None:
     assert total < 480 and total / QUICK < 60
 
 
+@pytest.mark.slow
 def test_a_rehearsal_of_the_quick_set_stays_within_a_minute() -> None:
     """A driver that only lets time pass: all groups come to an end, after the device's time and the host's work."""
     found = {row["group"]: row for row in rehearse(quick=True)}
@@ -359,6 +367,7 @@ def test_a_rehearsal_of_the_quick_set_stays_within_a_minute() -> None:
     assert 1e9 < driver.clock() - before < 1.5e9
 
 
+@pytest.mark.slow
 def test_the_bundle_runs_without_gpusim(tmp_path: Path) -> None:
     """As one file, where the packages of gpusim are absent (they raise); numpy is all that it needs."""
     file, again = tmp_path / "gpusim-measure.pyz", tmp_path / "again.pyz"

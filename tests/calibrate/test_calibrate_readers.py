@@ -131,6 +131,7 @@ def run(*words: object) -> int:
     return int(end.value.code or 0)
 
 
+@pytest.mark.slow
 def test_the_verbs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A text becomes a profile, and the profile is compared with the text."""
     rows = file(tmp_path, "a100.txt", STREAM * 2)

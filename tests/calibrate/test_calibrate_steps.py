@@ -126,6 +126,7 @@ def test_a_folder_without_steps_and_a_machine_without_a_gpu(tmp_path: Path) -> N
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_recorded_model_is_offloaded(tmp_path: Path) -> None:
     """GPT-2 small on fake tensors: at the width of 768 a layer saves several activations of more than a MiB."""
     pytest.importorskip("torch")
@@ -180,6 +181,7 @@ class Stream:
     def wait_event(self, event: object) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [OFFLOAD, PREFETCH])
 def test_the_hooks_give_back_what_they_were_given(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU: gradients are those without hooks, bit by bit, though what was saved has left and its place is another's."""
@@ -211,6 +213,7 @@ def test_the_hooks_give_back_what_they_were_given(way: str, monkeypatch: pytest.
     assert left == 0, "nothing stays behind"
 
 
+@pytest.mark.slow
 def test_steps_run_and_are_recorded_without_the_packages_of_the_simulator(tmp_path: Path) -> None:
     """Where numba, pydantic and so on raise: a model is built and trained, a snapshot is read, a trace is written."""
     pytest.importorskip("torch")

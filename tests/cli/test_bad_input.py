@@ -139,6 +139,7 @@ def _npy_of_shape(rows: int, data: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00\x76\x00" + head.ljust(117) + b"\n" + data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -242,6 +243,7 @@ def test_a_damaged_trace_is_refused_before_anything_runs(tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_trace_of_a_process_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For the check before the first run, and for all runs."""
     from gpusim.trace import files
@@ -363,6 +365,7 @@ def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -394,6 +397,7 @@ def test_a_policy_that_breaks_its_contract_fails_its_run_and_no_other(
 # --- results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["result.json", "timeline.npz"])
 def test_a_damaged_result_says_what_repairs_it(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(YAML + "bounds: false\n")

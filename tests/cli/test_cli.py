@@ -68,6 +68,7 @@ def test_run_answers_the_question_with_a_table(experiment: Path, tmp_path: Path)
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_run_as_json_has_every_metric_in_base_units(experiment: Path, results: Path) -> None:
     rows = table("run", experiment, "-o", results, "--no-figures")
     assert [(row["evict"], row["outcome"], row["oracle"]) for row in rows] == [
@@ -84,12 +85,14 @@ def test_results_go_to_a_folder_named_like_the_experiment(
     assert (tmp_path / "results" / "mine" / "summary.csv").is_file()
 
 
+@pytest.mark.slow
 def test_plot_draws_what_is_asked_for(results: Path, tmp_path: Path) -> None:
     made = table("plot", results, "--figure", "policy_comparison", "-o", tmp_path)
     assert sorted(Path(p).name for p in made) == [f"policy_comparison.{end}" for end in ("pdf", "png", "svg")]
     assert all(Path(p).stat().st_size > 1000 for p in made)
 
 
+@pytest.mark.slow
 def test_run_draws_all_formats_or_those_asked_for(experiment: Path, tmp_path: Path) -> None:
     one = ("--set", "policies.evict=lru")
     gpusim("run", experiment, "-o", tmp_path / "all", *one)
@@ -103,6 +106,7 @@ def test_run_draws_all_formats_or_those_asked_for(experiment: Path, tmp_path: Pa
     assert "figures do not come as 'pgn' (did you mean 'png'?)" in said
 
 
+@pytest.mark.slow
 def test_workers_draw_what_one_process_draws(experiment: Path, tmp_path: Path) -> None:
     for jobs in (1, 2):
         gpusim("run", experiment, "-o", tmp_path / str(jobs), "-j", jobs)
@@ -110,6 +114,7 @@ def test_workers_draw_what_one_process_draws(experiment: Path, tmp_path: Path) -
     assert one == two and len(one) % 3 == 0 and all(one.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_figures_that_cannot_be_written_are_one_sentence(jobs: int, experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "figures").write_text("in the way")
@@ -134,6 +139,7 @@ def test_run_says_how_sure_its_kernel_times_are(results: Path) -> None:
     assert "\nKernel times: all estimated.\n" in gpusim("compare", results).stdout
 
 
+@pytest.mark.slow
 def test_an_address_map_shows_what_blocks_hold(experiment: Path, tmp_path: Path) -> None:
     gpusim("run", experiment, "-o", tmp_path, "--no-figures", "--set", "policies.evict=lru", "--log")
     gpusim("plot", tmp_path, "--figure", "address_map", "--format", "svg")
@@ -147,6 +153,7 @@ def test_plot_knows_its_figures(results: Path, tmp_path: Path) -> None:
     assert "not a results folder" in gpusim("plot", tmp_path, code=2).stderr
 
 
+@pytest.mark.slow
 def test_compare_shows_one_folder_or_what_changed(experiment: Path, results: Path, tmp_path: Path) -> None:
     assert "slowdown" in gpusim("compare", results).stdout
     assert "equal" in gpusim("compare", results, results).stdout
@@ -160,12 +167,14 @@ def test_compare_shows_one_folder_or_what_changed(experiment: Path, results: Pat
     assert {row["B"] for row in table("compare", results, tmp_path / "c")} == {"equal"}
 
 
+@pytest.mark.slow
 def test_check_asks_the_referee_and_keeps_its_verdict(results: Path) -> None:
     assert "2 runs are right, 0 wrong" in gpusim("check", results).stdout
     assert [row["ok"] for row in table("check", results)] == [True, True]
     assert ",yes," in (results / "summary.csv").read_text().splitlines()[1]
 
 
+@pytest.mark.slow
 def test_check_tells_a_forged_result(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     gpusim("run", experiment, "-o", out, "--no-figures", "--set", "policies.evict=lru")
@@ -180,6 +189,7 @@ def test_check_tells_a_forged_result(experiment: Path, tmp_path: Path) -> None:
     assert "h2d_bytes" in gpusim("check", out, code=1).stdout
 
 
+@pytest.mark.slow
 def test_check_without_logs_says_how_to_get_them(experiment: Path, tmp_path: Path) -> None:
     gpusim("run", experiment, "-o", tmp_path, "--no-figures", "--set", "options.log=false", "--set", "policies.evict=lru")
     assert "--log" in gpusim("check", tmp_path, code=2).stderr
@@ -210,6 +220,7 @@ def test_validate_reports_all_mistakes_with_their_places(tmp_path: Path) -> None
 # --- import and trace
 
 
+@pytest.mark.slow
 def test_import_makes_a_trace_that_trace_describes(tmp_path: Path) -> None:
     log = tmp_path / "rmm.csv"
     log.write_text(
@@ -252,6 +263,7 @@ def test_what_is_no_recording_or_trace_is_refused_in_a_sentence(content: bytes, 
 # --- catalogue
 
 
+@pytest.mark.slow
 def test_profiles_policies_and_metrics_are_listed_and_explained() -> None:
     assert len(table("profiles")) >= 24
     assert {row["basis"] for row in table("profiles", "a40")["numbers"]} <= {"measured", "published", "estimated"}
@@ -268,6 +280,7 @@ def test_a_policy_of_ones_own_is_listed(tmp_path: Path) -> None:
     assert "Mine alone." in gpusim("policies", "--use", mine).stdout
 
 
+@pytest.mark.slow
 def test_the_schema_is_json_and_names_the_keys() -> None:
     assert "question" in json.loads(gpusim("schema", "experiment").stdout)["properties"]
     assert "gpu" in json.loads(gpusim("schema", "profile").stdout)["properties"]
@@ -312,6 +325,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(experiment: Path, tmp_path: 
     assert "file" in said and "-o" in said and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(experiment: Path, tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: writing beyond it fails in the same way."""
 
@@ -328,6 +342,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(experiment: P
     assert not list(tmp_path.rglob("*.part")) and not list((tmp_path / "out").glob("runs/*/log.npz"))
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_stops_the_verb_quietly() -> None:
     command = f"{sys.executable} -m gpusim trace llama-1b-decode --json | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=300)

@@ -21,6 +21,7 @@ from gpusim.cli.output import emit_json
 VERBS = ["run", "validate", "plot", "compare", "check", "import", "trace", "profiles", "policies", "metrics", "schema"]
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     program = (
         "import sys\nfrom gpusim.cli.app import app\n"
@@ -95,6 +96,7 @@ def test_ctrl_c_is_exit_130() -> None:
     assert _ends(_raiser(KeyboardInterrupt()))[0] == 130
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_is_no_error() -> None:
     program = "from gpusim.cli.app import main; import sys; sys.argv = ['gpusim', '--help']; main()"
     command = f"{sys.executable} -c \"{program}\" | true; echo ${{PIPESTATUS[0]}}"

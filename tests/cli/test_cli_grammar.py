@@ -55,12 +55,14 @@ def options(path: str) -> dict[str, Any]:
 SHARED = ("--on", "--use", "--set", "--json", "--output", "--jobs", "--format", "--figures", "--device")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", SHARED)
 def test_an_option_of_several_verbs_has_one_short_form_everywhere(option: str) -> None:
     spelt = {path: tuple(found[option].opts) for path in PATHS if option in (found := options(path))}
     assert len(spelt) > 1 and len(set(spelt.values())) == 1, spelt
 
 
+@pytest.mark.slow
 def test_an_option_of_one_meaning_has_one_help_text() -> None:
     for option in ("--use", "--set", "--jobs"):
         assert len({found[option].help for path in PATHS if option in (found := options(path))}) == 1, option
@@ -76,6 +78,7 @@ def test_the_line_of_a_verb_in_the_help_is_the_beginning_of_its_own(path: str) -
     assert " ".join(load_verb(path).help.split()).startswith(help_of(path)) and help_of(path)[0].isupper()
 
 
+@pytest.mark.slow
 def test_functions_of_the_command_line_are_short() -> None:
     for file in CLI.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -84,6 +87,7 @@ def test_functions_of_the_command_line_are_short() -> None:
                 assert len(node.args.args) + len(node.args.posonlyargs) <= 8, f"{file}: {node.name}"
 
 
+@pytest.mark.slow
 def test_help_of_all_verbs_imports_none_of_them() -> None:
     program = (
         "import sys\nfrom gpusim.cli.app import app\n"
@@ -155,6 +159,7 @@ def test_a_machine_that_is_one_of_several_is_refused_with_its_place_in_a_file(tm
     assert ":4:" in said and "'2 x l4' is 2 GPUs, and a run simulates one" in said and "write l4" in said
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_on_other_machines_with_files_of_ones_own(experiment: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text("from gpusim import policy\n\n\n@policy.evict\ndef newest(last_use):\n    'New.'\n    return -last_use\n")
@@ -253,6 +258,7 @@ def test_how_much_is_said_ends_with_the_verb(capsys: pytest.CaptureFixture[str])
         pass
 
 
+@pytest.mark.slow
 def test_the_version_is_that_of_the_installed_distribution() -> None:
     from importlib.metadata import version
 
@@ -274,6 +280,7 @@ def _completed(*typed: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_shell_completes_verbs_and_names() -> None:
     assert _completed("gpusim", "va") == ["validate"]
     assert "eviction" in _completed("gpusim", "run", "evic")

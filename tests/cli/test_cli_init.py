@@ -49,6 +49,7 @@ def test_every_shipped_trace_gets_an_experiment_that_is_valid(name: str, here: P
     assert table("validate", "x.yaml")["runs"] > 1
 
 
+@pytest.mark.slow
 def test_the_experiment_runs_and_can_be_checked(here: Path) -> None:
     said = gpusim("init", "gpt-medium-infer", "--on", "l4,l40s").stdout
     assert said.startswith("gpt-medium-infer-experiment.yaml: an experiment on gpt-medium-infer; `gpusim run")
@@ -122,6 +123,7 @@ def test_nothing_is_run_and_no_time_is_told_where_none_is_known(experiment: Path
     assert table("run", experiment, "--dry-run")["seconds"] is None
 
 
+@pytest.mark.slow
 def test_a_run_is_expected_to_take_what_those_of_its_folder_took(experiment: Path, here: Path) -> None:
     gpusim("run", experiment, "--no-figures")
     (row,) = read_json(here / "results/x/machine.json")["timed"]

@@ -56,6 +56,7 @@ def numbers(result: Result) -> dict[str, float]:
     return {**result.bounds, **result.metrics}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_formula_gives_the_number(name: str, results: list[Result]) -> None:
     seen = [n for n in map(numbers, results) if name in n and not (name == "faults_per_batch" and not n["fault_batches"])]
@@ -88,6 +89,7 @@ def test_a_number_is_explained() -> None:
     assert "computed  makespan_ns / bound_no_limit_ns" in said and "a ratio or share" in said and "answers: times" in said
 
 
+@pytest.mark.slow
 def test_every_number_has_an_explanation() -> None:
     for name in METRICS:
         found = json.loads(gpusim("metrics", name, "--json").stdout)

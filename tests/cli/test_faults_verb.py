@@ -48,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here / "out"
 
 
+@pytest.mark.slow
 def test_several_runs_are_listed_and_one_is_explained_with_the_hint_that_helps(folder: Path) -> None:
     listed = gpusim("faults", folder)
     assert "100 % memory" in listed and "50 % memory" in listed and "explains one of them" in listed

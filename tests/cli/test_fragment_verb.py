@@ -52,6 +52,7 @@ def small() -> str:
     return "small.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -121,6 +122,7 @@ def test_what_is_no_file_is_written_into_and_stays(small: str) -> None:
     assert Path("link.csv").is_symlink() and Path("file.csv").read_text().startswith("id,")
 
 
+@pytest.mark.slow
 def test_what_is_tried_stands_beside_what_the_program_runs_with(small: str) -> None:
     """PyTorch's 30 MiB segment is too small for 60: it holds 30 + 20 + 60.  One range needs 30 less."""
     values = json.loads(said("oom", small, "--try", "best_fit", "--no-figures", "--json"))
@@ -133,6 +135,7 @@ def test_what_is_tried_stands_beside_what_the_program_runs_with(small: str) -> N
     assert said("fragment", *words) == said("oom", *words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", ["{}:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF={}:cudaMallocAsync", "pytorch(conf={}:cudaMallocAsync)"]
 )
@@ -143,6 +146,7 @@ def test_the_line_that_is_advised_can_be_tried(words: str, small: str) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_refuses_requests_saves_nothing(small: str) -> None:
     """Nothing fits into 70 MiB where 80 are in use at once: no advice, and no percentage of what was not served."""
     text = said("oom", small, "--try", "best_fit", "--try", "buddy", "--capacity", "70 MiB", "--no-figures")
@@ -152,6 +156,7 @@ def test_what_refuses_requests_saves_nothing(small: str) -> None:
     assert "Leave the settings as they are: under each the request fails" in text and "export" not in text
 
 
+@pytest.mark.slow
 def test_a_recording_that_held_more_than_the_capacity_is_not_what_is_compared_with() -> None:
     words = ("--capacity", "1 GiB", "--try", "best_fit", "--no-figures", "--json")
     values = json.loads(said("oom", "gpt-medium-train-snapshot", *words))
@@ -159,6 +164,7 @@ def test_a_recording_that_held_more_than_the_capacity_is_not_what_is_compared_wi
     assert values["advice"] == [] and values["verdict"].startswith("It would run out of memory")
 
 
+@pytest.mark.slow
 def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
     log = Path(__file__).parents[1] / "data" / "rmm" / "pool_4streams_steal_merge.csv"
     values = json.loads(said("fragment", log, "--no-figures", "--json"))
@@ -167,11 +173,13 @@ def test_a_pool_is_not_blamed_for_the_size_that_it_takes_at_once() -> None:
     assert not [remedy for remedy in values["advice"] if remedy["kind"] == "setting"]  # the log names no resource
 
 
+@pytest.mark.slow
 def test_a_folder_with_the_name_of_a_trace_does_not_hide_it() -> None:
     Path("gpt-medium-infer").mkdir()
     said("fragment", "gpt-medium-infer", "--try", "best_fit", "--no-figures")
 
 
+@pytest.mark.slow
 def test_one_gpu_of_a_snapshot_is_chosen(tmp_path: Path) -> None:
     def allocation(size: int) -> list[dict[str, object]]:
         return [{"action": "alloc", "addr": 0, "size": size, "stream": 0, "time_us": 0, "frames": []}]
@@ -191,6 +199,7 @@ def test_a_long_program_tells_how_far_it_is() -> None:
     assert [done for done, _ in told] == sorted({done for done, _ in told})
 
 
+@pytest.mark.slow
 def test_workers_do_not_import_the_program_twice(tmp_path: Path) -> None:
     """Python warns when the main module of a worker is there before it is run."""
     (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")
@@ -199,6 +208,7 @@ def test_workers_do_not_import_the_program_twice(tmp_path: Path) -> None:
     assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_a_setting_given_twice_is_warned_of(tmp_path: Path) -> None:
     """PyTorch takes the last; a list of divisions leaves what it does not name."""
     (tmp_path / "small.csv").write_text(HEAD + "alloc,a,512,,,,,\n")

@@ -58,6 +58,7 @@ def failed(live: int) -> dict[str, Any]:
     return {"segments": [device.segment()], "device_traces": [device.events], "allocator_settings": settings}
 
 
+@pytest.mark.slow
 def test_a_script_is_recorded_and_its_leak_named(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     Path("train.py").write_text(LEAKY)
@@ -72,6 +73,7 @@ def test_a_script_is_recorded_and_its_leak_named(tmp_path: Path) -> None:
     assert (tmp_path / "results" / "oom-train" / "train.npz").is_file()
 
 
+@pytest.mark.slow
 def test_memory_of_another_process_is_named_when_the_message_tells_the_total() -> None:
     Path("s.pickle").write_bytes(pickle.dumps(failed(4000)))
     Path("error.txt").write_text(MESSAGE)
@@ -103,6 +105,7 @@ def test_a_file_that_is_not_there_is_called_that() -> None:
     assert "nothere.pickle: there is no such file" in said("nothere.pickle", code=2).stderr
 
 
+@pytest.mark.slow
 def test_lines_have_room_in_a_terminal_and_settings_are_named_as_users_write_them() -> None:
     done = said("gpt-medium-train-snapshot", "--no-figures").stdout
     assert max(map(len, done.splitlines())) <= 120

@@ -55,6 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_command_of_the_readme_works_as_written(place: Path) -> None:
     """In order, in one folder: later commands look at what earlier ones left."""
     for line in commands("gpusim"):
@@ -67,6 +68,7 @@ def test_every_command_of_the_readme_works_as_written(place: Path) -> None:
         assert done.stdout.strip(), line
 
 
+@pytest.mark.slow
 def test_every_python_block_runs(place: Path) -> None:
     for kind, text in BLOCKS:
         if kind == "python":
@@ -74,6 +76,7 @@ def test_every_python_block_runs(place: Path) -> None:
             assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_table_of_the_readme_is_what_the_run_prints(place: Path) -> None:
     """The README's first experiment (run here if the test above ran elsewhere) prints every line of the README's table."""
     shown = next(text for kind, text in BLOCKS if kind == "text")
@@ -86,6 +89,7 @@ def test_the_table_of_the_readme_is_what_the_run_prints(place: Path) -> None:
     assert [line for line in shown.splitlines() if line.split() not in lines] == []
 
 
+@pytest.mark.slow
 def test_the_reference_of_the_command_line_is_up_to_date() -> None:
     from gpusim.cli.reference import markdown
 

@@ -53,6 +53,7 @@ def test_eviction_on_a_snapshot_is_refused_with_a_way(experiment: Path, tmp_path
     assert gpusim("validate", experiment, "--set", f"trace={SNAPSHOT}", code=2).stderr == said
 
 
+@pytest.mark.slow
 def test_what_allocators_hold_of_a_snapshot_is_answered_without_times(tmp_path: Path) -> None:
     out, chosen = tmp_path / "out", (f"trace={SNAPSHOT}", "memory=150 %", "policies.place=best_fit,pytorch")
     sets = [word for each in chosen for word in ("--set", each)]
@@ -92,6 +93,7 @@ def test_a_trace_says_what_it_can_answer() -> None:
 # --- nothing fits, and what the question then is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["1MiB", "1MiB,2MiB"])
 def test_a_grid_in_which_nothing_fits_ends_in_a_sentence(memory: str, tmp_path: Path) -> None:
     sets = ["--set", f"memory={memory}", "--set", "policies.evict=lru,fifo", "--set", "trace=gpt-medium-infer,gpt-medium-train"]
@@ -106,6 +108,7 @@ def test_a_grid_in_which_nothing_fits_ends_in_a_sentence(memory: str, tmp_path: 
     assert "nothing to show as policy_comparison (policy_comparison: no run finished)" in said
 
 
+@pytest.mark.slow
 def test_another_grid_does_not_keep_the_question_of_the_file(experiment: Path, tmp_path: Path) -> None:
     words = ["run", experiment, "--no-figures", "--set", "policies.evict=lru", "-o", tmp_path / "out"]
     assert gpusim(*words, "--set", "memory=80 %").stdout.startswith("mine with policies.evict=lru, memory=80 %\n")
@@ -115,6 +118,7 @@ def test_another_grid_does_not_keep_the_question_of_the_file(experiment: Path, t
     assert own.stdout.startswith("Does it work in 60 %?\n")
 
 
+@pytest.mark.slow
 def test_check_brings_the_report_up_to_date(experiment: Path, tmp_path: Path) -> None:
     gpusim("run", experiment, "--no-figures", "-o", tmp_path, "--log")
     report = tmp_path / "report.md"
@@ -126,6 +130,7 @@ def test_check_brings_the_report_up_to_date(experiment: Path, tmp_path: Path) ->
 # --- a grid that is stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_grid_can_be_read(how: signal.Signals, experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

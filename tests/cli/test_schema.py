@@ -74,6 +74,7 @@ def schemas():
     return {which: json.loads(schema.text(which)) for which in schema.MODELS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["profile", "experiment", "program"])
 def test_does_every_shipped_file_fit_its_schema(schemas, kind):
     asked = "managed program" if kind == "program" else kind

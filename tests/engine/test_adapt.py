@@ -69,6 +69,7 @@ def test_a_batch_nobody_knows() -> None:
         adapt.train(b.finish(), catalogue.load("a100-pcie-40gb"), rounds=1)
 
 
+@pytest.mark.slow
 def test_a_training_finds_the_batch_that_fits_and_follows_a_neighbour() -> None:
     """resnet50 with 64 samples of 224 x 224 needs 5.5 GiB, most of it by samples: what fits shrinks with what is left."""
     trace, profile = load_trace(ROOT / "traces" / "resnet50-train.npz"), catalogue.load("a100-pcie-40gb")

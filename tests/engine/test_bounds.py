@@ -105,6 +105,7 @@ def replay(work: Workload, capacity: int, evict: str, prefetch: str = "none") ->
                     capacity_bytes=capacity, work=work)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evict", EVICT)
 def test_no_policy_is_below_the_bound(evict: str) -> None:
     swapped = 0
@@ -133,6 +134,7 @@ def one_at_a_time(seed: int) -> Workload:
     return workload(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [5, 15, 25])
 def test_belady_reaches_the_bound_on_equal_tensors_and_nobody_is_below(blocks: int) -> None:
     for seed in range(3):

@@ -35,6 +35,7 @@ def twice(a: Any) -> int:
     return int(both(a) * 2)
 
 
+@pytest.mark.slow
 @compiled
 @pytest.mark.parametrize("decorate", [njit, kept(types.int64(types.int64[::1]), _nrt=False)])
 def test_a_function_is_linked_with_all_that_it_calls(decorate: Any) -> None:

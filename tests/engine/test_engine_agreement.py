@@ -59,6 +59,7 @@ def finish(simulation: Simulation) -> dict[str, Any]:
     return outcome.metrics(simulation)
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_runs_agree() -> None:
     """A process in which numba compiles nothing gives the same log, byte by byte."""
     said = interpreted("test_engine_agreement", "[t.fingerprint(seed, p) for seed, p in enumerate(t.POLICIES)]")

@@ -127,6 +127,7 @@ def test_an_eviction_that_someone_waits_for_goes_before_planned_ones() -> None:
 # --- release ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_watermark_daemon_makes_room_before_it_is_needed() -> None:
     """Room for four blocks.  The third leaves one free, below 30 %: until two are free, one leaves: 0, the least recently used.
 
@@ -158,6 +159,7 @@ def test_what_may_not_leave_stays() -> None:
         assert result.finished and result.metrics["swap_outs"] == 0
 
 
+@pytest.mark.slow
 def test_a_release_policy_that_asks_for_what_is_not_there_is_refused() -> None:
     @policy.release
     class Greedy:
@@ -228,6 +230,7 @@ def test_looking_ahead_is_right_under_any_policies(seed: int, plan: str) -> None
     assert check(result, trace).violations == ()
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_runs_agree() -> None:
     said = interpreted("test_engine_ahead", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
     assert said == [fingerprint(run(seed)[0]) for seed in range(4)]

@@ -263,6 +263,7 @@ def test_a_plan_in_a_thousand_steps_is_one_run() -> None:
     assert stepped.metrics == whole.metrics
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_plans_agree() -> None:
     said = interpreted("test_engine_plans", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
     assert said == [fingerprint(run(seed)[0]) for seed in range(4)]

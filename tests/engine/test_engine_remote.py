@@ -171,6 +171,7 @@ def test_tensors_below_are_right_under_any_policies(seed: int) -> None:
     assert check(result, trace).violations == ()
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_runs_agree() -> None:
     said = interpreted("test_engine_remote", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
     assert said == [fingerprint(run(seed)[0]) for seed in range(4)]

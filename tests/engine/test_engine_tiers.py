@@ -172,6 +172,7 @@ def test_a_plan_names_the_tier_and_a_full_one_is_skipped() -> None:
     assert result.metrics["plan_skipped"] == 1
 
 
+@pytest.mark.slow
 def test_compressed_swaps_pass_their_codec_on_the_way_to_any_tier() -> None:
     """Half of the bytes go to the disk: 5000 + 5120 ns out, 5000 + 2560 in."""
     steps = three_tensors_in_two_blocks()
@@ -263,6 +264,7 @@ def test_chains_are_right_under_any_policies(seed: int) -> None:
     assert result.metrics["d2h_bytes"] > 0
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_chains_agree() -> None:
     said = interpreted("test_engine_tiers", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")
     assert said == [fingerprint(run(seed)[0]) for seed in range(4)]

@@ -52,6 +52,7 @@ def test_what_do_tensors_become_by_hand():
     assert t.meta["grain"] == "2 KiB"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [512, 4 * KIB, 2 * MIB])
 @pytest.mark.parametrize("seed", range(4))
 def test_is_a_program_in_chunks_the_same_program(seed, size):
@@ -104,6 +105,7 @@ def test_may_a_part_of_a_tensor_stay():
     assert runs[2 * KIB].metrics["h2d_bytes"] == (2 + 2) * KIB, "the half of B that left, then the third of A that made room"
 
 
+@pytest.mark.slow
 def test_do_pages_of_a_recording_run_and_move_no_more_than_tensors():
     trace, machine = load_trace("traces/resnet50-train.npz"), catalogue.load("t4")
     work = build(trace, durations(trace, machine)[0])

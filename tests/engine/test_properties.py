@@ -110,6 +110,7 @@ def right(case: Case) -> Result:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evict", NAMES["evict"])
 def test_every_evict_policy_is_right(evict: str) -> None:
     @EXAMPLES
@@ -120,6 +121,7 @@ def test_every_evict_policy_is_right(evict: str) -> None:
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", NAMES["place"])
 def test_every_place_policy_is_right(place: str) -> None:
     @EXAMPLES
@@ -130,6 +132,7 @@ def test_every_place_policy_is_right(place: str) -> None:
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetch", NAMES["prefetch"])
 def test_every_prefetch_policy_is_right(prefetch: str) -> None:
     @EXAMPLES
@@ -152,6 +155,7 @@ def largest_columns(size, last_use):  # type: ignore[no-untyped-def]
     return -(size + 0 * last_use)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mine", [waited_longest, largest_columns], ids=["compiled", "columns"])
 def test_policies_of_ones_own_are_right(mine: Any) -> None:
     @EXAMPLES
@@ -162,6 +166,7 @@ def test_policies_of_ones_own_are_right(mine: Any) -> None:
     holds()
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(cases())
 def test_a_run_does_not_depend_on_whether_its_log_is_kept(case: Case) -> None:

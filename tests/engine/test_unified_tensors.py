@@ -129,6 +129,7 @@ def inference() -> Workload:
     return build(trace, durations(trace, load("l4"))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["pytorch", "best_fit", "rmm_pool", "pytorch(conf=expandable_segments:True)"])
 def test_tensors_lie_where_their_allocator_puts_them(inference: Workload, place: str) -> None:
     heap = AllocatorPass(inference, policy(place))
@@ -147,6 +148,7 @@ def test_tensors_lie_where_their_allocator_puts_them(inference: Workload, place:
                 assert live.pop((name, offset)) == part
 
 
+@pytest.mark.slow
 def test_kernels_follow_the_trace(inference: Workload) -> None:
     program = managed(inference, load("l4"), "best_fit")
     begun = next(i for i, step in enumerate(program.steps) if isinstance(step, Start))
@@ -168,6 +170,7 @@ def test_kernels_over_lists_go_through_them_tensor_by_tensor() -> None:
     assert _rows(list(range(17)), [20], size)[:2] == [([0], [20]), ([1], [])]
 
 
+@pytest.mark.slow
 def test_thread_blocks_that_find_their_pages_may_run_through_at_once(
     inference: Workload, monkeypatch: pytest.MonkeyPatch
 ) -> None:

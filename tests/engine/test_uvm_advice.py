@@ -51,23 +51,27 @@ def test_what_both_sides_write_a_little_of_in_turns_stays_with_the_cpu_and_is_ma
     assert best.steps[0].after_ns < best.base_ns / 4
 
 
+@pytest.mark.slow
 def test_what_both_sides_only_read_is_read_mostly() -> None:
     turn = [HostTouch("table", write=False), sweep("table", 2, 8)]
     program = ManagedProgram("shared", [Array("table", 2 * BLOCK)], [HostTouch("table"), *turn * 6])
     assert [s.said for s in found(program).steps] == ["table:read_mostly"]
 
 
+@pytest.mark.slow
 def test_a_cyclic_sweep_over_more_than_fits_is_read_from_afar() -> None:
     program = ManagedProgram("sweep", [Array("a", 6 * BLOCK)], [HostTouch("a"), *[sweep("a", 6, 1)] * 4])
     assert [s.said for s in found(program).steps] == ["a:zero_copy"]
 
 
+@pytest.mark.slow
 def test_what_is_used_often_while_it_is_there_is_not_read_from_a_slow_afar() -> None:
     slow = replace(TINY, link=replace(TINY.link, remote_rate=1e7))
     program = ManagedProgram("reuse", [Array("a", 6 * BLOCK)], [HostTouch("a"), *[sweep("a", 6, 1)] * 2])
     assert "zero_copy" not in found(program, platform=slow).said
 
 
+@pytest.mark.slow
 def test_two_allocations_need_a_hint_each_and_get_them_one_after_the_other() -> None:
     turn = [
         HostTouch("ball", count=4096), one_thread(0, array="ball", write=True),

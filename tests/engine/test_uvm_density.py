@@ -50,6 +50,7 @@ def flat(ranges: list[list[int]]) -> set[int]:
     return {p for first, outer in ranges for p in range(first, outer)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[c["id"] for c in CASES])
 def test_answers_as_the_driver(case: dict[str, Any]) -> None:
     W = table(F=case["faulted"], R=case["resident"], T=case["thrashing"], C=case["cpu_mapped"])
@@ -111,12 +112,14 @@ def test_moves_what_a_gpu_was_seen_to_move(touches: list[int], recorded: str) ->
     assert serve([16 * t for t in touches]) == [units(u) for u in recorded.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("descending", [False, True])
 def test_six_faults_bring_a_block(descending: bool) -> None:
     touches = list(range(511, -1, -1) if descending else range(512))
     assert [len(m) for m in serve(touches)] == [16, 16, 32, 64, 128, 256]
 
 
+@pytest.mark.slow
 def test_threshold_75_needs_twenty_faults() -> None:
     moved = [(min(m), len(m)) for m in serve(list(range(512)), 75)]
     assert moved == [
@@ -126,6 +129,7 @@ def test_threshold_75_needs_twenty_faults() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("threshold", "faults"), [(0, 1), (1, 1), (50, 6), (51, 6), (100, 512)])
 def test_faults_of_a_block_by_threshold(threshold: int, faults: int) -> None:
     assert len(serve(list(range(512)), threshold)) == faults
@@ -135,6 +139,7 @@ def test_every_second_big_page_first() -> None:
     assert [len(m) for m in serve([*range(0, 512, 32), 16])] == [16] * 16 + [256]
 
 
+@pytest.mark.slow
 def test_random_order_takes_as_many_faults_as_the_driver() -> None:
     rng = np.random.default_rng(5)
     faults = [len(serve(list(rng.permutation(512)))) for _ in range(60)]

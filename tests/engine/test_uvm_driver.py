@@ -227,6 +227,7 @@ def test_small_allocations_share_root_chunks() -> None:
     assert evicted.counts[1]["evictions"] == 2  # all pieces left at once for block 1, and then block 0 for the first of them
 
 
+@pytest.mark.slow
 def test_freed_memory_is_not_copied() -> None:
     two = [Array("a", 4 * BLOCK), Array("b", 4 * BLOCK)]
     result = run([HostTouch("a"), HostTouch("b"), blocks(0, 1, 2, 3), Free("a"), blocks(0, 1, 2, 3, array="b")], two,
@@ -288,6 +289,7 @@ for evict in ("driver", "lru", "random"):
 """
 
 
+@pytest.mark.slow
 def test_interpreted_is_compiled() -> None:
     here = Path(__file__).parents[1]
     out = []

@@ -113,6 +113,7 @@ def program(seed: int, evict: str, prefetcher: str, **parameters: int) -> Any:
     return run(steps, arrays, machine, parameters=parameters, evict=evict, prefetcher=prefetcher, log=100_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefetcher", PREFETCHERS)
 @pytest.mark.parametrize("evict", EVICT)
 def test_pages_are_where_the_counts_say(evict: str, prefetcher: str) -> None:

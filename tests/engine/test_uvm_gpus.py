@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from test_uvm_driver import TINY, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Discard, HostTouch, Prefetch
@@ -38,6 +39,7 @@ def test_what_was_written_from_afar_is_copied() -> None:
     assert evicted([*there, HostTouch("a", write=True, count=4096)], 1, platform=coherent) == (1, 0)
 
 
+@pytest.mark.slow
 def test_one_of_two_copies_may_go_and_what_was_written_is_not_lost() -> None:
     both = [one_thread(0, write=True), Advise("a", "read_mostly"), one_thread(0, gpu=2), Advise("a", "preferred_location", 2)]
     assert evicted([*both, Advise("a", "unset_read_mostly")], 2) == (1, 0)  # the copy on GPU 1 has gone

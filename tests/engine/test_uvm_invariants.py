@@ -340,6 +340,7 @@ def test_what_is_true_after_every_step(seed: int) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_do_the_same() -> None:
     seeds = [2, 5, 11]
     assert interpreted("test_uvm_invariants", f"[t.fingerprint(seed) for seed in {seeds}]") == [fingerprint(s) for s in seeds]

@@ -120,6 +120,7 @@ def mixture(machine: int) -> list[Any]:
     return [r.ns, r.counts.tolist(), r.ranges.tolist(), r.page_tables.tolist(), r.log.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", range(3))
 def test_interpreted_is_compiled(machine: int) -> None:
     said = interpreted("test_uvm_mappings", f"repr(t.mixture({machine}))")

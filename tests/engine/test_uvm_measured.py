@@ -40,6 +40,7 @@ def test_the_gtx_1080_ti_has_the_fitted_constants() -> None:
     assert work.interrupt + work.batch + work.fault + work.block + work.replay == pytest.approx(f.fault, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_number_that_a_profile_does_not_say_follows_from_the_nearest_machine() -> None:
     """By hand: a T4's page work is 1.53 of a GTX 1080 Ti's, a CPU with PCIe 5 is 2.2 times as fast, the link 4.58 times."""
     known = platforms.numbers(catalogue.load("rtx-5070-ti"))
@@ -123,6 +124,7 @@ def test_stream_triad_faults_on_the_cpu_and_copies_back_as_measured() -> None:
     assert result.counts[1]["came"].sum() * 4096 / MIB == measured(key, "UVM HtoD migrated bytes")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 8])
 def test_sparse_oversubscribed_kernels_move_every_block_twice_as_measured(k: int) -> None:
     rng = np.random.default_rng(7)

@@ -56,6 +56,7 @@ def story(log: Any) -> list[tuple[str, int, frozenset[int]]]:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_serves_the_same_faults_in_the_same_order(seed: int) -> None:
     compiled, plain = both(seed)

@@ -130,6 +130,7 @@ def test_is_a_plan_file_read_before_anything_is_written(experiment: Path, tmp_pa
     assert (done.exit_code, "a valid experiment: 1 runs" in done.stdout) == (0, True)
 
 
+@pytest.mark.slow
 def test_what_are_runs_with_tiers_grain_and_plan_measured_against(experiment: Path, tmp_path: Path) -> None:
     loaded = load.experiment(str(experiment), ["tiers=host > nvme", "grain=2 MiB", "policies.plan=vdnn"])
     todo = plan(loaded, tmp_path / "out")
@@ -142,6 +143,7 @@ def test_what_are_runs_with_tiers_grain_and_plan_measured_against(experiment: Pa
     assert not any(todo.searched.values()), "a search costs, it has to be asked for"
 
 
+@pytest.mark.slow
 def test_is_a_run_at_a_grain_checked_and_shown(experiment: Path, tmp_path: Path, capsys) -> None:
     experiment.write_text(YAML.replace("infer", "train"))
     _, done = execute(experiment, tmp_path / "out", "grain=tensor,2 MiB", "policies.plan=none,vdnn", "options.log=true")
@@ -162,6 +164,7 @@ def test_is_a_run_at_a_grain_checked_and_shown(experiment: Path, tmp_path: Path,
     assert (first[header.index("grain")], first[header.index("plan")]) == ("tensor", "none")
 
 
+@pytest.mark.slow
 def test_is_a_rewritten_program_kept_beside_the_log_and_checked(experiment: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "mine.py").write_text(REMADE)
     experiment.write_text(YAML.replace("infer", "train") + "use: [mine.py]\n")
@@ -181,6 +184,7 @@ def test_is_a_rewritten_program_kept_beside_the_log_and_checked(experiment: Path
         load_result(folder)
 
 
+@pytest.mark.slow
 def test_is_a_plan_found_beside_its_experiment_and_part_of_what_a_run_is(experiment: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path.parent)
     (tmp_path / "p.csv").write_text("operator,action,tensor\n60,evict,0\n")

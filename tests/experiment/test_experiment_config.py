@@ -68,6 +68,7 @@ def test_is_the_grid_the_product_of_all_lists_in_a_fixed_order(write):
     assert len({r.hash for r in runs}) == len(runs)
 
 
+@pytest.mark.slow
 def test_is_a_run_known_by_the_same_name_in_every_process(write):
     path = write(PLAIN + "memory: 60 %\n")
     (run,) = expand(load_experiment(path).experiment)
@@ -96,6 +97,7 @@ def test_is_a_grid_by_mistake_refused(write):
     assert len(expand(experiment, allow_large=True)) == 2002
 
 
+@pytest.mark.slow
 def test_is_a_grid_of_millions_refused_without_being_made(write):
     many = ",".join(map(str, range(2000)))
     evict = ",".join(f"lru(k={i})" for i in range(2000))

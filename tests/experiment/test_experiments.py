@@ -70,6 +70,7 @@ def test_the_first_line_is_the_question(name: str) -> None:
     assert (ROOT / "experiments" / lines[1].partition("=")[2]).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_are_those_of_before(name: str) -> None:
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
@@ -89,6 +90,7 @@ def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
             assert tool().shows(of.draw(results(name))) == kept["shows"], f"python docs/figures.py {figure} makes it again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_bounds_hold(name: str) -> None:
     """Nothing is faster than without a limit, nothing brings in less than the traffic bound, nothing exceeds its memory."""

@@ -55,6 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "one", jobs=1)
     execute(experiment, tmp_path / "two", jobs=2)
@@ -63,6 +64,7 @@ def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: P
     assert [name for name in one if one[name] != two[name]] == []
 
 
+@pytest.mark.slow
 def test_results_stand_in_the_order_of_the_grid(experiment: Path, tmp_path: Path) -> None:
     _, done = execute(experiment, tmp_path / "out", jobs=2)
     found = [(r.spec["memory_share"], r.spec["evict"]) for r in done.results]
@@ -115,6 +117,7 @@ def test_a_second_run_executes_nothing_and_changes_nothing(experiment: Path, tmp
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_a_larger_grid_runs_only_what_is_new(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "out")
     _, more = execute(experiment, tmp_path / "out", "policies.evict=lru,fifo,belady")
@@ -122,6 +125,7 @@ def test_a_larger_grid_runs_only_what_is_new(experiment: Path, tmp_path: Path) -
     assert len(more.results) == 6
 
 
+@pytest.mark.slow
 def test_force_runs_everything_again(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "out")
     before = contents(tmp_path / "out")
@@ -130,6 +134,7 @@ def test_force_runs_everything_again(experiment: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_asking_for_logs_runs_what_has_none(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "out", "policies.evict=lru")
     _, again = execute(experiment, tmp_path / "out", "policies.evict=lru", "options.log=true")
@@ -137,6 +142,7 @@ def test_asking_for_logs_runs_what_has_none(experiment: Path, tmp_path: Path) ->
     assert len(list((tmp_path / "out").glob("runs/*/log.npz"))) == 2
 
 
+@pytest.mark.slow
 def test_a_log_does_not_change_the_result(experiment: Path, tmp_path: Path) -> None:
     _, without = execute(experiment, tmp_path / "a")
     _, logged = execute(experiment, tmp_path / "b", "options.log=true")
@@ -155,6 +161,7 @@ def test_a_changed_trace_is_another_run(experiment: Path, tmp_path: Path) -> Non
     assert not {t.key for t in first.tasks} & {t.key for t in second.tasks}
 
 
+@pytest.mark.slow
 def test_a_changed_policy_file_runs_only_its_own_policy_again(experiment: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     text = "from gpusim import policy\n\n\n@policy.evict\ndef patient(last_use, now):\n    return last_use - now\n"
@@ -179,6 +186,7 @@ def test_a_grid_by_mistake_is_refused_before_anything_is_made(experiment: Path, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_failing_policy_costs_only_its_own_runs(experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(
         "from gpusim import policy\n\n\n@policy.evict(columns=True)\ndef broken(size):\n    raise ValueError('no idea')\n"
@@ -189,12 +197,14 @@ def test_a_failing_policy_costs_only_its_own_runs(experiment: Path, tmp_path: Pa
     assert [r.spec["evict"] for r in done.results] == ["lru"]
 
 
+@pytest.mark.slow
 def test_the_resolved_experiment_gives_the_same_grid(experiment: Path, tmp_path: Path) -> None:
     first, _ = execute(experiment, tmp_path / "out", "seed=0,1", "policies.evict=cost_aware(staleness=2.0)")
     second = plan(load.experiment(str(tmp_path / "out" / "experiment.yaml")), tmp_path / "out")
     assert [t.key for t in first.grid] == [t.key for t in second.grid]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_runs_and_the_next_call_does_the_rest(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     sets = ["--set", "policies.evict=random", "--set", f"seed={','.join(map(str, range(400)))}", "--set", "memory=60 %"]
@@ -247,6 +257,7 @@ class endless:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_path: Path) -> None:
     """One job, and the run before it is kept."""
     out = tmp_path / "out"
@@ -274,6 +285,7 @@ def test_ctrl_c_ends_a_compiled_policy_that_does_not_end(experiment: Path, tmp_p
             os.killpg(running.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_every_result_is_written_once(experiment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the grid, its bounds and the summary; the referee's verdict does not touch it either."""
     out, written = tmp_path / "out", []
@@ -287,6 +299,7 @@ def test_every_result_is_written_once(experiment: Path, tmp_path: Path, monkeypa
     assert [result.checked for result in folder.load_folder(out)] == [True] * 4
 
 
+@pytest.mark.slow
 def test_a_result_that_was_edited_is_run_again(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     todo, _ = execute(experiment, out)

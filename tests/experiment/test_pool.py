@@ -30,6 +30,7 @@ def misbehave(number: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2, 7])
 def test_every_task_runs_once_for_any_number_of_jobs(tmp_path: Path, jobs: int) -> None:
     ended = list(run_tasks([(tmp_path, n) for n in range(5)], write, jobs))
@@ -42,6 +43,7 @@ def test_tasks_in_one_process_end_in_order(tmp_path: Path) -> None:
     assert [index for index, _ in run_tasks([(tmp_path, n) for n in range(4)], write, 1)] == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_failing_task_costs_only_itself() -> None:
     failures = dict(run_tasks([0, 1, 2, 3, 4, 5], misbehave, 2))
     assert [failures[n] for n in (0, 4, 5)] == [None, None, None]
@@ -97,6 +99,7 @@ def _is_gone(group: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_workers_need_not_import_what_was_prepared(tmp_path: Path) -> None:
     program = _start(tmp_path, "(here / f'{number} {\"slow_to_import\" in sys.modules}').touch()")
     assert program.communicate(timeout=600)[1] == ""
@@ -104,6 +107,7 @@ def test_workers_need_not_import_what_was_prepared(tmp_path: Path) -> None:
     _wait_for(lambda: _is_gone(program.pid))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["imports", "works"])
 def test_ctrl_c_is_heard_by_one_process_and_ends_all(moment: str, tmp_path: Path) -> None:
     program = _start(tmp_path, "(here / 'works').touch(); time.sleep(600)")
@@ -114,6 +118,7 @@ def test_ctrl_c_is_heard_by_one_process_and_ends_all(moment: str, tmp_path: Path
     _wait_for(lambda: _is_gone(program.pid))
 
 
+@pytest.mark.slow
 def test_one_worker_apart_survives_what_its_tasks_do() -> None:
     failures = dict(run_tasks([0, 3, 4], misbehave, 1, apart=True))
     assert (failures[0], failures[2]) == (None, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hand_worked import BLOCK, Steps, machine
 from test_engine_swaps import three_tensors_in_two_blocks
 
@@ -45,6 +46,7 @@ def test_what_runs_is_bounded_and_not_what_was_given() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_row_keeps_to_the_bound_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(YAML)

@@ -77,6 +77,7 @@ def commented(file: Path) -> str:
     return '"""Other words."""\n\n# A comment.\n' + "".join(text.splitlines(keepends=True)[end:]) + "\n# The end.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_function_changed_in_any_package_changes_the_key_and_a_comment_does_not(
     package: Path, kind: str, tmp_path: Path
@@ -101,17 +102,20 @@ def test_a_function_changed_in_any_package_changes_the_key_and_a_comment_does_no
     assert Code(package).of(run) == key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_what_only_shows_results_is_in_no_key(kind: str, tmp_path: Path) -> None:
     found = modules(PACKAGE, _loaded_by(spec(RUNS[kind][0], tmp_path)))
     assert [name for name in found if name.split("/")[0] in PRESENTATION] == []
 
 
+@pytest.mark.slow
 def test_a_planner_is_in_the_keys_of_its_own_runs_only(tmp_path: Path) -> None:
     found = modules(PACKAGE, _loaded_by(spec(RUNS["eviction"][0], tmp_path)))
     assert not any(name.startswith("policies/plan/parts/recompute/") for name in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_whatever_a_run_imports_is_in_its_key(kind: str, tmp_path: Path) -> None:
     """Asked of Python itself: the modules that are there when a run has ended."""
@@ -135,6 +139,7 @@ print(*(m.__file__ for name, m in sys.modules.items() if name not in before and 
     assert loaded - set(modules(PACKAGE, _loaded_by(run))) == set()
 
 
+@pytest.mark.slow
 def test_the_reader_of_a_table_has_it_in_its_key(package: Path, tmp_path: Path) -> None:
     run = spec(RUNS["eviction"][0], tmp_path)
     key, table = Code(package).of(run), package / "machine" / "data" / "roofline.yaml"
@@ -184,6 +189,7 @@ def test_a_users_policy_counts_with_what_it_imports(tmp_path: Path, monkeypatch:
     assert len({first, changed_helper, key()}) == 3
 
 
+@pytest.mark.slow
 def test_a_damaged_note_of_earlier_readings_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSIM_CACHE", str(tmp_path))
     whole = Closure().digest([RUN])

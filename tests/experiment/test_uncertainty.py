@@ -134,6 +134,7 @@ def samples(folder: Path) -> dict[str, Any]:
 # --- the answer
 
 
+@pytest.mark.slow
 def test_every_sample_is_the_run_on_its_machine(run: Any, tmp_path: Path) -> None:
     results = by_policy(run("uncertainty=25", low="4 GB/s"))
     (number,) = samples(tmp_path / "out")["numbers"]
@@ -146,6 +147,7 @@ def test_every_sample_is_the_run_on_its_machine(run: Any, tmp_path: Path) -> Non
         assert np.array_equal(result.sampled.values["slowdown"], slowdown)
 
 
+@pytest.mark.slow
 def test_who_is_ahead_by_turns_ties(run: Any) -> None:
     results = run("uncertainty=50", low="3 GB/s")
     told = answer(results)
@@ -156,6 +158,7 @@ def test_who_is_ahead_by_turns_ties(run: Any) -> None:
     assert 7 <= (a > b).sum() <= 9  # 4/25 of 50, drawn in 50 equal parts
 
 
+@pytest.mark.slow
 def test_a_rare_change_of_order_is_no_tie_but_told(run: Any) -> None:
     results = run("uncertainty=50", low="4 GB/s")
     told = answer(results)
@@ -164,6 +167,7 @@ def test_a_rare_change_of_order_is_no_tie_but_told(run: Any) -> None:
     assert [row["tied_for_best"] for row in rows(results)] == [True, False]
 
 
+@pytest.mark.slow
 def test_the_number_that_would_change_who_is_best_is_named(run: Any) -> None:
     results = run("uncertainty=5", low="4 GB/s")
     pushed = {name: list(r.sampled.pushed.values()) for name, r in by_policy(results).items()}
@@ -174,6 +178,7 @@ def test_the_number_that_would_change_who_is_best_is_named(run: Any) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_number_is_named_when_none_changes_it(run: Any) -> None:
     results = run("uncertainty=5", low="6 GB/s")
     told = answer(results)
@@ -181,12 +186,14 @@ def test_no_number_is_named_when_none_changes_it(run: Any) -> None:
     assert [row["best_with"] for row in rows(results)] == [[], []]
 
 
+@pytest.mark.slow
 def test_a_machine_without_error_bars_has_no_spread(run: Any) -> None:
     results = run("uncertainty=3")
     for r in results:
         assert r.sampled.values["makespan_ns"] == (r.metrics["makespan_ns"],) * 3 and not r.sampled.pushed
 
 
+@pytest.mark.slow
 def test_table_figure_and_report_show_the_interval(run: Any) -> None:
     results = run("uncertainty=50", low="3 GB/s")
     lines = render(results, width=100).splitlines()
@@ -223,6 +230,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_sampling_leaves_the_runs_as_they_are(run: Any, tmp_path: Path) -> None:
     run(out="plain", low="4 GB/s")
     run("uncertainty=5", out="sampled", low="4 GB/s")
@@ -233,6 +241,7 @@ def test_sampling_leaves_the_runs_as_they_are(run: Any, tmp_path: Path) -> None:
     assert all(r.sampled is None for r in run(out="sampled", low="4 GB/s"))
 
 
+@pytest.mark.slow
 def test_the_same_samples_for_any_number_of_workers(run: Any, tmp_path: Path) -> None:
     for jobs in (1, 2):
         run("uncertainty=5", out=str(jobs), jobs=jobs, low="4 GB/s")
@@ -242,6 +251,7 @@ def test_the_same_samples_for_any_number_of_workers(run: Any, tmp_path: Path) ->
     assert one["numbers"][0]["draws"] != other["numbers"][0]["draws"]
 
 
+@pytest.mark.slow
 def test_figures_follow_what_is_sampled(run: Any, tmp_path: Path) -> None:
     """Runs that are there are not simulated again, but their figure is drawn with the intervals, and then without."""
     run(out="prepared", low="4 GB/s")
@@ -304,6 +314,7 @@ def test_curves_and_both_directions_follow() -> None:
     assert profile == catalogue.load("v100-pcie-32gb")
 
 
+@pytest.mark.slow
 def test_most_measured_rates_lie_within_the_share_that_estimates_get() -> None:
     """What an estimate does, "the same share of nominal as others reach", tried where the truth is known."""
     nominal = dict.fromkeys(("read", "write", "copy", "copy_engine"), "bandwidth") | {"h2d": "nominal", "d2h": "nominal"}
@@ -348,6 +359,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
 # --- the command, and what a recording repeats of itself
 
 
+@pytest.mark.slow
 def test_the_verb_samples_sixteen_machines_or_as_many_as_asked(run: Any, tmp_path: Path) -> None:
     run(out="prepared", low="4 GB/s")
     for words, count in (["--uncertainty"], 16), (["--uncertainty", "3"], 3), (["--uncertainty", "--json"], 16):
@@ -361,6 +373,7 @@ def test_the_verb_samples_sixteen_machines_or_as_many_as_asked(run: Any, tmp_pat
             assert f"Sampled: {count} machines per profile" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_recording_with_times_is_first_repeated(tmp_path: Path) -> None:
     """Of a step of 56.055 ms on a V100 the recorded kernels and host times, replayed without a limit, make 2 % more."""
     save_trace(import_trace(ROOT / "tests/data/traces/kineto_v100_resnet50.json.gz"), tmp_path / "step.npz")
@@ -372,6 +385,7 @@ def test_a_recording_with_times_is_first_repeated(tmp_path: Path) -> None:
     assert "Baseline: without a memory limit the replay takes 57.2 ms, the recording 56.1 ms (+2.0 %)." in words
 
 
+@pytest.mark.slow
 def test_a_recording_with_segments_is_first_repeated(tmp_path: Path) -> None:
     text = "question: How much?\ntrace: gpt-medium-infer-snapshot\nprofile: l4\npolicies: {evict: none}\n"
     (tmp_path / "e.yaml").write_text(text)

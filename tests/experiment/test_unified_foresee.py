@@ -68,6 +68,7 @@ def test_what_no_run_gets_past_is_told_before_all(experiment: Path, sets: list[s
     assert sentence in told and hint in told
 
 
+@pytest.mark.slow
 def test_each_mistake_is_told_once_at_its_place(experiment: Path) -> None:
     asked = "unified: [driver, driver(advice=c:discard), driver(advice=d:discard)]"
     experiment.write_text(YAML.replace("unified: driver", asked))
@@ -76,6 +77,7 @@ def test_each_mistake_is_told_once_at_its_place(experiment: Path) -> None:
     assert "e.yaml:5:19: advice 'c:discard'" in told and "e.yaml:5:45: advice 'd:discard'" in told
 
 
+@pytest.mark.slow
 def test_a_recorded_program_is_asked_for_its_segments_only_where_advice_names_one(experiment: Path) -> None:
     told = refused(experiment, "trace=gpt-medium-infer", "unified=driver(advice=parametr_0:read_mostly)")
     assert "no allocation of gpt-medium-infer is called 'parametr_0'" in told and "'parameter_0'" in told

@@ -125,6 +125,7 @@ def test_programs_are_found_by_name_like_traces() -> None:
         find_run("vector-ad")
 
 
+@pytest.mark.slow
 def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path) -> None:
     todo, done = execute(experiment, tmp_path / "out")
     assert not done.failures and len(done.results) == 4
@@ -158,6 +159,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
     assert "unified" in header.split(",") and len(rows) == 4
 
 
+@pytest.mark.slow
 def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "one", jobs=1)
     execute(experiment, tmp_path / "two", jobs=2)
@@ -165,6 +167,7 @@ def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: P
         assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes(), file.name
 
 
+@pytest.mark.slow
 def test_references_are_not_run_where_they_would_be_runs_of_the_grid(experiment: Path, tmp_path: Path) -> None:
     todo = plan(load.experiment(str(experiment)), tmp_path / "out")
     full, half, zero, other = todo.grid
@@ -181,6 +184,7 @@ def test_references_are_not_run_where_they_would_be_runs_of_the_grid(experiment:
     assert "runs: 4, and 1 more to measure them against" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evict", ["driver", "lru", "clean_drop"])
 @pytest.mark.parametrize("advice", ["none", "zero_copy", "prefetch"])
 def test_a_run_with_room_for_everything_is_what_its_references_would_be(experiment: Path, evict: str, advice: str) -> None:

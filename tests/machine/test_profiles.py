@@ -109,6 +109,7 @@ def test_is_every_measured_number_the_one_in_the_cited_row(profiles):
     assert len(used) > 60 and len(fitted) > 20
 
 
+@pytest.mark.slow
 def test_is_every_fitted_number_what_its_rows_give_again(profiles):
     from gpusim.calibrate.fit.fitting import fit
     from gpusim.calibrate.rows import read

@@ -131,6 +131,7 @@ def test_a_lookup_reads_the_rows_it_writes_not_the_table() -> None:
     assert small[0] == large[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2-small-train", "llama-1b-decode", "resnet50-train"])
 def test_shipped_traces_get_a_time_on_every_machine(name: str) -> None:
     trace = load_trace(ROOT / "traces" / f"{name}.npz")
@@ -199,6 +200,7 @@ def test_the_model_is_as_near_to_unseen_measurements_as_it_says(
     assert abs(median - said["median_error"]) < 0.04  # a quarter of the points: near, not equal
 
 
+@pytest.mark.slow
 def test_the_fit_recovers_a_machine_that_obeys_the_formula() -> None:
     a40 = profile("a40")
     truth = Coefficients(floor=3000, compute=0.6, memory=0.7, cached=0.7, cache_share=0, blend=1.7)

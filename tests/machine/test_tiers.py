@@ -30,6 +30,7 @@ def test_what_is_host_memory_to_a_copy(h100):
     assert far.read == pytest.approx(55.36 * 0.999)
 
 
+@pytest.mark.slow
 def test_is_a_measured_curve_by_size_kept():
     profile = next(p for p in map(catalogue.load, catalogue.names()) if p.link.size_curve)
     (tier,) = parse("host", profile)

@@ -48,6 +48,7 @@ def test_what_is_no_number_of_the_machine_is_said_in_one_sentence(numbers: str, 
     assert said in str(error.value)
 
 
+@pytest.mark.slow
 def test_an_experiment_varies_a_number_of_a_machine(tmp_path: Path) -> None:
     slow = "a100-pcie-80gb(launch.submit=200 us)"
     file = tmp_path / "launches.yaml"

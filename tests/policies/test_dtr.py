@@ -129,6 +129,7 @@ def test_a_log_is_read_as_its_simulator_reads_it() -> None:
     assert (facts.peak_v1, facts.peak_v2, facts.end_v2) == (188, 188, 140)  # the released constant w stays with V2
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_any_log_is_read_as_its_simulator_reads_it(seed: int, length: int) -> None:
     agrees_with_the_simulator(made_up(Random(seed), length))
@@ -160,6 +161,7 @@ def made_up(random: Random, length: int) -> bytes:
     return log(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_OPERATORS)
 def test_a_trace_comes_back_from_its_log(name: str) -> None:
     trace = load_trace(TRACES / f"{name}.npz")
@@ -204,6 +206,7 @@ def test_without_operators_or_times_there_is_no_log() -> None:
         exported(make_trace("bare", {"size": [1], "kind": [ALLOC], "arg": [0]}))
 
 
+@pytest.mark.slow
 def test_the_verb_writes_a_log_that_import_reads(tmp_path: Path) -> None:
     def gpusim(*words: str) -> str:
         done = CliRunner().invoke(app, words)

@@ -124,6 +124,7 @@ def test_arc_protects_what_was_seen_twice() -> None:
     assert victims("arc", "abcdab" + "efc", 4) == "cde"
 
 
+@pytest.mark.slow
 def test_belady_evicts_what_is_needed_last() -> None:
     from gpusim.policies.trials.misses import replay
 
@@ -133,6 +134,7 @@ def test_belady_evicts_what_is_needed_last() -> None:
     assert replay(requests, 1, 4, registry.get("evict", "fifo")).misses == 10  # and his anomaly
 
 
+@pytest.mark.slow
 def test_random_is_the_same_for_the_same_seed_and_uses_all_units() -> None:
     requests = np.arange(60, dtype=np.int32) % 12
     from gpusim.policies.trials.misses import replay
@@ -164,6 +166,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=150)
 @given(steps=steps, capacity=st.integers(8, 40), sizes=st.lists(st.integers(1, 4), min_size=12, max_size=12))
@@ -182,6 +185,7 @@ wild = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILED)
 @settings(max_examples=60)
 @given(steps=wild, capacity=st.integers(4, 30), sizes=st.lists(st.integers(0, 4), min_size=16, max_size=16))

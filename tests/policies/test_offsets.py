@@ -116,6 +116,7 @@ def test_a_plan_where_greedy_by_size_fails() -> None:
     assert (found.top, found.proven, found.bound, found.greedy) == (8, True, 8, 11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_small_plans_are_the_lowest_there_are(seed: int) -> None:
     b = random_buffers(seed, 7, 6, 9)
@@ -124,6 +125,7 @@ def test_small_plans_are_the_lowest_there_are(seed: int) -> None:
     assert found.proven and found.top == least_top(b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 def test_the_search_says_no_exactly_when_there_is_no_plan(seed: int) -> None:
     b = random_buffers(100 + seed, 7, 5, 9)
@@ -150,6 +152,7 @@ def test_all_cases_are_there() -> None:
     assert "".join(CASES) == "ABCDEFGHIJK"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_minimalloc_within_its_capacity(name: str) -> None:
     b = case(name)
@@ -171,6 +174,7 @@ def test_greedy_is_as_far_from_the_peak_as_published() -> None:
     assert min(online) > 1.17 and max(online) < 2.0
 
 
+@pytest.mark.slow
 def test_climbing_makes_hard_plans_better() -> None:
     for name in "ADJ":
         b = case(name)
@@ -208,6 +212,7 @@ for b in (random_buffers(3, 40, 30, 50), random_buffers(4, 40, 30, 50)):
 """
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_agree() -> None:
     outputs = []
     for jit in ("0", "1"):
@@ -239,6 +244,7 @@ def test_the_command_writes_a_plan_that_minimalloc_reads(tmp_path: Path) -> None
     assert import_trace(out).addr.max() == max(int(row["offset"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_found() -> None:
     text = said(CASES["E"], "--capacity", "1 MiB").stdout
     assert "No plan is lower." in text and "The plan fits into 1,048,576 bytes." in text

@@ -41,6 +41,7 @@ def same_as_reference(spec: str, reference: Any, capacity: int, seed: int, scale
     return refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize(("align", "min_rest"), [(512, 512), (16, 16), (512, 4096), (64, 700)])
 def test_fits_choose_as_the_reference(name: str, align: int, min_rest: int) -> None:
@@ -299,6 +300,7 @@ def test_the_words_of_an_empty_slab_are_used_again() -> None:
         h.free(0)
 
 
+@pytest.mark.slow
 def test_only_whole_empty_pages_are_given_back() -> None:
     """A page with one block of 512 bytes, three blocks of two pages each; the middle one and its neighbour are freed."""
     h = heap("slab", 64 * MIB)

@@ -49,6 +49,7 @@ def test_the_eight_allocators_of_the_literature_are_there() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_random_programs(name: str) -> None:
     """No overlap, all held, sums right, nothing written outside the table (`Watched`); addresses aligned and below capacity."""
@@ -62,6 +63,7 @@ def test_random_programs(name: str) -> None:
     assert refused > 0  # the programs reach the limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_once_all_is_freed_and_released_it_is_as_new(name: str) -> None:
     for seed in SEEDS:
@@ -76,6 +78,7 @@ def test_once_all_is_freed_and_released_it_is_as_new(name: str) -> None:
         assert heap.run(ops(name, seed)) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_largest_request_fits(name: str) -> None:
     for seed in SEEDS:
@@ -88,6 +91,7 @@ def test_the_largest_request_fits(name: str) -> None:
             assert heap.alloc(unit, room) >= 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", POLICIES)
 def test_as_many_live_blocks_as_the_table_was_made_for(name: str) -> None:
     units = 300
@@ -143,6 +147,7 @@ for name in POLICIES:
 """
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_agree() -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     tests = str(Path(__file__).parents[1] / "support")

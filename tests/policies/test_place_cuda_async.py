@@ -143,6 +143,7 @@ def test_a_request_is_refused_with_a_third_of_the_pool_idle() -> None:
     assert refused("device") == (400 * MIB, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "parameters",
     ["", "remap=1", "opportunistic=0, dependencies=0", "threshold=8388608, remap=1", "page=2097152, dependencies=0, remap=1"],

@@ -156,6 +156,7 @@ def parameters(rng: random.Random) -> tuple[dict[str, float], str]:
     return given, f"frag_limit={limit}, reuse_limit={reuse}, defrag_level={level}, auto_gc={auto_gc}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_random_programs_as_the_reference(first: int) -> None:
     made = reused = refused = 0

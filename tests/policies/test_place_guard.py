@@ -72,10 +72,12 @@ def three() -> Steps:
     return steps
 
 
+@pytest.mark.slow
 def test_an_allocator_that_keeps_its_blocks_apart_runs(bump: Path) -> None:
     assert play(three(), blocks=3, place="bump", use=[bump]).metrics["allocated_peak_bytes"] == 3 * BLOCK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
@@ -93,6 +95,7 @@ def test_a_block_that_cannot_be_is_refused_at_once(bump: Path, spec: str, says: 
     assert caught.value.where == f"{bump}:7"
 
 
+@pytest.mark.slow
 def test_a_freed_block_may_be_given_again(bump: Path) -> None:
     """The first tensor is gone before the third takes its place."""
     steps = Steps()

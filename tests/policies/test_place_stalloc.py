@@ -158,6 +158,7 @@ def look(S: Any, at: int, first: int, end: int, change: int) -> int:
     return 1 if planned.free(S, at, first, end) else 0
 
 
+@pytest.mark.slow
 def test_the_tree_knows_what_is_free() -> None:
     for pieces in (1, 2, 5, 16, 23):
         rng = random.Random(pieces)

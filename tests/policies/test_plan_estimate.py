@@ -57,6 +57,7 @@ def coming_and_going(seed: int) -> Trace:
     return builder.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [11, 8, 5, 2])
 def test_the_estimate_is_the_engines_time_where_its_assumptions_hold(blocks: int) -> None:
     """One stream, a host that costs nothing, and never more than one hole: the room taken is the one given back first."""
@@ -69,6 +70,7 @@ def test_the_estimate_is_the_engines_time_where_its_assumptions_hold(blocks: int
     assert swapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["none", "capuchin", "sentinel", "g10"])
 def test_the_estimate_is_near_where_several_holes_are_open(plan: str) -> None:
     """The engine takes the lowest of them, the estimate the oldest.  Measured: 0.4 % in the median, 7.6 % at most."""

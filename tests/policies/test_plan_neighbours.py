@@ -123,6 +123,7 @@ def everywhere(name: str) -> tuple[str, ...]:
     return tuple(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("one", "other"), list(combinations(LISTED, 2)))
 def test_no_two_plans_decide_the_same(one: str, other: str) -> None:
     """Where both have an answer: that one refuses is no other decision."""

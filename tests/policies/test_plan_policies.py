@@ -169,6 +169,7 @@ def contended() -> Program:
     return p
 
 
+@pytest.mark.slow
 def test_a_search_sees_what_a_rule_does_not() -> None:
     """Spare: large 80 - 11.24 - 9.192 us, small 50 - 3.56 - 3.048.  large is out at 10000 + 11240; its room is wanted at
     20000."""
@@ -321,6 +322,7 @@ def test_plans_fit(name: str, spec: str) -> None:
     assert planned_peak(view, Schedule(made.actions[:0])) > view.capacity
 
 
+@pytest.mark.slow
 def test_a_search_is_no_slower_than_what_it_begins_with() -> None:
     view = recorded("resnet50-train", 0.7)
     found = [estimate(view, plan(f"swapadvisor(generations={n})", view)) for n in (0, 5)]
@@ -355,6 +357,7 @@ def test_bad_parameters(spec: str, said: str) -> None:
         plan(spec, small_network().view(17))
 
 
+@pytest.mark.slow
 def test_search_is_no_worse_than_any_planner() -> None:
     """By the estimate; where the engine can be asked, by the engine, of whose answers it takes the least."""
     view = recorded("resnet50-train", 0.7)
@@ -389,6 +392,7 @@ def run(p: Program, spec: str, blocks: int) -> Result:
     return done
 
 
+@pytest.mark.slow
 def test_the_estimate_is_what_the_engine_finds() -> None:
     """On one stream, without costs of the host, and where the room that is wanted is the one that was given up."""
     for spec, ns in (("capuchin", 10 * NS + 1240), ("swapadvisor", 10 * NS)):
@@ -402,6 +406,7 @@ def test_plans_run(spec: str) -> None:
     assert done.metrics["plan_skipped"] <= done.metrics["plan_evictions"] // 2
 
 
+@pytest.mark.slow
 def test_search_is_the_best_row_of_the_table() -> None:
     others = [run(small_network(), spec, 17).metrics["makespan_ns"] for spec in (*PLANNERS, "dtr", "none")]
     assert run(small_network(), "search(moves=50, runs=20)", 17).metrics["makespan_ns"] <= min(others)

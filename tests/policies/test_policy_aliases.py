@@ -72,6 +72,7 @@ def test_a_mistake_in_a_parameter_names_the_policy_as_it_is_called_now(tmp_path:
     assert ":6:" in said and "policy 'slab' has no parameter 'pages'" in said and "'page'" in said
 
 
+@pytest.mark.slow
 def test_a_run_under_the_former_name_reports_the_new_one_and_compares_with_old_results(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(YAML.format(place="device", release="none"))
     gpusim("run", tmp_path / "x.yaml", "-o", tmp_path / "new", "--no-figures")

@@ -39,6 +39,7 @@ def test_what_is_read_is_what_is_imported() -> None:
         assert getattr(read, field) == getattr(imported, field), field
 
 
+@pytest.mark.slow
 def test_listing_imports_no_policy_and_not_numba() -> None:
     script = """
 import sys

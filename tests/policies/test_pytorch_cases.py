@@ -19,6 +19,7 @@ CASES = Path(__file__).parents[1] / "data" / "pytorch_allocator"
 RELEASES = ["2.11", "2.12", "2.13", "2.15"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", RELEASES)
 def test_every_family_of_options(release: str) -> None:
     families, actions = [], set()
@@ -45,6 +46,7 @@ for family, case, answers in read_cases((CASES / "2.12.txt").read_text()):
 """
 
 
+@pytest.mark.slow
 def test_interpreted_as_compiled() -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     tests = str(Path(__file__).parents[1] / "support")

@@ -30,6 +30,7 @@ def timed(trace: Trace) -> Workload:
     return replace(work, trace=replace(trace, duration=work.duration))
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 3), st.floats(0, 1))
 def test_any_choice_computes_the_same(seed: int, ops: int, parameters: int, share: float) -> None:
@@ -41,6 +42,7 @@ def test_any_choice_computes_the_same(seed: int, ops: int, parameters: int, shar
     same_results(work, build(made, made.duration))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2-small-train", "resnet50-train"])
 def test_cheap_layers_alone_run_again(name: str) -> None:
     """No product runs twice, what runs again is no more than was said, and less memory is needed."""

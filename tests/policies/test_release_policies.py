@@ -82,6 +82,7 @@ def test_no_two_decide_the_same() -> None:
     assert list(said.values()) == [0, 350 - 150, 300 - 150, 183 - 150, 200 - 150]
 
 
+@pytest.mark.slow
 def test_three_stage_by_hand() -> None:
     """Nothing above the mark of 20 %; a step of 5 % below it, a quarter of that below a quarter of the mark."""
     ask = Asked("three_stage")

@@ -151,6 +151,7 @@ def same(data: bytes, heuristic: str, share: float, limit: float) -> RecomputeOu
     return outcome
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 90), st.sampled_from(RULES), st.floats(0.3, 1.1))
 def test_any_log_is_replayed_as_the_reference_replays_it(seed: int, length: int, heuristic: str, share: float) -> None:
@@ -164,12 +165,14 @@ def recorded(name: str) -> bytes:
     return exported(trace, duration=durations(trace, load("a100-sxm4-80gb"))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.8, 0.5])
 @pytest.mark.parametrize("heuristic", ["dtr_eq", "dtr_local", "lru", "size"])
 def test_a_recorded_step_is_replayed_as_the_reference_replays_it(heuristic: str, share: float) -> None:
     assert same(recorded("unet3d-train"), heuristic, share, 1.0).evictions > 0
 
 
+@pytest.mark.slow
 def test_lru_and_size_explode_where_dtr_goes_on() -> None:
     """The paper's figure 2: what ignores the cost of chains runs into the limit of work, or out of memory."""
     program = from_log.read(recorded("unet3d-train"), "x")
@@ -181,6 +184,7 @@ def test_lru_and_size_explode_where_dtr_goes_on() -> None:
     assert outcomes["dtr"].overhead < 1.25 and outcomes["dtr_eq"].overhead < 1.25
 
 
+@pytest.mark.slow
 def test_compiled_and_interpreted_replays_agree() -> None:
     assert interpreted("test_remat", "t.fingerprints()") == fingerprints()
 
@@ -198,6 +202,7 @@ def quotient(n: float, a: float, b: float) -> float:
 WHOLE = st.integers(1, 2**45)
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(st.integers(-(2**52), 2**52), WHOLE, WHOLE)
 def test_a_quotient_is_rounded_once(n: int, a: int, b: int) -> None:

@@ -79,6 +79,7 @@ def same_results(before: Workload, after: Workload) -> None:
     assert set(wanted[-1][1]) <= set(found[-1][1])  # what was left is left; what was made again may be there still
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from(HEURISTICS), st.floats(0.2, 1.0), st.integers(0, 3))
 def test_any_program_computes_the_same_within_its_budget(
@@ -231,6 +232,7 @@ def test_the_optimum_is_that_of_trying_everything(layers: int) -> None:
     assert len(set(costs)) > 2
 
 
+@pytest.mark.slow
 @example(457345, 9, 0.515625)  # one output of two is made again while the other is there
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(3, 11), st.floats(0.5, 1.0))

@@ -27,6 +27,7 @@ GOLDEN = json.loads(FILE.read_text("utf-8"))
 REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and e.name not in ("none", "cost_aware")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("policy", benchmark.RIVALS)
 def test_misses_equal_the_frozen_counts_of_libcachesim(policy: str, sequence: str) -> None:
@@ -50,6 +51,7 @@ def test_misses_equal_libcachesim_where_it_is_installed() -> None:
 requests_of_few_pages = st.lists(st.integers(0, 14), min_size=1, max_size=200).map(lambda ids: np.array(ids, np.int32))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
 def test_belady_is_never_beaten(requests: np.ndarray, capacity: int) -> None:
@@ -59,6 +61,7 @@ def test_belady_is_never_beaten(requests: np.ndarray, capacity: int) -> None:
         assert replay(requests, 1, capacity, registry.get("evict", name)).misses >= best, name
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
 def test_belady_equals_the_rule_written_out(requests: np.ndarray, capacity: int) -> None:
@@ -83,6 +86,7 @@ def both_ways(name: str, requests: np.ndarray, capacity: int) -> tuple[MissCount
     return replay(requests, 1, capacity, policy), replay(requests, 1, capacity, dataclasses.replace(policy, replay=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("name", SHORT)
 def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> None:
@@ -92,6 +96,7 @@ def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> 
     assert both_ways(name, SEQUENCES[sequence][:0], 5)[0] == MissCounts(0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 @settings(max_examples=150)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
@@ -115,6 +120,7 @@ def test_the_short_way_by_hand(letters: str, capacity: int, misses: dict[str, in
     assert {name: both_ways(name, requests, capacity)[0].misses for name in SHORT} == misses
 
 
+@pytest.mark.slow
 def test_a_user_s_policy_may_have_a_short_way(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from gpusim import policy\n"
@@ -141,6 +147,7 @@ def test_counts_add_up_and_bytes_are_those_of_the_misses() -> None:
     assert replay(requests, 4096, 3 * 4096, lru) == MissCounts(5, misses=4, hits=1, evictions=1, bytes=4 * 4096)
 
 
+@pytest.mark.slow
 def test_the_page_size_does_not_matter_when_all_pages_have_one() -> None:
     for policy in REPLAYED:
         small = replay(SEQUENCES["phases"], 1, 200, registry.get("evict", policy))
@@ -167,6 +174,7 @@ def test_requests_out_of_range_are_refused(requests: list, sizes: object, capaci
         replay(np.array(requests), sizes, capacity, registry.get("evict", "lru"))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_policies_that_need_time_or_never_evict_say_so() -> None:
     with pytest.raises(PolicyError, match="needs the timed engine"):
         replay(np.array([0, 1]), 1, 1, registry.get("evict", "cost_aware"))

@@ -54,6 +54,7 @@ def score(chosen: Any, **values: float) -> float:
     return float(chosen.score(facts, chosen.params))
 
 
+@pytest.mark.slow
 def test_a_function_of_facts_becomes_a_compiled_score(tmp_path: Path) -> None:
     text = """
 @policy.evict
@@ -76,6 +77,7 @@ def cost(size, last_use, now, staleness=1.0):
     assert hasattr(chosen.score, "py_func")  # numba did compile it
 
 
+@pytest.mark.slow
 def test_a_score_without_now_is_a_heap_and_the_future_makes_an_oracle(tmp_path: Path) -> None:
     chosen = load(tmp_path, "@policy.evict\ndef far(next_use, size):\n    return -next_use * size\n")
     assert (chosen.form, chosen.oracle, chosen.touches) == ("score", True, True)
@@ -85,6 +87,7 @@ def test_a_score_without_now_is_a_heap_and_the_future_makes_an_oracle(tmp_path: 
     assert replay(np.array([0, 1, 2, 0, 1, 2]), 1, 2, young).hits == 1
 
 
+@pytest.mark.slow
 def test_the_next_process_finds_the_compiled_score_on_disk(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from gpusim import policy\n@policy.evict\ndef big(size, weight=2.0):\n    return -size * weight\n"
@@ -202,6 +205,7 @@ def test_columns_that_are_no_scores_are_shown_their_line(tmp_path: Path, body: s
     assert re.search(r"mine\.py:[234]$", caught.value.where)
 
 
+@pytest.mark.slow
 def test_a_compiled_score_that_is_not_a_number_is_an_error_with_its_line(tmp_path: Path) -> None:
     chosen = load(tmp_path, "@policy.evict\ndef wrong(size):\n    return 0 * size / (size - 3)\n")
     assert score(chosen, size=4) == 0.0
@@ -234,6 +238,7 @@ def test_mistakes_are_found_when_the_file_is_read(tmp_path: Path, text: str, say
 MINE = "@policy.evict\ndef mine(size):\n    return size\n"
 
 
+@pytest.mark.slow
 def test_two_files_of_one_experiment_may_not_use_one_name_but_a_file_may_be_read_again(tmp_path: Path) -> None:
     load(tmp_path, MINE, "other.py")
     assert load(tmp_path, MINE).facts == ("size",)
@@ -257,6 +262,7 @@ def swapped(folder: Path) -> int:
     return int(done.metrics["swap_outs"])
 
 
+@pytest.mark.slow
 def test_two_policies_of_one_name_do_not_know_of_each_other(tmp_path: Path) -> None:
     """Large tensors first and small ones first, one after the other and in two threads at once."""
     for name, score in (("large", "-size"), ("small", "size")):
@@ -270,6 +276,7 @@ def test_two_policies_of_one_name_do_not_know_of_each_other(tmp_path: Path) -> N
         assert list(threads.map(swapped, [large, small] * 4)) == [alone[large], alone[small]] * 4
 
 
+@pytest.mark.slow
 def test_policies_of_one_name_from_one_line_of_code_are_what_they_were_made_with() -> None:
     def made(weight: float) -> Any:
         @policy.evict
@@ -284,6 +291,7 @@ def test_policies_of_one_name_from_one_line_of_code_are_what_they_were_made_with
         registry.of(first, second)
 
 
+@pytest.mark.slow
 def test_an_object_is_given_parameters_as_python_does() -> None:
     @policy.evict
     def mine(size, weight=1.0):  # type: ignore[no-untyped-def]
@@ -321,12 +329,14 @@ def test_a_digest_follows_what_a_function_does_and_refers_to() -> None:
     assert digest(lambda: object) == digest(lambda: object) and digest([object()]) != digest([object()])
 
 
+@pytest.mark.slow
 def test_a_policy_typed_at_a_prompt_works_without_a_file() -> None:
     space: dict[str, Any] = {"policy": policy}
     exec("@policy.evict\ndef typed(size):\n    return -size\n", space)
     assert score(registry.get("evict", space["typed"]), size=4) == -4.0
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documentation_run(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "policies.md").read_text("utf-8"), re.S | re.M)
     files = {m[1]: block for block in blocks if (m := re.match(r"# file: (\S+)\n", block))}

@@ -65,6 +65,7 @@ def test_a_codec_on_the_gpu_that_is_slower_than_the_link_sets_the_pace() -> None
     assert found["in"] == [(8120, 8120 + 1000 + 2048)]
 
 
+@pytest.mark.slow
 def test_a_codec_on_the_cpu_saves_host_memory_and_no_traffic() -> None:
     """The link needs 1280 and 1024 for all the bytes; packing takes 2560, unpacking at 20 bytes per ns less than the link."""
     result = swapped("ratio=2, compress=4 GB/s, decompress=20 GB/s, on=cpu")

@@ -355,6 +355,7 @@ def test_notebook_by_hand() -> None:
     assert set(rows["size"][rows["kind"] == new]) == {512}
 
 
+@pytest.mark.slow
 def test_jobs_take_turns_by_hand() -> None:
     """Six requests at 0 ms and two at 100: turns of at most 2 begin at 0, 33 and 66 ms; another lane comes between."""
     plays = table(3, schedule.PLAY)

@@ -109,6 +109,7 @@ def test_bytes_per_token_follow_the_models_shapes() -> None:
     assert MODELS["llama-8b"].token_bytes("float8") == 65_536
 
 
+@pytest.mark.slow
 def test_mooncake_reuses_the_prefixes_that_its_hashes_say() -> None:
     rows = [json.loads(line) for line in gzip.decompress(MOONCAKE.read_bytes()).splitlines()]
     seen: set[int] = set()
@@ -136,6 +137,7 @@ def test_mooncake_reuses_the_prefixes_that_its_hashes_say() -> None:
     assert halves.tensors == 1 + sum(-(-tokens // 256) for tokens in hashes.values()) + outputs
 
 
+@pytest.mark.slow
 def test_azure_serves_all_requests_and_frees_all_their_blocks() -> None:
     trace = import_trace(AZURE, block=256)
     rows = [list(map(int, line.split(b",")[1:])) for line in gzip.decompress(AZURE.read_bytes()).splitlines()[1:]]

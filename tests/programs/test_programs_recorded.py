@@ -39,6 +39,7 @@ def needs(script: Path) -> set[str]:
     return {name for name in found if importlib.util.find_spec(name) is None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", sorted(path.stem for path in PROGRAMS.glob("*.py")))
 def test_a_program_as_it_is_written(program: str, tmp_path: Path) -> None:
     script = PROGRAMS / f"{program}.py"

@@ -21,6 +21,7 @@ def test_every_row_asks_for_a_program_and_few_are_not_stated():
     assert counts["no"] <= len(found) / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_published_peak_is_met(name):
     pytest.importorskip("torch")

@@ -70,6 +70,7 @@ def trained(model: nn.Module, *inputs: Any, steps: int = 1, make: Any = torch.op
 # --- what is recorded -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_training_step_by_hand() -> None:
     """One linear layer, 2 x 3 -> 2 x 4 in float32: y = xW', sum; the gradient of W is a product; SGD writes in place."""
     assert events(trained(nn.Linear(3, 4, bias=False), torch.ones(2, 3))) == [
@@ -88,6 +89,7 @@ def test_a_training_step_by_hand() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_flops_bytes_types_and_modules() -> None:
     trace = trained(nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU()), torch.ones(2, 3))
     product = names(trace).index("mm")
@@ -98,6 +100,7 @@ def test_flops_bytes_types_and_modules() -> None:
     assert [trace.modules[trace.module[op]] for op in (product, backward)] == ["Sequential.0", "Sequential.1"]
 
 
+@pytest.mark.slow
 def test_adam_runs_foreach_and_keeps_its_counters_on_the_host() -> None:
     trace = trained(nn.Linear(3, 4), torch.ones(2, 3), steps=2, make=torch.optim.AdamW)
     assert names(trace).count("_foreach_addcdiv_") == 2  # once a step, for all parameters
@@ -106,6 +109,7 @@ def test_adam_runs_foreach_and_keeps_its_counters_on_the_host() -> None:
     assert 4 not in state  # no counter
 
 
+@pytest.mark.slow
 def test_two_steps_are_alike_and_numbered() -> None:
     trace = trained(nn.Linear(3, 4), torch.ones(2, 3), steps=2)
     assert trace.phases == tuple(f"step{n}.{kind}" for n in (0, 1) for kind in ("fwd", "bwd", "opt", "zero"))
@@ -113,6 +117,7 @@ def test_two_steps_are_alike_and_numbered() -> None:
     assert [names(trace)[op] for op in first] == [names(trace)[op] for op in second]
 
 
+@pytest.mark.slow
 def test_inference_has_no_steps_and_marks_name_phases() -> None:
     model = nn.Linear(3, 4)
     with gpusim.record(fake=True) as plain, torch.no_grad():
@@ -127,6 +132,7 @@ def test_inference_has_no_steps_and_marks_name_phases() -> None:
     assert {"prefill", "decode"} < set(marked.trace.categories)
 
 
+@pytest.mark.slow
 def test_the_peak_is_that_of_memtracker() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
@@ -154,6 +160,7 @@ def test_the_peak_is_that_of_memtracker() -> None:
     assert peak(trace) - workspaces == truth
 
 
+@pytest.mark.slow
 def test_views_share_tied_weights_are_one_and_a_resize_is_seen() -> None:
     with gpusim.record(fake=True) as recording:
         table, head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
@@ -168,6 +175,7 @@ def test_views_share_tied_weights_are_one_and_a_resize_is_seen() -> None:
     assert trace.arg[trace.kind == FREE].tolist()[-1] == sizes.index(60)  # the storage of 3 x 5 that was resized
 
 
+@pytest.mark.slow
 def test_checkpointing_computes_twice() -> None:
     from torch.utils.checkpoint import checkpoint
 
@@ -184,6 +192,7 @@ def test_checkpointing_computes_twice() -> None:
     assert [b for b, name in zip(backward, names(trace), strict=True) if name == "addmm"] == [False, True]
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_added_in_place_and_live_on() -> None:
     model = nn.Linear(3, 4, bias=False)
     with gpusim.record(fake=True) as recording:
@@ -197,6 +206,7 @@ def test_accumulated_gradients_are_added_in_place_and_live_on() -> None:
 # --- as on CUDA -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "mask", "kernel"),
     [
@@ -225,6 +235,7 @@ def test_the_flash_kernel_of_the_cpu_has_a_formula() -> None:
     assert flops(op, (q, q, q), {}, None) == 2 * 2 * (2 * 4) * 16 * 16 * 32
 
 
+@pytest.mark.slow
 def test_autocast_casts_weights_once_and_norms_not_at_all() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 4))
     with gpusim.record(fake=True) as recording, torch.autocast("cuda", torch.bfloat16):
@@ -257,6 +268,7 @@ def _exists(name: str) -> bool:
     return hasattr(torch.ops.aten, packet) and (overload or "default") in getattr(torch.ops.aten, packet).overloads()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "size"), [("ampere", CUBLAS), ("hopper", 33_554_432)])
 def test_a_workspace_for_each_thread_that_multiplies(gpu: str, size: int) -> None:
     trace = trained(nn.Linear(3, 4), torch.ones(2, 3), gpu=gpu)
@@ -264,6 +276,7 @@ def test_a_workspace_for_each_thread_that_multiplies(gpu: str, size: int) -> Non
     assert [found for found in taken if found > 1000] == [size] * 2
 
 
+@pytest.mark.slow
 def test_cudnn_gives_its_workspace_back() -> None:
     trace = trained(nn.Conv2d(1, 2, 3), torch.ones(1, 1, 8, 8), cudnn_workspace=4096)
     sizes = [int(trace.size[t]) for t in range(trace.tensors)]
@@ -271,6 +284,7 @@ def test_cudnn_gives_its_workspace_back() -> None:
     assert {sizes.index(4096)} < set(trace.arg[trace.kind == FREE].tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
@@ -279,6 +293,7 @@ def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
     assert names(recording.trace) == ["addmm", "relu"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_model_is_copied_whole(device: str) -> None:
     with gpusim.record(fake=True, device=device) as recording:
@@ -297,6 +312,7 @@ def test_a_model_is_copied_whole(device: str) -> None:
     assert len(sizes) == 3  # the model, its copy, its average
 
 
+@pytest.mark.slow
 def test_recurrent_networks_and_encoders_run(recwarn: Any) -> None:
     with gpusim.record(fake=True, device="cpu") as recording:
         model = nn.LSTM(4, 4).cuda()
@@ -306,6 +322,7 @@ def test_recurrent_networks_and_encoders_run(recwarn: Any) -> None:
     assert not [w for w in recwarn if "cuDNN" in str(w.message)]
 
 
+@pytest.mark.slow
 def test_what_programs_annotate_with_is_a_class() -> None:
     with gpusim.record(fake=True, device="cuda"):
         for kind in (torch.cuda.CUDAGraph, torch.cuda.Stream, torch.cuda.Event, torch.Generator):
@@ -328,6 +345,7 @@ def test_a_library_that_asks_for_values_is_named(tmp_path: Path, monkeypatch: An
     assert ", in asking.py:5 (" in result.stderr
 
 
+@pytest.mark.slow
 def test_devices_as_a_program_names_them() -> None:
     with gpusim.record(fake=True, device="cpu") as recording:
         with torch.device("cuda"):
@@ -345,6 +363,7 @@ def test_devices_as_a_program_names_them() -> None:
 # --- the program is left as it was ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("device", "unnamed"), [("cuda", "cuda"), ("cpu", "cpu")])
 @pytest.mark.parametrize("data", [1.0, [1.0, 2.0]])
 def test_data_of_the_program_is_where_it_says(device: str, unnamed: str, data: Any) -> None:
@@ -359,6 +378,7 @@ def test_data_of_the_program_is_where_it_says(device: str, unnamed: str, data: A
         assert (torch.tensor(data, device="cuda") + x[0]).device.type == "cuda"
 
 
+@pytest.mark.slow
 def test_data_of_the_program_is_copied_to_the_gpu() -> None:
     with gpusim.record(fake=True, device="cpu") as recording:
         w = torch.ones(2, 2, device="cuda")
@@ -370,6 +390,7 @@ def test_data_of_the_program_is_copied_to_the_gpu() -> None:
     assert recording.trace.activity.tolist() == [COPY_IN, KERNEL]
 
 
+@pytest.mark.slow
 def test_batch_norm_counts_its_batches_on_the_gpu() -> None:
     trace = trained(nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (2, 2)), nn.BatchNorm1d(2)), torch.ones(4))
     counted = [n for n, op in enumerate(trace.op) if trace.op_names[op].startswith("aten.add_") and trace.written_bytes[n] == 8]
@@ -381,6 +402,7 @@ def test_batch_norm_counts_its_batches_on_the_gpu() -> None:
     assert "add_" in names(recording.trace)
 
 
+@pytest.mark.slow
 def test_integers_are_counted_as_on_cuda() -> None:
     with gpusim.record(fake=True) as recording:
         counts = torch.histc(torch.randint(8, (64,), dtype=torch.int32), bins=8, min=0, max=7)
@@ -388,6 +410,7 @@ def test_integers_are_counted_as_on_cuda() -> None:
     assert "histc" in names(recording.trace)
 
 
+@pytest.mark.slow
 def test_a_real_model_comes_back_untouched() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.Adam(model.parameters())
@@ -410,6 +433,7 @@ def test_a_real_model_comes_back_untouched() -> None:
     model(x).sum().backward()
 
 
+@pytest.mark.slow
 def test_the_same_program_gives_the_same_file(tmp_path: Path) -> None:
     for name in ("a", "b"):
         with gpusim.record(tmp_path / f"{name}.npz", fake=True, name="same"):
@@ -466,6 +490,7 @@ def run(tmp_path: Path, text: str, *more: str, monkeypatch: Any) -> Any:
     return CliRunner().invoke(app, ["record", "train.py", *more, "-o", "out.npz"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amp", [False, True])
 def test_a_training_script_as_it_is(tmp_path: Path, monkeypatch: Any, amp: bool) -> None:
     result = run(tmp_path, SCRIPT, "--width", "32", *(["--amp"] if amp else []), "--steps", "3", monkeypatch=monkeypatch)
@@ -482,6 +507,7 @@ def test_a_training_script_as_it_is(tmp_path: Path, monkeypatch: Any, amp: bool)
     assert product == ("float16" if amp else "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -542,6 +568,7 @@ def test_a_condition_goes_the_way_of_a_run_without_trouble(
     assert f"took {outcome.title() if not condition.startswith('not') else 'False'}" in result.stderr
 
 
+@pytest.mark.slow
 def test_ranges_are_decorators_and_an_accelerator_answers() -> None:
     with gpusim.record(fake=True, device="cpu"):
 
@@ -556,6 +583,7 @@ def test_ranges_are_decorators_and_an_accelerator_answers() -> None:
         assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() >= gone.nbytes
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_never_says_no_grad_has_its_own_phase() -> None:
     class Plain(torch.optim.Optimizer):
         def __init__(self, params: Any, lr: float) -> None:
@@ -573,6 +601,7 @@ def test_an_optimizer_that_never_says_no_grad_has_its_own_phase() -> None:
     assert {phase for phase in phases if phase.startswith("step1")} == {"step1.fwd", "step1.bwd", "step1.opt"}
 
 
+@pytest.mark.slow
 def test_an_optimizer_in_the_backward_pass() -> None:
     with gpusim.record(fake=True) as recording:
         model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 5, bias=False))
@@ -596,6 +625,7 @@ def test_an_optimizer_in_the_backward_pass() -> None:
     assert trace.kind[trace.arg == grads[0]].tolist().count(FREE) == 1  # each gradient goes before the next one is there
 
 
+@pytest.mark.slow
 def test_activations_wait_on_the_host() -> None:
     with gpusim.record(fake=True, device="cpu") as recording:
         model = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).cuda()
@@ -608,6 +638,7 @@ def test_activations_wait_on_the_host() -> None:
     assert ("step0.bwd", COPY_IN) in by_phase
 
 
+@pytest.mark.slow
 def test_a_product_copies_the_matrix_that_cublas_cannot_take() -> None:
     with gpusim.record(fake=True) as recording:
         x = torch.ones(4, 6)
@@ -620,6 +651,7 @@ def test_a_product_copies_the_matrix_that_cublas_cannot_take() -> None:
     assert copied in trace.arg[trace.kind == FREE]
 
 
+@pytest.mark.slow
 def test_one_rank_of_a_group_of_processes(monkeypatch: Any) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -666,6 +698,7 @@ def test_a_script_that_uses_no_gpu_is_told_how_to(tmp_path: Path, monkeypatch: A
     assert load_trace(tmp_path / "out.npz").ops > 0
 
 
+@pytest.mark.slow
 def test_options_that_do_not_exist() -> None:
     with pytest.raises(RecordError, match=r"'hoper'.*hopper"):
         gpusim.record(fake=True, gpu="hoper")
@@ -700,6 +733,7 @@ except gpusim.base.errors.GpusimError as error:
     assert done.stdout.strip() == "recording needs PyTorch (pip install 'gpusim[torch]')", done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_can_tell_that_it_is_recorded() -> None:
     assert not gpusim.record.active()
     with pytest.warns(RecordWarning, match="shows as"), gpusim.record(fake=True):

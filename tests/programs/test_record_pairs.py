@@ -104,6 +104,7 @@ def without(longer: list[int], shorter: list[int]) -> list[int] | None:
     return rest if following is None else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_peak_is_that_of_the_real_run_to_the_byte(pair: str, recorded: Any) -> None:
     sizes, real = measured(recorded(pair)), PAIRS[pair]

@@ -11,6 +11,7 @@ from recorded_peaks import peak_mb, published, record
 ROWS = {(kind, batch, length): real for kind, batch, length, real in published()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "batch", "length"), [("sdpa", 1, 128), ("sdpa", 1, 1024), ("eager", 1, 1024)])
 def test_the_published_peak_is_met(kind: str, batch: int, length: int) -> None:
     real = ROWS[kind, batch, length]

@@ -63,6 +63,7 @@ def test_a_program_that_frees_all_it_has_leaves_free_blocks() -> None:
         assert (block["state"], block["address"], block["size"]) == ("inactive", segment["address"], segment["total_size"])
 
 
+@pytest.mark.slow
 def test_pytorch_reads_it(trace: Trace) -> None:
     viz = pytest.importorskip("torch.cuda._memory_viz", reason="torch is not installed")
     done = replay(of_trace(trace), registry.get("place", "pytorch"), log=True)

@@ -222,6 +222,7 @@ bounds: false
 """
 
 
+@pytest.mark.slow
 def test_an_experiment_runs_each_transform_under_a_name_of_its_own(tmp_path: Path) -> None:
     from gpusim.experiment import load
 
@@ -244,6 +245,7 @@ print(*(task.key for task in plan(load.experiment({str(tmp_path / "axis.yaml")!r
     assert keys[:2] == [task.key for task in axis.grid[:2]] and keys[2] != axis.grid[2].key
 
 
+@pytest.mark.slow
 def test_a_run_through_a_transform_of_ones_own_is_checked_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "own.yaml").write_text(YAML + "use: [own.py]\ntransform: halved\n")
@@ -269,6 +271,7 @@ def test_a_transform_that_does_not_exist_is_shown_in_the_experiment(tmp_path: Pa
         load.experiment(str(tmp_path / "e.yaml"))
 
 
+@pytest.mark.slow
 def test_importing_gpusim_stays_cheap() -> None:
     code = "import gpusim, sys; gpusim.transform; assert not {'numba', 'numpy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
@@ -282,6 +285,7 @@ def compare(done: Trace, recorded: Trace) -> tuple[float, float, float]:
     return peak(done) / peak(recorded) - 1, done.ops / recorded.ops - 1, float(done.flops.sum() / recorded.flops.sum()) - 1
 
 
+@pytest.mark.slow
 def test_precision_is_what_was_recorded_in_the_other_format() -> None:
     fp32, bf16 = shipped("gpt2-small-train-fp32"), shipped("gpt2-small-train")
     for base, chain, recorded in ((fp32, "precision(to=bf16)", bf16), (bf16, "precision(to=fp32)", fp32)):
@@ -433,6 +437,7 @@ def test_optimizers_by_hand() -> None:
     assert peak(shipped("gpt2-small-train")) == pytest.approx(state["adam"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_lora_by_hand() -> None:
     """W stays: no gradient of it, nor of the bias; A (1 x 4) and B (6 x 1) train."""
     done = gpusim.transform(linear_step(), "lora(rank=1, optimizer=sgd)")
@@ -470,6 +475,7 @@ def test_other_transforms_refuse_in_one_sentence(chain: str, said: str) -> None:
     assert said in str(error.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert-large-train", "llama-1b-train", "resnet50-train", "gpt-medium-train"])
 def test_every_transform_of_shipped_programs_is_a_program(name: str) -> None:
     """`finish` checks it; and what a chain reports is what was asked for."""

@@ -175,6 +175,7 @@ def test_offload_after_zero_3_is_bandwidth_centric() -> None:
     assert kept.read_bytes[work].tolist() == [16 * ALL // 4] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layers", "activation"), [
     ("gpt2-small-train", 12, 8 * 1024 * 768 * 2), ("llama-1b-train", 16, 2 * 2048 * 2048 * 2),
     ("bert-large-train", 24, 16 * 512 * 1024 * 2),

@@ -79,6 +79,7 @@ def on_meta(family: str, **config: object) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", zoo.entries(), ids=lambda e: e.name)
 def test_a_model_has_as_many_parameters_as_the_catalogue_says(entry):
     assert on_meta(entry.family, **entry.config) == entry.parameters

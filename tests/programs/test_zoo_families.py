@@ -33,6 +33,7 @@ def small(family: str):
     return import_module(f"gpusim.programs.zoo.{family}").Model(**SMALL[family])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", SMALL)
 def test_every_parameter_learns(family):
     model = small(family)
@@ -42,6 +43,7 @@ def test_every_parameter_learns(family):
     assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["llama", "gemma", "gpt_oss", "deepseek"])
 def test_decoding_answers_what_one_pass_answers(family):
     """With all experts chosen routing does not depend on how many tokens come at once."""

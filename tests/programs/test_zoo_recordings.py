@@ -76,6 +76,7 @@ def sums_in_place(trace: Trace, phase: str) -> int:
     return sum(add and bool(w & r) for add, r, w in zip(adds, reads, writes, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shipped", PAIRS)
 def test_a_recording_from_the_zoo_is_the_shipped_trace(shipped):
     from gpusim.programs import record, zoo

@@ -417,6 +417,7 @@ def mutated(log: Any, rng: np.random.Generator) -> Any:
     return log
 
 
+@pytest.mark.slow
 def test_mutations_of_a_right_log_are_found() -> None:
     """Of 2,000 single changes to right logs at least 99.5 % are found; a block elsewhere in free memory is no mistake."""
     rng = np.random.default_rng(3)
@@ -438,6 +439,7 @@ def test_mutations_of_a_right_log_are_found() -> None:
     assert len(missed) <= tried // 200, missed
 
 
+@pytest.mark.slow
 def test_a_log_of_nonsense_is_told_and_not_a_crash() -> None:
     rng = np.random.default_rng(4)
     trace = story_trace()

@@ -79,6 +79,7 @@ def unified_run(folder: Path) -> Result:
     return simulate_unified(read(folder / "p.yaml"), load("l4"), capacity_bytes=4 << 20, log=True)
 
 
+@pytest.mark.slow
 def test_it_checks_a_tensor_run(alone: Path, tmp_path: Path) -> None:
     result, trace = tensor_run(tmp_path)
     assert result.metrics["swap_ins"] > 0
@@ -88,6 +89,7 @@ def test_it_checks_a_tensor_run(alone: Path, tmp_path: Path) -> None:
     assert "metric h2d_bytes" in asked(alone, false, trace)
 
 
+@pytest.mark.slow
 def test_it_checks_a_run_under_unified_memory(alone: Path, tmp_path: Path) -> None:
     result = unified_run(tmp_path)
     assert result.metrics["evictions"] > 0

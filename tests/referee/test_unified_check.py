@@ -85,6 +85,7 @@ def test_what_kept_no_log_or_half_of_one_is_unchecked(program: Any) -> None:
     assert pages.check(replace(good, spec=more)).ok is None
 
 
+@pytest.mark.slow
 def test_gpusim_check_reads_it_from_the_folder(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(PROGRAM)
     (tmp_path / "e.yaml").write_text("question: q?\ntrace: p.yaml\nprofile: l4\nmemory: 50 %\nunified: driver\nbounds: false\n")

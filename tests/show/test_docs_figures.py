@@ -33,6 +33,7 @@ def test_every_figure_of_the_docs_is_made_by_the_command() -> None:
         assert tool().of_file(ROOT / "docs" / "figures" / f"{name}.png") == kept["file"], AGAIN.format(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*tool().VERBS, *tool().SCRIPTS])
 def test_a_figure_shows_what_the_code_comes_to(name: str) -> None:
     assert tool().state(name) == tool().manifest()[name]["shows"], AGAIN.format(name)

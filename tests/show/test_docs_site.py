@@ -24,6 +24,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_picture_of_the_house_has_the_imports_of_the_code() -> None:
     house = script("house")
     assert set(house.PLACES) == set(house.rooms())

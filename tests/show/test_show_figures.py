@@ -70,6 +70,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_every_figure_draws_any_number_of_runs_in_readable_print(name, group):
@@ -81,6 +82,7 @@ def test_every_figure_draws_any_number_of_runs_in_readable_print(name, group):
     assert figure.dpi * figure.get_figheight() >= 700 - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
     others = {
@@ -126,6 +128,7 @@ def test_lines_in_a_tie_stay_visible_below_each_other():
     assert lru.get_linewidth() != clock.get_linewidth() and lru.get_markersize() != clock.get_markersize()
 
 
+@pytest.mark.slow
 def test_oversubscription_is_one_over_the_share_on_a_logarithmic_axis_with_a_panel_per_machine():
     figure = figures.draw("oversubscription", oversubscribed("A100", "GH200"))
     left, right = found(figure, "line:driver")
@@ -138,6 +141,7 @@ def test_oversubscription_is_one_over_the_share_on_a_logarithmic_axis_with_a_pan
     assert [axis.get_major_formatter()(x) for x in axis.get_majorticklocs()] == ["0.5×", "1×", "2×", "4×"]
 
 
+@pytest.mark.slow
 def test_values_that_lie_close_have_points_but_no_labels_on_each_other():
     shares = (2.0, 1.0, 0.8, 0.667, 0.5, 0.333)
     runs = [
@@ -223,6 +227,7 @@ def test_programs_are_compared_machine_by_machine():
     assert not found(figure, "bound:no limit")  # each program has its own
 
 
+@pytest.mark.slow
 def test_runs_of_very_different_length_have_their_own_axes_of_time():
     def ends(slowdown):
         figure = figures.draw("memory_over_time", [run(slowdown=1.0), run("fifo", slowdown=slowdown)])
@@ -232,6 +237,7 @@ def test_runs_of_very_different_length_have_their_own_axes_of_time():
     assert "own axis of time" in ends(5.0)[1] and "own axis of time" not in ends(2.0)[1]
 
 
+@pytest.mark.slow
 def test_all_formats_have_one_layout(tmp_path):
     figure = figures.draw("traffic", sweep()[:3])
     before = figure.axes[0].get_position().bounds
@@ -249,6 +255,7 @@ def test_other_axes_become_panels_and_machines_alone_are_compared_by_makespan():
     assert found(alone, "bar:GH200")[0].get_width() == pytest.approx(150)  # ms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["policy_comparison", "memory_over_time"])
 def test_long_names_of_panels_do_not_lie_over_each_other(name):
     chain = "batch(factor=0.25) | accumulate(steps=4) | checkpointing | zero(stage=3)"
@@ -346,6 +353,7 @@ def test_traffic_has_both_directions_and_the_bound():
     assert "3.2 times what must come in" in header(figure, "answer")
 
 
+@pytest.mark.slow
 def test_fragmentation_has_four_measures_per_allocator():
     figure = figures.draw("fragmentation", allocators())
     for title, width in (("internal", 0.05), ("unused", 0.2), ("external", 0.4), ("failures", 3)):
@@ -372,6 +380,7 @@ def test_blocks_can_be_coloured_by_what_they_hold():
     assert len({tuple(c) for c in blocks.get_facecolors()}) == 2
 
 
+@pytest.mark.slow
 def test_many_blocks_become_a_picture_of_the_same_map(monkeypatch):
     monkeypatch.setattr(address_map, "VECTOR", 4)
     one = run(log=heap_log(), slowdown=1.0)
@@ -409,6 +418,7 @@ def test_an_unknown_figure_is_refused_with_a_suggestion():
         figures.draw("trafic", sweep())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["policy_comparison", "address_map"])
 def test_equal_results_give_equal_bytes_whatever_the_users_style(name, tmp_path):
     def files(folder):
@@ -427,6 +437,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         figures.save(figures.draw("traffic", sweep()), tmp_path / "file" / "traffic")
 
 
+@pytest.mark.slow
 def test_draw_all_writes_the_suitable_figures_in_every_format(tmp_path):
     made = figures.draw_all(sweep()[:4], tmp_path, "Why?", formats=("png",))
     assert list(made) == figures.suitable(sweep()[:4])
@@ -442,6 +453,7 @@ def test_nothing_imports_pyplot():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_letters_are_those_of_dejavu_and_missing_ones_come_from_it(tmp_path):
     for file, ours in font.FILES.items():
         whole = FT2Font(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / file)

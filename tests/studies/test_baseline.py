@@ -71,6 +71,7 @@ def test_an_unmapping_that_is_undone_joins_what_it_cut_off(tmp_path: Path) -> No
     assert baseline(trace).exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [60, 12, 10**6])
 def test_what_no_allocator_can_serve_fails_under_every_setting(tmp_path: Path, kept: int) -> None:
     """Three GPUs: 78.29 GiB live of 78.42 mapped, 0.09 free, a request of 4.94; the ring buffer keeps all or little."""
@@ -96,6 +97,7 @@ def cached_before(tmp_path: Path, cached: int = 24) -> Baseline:
     return baseline(trace_of(tmp_path, plain(segments, use(4 * step, 100 * MIB, 3))))
 
 
+@pytest.mark.slow
 def test_forgetting_what_was_cached_is_no_saving(tmp_path: Path) -> None:
     found = cached_before(tmp_path)
     assert found.exact and found.late
@@ -326,6 +328,7 @@ def test_a_log_of_rmm_assumes_its_pool() -> None:
     assert found.exact and found.own.place == "rmm_pool" and "PoolMemoryResource" in found.assumed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["train", "infer"])
 def test_the_shipped_snapshots_are_repeated_and_nothing_is_worth_a_change(name: str) -> None:
     trace = load_trace(TRACES / f"gpt-medium-{name}-snapshot.npz")
@@ -339,6 +342,7 @@ def test_the_shipped_snapshots_are_repeated_and_nothing_is_worth_a_change(name: 
 # --- against the library ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.parent.name)
 def test_what_the_library_recorded_is_repeated_and_other_settings_hold_what_it_holds(tmp_path: Path, binary: Path) -> None:
     if not binary.exists():
@@ -362,6 +366,7 @@ def test_what_the_library_recorded_is_repeated_and_other_settings_hold_what_it_h
     assert checked > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda path: path.parent.name)
 def test_a_heap_that_is_laid_out_has_the_librarys_statistics(tmp_path: Path, binary: Path) -> None:
     """What is current at the end of a program, of a heap that is laid out from its final state alone."""

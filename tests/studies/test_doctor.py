@@ -95,6 +95,7 @@ def full_gpu(device: int, live: float, mapped: float, free: float, request: floa
     return heap
 
 
+@pytest.mark.slow
 def test_three_gpus_of_which_one_is_full(tmp_path: Path) -> None:
     """78.29 GiB live of 78.42 mapped, 0.09 free, 4.94 requested: nothing can serve it, and no setting is advised."""
     others = full_gpu(1, 8.0, 8.2, 0, 0), full_gpu(2, 9.0, 9.1, 0, 0)

@@ -64,6 +64,7 @@ def exactness(trace: Trace) -> Exactness:
 # --- real recordings --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "allocs"), [("train", 6526), ("infer", 1666)])
 def test_every_allocation_of_the_shipped_snapshots_lands_where_it_was_recorded(name: str, allocs: int) -> None:
     found = exactness(load_trace(TRACES / f"gpt-medium-{name}-snapshot.npz"))
@@ -94,6 +95,7 @@ def test_a_recording_that_was_changed_is_not_repeated() -> None:
 # --- hand-made ones: what the model must predict ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_segments_taken_and_given_back_are_predicted(tmp_path: Path) -> None:
     """5 + 5 MiB share a segment of 20; 12 MiB has its own, which empty_cache() gives back while the other is in use."""
     seg, own, later = 0x7F0000000000, 0x7F0040000000, 0x7F0002000000
@@ -202,6 +204,7 @@ def test_which_of_two_equal_segments_at_the_start_is_older_shows_later(tmp_path:
     assert "(PyTorch 2.13 order; sizes and ages at the start that only later events tell: 1)" in found.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", ["2.11", "2.13"])
 def test_the_end_of_a_recording_is_repeated_wherever_its_beginning_is_lost(release: str) -> None:
     """The model writes recordings of random programs; a part of the beginning is cut off, with all that is known of it."""
@@ -300,6 +303,7 @@ def test_requests_are_rounded_as_the_model_does() -> None:
 # --- nothing to say ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_what_cannot_be_repeated(tmp_path: Path) -> None:
     step = load_trace(TRACES / "gpt2-small-train.npz")
     assert how_exact(step) is None and in_words(step) == ""

@@ -73,6 +73,7 @@ def test_parameters_are_counted(name: str, published: int) -> None:
     assert count(shipped(name)) == pytest.approx(published, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_each_machine_gets_what_fits_it() -> None:
     """Room for all; for what checkpointing leaves; for what offloading leaves; for nothing that does not swap."""
     trace = shipped("gpt2-small-train")
@@ -87,6 +88,7 @@ def test_each_machine_gets_what_fits_it() -> None:
     assert set(c.refused) == {"as it is", "checkpointing"}
 
 
+@pytest.mark.slow
 def test_an_answer_is_that_of_the_simulator() -> None:
     trace, machine = shipped("gpt2-small-train"), with_memory(6 * 2**30)
     answer = study(trace, [machine], (remedies.FitRemedy(swap=True),)).answers[0]
@@ -111,6 +113,7 @@ def test_the_last_iteration_is_timed() -> None:
     assert last_iteration(result, trace) == pytest.approx(3_000_000, rel=0.01)
 
 
+@pytest.mark.slow
 def test_machines_without_another_memory_or_links_are_not_offered_them() -> None:
     trace = shipped("gpt2-small-train")
     jetson, pcie = with_memory(6 * 2**30, "jetson-agx-orin-64gb"), with_memory(6 * 2**30, "a100-pcie-40gb")
@@ -201,6 +204,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     assert said["allocator"]["usual"] and not said["context"]["usual"]
 
 
+@pytest.mark.slow
 def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     out = tmp_path / "fit"
     done = CliRunner().invoke(
@@ -217,6 +221,7 @@ def test_the_verb_prints_the_answer_and_leaves_it(tmp_path: Path) -> None:
     assert values["reserved_bytes"] == sum(values["at_peak"].values())
 
 
+@pytest.mark.slow
 def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     trace = shipped("gpt2-small-train")
     n = need(transforms.apply(trace, "checkpointing"))
@@ -236,6 +241,7 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     assert words["answer:small"] == "nothing that was tried makes it fit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "says"), [
     (["fit"], "say what is to fit"),
     (["fit", "a", "b"], "not 2"),
@@ -269,12 +275,14 @@ def _fit(tmp_path: Path, *words: str) -> str:
     return str(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_was_to_be_tried_is_said_where_the_program_fits_without_it(tmp_path: Path) -> None:
     said = _fit(tmp_path, "gpt-medium-infer", "--on", "h100-sxm-80gb,l4", "--try", "swapping")
     assert "\nNothing was tried on h100-sxm-80gb and l4: the program fits as it is.\n" in said
     assert "Nothing was tried" not in _fit(tmp_path, "gpt-medium-infer", "--on", "l4")
 
 
+@pytest.mark.slow
 def test_as_many_gpus_are_tried_as_the_machine_has(tmp_path: Path) -> None:
     said = _fit(tmp_path, "llama-1b-train", "--on", "4 x a100-sxm4-80gb(memory.capacity=14 GiB)")
     table = said[said.index("As one of several GPUs:") :]

@@ -40,6 +40,7 @@ def of_pytorch(trace: Trace, conf: str = "", capacity: int | None = None) -> Fra
     return study(replace(trace, meta=trace.meta | {"alloc_conf": conf}), [pytorch(conf)], capacity)
 
 
+@pytest.mark.slow
 def test_rounding_is_named() -> None:
     """Tensors of 4 bytes have blocks of 512; 4096 of them fill one segment of 2 MiB."""
     p = Program()
@@ -67,6 +68,7 @@ def test_pieces_between_blocks_in_use_are_named_with_who_pins_them() -> None:
     assert pin.free == 40 * 15 * MIB and pin.tensor_bytes == 40 * 5 * MIB
 
 
+@pytest.mark.slow
 def test_another_stream_is_named() -> None:
     p = Program()
     p.drop(p.many(10, 20 * MIB, stream=1), stream=1)
@@ -114,6 +116,7 @@ def growing() -> Trace:
     return p.finish()
 
 
+@pytest.mark.slow
 def test_idle_segments_are_named_and_the_line_to_copy_is_given() -> None:
     trace = growing()
     found = study(trace, default(trace))

@@ -57,6 +57,7 @@ def test_what_a_tick_moves() -> None:
     assert (study.device_pages, study.host_pages) == (10_485_760, 33_554_432)
 
 
+@pytest.mark.slow
 def test_a_weight_comes_from_the_ssd_one_page_a_tick() -> None:
     """Three pages, in the ticks at 0, 2,000 and 4,000; what the faults are said to cost is later."""
     done = replay(program(([0], []), pages=[3], weights=(0,)), SMALL, ReplayPolicy(), iterations=1)
@@ -151,6 +152,7 @@ def figures(done: PagedReplay) -> list[Any]:
     return [done.iterations.tolist(), done.launches.tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_steady_ticks_at_once_change_nothing(policy: str) -> None:
     for seed in range(40):
@@ -161,6 +163,7 @@ def test_steady_ticks_at_once_change_nothing(policy: str) -> None:
         assert one_by_one.iterations["host_in"].sum() <= one_by_one.iterations["host_out"].sum()
 
 
+@pytest.mark.slow
 def test_plain_python_gives_the_same() -> None:
     assert interpreted("test_g10_replay", "t.all_drawn()") == json.loads(json.dumps(all_drawn()))
 
@@ -180,6 +183,7 @@ STUDY = G10Study()
 SHIPPED = [row for row in STUDY.figures(["11"]) if (TRACES / f"{row.case.program}.jsonl.gz").is_file()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", SHIPPED, ids=lambda row: f"{row.case.program}-{row.case.policy}")
 def test_published_figures(row: Any) -> None:
     """All policies of figure 11 on the shipped traces, with our own planner: every cycle, every page."""
@@ -202,6 +206,7 @@ BOTH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", BOTH, ids=lambda case: "-".join(map(str, case)))
 def test_both_iterations(case: tuple[str, int, str]) -> None:
     loaded = load(f"{case[0]}_b{case[1]}", TRACES)
@@ -209,6 +214,7 @@ def test_both_iterations(case: tuple[str, int, str]) -> None:
     assert STUDY.run(Case(*case, 128, 3.2, 15.754), loaded).iterations == BOTH[case]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bert_base_b256", "vit_b1280"])
 def test_our_planner_makes_the_plan_of_the_study(name: str) -> None:
     from gpusim.studies.g10.plans import g10
@@ -219,6 +225,7 @@ def test_our_planner_makes_the_plan_of_the_study(name: str) -> None:
     assert g10(loaded, Conditions()) == theirs
 
 
+@pytest.mark.slow
 def test_a_bad_plan_is_named(tmp_path: Path) -> None:
     import gzip
 

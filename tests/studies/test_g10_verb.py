@@ -24,6 +24,7 @@ def said(*words: object, code: int = 0) -> Any:
     return done
 
 
+@pytest.mark.slow
 def test_every_shipped_row_of_a_figure_agrees(tmp_path: Path) -> None:
     """ViT at 1280 and BERT at 256 of figure 15: one of five networks each; with the study's own plans this time."""
     out = tmp_path / "rows.csv"
@@ -63,11 +64,13 @@ def test_what_was_not_published_is_not_called_unsupported() -> None:
     assert not shared, "no row is both"
 
 
+@pytest.mark.slow
 def test_nothing_to_run_is_said(tmp_path: Path) -> None:
     error = said("g10", "--figure", "11", "--traces", tmp_path, code=2).stderr
     assert str(tmp_path) in error and "none of the programs" in error
 
 
+@pytest.mark.slow
 def test_what_is_special_about_a_case() -> None:
     study = G10Study()
     conditions = {

@@ -53,6 +53,7 @@ def label(case: dict[str, Any]) -> Answered:
     return Answered([Said(kind, f"{detail}: free pieces") for kind in truth["causes"]], advice)
 
 
+@pytest.mark.slow
 def test_enough_programs_of_each_kind(cases: list[dict[str, Any]]) -> None:
     assert len(cases) >= 500
     fine = sum(not case["truth"]["causes"] for case in cases)
@@ -66,6 +67,7 @@ def test_enough_programs_of_each_kind(cases: list[dict[str, Any]]) -> None:
     assert sum(len(case["devices"]) > 1 for case in cases) >= 20
 
 
+@pytest.mark.slow
 def test_held_out_programs_are_others(cases: list[dict[str, Any]]) -> None:
     held_out = read(HELD_OUT)
     assert not {case["seed"] for case in cases} & {case["seed"] for case in held_out}
@@ -112,6 +114,7 @@ def test_each_label_follows_from_its_figures(cases: list[dict[str, Any]]) -> Non
         assert "foreign" not in causes or figures["outside"] > max(1 << 30, 0.02 * total)
 
 
+@pytest.mark.slow
 def test_a_snapshot_says_what_the_library_did(cases: list[dict[str, Any]]) -> None:
     """The recorded events lead from an empty device to the recorded end, as far as the recording began there."""
     checked = 0
@@ -138,6 +141,7 @@ def test_a_snapshot_says_what_the_library_did(cases: list[dict[str, Any]]) -> No
     assert checked > 30
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ORACLE.exists(), reason="the real library is not built here: see tests/support/planted.py")
 def test_the_library_answers_as_stored(cases: list[dict[str, Any]]) -> None:
     stored = {case["seed"]: case for case in cases}
@@ -149,6 +153,7 @@ def test_the_library_answers_as_stored(cases: list[dict[str, Any]]) -> None:
     assert [json.loads(json.dumps(case)) for (case,) in made] == [stored[seed] for seed in wanted]
 
 
+@pytest.mark.slow
 def test_the_doctor_is_right(cases: list[dict[str, Any]]) -> None:
     """On every fifth program, so that one error may be in each count; all of them: support/planted.py --file ... --score."""
     pytest.importorskip("gpusim.studies.fragmentation.doctor", reason="there is no doctor yet")

@@ -24,6 +24,7 @@ from gpusim.trace.files import load_trace, save_trace
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_damaged_recording_is_a_trace_or_a_sentence(format: str, tmp_path: Path) -> None:
     warm(format, tmp_path / "x")
@@ -47,6 +48,7 @@ def node(number: int, parent: int) -> dict[str, Any]:
     return json.loads(json.dumps(TREES["execution-trace"][0]["nodes"][0])) | {"id": number, "parent": parent}  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_parents_that_form_a_ring(tmp_path: Path) -> None:
     path = tmp_path / "et.json"
     path.write_text(json.dumps({"schema": "1.0.1", "nodes": [node(7, 5), node(5, 9), node(9, 5)]}))
@@ -139,6 +141,7 @@ def test_a_damaged_lzma_member(tmp_path: Path) -> None:
         load_trace(tmp_path / "x.npz")
 
 
+@pytest.mark.slow
 def test_a_damaged_trace_file_is_a_trace_or_a_sentence(tmp_path: Path) -> None:
     members, path = _trace_file(tmp_path), tmp_path / "x.npz"
     for i in range(200):
@@ -160,6 +163,7 @@ def _yaml(tree: Any) -> str:
     return str(yaml.safe_dump(tree, sort_keys=False)).replace(HUGE, "9" * 5000).replace(DEEP, "[" * 3000 + "]" * 3000)
 
 
+@pytest.mark.slow
 def test_a_damaged_profile_is_a_profile_or_sentences(tmp_path: Path) -> None:
     tree, path = yaml.safe_load((ROOT / "hardware_profiles/a10.yaml").read_text("utf-8")), tmp_path / "a.yaml"
     for i in range(25):
@@ -168,6 +172,7 @@ def test_a_damaged_profile_is_a_profile_or_sentences(tmp_path: Path) -> None:
         outcome(lambda: load_file(path), GpusimError, calls=3_000_000)
 
 
+@pytest.mark.slow
 def test_a_damaged_experiment_is_an_experiment_or_sentences(tmp_path: Path) -> None:
     from gpusim.experiment.load import experiment
 
@@ -183,6 +188,7 @@ def test_a_damaged_experiment_is_an_experiment_or_sentences(tmp_path: Path) -> N
         outcome(lambda: experiment(str(path)), ConfigError, calls=3_000_000)
 
 
+@pytest.mark.slow
 def test_damaged_measurements_are_rows_or_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "rows"
     lines = (ROOT / "gpusim/calibrate/data/host_measured.csv").read_text("utf-8").splitlines()[:20]

@@ -230,6 +230,7 @@ def test_mistakes_in_a_plain_csv_are_named(tmp_path: Path, text: str, words: lis
     refused(tmp_path, text, *words)
 
 
+@pytest.mark.slow
 def test_a_plain_csv_of_many_names_is_what_a_builder_makes_of_it(tmp_path: Path) -> None:
     """Tables grow, names of tensors that are gone are forgotten, pieces have quotes: against the same program, built."""
     random, build = np.random.default_rng(1), TraceBuilder("csv")
@@ -339,6 +340,7 @@ SAMPLES = {
 WORDS = [*'0-9,:.[]{}"\n xe', "-1", "9" * 30, "\0", "ü"]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     format=st.sampled_from(sorted(SAMPLES)),

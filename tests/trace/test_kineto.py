@@ -51,6 +51,7 @@ def operator(trace: Trace, op: int) -> tuple[str, list[int], list[int]]:
 # --- real profiles ---
 
 
+@pytest.mark.slow
 def test_bytes_in_use_are_what_the_profile_says_after_every_event() -> None:
     trace = import_trace(DATA / "kineto_v100_ddp.json.gz")
     memory = instants("kineto_v100_ddp.json.gz")
@@ -61,6 +62,7 @@ def test_bytes_in_use_are_what_the_profile_says_after_every_event() -> None:
     assert trace.meta["filled"]["start"] == f"{in_use(trace)[older - 1]} bytes from before the profile, as tensors: {older}"
 
 
+@pytest.mark.slow
 def test_each_kernel_is_an_operator_with_its_time_and_the_name_of_its_launcher() -> None:
     trace = import_trace(DATA / "kineto_v100_ddp.json.gz")
     work = [e for e in raw("kineto_v100_ddp.json.gz")["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
@@ -71,6 +73,7 @@ def test_each_kernel_is_an_operator_with_its_time_and_the_name_of_its_launcher()
     assert len(touched) > 0.99 * trace.tensors
 
 
+@pytest.mark.slow
 def test_an_old_profile_has_no_addresses_and_a_free_takes_the_latest_of_its_size() -> None:
     trace = import_trace(DATA / "kineto_v100_resnet50.json.gz")
     sizes = [m["Bytes"] for m in instants("kineto_v100_resnet50.json.gz")]

@@ -71,6 +71,7 @@ def test_what_cannot_be_written_is_said() -> None:
         exported(load_trace(TRACES / "gpt-medium-infer-snapshot.npz"), "oracleGeneral")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grain", [0, PAGE])
 @pytest.mark.parametrize("format", ["oracleGeneral", "libcachesim-csv"])
 @pytest.mark.parametrize("name", ["gpt2-small-train-ckpt", "resnet50-train"])
@@ -106,6 +107,7 @@ UNITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", UNITS)
 @pytest.mark.parametrize("name", ["zipf", "scans", "loops", "phases"])
 def test_arc_counts_what_its_paper_says(name: str, sizes: str) -> None:
@@ -193,6 +195,7 @@ def test_a_bad_record_is_named() -> None:
         read(rows.tobytes(), "x")
 
 
+@pytest.mark.slow
 def test_the_verb(tmp_path: Path) -> None:
     done = CliRunner().invoke(
         app, ["export", "resnet50-train", "--format", "oracleGeneral", "--grain", "2MiB", "-o", f"{tmp_path}/r.bin"]

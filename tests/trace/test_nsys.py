@@ -72,6 +72,7 @@ def test_an_export_is_what_its_tables_say(tmp_path: Path, schema: dict[str, str]
     assert trace.meta["warnings"] == [] and "accesses" in trace.meta["lacks"]
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_recording_that_begins_and_ends_in_the_middle(tmp_path: Path, schema: dict[str, str]) -> None:
     export = Export(tmp_path / "report.sqlite", schema)
@@ -120,6 +121,7 @@ def _without(path: Path, *statements: str) -> None:
             database.execute(statement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
@@ -143,6 +145,7 @@ def test_what_is_missing_is_named(tmp_path: Path, statements: list[str], words: 
         assert word in said, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [100, 20_000])
 def test_a_database_cut_short_is_refused(tmp_path: Path, keep: int) -> None:
     path = small(tmp_path / "report.sqlite", NEW)

@@ -177,6 +177,7 @@ def test_frames_name_the_category(tmp_path: Path) -> None:
     assert imported(tmp_path, used, [event("alloc", 0, 7, frames=frames)], frames=False).categories == ("unknown",)
 
 
+@pytest.mark.slow
 def test_a_real_snapshot_from_pickle_and_from_csv_is_the_same() -> None:
     a = import_trace(DATA / "medium_512_inference.snapshot.pickle.gz", frames=False)
     b = import_trace(DATA / "medium_512_inference.snapshot.csv.gz")
@@ -187,6 +188,7 @@ def test_a_real_snapshot_from_pickle_and_from_csv_is_the_same() -> None:
     assert (a.kind == ALLOC).sum() == 223 + 1666 and (a.kind == FREE).sum() == 1666 and (a.kind == SEGMENT_ALLOC).sum() == 101
 
 
+@pytest.mark.slow
 def test_the_live_bytes_of_a_real_snapshot_end_where_its_final_blocks_do() -> None:
     trace = import_trace(DATA / "medium_512_inference.snapshot.pickle.gz")
     live = live_bytes(trace, trace.size)
@@ -268,12 +270,14 @@ def test_too_many_objects_are_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(tmp_path, pickle.dumps([[i, [i]] for i in range(100)]), "too many objects")
 
 
+@pytest.mark.slow
 def test_every_truncation_of_a_snapshot_is_refused(tmp_path: Path) -> None:
     data = pickle.dumps({"segments": [segment(0, MIB, (0, 512, "active_allocated"))], "device_traces": [[]]})
     for length in range(1, len(data)):
         refused(tmp_path, data[:length])
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_is_refused_or_read(tmp_path: Path) -> None:
     data = pickle.dumps(
         {"segments": [segment(0, MIB, (0, 512, "active_allocated"))], "device_traces": [[event("alloc", 0, 5)]]}

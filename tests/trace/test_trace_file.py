@@ -21,6 +21,7 @@ from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import columns
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32), ops=st.integers(0, 60), parameters=st.integers(0, 4), streams=st.integers(1, 3))
 def test_what_is_saved_is_loaded(tmp_path_factory: Any, seed: int, ops: int, parameters: int, streams: int) -> None:
@@ -41,6 +42,7 @@ def test_the_same_trace_gives_the_same_bytes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["a.npz", "b.npz"] or sorted(os.listdir(tmp_path)) == ["a.npz", "b.npz"]
 
 
+@pytest.mark.slow
 def test_columns_are_small_on_disk(tmp_path: Path) -> None:
     save_trace(random_program(1, 20_000), tmp_path / "x.npz")
     assert (
@@ -92,6 +94,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         refused(path, "not a trace file")
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_refused_or_harmless(tmp_path: Path) -> None:
     path = saved(tmp_path)
     data, good = path.read_bytes(), load_trace(path)

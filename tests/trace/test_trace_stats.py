@@ -91,6 +91,7 @@ def misses(trace: Trace, memory: int) -> list[bool]:
     return missed
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), ops=st.integers(1, 30), life=st.floats(1, 20), share=st.floats(0, 1.1))
 def test_lru_holds_what_it_is_said_to_hold(seed: int, ops: int, life: float, share: float) -> None:
@@ -111,6 +112,7 @@ def test_the_kernels_say_the_same_interpreted(monkeypatch: pytest.MonkeyPatch) -
     assert stats.lru_bytes(trace).tolist() == compiled.tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), ops=st.integers(0, 80))
 def test_the_description_of_any_program_is_json_and_adds_up(seed: int, ops: int) -> None:
