@@ -47,7 +47,7 @@ def managed_run() -> list[Any]:
     """When the steps of a managed program began and ended, and all that they counted."""
     steps = [HostTouch("a"), sweep("a", 1 << 12), Prefetch("a")]
     run = simulate_uvm([Array("a", 1 << 22)], steps, platforms.load("t4"))
-    return [[(s.name, s.start, s.end) for s in run.steps], run.counts.tolist(), run.events]
+    return [[(s.name, s.start, s.end) for s in run.steps], [str(row) for row in run.counts.tolist()], int(run.events)]
 
 
 @pytest.mark.slow
