@@ -78,6 +78,7 @@ def test_every_kernel_runs_and_everything_is_given_back(measured: tuple[list[Row
     assert list(conditions["left_out"]) == ["roofline: gemm by cuBLAS"]  # which tests have none of
 
 
+@pytest.mark.slow
 def test_every_row_can_be_read_and_names_its_machine(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     found, conditions, _ = measured
     assert len(found) > 200

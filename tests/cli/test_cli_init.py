@@ -43,6 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- init
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*names("trace"), *names("managed program")])
 def test_every_shipped_trace_gets_an_experiment_that_is_valid(name: str, here: Path) -> None:
     gpusim("init", name, "-o", "x.yaml")

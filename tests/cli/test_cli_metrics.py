@@ -65,6 +65,7 @@ def test_a_formula_gives_the_number(name: str, results: list[Result]) -> None:
         assert found[name] == pytest.approx(eval(FORMULAS[name], {}, found), rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_add_up_exactly(name: str, results: list[Result]) -> None:
     for parts in PARTS[name].values():

@@ -82,6 +82,7 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
         assert {**now[run], "outcome": 0} == pytest.approx({**expected, "outcome": 0}, rel=1e-4), run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
     for figure, of in tool().EXPERIMENTS.items():
@@ -103,6 +104,7 @@ def test_bounds_hold(name: str) -> None:
             assert r.metrics["h2d_bytes"] >= r.bounds["bound_swap_in_bytes"], label(r)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_more_memory_is_never_the_difference_between_running_and_not(name: str) -> None:
     """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""

@@ -329,6 +329,7 @@ def test_most_measured_rates_lie_within_the_share_that_estimates_get() -> None:
 # --- which runs need not be simulated again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policies", [
     {}, {"place": "best_fit", "prefetch": "next_k"}, {"place": "cuda_async", "evict": "largest"}, {"evict": "arc"},
     {"evict": "cost_aware"}, {"place": "cuda_malloc", "evict": "fifo"}, {"place": "best_fit", "defrag": "slide"},

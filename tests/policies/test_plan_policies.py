@@ -265,6 +265,7 @@ def uses(work: workload.Workload) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "spec"), CASES)
 def test_every_action_is_possible(name: str, spec: str) -> None:
     """A tensor leaves between two uses, while it is there; it comes back before the next one, once, after it has left."""

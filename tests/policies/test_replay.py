@@ -194,6 +194,7 @@ for name in sys.argv[1].split(","):
 """
 
 
+@pytest.mark.slow
 def test_compiled_equals_interpreted() -> None:
     command = [sys.executable, "-c", SCRIPT, ",".join(REPLAYED)]
     root = Path(__file__).parents[2]

@@ -133,6 +133,7 @@ def test_two_steps_have_the_recorded_peak(trace_name: str, settings: str, inputs
     assert set(extra) <= {2 * 16384} and set(missing) <= {16384} and extra.total() == missing.total()  # layer norm, see above
 
 
+@pytest.mark.slow
 def test_decoding_is_the_recorded_one() -> None:
     """A prompt of 1,024 tokens and 31 decoded, with caches that torch.cat makes anew each time.
 
@@ -206,6 +207,7 @@ def test_made_again_it_is_the_same_whatever_the_pieces(spec: str, monkeypatch: p
     assert generate.get(spec[:-1] + ", seed=5)").rows().tobytes() != b"".join(once)
 
 
+@pytest.mark.slow
 def test_interpreted_it_is_the_same() -> None:
     specs = ["variable_training(hours=0.001)", f"growing_cache(hours=0.01, batch=2, cache=pages, kv_heads=1, {TINY})",
              "notebook(hours=1)"]  # fmt: skip
@@ -217,6 +219,7 @@ def test_interpreted_it_is_the_same() -> None:
     assert plain.stdout.split() == here
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="ru_maxrss of a child counts its parent's memory")
 def test_ten_million_requests_need_little_memory() -> None:
     program = "import re; from gpusim.programs import generate; r = generate.get('variable_training(hours=2.5)')\n" \

@@ -330,6 +330,7 @@ def test_what_programs_annotate_with_is_a_class() -> None:
         torch.ones(2, 2).sum()
 
 
+@pytest.mark.slow
 def test_a_library_that_asks_for_values_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     library = tmp_path / "installed"
     library.mkdir()

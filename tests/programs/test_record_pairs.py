@@ -112,6 +112,7 @@ def test_the_peak_is_that_of_the_real_run_to_the_byte(pair: str, recorded: Any) 
     assert sum(sizes) == real["end"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.startswith("infer")])
 def test_inference_requests_the_same_sizes_in_the_same_order(pair: str, recorded: Any) -> None:
     sizes = measured(recorded(pair))
@@ -119,6 +120,7 @@ def test_inference_requests_the_same_sizes_in_the_same_order(pair: str, recorded
     assert hashlib.sha256(json.dumps(sizes).encode()).hexdigest()[:16] == PAIRS[pair]["sha256"]
 
 
+@pytest.mark.slow
 def test_training_differs_only_by_scratch_inside_of_one_kernel(recorded: Any) -> None:
     """The sort of an accumulating index_put takes six buffers of its own, which no operator returns."""
     snapshot = load_trace(HERE.parent / "traces" / "gpt-medium-train-snapshot.npz")
@@ -130,6 +132,7 @@ def test_training_differs_only_by_scratch_inside_of_one_kernel(recorded: Any) ->
     assert max(rest) == 4096
 
 
+@pytest.mark.slow
 def test_the_scratch_of_large_reductions_is_what_the_longer_training_lacks(recorded: Any) -> None:
     allocs = sum(size > 0 for size in measured(recorded("train-256")))
     assert PAIRS["train-256"]["allocs"] - allocs == 6 + 2 * 49  # a buffer and a counter for each of 49 sums over the batch

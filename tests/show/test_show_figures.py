@@ -444,6 +444,7 @@ def test_draw_all_writes_the_suitable_figures_in_every_format(tmp_path):
     assert all(path.stat().st_size > 1000 for paths in made.values() for path in paths)
 
 
+@pytest.mark.slow
 def test_nothing_imports_pyplot():
     code = (
         "import sys; sys.path.insert(0, 'tests/support'); from made_results import sweep; from gpusim.show import figures;"

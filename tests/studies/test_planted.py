@@ -74,6 +74,7 @@ def test_held_out_programs_are_others(cases: list[dict[str, Any]]) -> None:
     assert sum(not case["truth"]["causes"] for case in held_out) >= 0.2 * len(held_out) >= 40
 
 
+@pytest.mark.slow
 def test_a_doctor_that_knows_the_truth_scores_full_marks(cases: list[dict[str, Any]]) -> None:
     found = score(cases, label)
     assert all(found.precision(cause) == found.recall(cause) == 1 for cause in CAUSES)

@@ -207,6 +207,7 @@ def test_a_plain_csv_with_names_that_are_used_again(tmp_path: Path) -> None:
     assert trace.meta["lacks"] == ["streams", "flops", "addresses"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "words"),
     [
