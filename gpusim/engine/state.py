@@ -130,7 +130,7 @@ DEVICE = record(
      ("due", i8), ("defragged", i8),  # it is to be defragmented; the instruction, from 1 on, in which it was last
      ("leaving", i8), ("leaving_for", i8),  # bytes that the release policy wants to leave, because of this unit
      ("copying_in", i8), ("copying_out", i8),  # copies of the program under way
-     ("ranked", i8),       # copies that nobody waits for have queues of their own
+     ("ranked", i8),       # copies without a waiting operator have queues of their own
      ("remote", i8),       # kernels read and write below the device, by the last two ways
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
@@ -200,7 +200,7 @@ class Island(NamedTuple):
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
     units: Annotated[Any, UNIT, "U"]
-    after: Annotated[Any, i8, "U", "Q"]    # what whoever touches the unit must wait for: its copies, former users of its block
+    after: Annotated[Any, i8, "U", "Q"]    # what an access to the unit must wait for: its copies, former users of its block
     use: Annotated[Any, i8, "U", "Q"]      # the last activity of each queue that touches the unit's block
     memories: Annotated[Any, MEMORY, "M"]  # of the first row nothing is read
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS

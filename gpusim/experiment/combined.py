@@ -40,7 +40,7 @@ def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
 
 
 def _of_unified(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
-    """What unified memory cannot be combined with: nobody else decides there what leaves and what comes."""
+    """What unified memory cannot be combined with: the driver alone decides there what leaves and what comes."""
     e, found = loaded.experiment, []
 
     def say(path: tuple[str | int, ...], message: str, hint: str) -> None:

@@ -1,4 +1,4 @@
-"""What only compiled code calls: compiled with the entry that reaches it, once, whoever calls it."""
+"""What only compiled code calls: compiled with the entry that reaches it, once for all its callers."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def outlined(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Any) -> Any:
-    """An entry as a helper: of any argument types, compiled into whoever calls it."""
+    """An entry as a helper: of any argument types, compiled into its caller."""
     return njit(getattr(function, "py_func", function), forceinline=True)

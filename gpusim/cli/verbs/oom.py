@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gpusim.studies.fragmentation.candidates import Candidate
     from gpusim.studies.fragmentation.study import FragmentationStudy
 
-FIGURES = ("held_over_time", "heap_states", "heap", "free_blocks", "heap_over_time")  # in gpusim.show.allocator_study
-
 
 def verb(
     files: Annotated[
@@ -145,6 +143,7 @@ def _compared(traces: dict[str, Trace], limit: int | None) -> Any:
 
 def _draw(found: FragmentationStudy, folder: Path, formats: Sequence[str]) -> list[str]:
     """All figures of the study, by worker processes; the names of their files."""
+    from gpusim.api.questions import FIGURES
     from gpusim.cli.draw import StudySheet, carry_out, draw_study_sheet
     from gpusim.experiment.pool import cores
     from gpusim.studies.fragmentation.study import for_figures

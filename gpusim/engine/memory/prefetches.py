@@ -23,7 +23,7 @@ def row_of(isl: Island, u: int) -> int:
 
 @kernel
 def cancel(isl: Island, pol: PolicyTables, u: int, row: int) -> None:
-    """The copy will not run, and nobody waits for it."""
+    """The copy will not run, and nothing waits for it."""
     a, unit = isl.activities[row], isl.units[u]
     a.cancelled = 1
     isl.clock[0].woken = 1
@@ -34,7 +34,7 @@ def cancel(isl: Island, pol: PolicyTables, u: int, row: int) -> None:
 
 @outlined
 def claim(isl: Island, pol: PolicyTables, h: Any, u: int, op: int) -> None:
-    """An operator wants the unit.  If its copy still waits, it is due from now on, and goes before those nobody wants."""
+    """An operator wants the unit.  If its copy still waits, it is due now, and goes before those without a waiting operator."""
     n, unit = isl.counts[0], isl.units[u]
     row = row_of(isl, u)
     if row < 0 or isl.activities[row].due != NEVER:

@@ -5,7 +5,7 @@ states  how many states the search may look at
 
 The paper's question, without its restriction to one run of each operator per stage, and answered by a search over what is in
 memory instead of an integer program (parts/recompute/optimum.py).  A program with which that does not come to an end, or that
-does not fit whatever is dropped, is refused: some twenty tensors that can be made again are well within reach, a whole training
+does not fit whatever is dropped, is refused: some twenty tensors that can be recomputed are well within reach, a whole training
 step is not, and more than 100 are not tried.
 
 Source: Jain et al., "Checkmate: breaking the memory wall with optimal tensor rematerialization", MLSys 2020.

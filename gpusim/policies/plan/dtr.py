@@ -7,7 +7,7 @@ fill       share of the memory that the program may fill; the rest is for what t
 limit      recomputation, as a share of the program's own time, after which nothing is dropped any more: the rest of the program
            runs as it is, and the evict policy swaps; 0: the program stays as it is from the start
 
-What can be made again, and until when: parts/recompute/from_trace.py.  Where dropping does not make room, the program goes
+What can be recomputed, and until when: parts/recompute/from_trace.py.  Where dropping does not make room, the program goes
 over, and the evict policy swaps; with none it is out of memory.  Only the changes of data that end recomputation are looked up
 ahead, which a runtime would meet with copies.
 

@@ -26,7 +26,7 @@ class Rerun(NamedTuple):
     end: Any    # (S,) event before which it ends
     at: Any     # (S,) event before which it is run again
     owner: Any  # (T,) the segment that allocates the tensor, -1: none does
-    copy: Any   # (T,) the tensor that takes its place when it is made again, -1: none does
+    copy: Any   # (T,) the tensor that takes its place when it is recomputed, -1: none does
 
 
 def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:

@@ -21,7 +21,7 @@ LONGEST = 64  # operators that are run again for one tensor
 
 
 class Recompute:
-    """The tensors of a program that can be made again (`recompute.from_trace` says which, and until when)."""
+    """The tensors of a program that can be recomputed (`recompute.from_trace` says which, and until when)."""
 
     def __init__(self, work: Workload) -> None:
         self.work = work
