@@ -13,6 +13,8 @@ from gpusim.base.errors import ResultError, TraceError, suggest
 from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
 from gpusim.machine.profile import Profile
+from gpusim.show import allocator_study as study
+from gpusim.show import fit as fit_figure
 from gpusim.studies.capacity import remedies
 from gpusim.studies.capacity import report as fit_report
 from gpusim.studies.capacity import study as capacity
@@ -51,9 +53,7 @@ class Fit:
 
     def plot(self) -> Figure:
         """What fills the memory at the peak, and what the program takes on each machine; shown in a notebook."""
-        from gpusim.show import fit
-
-        return inline(fit.draw(self.values))
+        return inline(fit_figure.draw(self.values))
 
     def __str__(self) -> str:
         return fit_report.text(self._of)
@@ -87,8 +87,6 @@ class MemoryStudy:
 
     def plot(self, kind: str = "held_over_time") -> Figure:
         """One of held_over_time, heap_states, heap, free_blocks, heap_over_time; shown in a notebook.  ResultError else."""
-        from gpusim.show import allocator_study as study
-
         if kind not in FIGURES:
             raise ResultError(f"there is no figure '{kind}'", hint=suggest(kind, FIGURES) or f"one of {', '.join(FIGURES)}")
         if kind != FIGURES[0] and not self._of.diagnosis.heap.held:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
+from gpusim.engine.pages.run import simulate_unified
+from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
@@ -21,6 +23,7 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
+from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.machine.roofline import durations, model_error, shares
 from gpusim.policies.registry import SHIPPED, Registry
@@ -104,9 +107,6 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     own = users.of_task(task)
     place = users.ready(own, "place", spec.place)
     if spec.unified != NONE:
-        from gpusim.engine.pages.run import simulate_unified
-        from gpusim.engine.pages.settings import settings
-
         return simulate_unified(
             work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=place,
             seed=spec.seed, log=log,
@@ -211,7 +211,5 @@ def _program(
 ) -> RunProgram:  # fmt: skip
     found = variant.load(profile, machine)
     if unified:
-        from gpusim.machine.platforms import completed
-
         found = completed(found)
     return RunProgram(read(trace, transform, own), found)

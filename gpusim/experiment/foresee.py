@@ -6,12 +6,16 @@ from collections.abc import Iterable
 
 from gpusim.base.errors import ConfigError, Problem
 from gpusim.base.yaml.values import NONE
+from gpusim.engine.pages.advice import AdviceError
+from gpusim.engine.pages.before import refuse
+from gpusim.engine.pages.settings import settings
 from gpusim.engine.run.plans import view
 from gpusim.experiment import users
 from gpusim.experiment.execute import capacity_of, on_host, program_of
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.tasks import Task
 from gpusim.machine.constants import machine
+from gpusim.machine.driver_parameters import UvmError
 from gpusim.policies.plan import file
 from gpusim.trace.workload import Workload
 
@@ -56,11 +60,6 @@ def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:
 
 
 def _refused(loaded: Loaded, task: Task) -> Problem | None:
-    from gpusim.engine.pages.advice import AdviceError
-    from gpusim.engine.pages.before import refuse
-    from gpusim.engine.pages.settings import settings
-    from gpusim.machine.driver_parameters import UvmError
-
     spec, e = task.spec, loaded.experiment
     program = program_of(task)
     work = program.work

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, U8
+from gpusim.policies.decorators import place_of
 from gpusim.policies.entry import Entry, Value
 
 # Kinds of events.
@@ -197,8 +198,6 @@ class ObjectAsk:
         return int(unit)
 
     def _refused(self, unit: Any, problem: str) -> PolicyError:
-        from gpusim.policies.decorators import place_of
-
         where = place_of(inspect.unwrap(self._cls.victim))
         return PolicyError(f"policy '{self._entry.name}' chose {unit!r}, which {problem}", where)
 

@@ -12,10 +12,13 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.policies import contract
+from gpusim.policies import score_heap as heap
 from gpusim.policies.ask import Ask, ColumnAsk, ObjectAsk, own_line
 from gpusim.policies.compiled import F64, verb
 from gpusim.policies.decorators import check_verb
 from gpusim.policies.entry import Entry, Value, vector
+from gpusim.policies.evict import none
+from gpusim.policies.place.parts.guard import guarded
 from gpusim.policies.planning import Schedule, View
 from gpusim.policies.scores import compile_score, no_score
 from gpusim.trace.trace import Trace
@@ -239,7 +242,6 @@ def _scored(common: dict[str, Any], function: Any) -> EvictPolicy:
         score, why = compile_score(entry, function)
     if score is None:
         return _asked(common, lambda: ColumnAsk(entry, function, values), uncompiled=why)
-    from gpusim.policies import score_heap as heap
 
     form = "score_now" if "now" in entry.facts else "score"
     # Without a fact that changes when a unit is used, its place in the heap does not change either.
@@ -262,8 +264,6 @@ def _planned(common: dict[str, Any], target: Any) -> PlanPolicy:
 
 
 def _asked(common: dict[str, Any], new_ask: Callable[[], Ask], uncompiled: str = "") -> EvictPolicy:
-    from gpusim.policies.evict import none
-
     return EvictPolicy(
         **common, form="ask", state=none.state, insert=none.insert, touch=none.touch, remove=none.remove,
         victim=none.victim, facts=common["entry"].facts, new_ask=new_ask, uncompiled=uncompiled,
@@ -292,7 +292,5 @@ def _verbs(entry: Entry, target: Any) -> dict[str, Any]:
             check_verb(entry, name, function, len(wanted[name].args))
         verbs = {name: verb(wanted[name])(function) for name, function in verbs.items()}
     if entry.kind == "place" and not entry.builtin:
-        from gpusim.policies.place.parts.guard import guarded
-
         return guarded(target.state, verbs)
     return {"state": getattr(target, "state", None), **verbs}

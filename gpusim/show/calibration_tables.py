@@ -14,7 +14,7 @@ from pathlib import Path
 from gpusim.base.files import write_text
 from gpusim.calibrate.compare.effects import MEDIAN, P90, effect
 from gpusim.calibrate.compare.score import ENOUGH, FITTED, PARTS, Comparison, Series, compare
-from gpusim.calibrate.fit.fitting import Fitted, fit
+from gpusim.calibrate.fit.fitting import Fitted, difference, fit
 from gpusim.calibrate.rows import Row, gpus, held_out, read
 from gpusim.machine import catalogue
 from gpusim.show.calibration import draw
@@ -133,8 +133,6 @@ def lacks(machines: Sequence[Comparison]) -> str:
 
 def numbers(fits: Sequence[Fitted]) -> str:
     """What the fits say otherwise than the catalogue."""
-    from gpusim.calibrate.fit.fitting import difference
-
     lines = []
     for fitted in fits:
         for row in difference(fitted):

@@ -21,6 +21,38 @@ LOADERS = ("import_module", "__import__")
 # What they import is not ours: matplotlib's and pynvml's modules, and PyTorch's, which are extras.
 FOREIGN = ("show/style.py", "calibrate/measure/", "programs/record/")
 
+# Files of `gpusim` whose functions import at first use, and why; the verbs in cli/ may do so too.
+AT_FIRST_USE = {
+    "__init__.py": "public names are lazy",
+    "api/frames.py": "pandas is an extra",
+    "api/showing.py": "IPython is an extra",
+    "base/errors.py": "start-up: multiprocessing",
+    "calibrate/measure/command.py": "needs CUDA packages",
+    "calibrate/steps/measure.py": "PyTorch is an extra",
+    "calibrate/steps/plain.py": "replaces numba before it is imported",
+    "experiment/grid.py": "start-up: a rerun with nothing to do executes nothing",
+    "experiment/key.py": "start-up: unified memory",
+    "experiment/load.py": "start-up: unified memory",
+    "experiment/pool.py": "start-up: multiprocessing",
+    "experiment/spec.py": "start-up: numba",
+    "experiment/tasks.py": "start-up: numba and unified memory",
+    "experiment/users.py": "start-up: numba",
+    "experiment/walls.py": "start-up: traces",
+    "experiment/warm.py": "start-up: what it compiles",
+    "policies/registry.py": "start-up: numba",
+    "programs/record/__init__.py": "PyTorch is an extra",
+    "programs/record/processes.py": "PyTorch is an extra",
+    "programs/zoo/__init__.py": "PyTorch is an extra",
+    "results/folder.py": "start-up: traces",
+    "show/figures.py": "start-up: matplotlib",
+    "programs/record/on_gpu.py": "PyTorch is an extra",
+    "programs/record/pretend.py": "PyTorch is an extra",
+    "programs/record/recording.py": "PyTorch is an extra",
+    "programs/record/script.py": "PyTorch is an extra",
+    "studies/fragmentation/inputs.py": "the recorder needs PyTorch, which is an extra",
+    "trace/check.py": "start-up: numba",
+}
+
 
 def room(name: str) -> int:
     """The floor of a module, counted from the top."""
@@ -83,3 +115,13 @@ def test_no_room_imports_public_names() -> None:
                 assert "gpusim" not in names, file
             elif isinstance(node, ast.ImportFrom) and node.module == "gpusim" and not node.level:
                 assert set(names) <= set(ROOMS), file
+
+
+def test_functions_import_only_where_the_list_says_why() -> None:
+    found = set()
+    for file in FILES:
+        place = file.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not place.startswith("cli/"):
+                found |= {place for inner in ast.walk(node) if isinstance(inner, ast.Import | ast.ImportFrom)}
+    assert found == set(AT_FIRST_USE)

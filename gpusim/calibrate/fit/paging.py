@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.calibrate.as_programs import paged
 from gpusim.calibrate.fit.estimate import Estimate, Found, Left, plateau
 from gpusim.calibrate.meaning import nanoseconds
 from gpusim.calibrate.rows import Row
@@ -74,8 +75,6 @@ def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
 
 def _lines(rows: Sequence[Row], base: Profile, known: Mapping[str, float], factors: F64) -> tuple[F64, F64]:
     """(rows,) ns of the rows' programs with these factors, and (rows, groups) how they change with each."""
-    from gpusim.calibrate.as_programs import paged
-
     def machine(factors: F64) -> Profile:
         scaled = zip(_GROUPS, factors.tolist(), strict=True)
         changes = {n: known[n] / f if n in RATES else known[n] * f for names, f in scaled for n in names}

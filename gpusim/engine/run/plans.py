@@ -11,6 +11,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.machine.constants import Machine
 from gpusim.machine.profile import Profile
+from gpusim.machine.roofline import durations
 from gpusim.policies.forms import PlanPolicy
 from gpusim.policies.planning import NOTHING, PlanTier, Schedule, View
 from gpusim.trace.grain import TENSOR, Chunks, chunked
@@ -94,6 +95,4 @@ def rewritten(policy: PlanPolicy, work: Workload, seen: Callable[[Workload], Vie
 
 def timed(program: Trace, profile: Profile) -> Workload:
     """A program that a policy has made, bound to its times."""
-    from gpusim.machine.roofline import durations
-
     return build(program, durations(program, profile)[0])

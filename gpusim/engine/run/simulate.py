@@ -23,9 +23,11 @@ from gpusim.engine.run import outcome, plans, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.profile import Profile
+from gpusim.machine.roofline import durations as roofline
 from gpusim.machine.tiers import DEFAULT
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
+from gpusim.policies.place.parts.guard import Misplaced
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.results import log
 from gpusim.results.log import LOG
@@ -123,7 +125,6 @@ class Simulation:
         guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
         if not guilty:
             return error
-        from gpusim.policies.place.parts.guard import Misplaced
 
         if isinstance(error, Misplaced):
             return PolicyError(f"policy '{self.place.name}' {error}", self.place.entry.where)
@@ -204,8 +205,6 @@ def simulate(
     policies["defrag"].check(policies["place"])
     if work is None:
         if durations is None:
-            from gpusim.machine.roofline import durations as roofline
-
             durations = roofline(trace, profile)[0]
         work = workload.build(trace, durations)
     with_tiers = machine(profile, capacity_bytes, tiers)

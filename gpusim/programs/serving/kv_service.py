@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
+from gpusim.machine.catalogue import load
+from gpusim.machine.roofline import modelled_durations
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import ALLOC, FREE, OP
 
@@ -110,9 +112,6 @@ def clock_of(setup: Setup, path: str) -> Clock:
 
 def _rates(profile: str) -> tuple[float, float]:
     """(flop/s of large 16-bit matrix products, bytes/s of large reads), by the roofline of `hardware.roofline`."""
-    from gpusim.machine.catalogue import load
-    from gpusim.machine.roofline import modelled_durations
-
     probe: dict[str, Any] = {"size": [0], "kind": [ALLOC, OP, OP, FREE], "arg": [0, 0, 1, 0], "op": [0, 0], "dtype": [0, 0],
                              "flops": [1e15, 0.0], "read_bytes": [0, 10**12]}  # fmt: skip
     trace = make_trace("probe", probe, {"op_names": ["linear"], "dtypes": ["bfloat16"]})

@@ -8,6 +8,8 @@ from typing import Any
 
 from gpusim.base.units import show_bytes
 from gpusim.machine.profile import Profile
+from gpusim.programs.zoo.catalogue import FAMILIES
+from gpusim.programs.zoo.models import ENTRIES
 from gpusim.studies.capacity.settings import AllocatorSettings
 from gpusim.trace.trace import Trace
 
@@ -61,8 +63,6 @@ def of_program(trace: Trace) -> list[Assumption]:
     if not name or not isinstance(asked, Mapping):
         what = "attention, optimizer, gradients, types and checkpointing"
         return [Assumption("program", "as recorded", what, "", False)]
-    from gpusim.programs.zoo.catalogue import FAMILIES
-    from gpusim.programs.zoo.models import ENTRIES
 
     family = next(entry.family for entry in ENTRIES if entry.name == name)
     usual = FAMILIES[family].options(str(asked["mode"]))

@@ -11,6 +11,7 @@ from gpusim.base.units import show_bytes
 from gpusim.studies.fragmentation import doctor
 from gpusim.studies.fragmentation.answer import OomAnswer
 from gpusim.studies.fragmentation.holders import Holder, between, holders
+from gpusim.studies.fragmentation.report import told, wrapped
 from gpusim.trace.trace import Trace
 
 MOST = 5  # stacks of what differs
@@ -26,8 +27,6 @@ class Compared:
     grown: list[Holder]
 
     def text(self) -> str:
-        from gpusim.studies.fragmentation.report import wrapped
-
         rows = [self._row(label, answer) for label, answer in self.answers.items()]
         failed = [label for label, answer in self.answers.items() if answer.moment and answer.moment.failed]
         first, last = next(iter(self.answers)), list(self.answers)[-1]
@@ -52,8 +51,6 @@ class Compared:
         }  # fmt: skip
 
     def values(self) -> dict[str, Any]:
-        from gpusim.studies.fragmentation.report import told
-
         return {
             "inputs": {label: told(answer) for label, answer in self.answers.items()}, "main": self.main,
             "grown": [asdict(row) for row in self.grown],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.base.errors import TraceError
+from gpusim.base.files import make_folder
+from gpusim.base.yaml.find import find, names
+from gpusim.programs.recordings import import_trace
 from gpusim.studies.fragmentation.moment import held_bytes
+from gpusim.trace.files import load_trace
+from gpusim.trace.importers.pickle_scan import load_plain
+from gpusim.trace.importers.recording import open_recording, read_bytes
 from gpusim.trace.trace import ALLOC, FREE, OOM, Trace
 
 STEPS = 5  # of a script that is recorded: what every step leaves behind shows from the fourth on
@@ -52,9 +61,6 @@ def _failed(trace: Trace) -> tuple[bool, bool]:
 
 def _devices(file: str) -> list[int]:
     """The devices of a PyTorch snapshot; [] for other files."""
-    from gpusim.trace.importers.pickle_scan import load_plain
-    from gpusim.trace.importers.recording import open_recording, read_bytes
-
     path = Path(file).expanduser()
     if path.suffix == ".npz" or not path.is_file():
         return []
@@ -75,10 +81,6 @@ def _devices(file: str) -> list[int]:
 
 def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None) -> Trace:
     """A trace by name or path, or a foreign recording, imported on the way."""
-    from gpusim.base.yaml.find import find, names
-    from gpusim.programs.recordings import import_trace
-    from gpusim.trace.files import load_trace
-
     path = Path(file).expanduser()
     if path.suffix == ".npz" or not path.is_file():
         if path.is_dir() and file not in names("trace"):
@@ -100,11 +102,6 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
 
 def record(words: Sequence[str], folder: Path | None, warn: Warn = lambda sentence: None) -> Trace:
     """The trace of a script that is run without a GPU; `words` are its name and arguments.  What it prints goes to stderr."""
-    import contextlib
-    import sys
-    import warnings
-
-    from gpusim.base.files import make_folder
     from gpusim.programs.record.script import record_script
 
     script = Path(words[0])

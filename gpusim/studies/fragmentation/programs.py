@@ -12,6 +12,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.tables import table
 from gpusim.policies.trials.allocator_requests import AllocatorRequests, WholeProgram
 from gpusim.policies.trials.requests import R_ALLOC, R_FREE, R_RELEASE, REQUEST
+from gpusim.programs.transforms import registry
 from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
 from gpusim.studies.fragmentation.baseline import Baseline, SettingOutcome, baseline, changed
 from gpusim.studies.fragmentation.growth import Leak, Steps
@@ -53,8 +54,6 @@ def _remedy(words: str, outcome: SettingOutcome) -> Remedy:
 
 
 def _transformed(base: Baseline) -> Iterator[tuple[str, SettingOutcome]]:
-    from gpusim.programs.transforms import registry
-
     for chain, words in TRANSFORMS.items():
         try:
             made = registry.apply(base.trace, chain)

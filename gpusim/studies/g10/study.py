@@ -14,8 +14,14 @@ import numpy as np
 import yaml
 
 from gpusim.base.errors import GpusimError
+from gpusim.programs.recordings import import_trace
+from gpusim.studies.g10 import plans
+from gpusim.studies.g10.channels import DoesNotFit
 from gpusim.studies.g10.conditions import Conditions
+from gpusim.studies.g10.direct import direct, flashneuron
+from gpusim.studies.g10.extent_tables import DEVICE, HOST, NOWHERE, SSD
 from gpusim.studies.g10.kernel_program import KernelProgram
+from gpusim.studies.g10.paged_replay import ReplayPolicy, replay
 
 DEFAULT = Path(__file__).parent / "g10.yaml"
 LINKS = ("host_to_gpu", "gpu_to_host", "ssd_to_gpu", "gpu_to_ssd")
@@ -102,11 +108,6 @@ class G10Study:
 
     def run(self, case: Case, program: KernelProgram, plan: Path | None = None) -> CaseOutcome:
         """Run one case.  plan: the study's own plan, instead of the one that our planner makes."""
-        from gpusim.studies.g10 import plans
-        from gpusim.studies.g10.channels import DoesNotFit
-        from gpusim.studies.g10.direct import direct, flashneuron
-        from gpusim.studies.g10.paged_replay import ReplayPolicy, replay
-
         program, conditions = self.prepared(case, program)
         options, begin = self.policies[case.policy], process_time()
         kind = options["run"]
@@ -135,16 +136,12 @@ class G10Study:
 
 def load(name: str, folder: Path) -> KernelProgram | None:
     """The program `name` from a folder of the study's traces, None if it is not there."""
-    from gpusim.programs.recordings import import_trace
-
     path = folder / f"{name}.jsonl.gz"
     return KernelProgram.of(import_trace(path)) if path.is_file() else None
 
 
 def read_plan(path: Path, program: KernelProgram) -> list[tuple[int, int, int]]:
     """A plan of the study: columns issue_kernel, tensor, to."""
-    from gpusim.studies.g10.extent_tables import DEVICE, HOST, NOWHERE, SSD
-
     places = {"gpu": DEVICE, "ssd": SSD, "host": HOST, "free": NOWHERE}
     hints = []
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:

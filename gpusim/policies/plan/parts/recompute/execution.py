@@ -13,6 +13,7 @@ from gpusim.policies.plan.parts.recompute import heuristics
 from gpusim.policies.plan.parts.recompute import state as tables
 from gpusim.policies.plan.parts.recompute.problem import RecomputeProgram
 from gpusim.policies.plan.parts.recompute.state import CHOSEN, EVENT, FINISHED, LOG_FULL
+from gpusim.policies.plan.parts.recompute.steps import advance  # compiles
 
 NO_LIMIT = 2**62
 STATUS = ("ok", "oom", "thrash")  # by what `advance` came back with
@@ -58,8 +59,6 @@ def replay(
     lenient  what finds no room, or comes after the limit, runs over the budget instead of ending the run
     seed     of the heuristic `rand`
     """
-    from gpusim.policies.plan.parts.recompute.steps import advance  # compiles
-
     run = tables.build(program, heuristics.index(heuristic), budget, limit, lenient, seed)
     parts = []
     while (reason := advance(run)) == LOG_FULL:
