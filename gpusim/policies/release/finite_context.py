@@ -20,7 +20,6 @@ import numpy as np
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 
-ALIASES = ("recall",)
 PARAMS = {"ahead": 8, "context": 4}
 LIMITS = {"ahead": 1024, "context": 1024}
 
