@@ -5,7 +5,7 @@ what  all: the inputs of all layers; conv: those of convolutions, and where ther
 
 When backward comes to a layer, it brings back what the nearest earlier layer sent away; it looks no further than to the next
 convolution (or product).  What no layer has brought back in time comes on demand.  A layer is an operator.  Departures from
-the paper: a copy to the host starts when the layer has ended, not with it; the block of a map is free for others at once, who
+the paper: a copy to the host starts when the layer has ended, not with it; the block of a map is free for others at once, which
 wait for the copy, where vDNN makes the next layer wait; dyn does not choose among algorithms of cuDNN.
 
 Source: M. Rhu et al., "vDNN: Virtualized deep neural networks for scalable, memory-efficient neural network design", MICRO

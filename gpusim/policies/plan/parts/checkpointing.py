@@ -111,7 +111,7 @@ def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
 
 @kept()
 def _saved(first: Any, last: Any, backward: Any, owner: Any, of: Accesses) -> Any:
-    """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
+    """Which tensors backward needs of a segment that nothing else reads, their last use within it; for each segment the
     last operator that makes one, and the operator that needs the first (O: none)."""
     ops = backward.size
     saved, shared = np.zeros(owner.size, np.bool_), np.zeros(owner.size, np.bool_)

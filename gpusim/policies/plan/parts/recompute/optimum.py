@@ -124,7 +124,7 @@ class _Search:
                 yield [t, *rest]
 
     def log(self, rows: list[EventRow]) -> Any:
-        """The rows in order, where tensors that nobody refers to leave after their last use, not when room is needed."""
+        """The rows in order, where tensors without references leave after their last use, not when room is needed."""
         released = {arg: at for at, (verb, arg) in enumerate(zip(self.verb, self.arg, strict=True)) if verb == RELEASE}
         there = 0
         last: dict[int, int] = {}  # of each tensor there: the latest row that uses it
