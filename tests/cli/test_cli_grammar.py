@@ -301,6 +301,12 @@ def test_the_shell_completes_verbs_and_names() -> None:
     assert _completed("gpusim", "metrics", "stall_sw") == ["stall_swap_in_ns", "stall_swap_out_ns"]
 
 
+def test_completion_is_of_the_script_also_where_the_module_is_run() -> None:
+    command = [sys.executable, "-m", "gpusim", "--show-completion", "bash"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("complete -o default -F _gpusim_completion gpusim")
+
+
 def test_completion_knows_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("")
