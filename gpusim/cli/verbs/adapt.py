@@ -1,4 +1,4 @@
-"""Train with a batch that a controller adapts to the memory that is there."""
+"""Train with a batch that a controller adapts to the free memory."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class DriverState(NamedTuple):
     chunk: Any    # int64[P, B] root chunk of a whole block, NONE
     roots: Any    # ROOT[...] of all GPUs
     heap: Any     # int64[P, roots of a GPU] for eviction policies that rank chunks
-    pieces: Any   # PIECE[32 B GPUs] for those that throw out big pages
+    pieces: Any   # PIECE[32 B GPUs] for those that evict big pages
     queue: Any    # int64[B] ring of blocks that prefetchers want
     streams: Any  # STREAM[arrays]
     links: Any    # LINK[...] learned: what follows a block in a kernel

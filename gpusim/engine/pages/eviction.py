@@ -1,4 +1,4 @@
-"""Room on a full GPU: a root chunk is thrown out, with all that lies in it."""
+"""Room on a full GPU: a root chunk is evicted, with all that lies in it."""
 
 from __future__ import annotations
 

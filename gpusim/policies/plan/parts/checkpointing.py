@@ -1,4 +1,4 @@
-"""Activation checkpointing: what a segment of the model made is dropped after forward and made again in backward."""
+"""Activation checkpointing: what a segment of the model made is dropped after forward and recomputed in backward."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
     ids = edit.add_operators(reads, writes, like=again)
     edit.insert(*_events(rerun, events(trace), saved, int(ids[0])))
 
-    # What is made again dies after its last use in forward; from then on its copy takes its place.
+    # What is recomputed dies after its last use in forward; from then on its copy takes its place.
     which = np.flatnonzero(saved)
     edit.insert(event[final_use[which]] + 1, FREE, which, trace.stream[born[which]])
     ends = which[died[which] < trace.events]

@@ -1,6 +1,6 @@
 """The least recomputation with which a small program fits, exactly: a best-first search over what is there.
 
-A state is how far the schedule has come, and which of the tensors that can be made again are there.  From it the next operator
+A state is how far the schedule has come, and which of the tensors that can be recomputed are there.  From it the next operator
 runs, or any operator runs again, after dropping just enough for it.  Running again costs its time, the rest costs nothing.
 States come in the order of their cost, so one that has no tensor which an earlier one at the same place lacks is of no use.
 """
