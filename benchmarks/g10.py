@@ -1,4 +1,4 @@
-"""The G10 study: how fast its figure 11 is reproduced, and who wins on a real machine's links with kernels of real length.
+"""The G10 study: how fast its figure 11 is reproduced, and which policy wins on real links with kernels of real length.
 
     python benchmarks/g10.py [reproduction | comparison] [--traces FOLDER]
 

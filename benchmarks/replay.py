@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("--policies", default=",".join(RIVALS))
     options = parser.parse_args()
     if importlib.util.find_spec("libcachesim") is None:
-        print("libcachesim is not installed, so there is nobody to compare with (pip install 'gpusim[bench]')", file=sys.stderr)
+        print("libcachesim is not installed: there is nothing to compare with (pip install 'gpusim[bench]')", file=sys.stderr)
         return 2
     policies, wrong = options.policies.split(","), 0
     for name, requests in sequences(options.requests // 10, options.requests // 100).items():

@@ -1,7 +1,7 @@
 """The rival when it prefetches: copies to the device go by the operator that waits for them, and may be called off.
 
 Prefetches wait in a queue of their own.  Of two copies that may start, the one that an operator wants earlier goes; a prefetch
-is wanted when an operator uses its tensor, and if others stand before it that nobody wants it joins the other queue.
+is wanted when an operator uses its tensor, and if copies that nothing waits for stand before it, it joins the other queue.
 """
 
 from __future__ import annotations

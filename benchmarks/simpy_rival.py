@@ -39,7 +39,7 @@ class Tensor:
     live: bool = False
     slot: int = -1           # block on the device, -1 when it is not there
     on_host: bool = False
-    after: dict[int, Activity] = field(default_factory=dict)  # what whoever touches it waits for
+    after: dict[int, Activity] = field(default_factory=dict)  # what the next use of it waits for
     use: dict[int, Activity] = field(default_factory=dict)    # the last activities that touch its block
 
 

@@ -1,4 +1,5 @@
-"""What mkdocs does beside rendering `docs/`: it makes three pages, and lists the notebooks in the contents."""
+"""What mkdocs does beside rendering `docs/`: it makes two pages, ends one with the public names, and lists the notebooks
+in the contents."""
 
 from __future__ import annotations
 
@@ -7,24 +8,21 @@ import re
 from pathlib import Path
 from typing import Any
 
-_LIBRARY = """# The library
-
-What `import gpusim` offers. Each name is loaded when it is first used, so the import itself loads neither numba nor matplotlib.
-
-"""
+_LIBRARY = "library.md"
 # Page -> file of the repository's root.
 _OF_ROOT = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 
 
 def library(root: Path) -> str:
-    """The page of the public names, from the table in `gpusim/base/public.py`; nothing is imported."""
+    """The page of the library with all public names, from the table in `gpusim/base/public.py`; nothing is imported."""
     tree = ast.parse((root / "gpusim" / "base" / "public.py").read_text("utf-8"))
     names = next(ast.literal_eval(n.value) for n in tree.body if isinstance(n, ast.Assign))
-    return _LIBRARY + "".join(_entry(name, where.replace(":", ".")) for name, where in names.items())
+    text = (root / "docs" / _LIBRARY).read_text("utf-8")
+    return text + "\n## The public names\n\n" + "".join(_entry(name, where.replace(":", ".")) for name, where in names.items())
 
 
 def _entry(name: str, where: str) -> str:
-    return f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n\n"
+    return f"::: {where}\n    options:\n      heading: {name}\n      heading_level: 3\n      toc_label: {name}\n\n"
 
 
 def on_config(config: Any) -> Any:
@@ -42,6 +40,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     root = Path(config.docs_dir).parent
     made = {page: re.sub(r"\]\(docs/", "](", (root / file).read_text("utf-8")) for page, file in _OF_ROOT.items()}
-    for page, text in {"library.md": library(root), **made}.items():
+    files.remove(files.get_file_from_path(_LIBRARY))
+    for page, text in {_LIBRARY: library(root), **made}.items():
         files.append(File.generated(config, page, content=text))
     return files

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Experiment:
-    """A question and the grid that answers it: the product of all lists, as in YAML (docs/experiments.md).
+    """A question and the grid that answers it: the product of all lists, as in YAML (`gpusim schema` has the keys).
 
     trace, machine  one or several; traces by name or path, machines also with other numbers
     policies        evict=["lru", "belady"], place=..., prefetch=...: each a policy or a list of them, by name or as the
@@ -92,7 +92,7 @@ class Experiment:
 class Results(Sequence[Result]):
     """The results of a grid, in its order; a table where a notebook shows it.
 
-    folder    where they lie, as `gpusim run` leaves them: `gpusim report`, `plot`, `compare` read it
+    folder    where they lie, as `gpusim run` leaves them: `gpusim plot`, `compare` and `check` read it
     failures  runs that have no result: which, and why
     """
 

@@ -13,6 +13,7 @@ from gpusim.base.errors import ResultError, TraceError, suggest
 from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
 from gpusim.machine.profile import Profile
+from gpusim.policies import registry
 from gpusim.show import allocator_study as study
 from gpusim.show import fit as fit_figure
 from gpusim.studies.capacity import remedies
@@ -102,7 +103,7 @@ class MemoryStudy:
 
 def fit(
     trace: str | Path | Trace, machines: str | Profile | Sequence[str | Profile] = (), *, tries: Sequence[str] = (),
-    allocator: str = "", context: str | None = None,
+    allocator: str = "", context: str | None = None, use: Sequence[Any] = (),
 ) -> Fit:  # fmt: skip
     """Ask on which machines a program fits, what would make it fit, and what that costs.
 
@@ -110,6 +111,7 @@ def fit(
     tries      what to try where it does not fit: "checkpointing", "offload", ...; by default what the program allows
     allocator  PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
     context    bytes of the CUDA context and of libraries; None: each machine's own
+    use        files with transforms of your own, or the decorated functions, which `tries` may name
 
     Raises TraceError for a program that does not say what is in memory, ProfileError, PolicyError.
 
@@ -122,14 +124,14 @@ def fit(
     profiles = [machine_of(each)[1] for each in wanted or names("profile")]
     settings = AllocatorSettings(allocator, None if context is None else parse_bytes(context))
     settings.allocator()  # refuses what it does not know
-    program = _recorded(trace)
-    chosen = remedies.named(list(tries)) if tries else remedies.default(program)
-    return Fit(capacity.study(program, profiles, chosen, settings=settings))
+    program, own = _recorded(trace), registry.of(*use)
+    chosen = remedies.named(list(tries), own) if tries else remedies.default(program)
+    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own))
 
 
 def oom(
     trace: str | Path | Trace, *, capacity: str | int | None = None, on: str | Profile | None = None, tries: Sequence[str] = (),
-    device: int | None = None,
+    device: int | None = None, use: Sequence[Any] = (),
 ) -> MemoryStudy:  # fmt: skip
     """Ask why memory ran out or was wasted, what holds it, and which setting or allocator holds less.
 
@@ -137,6 +139,7 @@ def oom(
     capacity  bytes that the allocator could hold, or on: the machine whose memory it had; neither: as recorded
     tries     settings of PyTorch's allocator, or other allocators, instead of the usual ones
     device    which GPU of a snapshot that holds several
+    use       files with allocators of your own, or the decorated classes, which `tries` may name
 
     Raises TraceError for a recording that does not say what was allocated, UnitError, PolicyError.
 
@@ -146,7 +149,7 @@ def oom(
     True
     """
     program = _recorded(trace, device)
-    chosen = candidates.beside(program, tries) if tries else candidates.default(program)
+    chosen = candidates.beside(program, tries, registry.of(*use)) if tries else candidates.default(program)
     limit = None if capacity is None else parse_bytes(capacity)
     if on is not None:
         profile = machine_of(on)[1]

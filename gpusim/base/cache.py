@@ -1,7 +1,7 @@
 """The user's cache: folders and files that only this user, or root, can have written.
 
-What is kept there is compiled code: a file that another user could plant would run as the one who reads it.  So a folder that
-does not belong to the user, or into which others can write, is not used, and without a safe folder nothing is kept.
+What is kept there is compiled code: a file that another user could plant there would run with this user's rights.  So a folder
+that does not belong to the user, or into which others can write, is not used, and without a safe folder nothing is kept.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def main() -> None:
     # What imports make stays: to look through it for garbage takes a twentieth of the time of a short run.
     gc.set_threshold(100_000)
     atexit.register(gc.freeze)  # nor need it be looked through once more at the end
-    app()
+    app(prog_name="gpusim")  # for `python -m gpusim` as well: completion is the script's
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
+from gpusim.cli.words import there
 
 if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
@@ -57,8 +58,7 @@ def _own_files(file: Path, use: Sequence[str], sets: Sequence[str]) -> list[str]
     if any(text.partition("=")[0].strip() == "use" for text in sets):
         raise GpusimError("--use and --set use=... both name files of your own", hint="give one of them")
     for name in use:
-        if not Path(name).expanduser().is_file():
-            raise GpusimError(f"there is no file '{name}'", hint="--use takes a Python file with policies or transforms")
+        there(name)
     data = document.read(file).data
     known = data.get("use") or [] if isinstance(data, dict) else []
     known = known if isinstance(known, list) else [known]

@@ -28,7 +28,7 @@ class VerbGroup(TyperGroup):
             _say("interrupted")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            # Whoever read our output has enough; nothing more may be flushed to it at exit.
+            # The reader of the pipe has closed it; nothing more may be flushed to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(0) from None
         except OSError as error:

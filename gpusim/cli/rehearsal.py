@@ -10,18 +10,29 @@ import typer
 from gpusim.cli.output import emit_json
 
 if TYPE_CHECKING:
+    from gpusim.experiment.spec import Uncertainty
     from gpusim.experiment.tasks import GridPlan, Task
+    from gpusim.experiment.walls import Expected
 
 
-def rehearse(todo: GridPlan, waiting: Sequence[Task], *, samples: int, json: bool) -> None:
+def rehearse(
+    todo: GridPlan, waiting: Sequence[Task], uncertainty: Uncertainty, *, force: bool = False, json: bool = False
+) -> None:
     """Say it; nothing is run and nothing is written."""
     from gpusim.experiment import walls
 
-    found = walls.expected(todo.out, waiting)
+    samples = uncertainty.samples
+    sampled: Sequence[Task] = []
+    if samples:
+        from gpusim.experiment.uncertainty import waiting as without_samples
+
+        sampled = todo.grid if force else without_samples(todo, uncertainty)
+    found, repeated = walls.expected(todo.out, waiting), walls.expected(todo.out, sampled, samples)
     tasks, own = todo.tasks, len(set(todo.grid))
     values = {
         "runs": own, "references": len(tasks) - own, "there": len(tasks) - len(todo.waiting()), "to_do": len(waiting),
         "samples": samples, "seconds": found.seconds, "basis": found.basis if waiting else "", "folder": str(todo.out),
+        "to_sample": len(sampled), "sample_seconds": repeated.seconds,
     }  # fmt: skip
     if json:
         emit_json(values)
@@ -29,14 +40,17 @@ def rehearse(todo: GridPlan, waiting: Sequence[Task], *, samples: int, json: boo
     extent = todo.extent()
     typer.echo(f"{own:,} {'run' if own == 1 else 'runs'}{f', and {extent}' if extent else ''}")
     typer.echo(f"{values['there']:,} of {len(tasks):,} are in {todo.out}; {len(waiting):,} to do")
-    if samples and waiting:
-        typer.echo(f"each of the {own:,} is repeated on {samples:,} machines, for which no time is told")
-    if not waiting:
-        return
+    if waiting:
+        typer.echo(f"expected time: {_time(found)}")
+    if sampled:
+        typer.echo(f"{len(sampled):,} of {own:,} to repeat on {samples:,} sampled machines each")
+        typer.echo(f"expected time of that: {_time(repeated)}")
+
+
+def _time(found: Expected) -> str:
     if found.seconds is None:
-        typer.echo(f"expected time: not known: {found.basis}")
-    else:
-        typer.echo(f"expected time: about {_shown(found.seconds)}, without compiling and drawing: {found.basis}")
+        return f"not known: {found.basis}"
+    return f"about {_shown(found.seconds)}, without compiling and drawing: {found.basis}"
 
 
 def _shown(seconds: float) -> str:

@@ -66,8 +66,15 @@ def own_files(use: Sequence[str] | None) -> Registry:
     from gpusim.policies import registry
 
     for file in use or ():
+        there(file)
         say.detail(f"own policies and transforms: {Path(file).resolve()}")
     return registry.of(*(use or ()))
+
+
+def there(use: str) -> None:
+    """GpusimError when a file of --use is not there."""
+    if not Path(use).expanduser().is_file():
+        raise GpusimError(f"there is no file '{use}'", hint="--use takes a Python file with policies or transforms")
 
 
 def capacity(text: str) -> int:

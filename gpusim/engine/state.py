@@ -53,7 +53,7 @@ QUEUE = record(
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
-     ("wanted", i8),       # so many of its first activities somebody waits for
+     ("wanted", i8),       # so many of its first activities are waited for
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
@@ -91,7 +91,7 @@ MEMORY = record(
      ("spare", i8),        # bytes of copies whose units are on the device too
      ("into", i8), ("out", i8),  # bytes of swaps from and to the tier
      ("q_in", i8), ("q_out", i8), ("way_in", i8), ("way_out", i8),
-     ("q_early", i8), ("q_late", i8),  # of copies that nobody waits for yet; q_in and q_out where these have no own queues
+     ("q_early", i8), ("q_late", i8),  # of copies that nothing waits for yet; q_in and q_out where these have no own queues
      ("hand", i8),         # where the search for a copy that can be dropped goes on
      ("waits", i8)]        # the host waits for its copies
 )  # fmt: skip

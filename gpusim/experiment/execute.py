@@ -95,7 +95,7 @@ def result_of(task: Task, program: RunProgram) -> Result:
 
 
 def _policies(spec: RunSpec) -> dict[str, str]:
-    """Who decided; under unified memory nobody but the driver, and the allocator of a recorded program."""
+    """The policies of the run; under unified memory only the allocator of a recorded program: the driver does the rest."""
     kinds = ("place",) if spec.unified != NONE else ("place", "evict", "prefetch", "defrag")
     return {kind: str(getattr(spec, kind)) for kind in kinds}
 

@@ -121,12 +121,17 @@ def _sample(
     progress: Callable[[int, int], None],
 ) -> None:
     """Repeat the runs on sampled machines, and let the results have what that showed."""
-    from gpusim.experiment.uncertainty import sample
+    from gpusim.experiment.uncertainty import sample, waiting
 
+    todo = plan.grid if force else waiting(plan, uncertainty)
     helpful = _helpful(plan.grid, 2 * uncertainty.samples)  # with references
+    began, failed = time.monotonic(), len(done.failures)
     done.failures += sample(
         plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
     )
+    if todo and len(done.failures) == failed:
+        seconds = time.monotonic() - began
+        walls.keep(plan.out, [*walls.read(plan.out), *walls.of_samples(todo, uncertainty.samples, seconds)])
     done.results = load_folder(plan.out, timeline=False)
 
 

@@ -28,7 +28,7 @@ class TrafficCounts:
 def weighs_times(spec: RunSpec, own: Registry) -> bool:
     """Whether what the run does may depend on how long things take: a score or plan reads times, a user's policy may.
 
-    Copies that nobody waits for yet change places with others, and are called off, by what has started.
+    Copies that nothing waits for yet are reordered and cancelled by what has started.
     """
     if (spec.prefetch, spec.plan, spec.release) != (NONE, NONE, NONE):
         return True

@@ -142,7 +142,7 @@ UpTo = Annotated[Fraction, Field(ge=0, lt=1)]
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Policies:
-    """Who decides; each a policy or a list of them."""
+    """The policies by kind; each a policy or a list of them."""
 
     place: Place = (PolicySpec("pytorch"),)
     evict: Evict = (PolicySpec("lru"),)

@@ -59,7 +59,7 @@ class Task:
 
 @dataclass(frozen=True)
 class GridPlan:
-    """All that an experiment comes to: the tasks of its grid, the references they share, who needs which."""
+    """All that an experiment comes to: the tasks of its grid, the references they share, which task needs which."""
 
     out: Path
     grid: tuple[Task, ...]

@@ -65,6 +65,12 @@ def names(plan: GridPlan, settings: Uncertainty) -> list[str]:
     return list(_programs(plan, settings)) if settings.samples else []
 
 
+def waiting(plan: GridPlan, settings: Uncertainty) -> list[Task]:
+    """The runs whose samples are not there yet."""
+    groups = _programs(plan, settings) if settings.samples else {}
+    return [task for name, tasks in groups.items() if not path_of(plan.out, name).is_file() for task in tasks]
+
+
 def sample(
     plan: GridPlan, settings: Uncertainty, results: Sequence[Result], *, jobs: int = 1, force: bool = False,
     apart: bool = False,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
 
 TENSORS, PAGES = "tensors", "pages"  # what moves in a run: the two kinds of work
+SAMPLED = "sampled"  # follows the kind of runs that were repeated on sampled machines
 _KEY = "timed"
 
 
@@ -61,6 +62,13 @@ def of_run(tasks: Sequence[Task], seconds: float) -> list[Timed]:
     return [Timed(kind, len(tasks), seconds, events(tasks)) for kind in kinds] if len(kinds) == 1 else []
 
 
+def of_samples(tasks: Sequence[Task], samples: int, seconds: float) -> list[Timed]:
+    """What repeating these runs on so many machines, for so long, says; its runs are repetitions."""
+    return [
+        Timed(f"{row.kind} {SAMPLED}", row.runs * samples, row.seconds, row.events * samples) for row in of_run(tasks, seconds)
+    ]
+
+
 def events(tasks: Iterable[Task]) -> int:
     """Events of their traces, summed; 0 when a program is among them whose events are not counted."""
     from gpusim.trace.files import load_meta
@@ -92,36 +100,43 @@ def keep(folder: Path, timed: Sequence[Timed]) -> None:
         write_json(path, {**_content(path), _KEY: [asdict(row) for row in _summed(timed)]})
 
 
-def expected(folder: Path, tasks: Sequence[Task]) -> Expected:
-    """How long these tasks will take, by what was timed in `folder`, else in the folders beside it."""
+def expected(folder: Path, tasks: Sequence[Task], samples: int = 0) -> Expected:
+    """How long these tasks will take, by what was timed in `folder`, else in the folders beside it.
+
+    samples  how often each is repeated on sampled machines; 0: they are the runs themselves
+    """
     total, said = 0.0, list[str]()
-    for kind in sorted({kind_of(task) for task in tasks}):
-        mine = [task for task in tasks if kind_of(task) == kind]
-        found = _of_folder(folder, kind, mine) or _beside(folder, kind, mine)
+    for moving in sorted({kind_of(task) for task in tasks}):
+        mine = [task for task in tasks if kind_of(task) == moving]
+        times, kind = (samples, f"{moving} {SAMPLED}") if samples else (1, moving)
+        found = _of_folder(folder, kind, times * len(mine)) or _beside(folder, kind, times * events(mine))
         if found is None:
-            return Expected(None, f"no run of this kind ({kind} move) was timed here before")
+            return Expected(None, f"no {_noun(kind)[:-1]} of this kind ({moving} move) was timed here before")
         seconds, basis = found
         total += seconds
         said.append(basis)
     return Expected(total, " and ".join(dict.fromkeys(said)))
 
 
-def _of_folder(folder: Path, kind: str, tasks: Sequence[Task]) -> tuple[float, str] | None:
+def _noun(kind: str) -> str:
+    return "sampled runs" if kind.endswith(SAMPLED) else "runs"
+
+
+def _of_folder(folder: Path, kind: str, count: int) -> tuple[float, str] | None:
     for row in read(folder):
         if row.kind == kind and row.runs:
-            return len(tasks) * row.seconds / row.runs, f"{row.runs:,} runs in {folder} took {row.seconds:.1f} s"
+            return count * row.seconds / row.runs, f"{row.runs:,} {_noun(kind)} in {folder} took {row.seconds:.1f} s"
     return None
 
 
-def _beside(folder: Path, kind: str, tasks: Sequence[Task]) -> tuple[float, str] | None:
-    wanted = events(tasks)
+def _beside(folder: Path, kind: str, wanted: int) -> tuple[float, str] | None:
     others = sorted(path for path in folder.parent.iterdir() if path != folder) if folder.parent.is_dir() else []
     rows = [row for other in others for row in read(other) if row.kind == kind and row.events and row.seconds > 0]
     if not wanted or not rows:
         return None
     rate = sum(row.events for row in rows) / sum(row.seconds for row in rows)
     runs = sum(row.runs for row in rows)
-    return wanted / rate, f"{runs:,} runs in other folders of {folder.parent} did {rate:,.0f} events a second"
+    return wanted / rate, f"{runs:,} {_noun(kind)} in other folders of {folder.parent} did {rate:,.0f} events a second"
 
 
 def _summed(timed: Sequence[Timed]) -> list[Timed]:

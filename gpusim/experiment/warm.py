@@ -36,7 +36,7 @@ def is_cold(kernels: str = "engine/host/island") -> bool:
 
 
 def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
-    """Leave compiled on disk what runs with these policies (kind, name) need; nobody's results depend on it."""
+    """Compile to disk what runs with these policies (kind, name) need; no result depends on it."""
     words = [word for pair in sorted(set(policies)) for word in pair]
     command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:

@@ -65,7 +65,7 @@ PARAMETERS = {
     "uvm_global_oversubscription": Parameter(1, 0, 1, "oversubscription", "may GPU memory be evicted?"),
     "uvm_perf_pma_batch_nonpinned_order": _idle(6, 0, 31, "root chunks that are asked for at once, as a power of two"),
     "uvm_perf_map_remote_on_eviction": Parameter(1, 0, 1, "map_evicted",
-                                                 "map evicted pages from afar where access counters bring them back"),
+                                                 "map evicted pages for remote access where access counters bring them back"),
     # Thrashing
     "uvm_perf_thrashing_enable": Parameter(1, 0, 1, "thrash_enable", "find pages that processors take from each other"),
     "uvm_perf_thrashing_threshold": Parameter(3, 1, 7, "thrash_threshold", "events until a page thrashes"),
@@ -76,9 +76,9 @@ PARAMETERS = {
     "uvm_perf_thrashing_pin": Parameter(300, 0, LARGEST, "pin", "how long a page stays pinned; 0: for ever", lapses=True),
     "uvm_perf_thrashing_max_resets": Parameter(4, 0, LARGEST, "max_resets", "how often a block is forgotten"),
     "uvm_perf_lapse_vote_threshold": Parameter(32, 1, LARGEST, "lapse_votes", "long intervals until the lapse is lowered"),
-    # Access counters, mappings from afar, explicit migration
+    # Access counters, remote mappings, explicit migration
     "uvm_perf_access_counter_migration_enable": Parameter(-1, -1, 1, "counters",
-                                                          "move what is accessed from afar; -1: where there is ATS"),
+                                                          "migrate what is accessed remotely; -1: where there is ATS"),
     "uvm_perf_access_counter_threshold": Parameter(256, 1, 65535, "counter_threshold",
                                                    "accesses until a counter notifies", clamps=True),
     "uvm_perf_access_counter_batch_count": Parameter(256, 1, 8192, "counter_batch",

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpusim.base.errors import PolicyError
 from gpusim.policies import entry as entry_file
 from gpusim.policies.entry import Entry
+from gpusim.results.renamed import POLICIES
 
 
 @cache
@@ -25,8 +26,8 @@ def builtin(kind: str, name: str) -> Entry:
 
 @cache
 def aliases(kind: str) -> Mapping[str, str]:
-    """Former name of a built-in -> its name; read only where a name is none of today's."""
-    return {alias: name for name in files(kind) for alias in builtin(kind, name).aliases}
+    """Former name of a built-in -> its name: accepted wherever its name is, and never listed."""
+    return {before: name for (of, before), name in POLICIES.items() if of == kind}
 
 
 def refuse_name(entry: Entry) -> None:

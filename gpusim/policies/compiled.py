@@ -27,7 +27,7 @@ def verb(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 def helper(function: Callable[..., Any]) -> Any:
     """Decorate what verbs call: compiled as part of its caller, wherever that is.
 
-    Helpers make no arrays, so nobody needs to count references to them, which would cost a third of a verb's time.
+    Helpers make no arrays, so references to them need not be counted, which would cost a third of a verb's time.
     """
     return callee(function, forceinline=True)
 

@@ -56,7 +56,7 @@ Release
                                          bytes of blocks that shall leave before the program goes on, 0 for none; asked when a
                                          block of `size` bytes has just been given.  P: the policy's parameters; held and
                                          allocated: bytes held from the device and given to units, of `capacity`; now: program
-                                         time, ns.  Who leaves is the evict policy's to say.
+                                         time, ns.  The evict policy chooses which units.
 
 Prefetch
     propose(S, k, acc_start, acc_unit, where, out)

@@ -20,6 +20,8 @@ from gpusim.policies import facts
 from gpusim.policies.builtin import refuse_name
 from gpusim.policies.entry import Entry, Number, check_number, split_help
 
+__all__ = ["evict", "place", "plan", "prefetch", "release"]  # what `gpusim.policy` offers
+
 T = TypeVar("T", bound=Callable[..., Any])
 MARK = "__gpusim_policy__"  # attribute that a decorated object carries: its Entry
 

@@ -1,7 +1,7 @@
 """One line of `gpusim policies`: what there is to say about a policy before it is compiled.
 
-A built-in is one file `policies/<kind>/<name>.py`, found by being there.  It is read, not imported, until a run names
-it.
+A built-in is one file `policies/<kind>/<name>.py`, found by being there; former names are in `gpusim.results.renamed`.  It is
+read, not imported, until a run names it.
 The file is either
 
 * a function of facts, decorated as a user would (see `gpusim.policies.decorators`), or
@@ -12,7 +12,6 @@ The file is either
       LIMITS = {"k": 8}   the largest value of parameters that have one (may be missing)
       NUMBERS = "a.b"     where text is among the defaults: the module, without numba, whose function `numbers(values)` makes
                           the `params` vector of them and raises PolicyError for text that it cannot read
-      ALIASES = ("old",)  what it was called before: accepted wherever its name is, and never shown (may be missing)
       KNOWS = "past"      or "window" (what is already issued) or "future" (an oracle); may be missing, then "past"
 """
 
@@ -30,6 +29,7 @@ from typing import Any
 from gpusim.base.errors import PolicyError, UnitError
 from gpusim.base.units import parse_bytes
 from gpusim.policies import facts
+from gpusim.results.renamed import POLICIES
 
 MOST = 2.0**62  # of any parameter
 KINDS = ("place", "evict", "prefetch", "defrag", "release", "plan")
@@ -54,7 +54,7 @@ class Entry:
     target: Any = None   # the user's function or class; None: a module that is still to be imported
     numbers: str = ""    # the module that reads parameters which are text
     limits: Mapping[str, Number] = field(default_factory=dict)  # the largest value of a parameter that has one
-    aliases: tuple[str, ...] = ()  # what it was called before
+    aliases: tuple[str, ...] = ()  # former names: accepted wherever its name is, and never listed
     digest: str = ""     # of the target, where it has no file of its own that a run key could name
 
     @property
@@ -77,18 +77,19 @@ def read(path: Path, kind: str) -> Entry:
     """The entry of the built-in in `path`, without importing it."""
     tree = ast.parse(path.read_text("utf-8"), str(path))
     name = path.stem
-    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}, "ALIASES": ()}
+    values: dict[str, Any] = {"PARAMS": {}, "KNOWS": "past", "NUMBERS": "", "LIMITS": {}}
     for node in tree.body:
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if isinstance(target, ast.Name) and target.id in values and isinstance(node, ast.Assign | ast.AnnAssign):
             values[target.id] = ast.literal_eval(node.value)  # type: ignore[arg-type]
+    aliases = tuple(before for (of, before), now in POLICIES.items() if (of, now) == (kind, name))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
-            return replace(_from_function(node, path, kind), aliases=values["ALIASES"])
+            return replace(_from_function(node, path, kind), aliases=aliases)
     text, source = split_help(ast.get_docstring(tree) or "")
     return Entry(
         name, kind, text, values["PARAMS"], values["KNOWS"], source, where=str(path), numbers=values["NUMBERS"],
-        limits=values["LIMITS"], aliases=values["ALIASES"],
+        limits=values["LIMITS"], aliases=aliases,
     )  # fmt: skip
 
 

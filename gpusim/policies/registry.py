@@ -87,7 +87,7 @@ class Registry:
 
 
 SHIPPED = Registry()
-"""Without policies of anybody's own."""
+"""Without policies of a user's own."""
 entries, find, get = SHIPPED.entries, SHIPPED.find, SHIPPED.get
 
 
@@ -171,12 +171,6 @@ def _frames(error: BaseException) -> list[Any]:
     import traceback
 
     return list(traceback.extract_tb(error.__traceback__))
-
-
-def renamed(kind: str, text: str) -> str:
-    """A policy as results name it, "recall(ahead=8)", under the name that it has now."""
-    name, bracket, rest = text.partition("(")
-    return aliases(_kind(kind)).get(name, name) + bracket + rest
 
 
 def bind(entry: Entry, given: Mapping[str, object]) -> dict[str, Value]:

@@ -48,7 +48,7 @@ def compile_score(entry: Entry, function: Any) -> tuple[Any, str]:
 
 
 def _plain(function: Any) -> Any:
-    """The user's function, compiled with whoever calls it; a division by zero gives inf or nan, as in whole columns."""
+    """The user's function, compiled with its caller; a division by zero gives inf or nan, as in whole columns."""
     return njit(function, error_model="numpy")
 
 

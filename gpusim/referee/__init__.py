@@ -7,8 +7,8 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     did tensors begin, end, and kernels go out in the order of the trace?                activities.program_order
     did every activity start and end once, after it was submitted?                       activities.collect
     did queues keep their turns, links their rates, streams their waits?                 activities.*
-    did no blocks overlap, was every read served from a valid copy, did whoever
-    reused a block wait for those who were there before?                                 memory.walk
+    did no blocks overlap, was every read served from a valid copy, did each
+    reuse of a block wait for the uses before it?                                        memory.walk
     do the metrics equal what the log adds up to?                                        totals.totals
 """
 

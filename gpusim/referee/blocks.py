@@ -97,7 +97,7 @@ def _place_on_device(w: World, i: int, u: int, at: int, n: int) -> None:
 
 @step
 def _take_addresses(w: World, i: int, u: int, at: int, n: int) -> None:
-    """Reserved and nobody's until now."""
+    """Reserved, and no block's until now."""
     inside = at >= 0 and lowest(w.held, at, at + n) == 1
     if not inside or (w.held.count[0] == 1 and at + n > w.capacity[DEVICE]):
         say(w, i, c.UNRESERVED, at, n)
@@ -111,7 +111,7 @@ def _take_addresses(w: World, i: int, u: int, at: int, n: int) -> None:
 
 @step
 def _leave_addresses(w: World, u: int, at: int, n: int) -> None:
-    """Nobody's from now on; who comes next must wait for the last use."""
+    """Free from now on; the next block here must wait for the last use."""
     if at >= 0:
         paint(w.owner, at, at + n, -1)
         if w.touched[DEVICE, u] > 0:

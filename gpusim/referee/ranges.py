@@ -1,4 +1,4 @@
-"""A number for every address, the same over long ranges: who owns it, whether it is reserved, when it was last used."""
+"""A number for every address, the same over long ranges: its owner, whether it is reserved, when it was last used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the walk knows between two records: tensors, their blocks in all memories, who owned which address when."""
+"""What the walk knows between two records: tensors, their blocks in all memories, which block owned which address when."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,14 @@ class Change:
     better: bool | None = None
 
 
-def changes(a: Sequence[Result], b: Sequence[Result]) -> list[Change]:
-    """All differences in outcome, metrics and bounds between runs of the same name, in the order of `a`, then of `b`.
+def changes(a: Sequence[Result], b: Sequence[Result], *, always: Sequence[str] = AXES) -> list[Change]:
+    """All differences in outcome, metrics and bounds between the runs of two folders, in the order of `a`, then of `b`.
 
-    Runs are the same when trace, profile, memory, policies, seed and whatever else the experiment varies are.
+    Two runs are a pair when they agree in all that differs within either folder, and in the keys `always`: with () a folder
+    at 50 % memory is compared with one at 60 %.
     """
     found: list[Change] = []
-    for run, old, new in _pairs(a, b):
+    for run, old, new in _pairs(a, b, always):
         if old is None or new is None:
             found.append(Change(run, "run", old and old.outcome, new and new.outcome))
         else:
@@ -52,33 +53,33 @@ def changes(a: Sequence[Result], b: Sequence[Result]) -> list[Change]:
     return found
 
 
-def unequal(a: Path, b: Path, named: Callable[[list[Result]], list[Result]] = list) -> list[Change]:
+def unequal(a: Path, b: Path) -> list[Change]:
     """The same to the last bit of two folders, and of runs that kept them the timelines and event logs, record by record.
 
     The metric of such a change is "timeline COLUMN", "log", "pages COLUMN", "faults" or "failure"; its values are the first
-    that differ, or how many there are.  `named` gives results the names that they have now.  Raises ResultError.
+    that differ, or how many there are.  Raises ResultError.
     """
     old = {folder.name: folder for folder in run_folders(a)}
     new = {folder.name: folder for folder in run_folders(b)}
-    light = [named([load_result(f, log=False, timeline=False) for f in folders.values()]) for folders in (old, new)]
-    found = changes(*light)
-    for run, x, y in _pairs(*light):
+    first, second = ([load_result(f, log=False, timeline=False) for f in folders.values()] for folders in (old, new))
+    found = changes(first, second)
+    for run, x, y in _pairs(first, second, AXES):
         if x is not None and y is not None:
             found += _records(run, load_result(old[x.key]), load_result(new[y.key]))
     return found
 
 
 def _pairs(
-    a: Sequence[Result], b: Sequence[Result]
+    a: Sequence[Result], b: Sequence[Result], always: Sequence[str]
 ) -> Iterator[tuple[dict[str, object], Result | None, Result | None]]:
-    """Runs of the same name, and what they are called; those of `b` that `a` does not have come last."""
-    keys = list(dict.fromkeys([*AXES, *axes(a), *axes(b)]))
-    shown = list(dict.fromkeys([*axes(a), *axes(b)])) or ["evict"]
+    """What a pair of runs is called, and the pair; runs of `b` that `a` does not have come last."""
+    shown = list(dict.fromkeys([*axes(a), *axes(b)]))
+    keys = list(dict.fromkeys([*always, *shown]))
     there = {_identity(result, keys): result for result in b}
     for old in a:
-        yield {key: old.spec.get(key) for key in shown}, old, there.pop(_identity(old, keys), None)
+        yield _said(old, shown or ["evict"]), old, there.pop(_identity(old, keys), None)
     for new in there.values():
-        yield {key: new.spec.get(key) for key in shown}, None, new
+        yield _said(new, shown or ["evict"]), None, new
 
 
 def _records(run: dict[str, object], old: Result, new: Result) -> Iterator[Change]:
@@ -109,10 +110,13 @@ def _columns(run: dict[str, object], name: str, old: Mapping[str, Any], new: Map
             yield Change(run, what, f"{x[where[0]]} at {where[0]}", f"{y[where[0]]} at {where[0]}")
 
 
+def _said(result: Result, keys: Sequence[str]) -> dict[str, object]:
+    """The values of these keys, without what follows from others."""
+    return {key: result.spec.get(key) for key in keys if result.spec.get(_FOLLOWS.get(key, "")) is None}
+
+
 def _identity(result: Result, keys: Sequence[str]) -> str:
-    spec = result.spec
-    said = {key: spec.get(key) for key in keys if spec.get(_FOLLOWS.get(key, "")) is None}
-    return json.dumps(said, sort_keys=True, default=str)
+    return json.dumps(_said(result, keys), sort_keys=True, default=str)
 
 
 def _differences(run: dict[str, object], old: Result, new: Result) -> Iterator[Change]:

@@ -54,7 +54,6 @@ class Explained:
     meaning: str
     better: str
     group: str
-    header: str
     needs: tuple[str, ...]
     formula: str
     parts: dict[str, tuple[str, ...]]
@@ -67,6 +66,6 @@ def explain(name: str) -> Explained:
     m = metric(name)
     whole = tuple(w for w, parts in PARTS.items() if any(name in names for names in parts.values()))
     return Explained(
-        m.name, m.unit, m.meaning, m.better, m.group, m.header, m.needs, FORMULAS.get(name, ""), PARTS.get(name, {}), whole,
+        m.name, m.unit, m.meaning, m.better, m.group, m.needs, FORMULAS.get(name, ""), PARTS.get(name, {}), whole,
         PAGES[m.group],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The picture of a run: pages faulted on, arrived, evicted and taken back, by time and address."""
+"""The picture of a run: pages faulted on, migrated, evicted and freed, by time and address."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Res
     try:
         verdict = afterwards.kept(folder, VERDICT) or {}
         found = Result(
-            spec=text["spec"],
+            spec=former.spec(text["spec"]),
             outcome=text["outcome"],
             metrics=former.metrics(text["spec"], text["metrics"]),
             failure=text["failure"],

@@ -20,7 +20,7 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
-to or from the device; 1<<16 in its `b` says that nobody waits for it yet.  Queues of swaps are -1, -2 and so on.  Activities
+to or from the device; 1<<16 in its `b` says that nothing waits for it yet.  Queues of swaps are -1, -2 and so on.  Activities
 are numbered from 0 in the order of their submission.  An operator reads and writes what the trace names, from START to END.
 """
 

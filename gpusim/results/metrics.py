@@ -1,7 +1,7 @@
 """What a run records: every metric's unit and meaning, declared here once.
 
-The engine fills the names, `summary.csv` takes its headers from here, `gpusim metrics` prints the table, plots take
-their axis labels, and `gpusim compare` learns which direction is better.  A name that is not declared here is refused.
+The engine fills the names, which are the columns of `summary.csv`; `gpusim metrics` prints the table, figures take their axis
+labels from here, and `gpusim compare` which direction is better.  A name that is not declared here is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpusim.base.errors import ResultError, suggest
 LOWER, HIGHER, NEITHER = "lower", "higher", ""
 TIE = 0.01  # two numbers within 1 % are a tie
 
-# A unit at the end of a name is not repeated in front of the unit of a header.
+# Units at the end of a name, which its label leaves out.
 _SUFFIXES = ("_ns", "_bytes", "_per_s")
 # What a trace must answer for the numbers of a group to mean something, and for some that are apart.
 _NEEDS: dict[str, tuple[str, ...]] = {
@@ -61,7 +61,7 @@ class Metric:
 
     @property
     def header(self) -> str:
-        """The label with its unit: "stall swap in [ns]"; a count has none."""
+        """The label with its unit, of an axis: "stall swap in [ns]"; a count has none."""
         return f"{self.label} [{self.unit}]" if self.unit else self.label
 
 

@@ -12,11 +12,27 @@ UNIFIED = {
     "allocated_peak_bytes": "resident_peak_bytes", "reserved_peak_bytes": "chunks_peak_bytes",
     "host_peak_bytes": "host_resident_peak_bytes", "stall_sync_ns": "stall_host_ns",
 }  # fmt: skip
+# Policies (kind, name), in results, experiments and on the command line.
+POLICIES = {
+    ("place", "device"): "cuda_malloc", ("place", "rmm_fixed"): "rmm_fixed_size", ("place", "size_classes"): "slab",
+    ("release", "recall"): "finite_context",
+}  # fmt: skip
 
 
-def metrics(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics of a result with this spec under the names of today."""
-    return renamed(found, UNIFIED if "unified" in spec and "chunks_peak_bytes" not in found else {})
+def spec(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a result with its policies under the names of today."""
+    return {key: policy(key, value) if isinstance(value, str) else value for key, value in found.items()}
+
+
+def policy(kind: str, text: str) -> str:
+    """A policy as results name it, "recall(ahead=8)", under the name of today."""
+    name, bracket, rest = text.partition("(")
+    return POLICIES.get((kind, name), name) + bracket + rest
+
+
+def metrics(of: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a result with the spec `of` under the names of today."""
+    return renamed(found, UNIFIED if "unified" in of and "chunks_peak_bytes" not in found else {})
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def _sure(place: Standing) -> str:
     for push, names in list(place.flips.items())[:MOST_FLIPS]:
         words.append(f"With {push.path} of {push.profile} at {push.at} instead of {push.instead}, {_few(names)} would be best.")
     if len(place.flips) > MOST_FLIPS:
-        words.append(f"So would {len(place.flips) - MOST_FLIPS} more numbers change who is best.")
+        words.append(f"So would {len(place.flips) - MOST_FLIPS} more numbers change which is best.")
     return " ".join(words)
 
 

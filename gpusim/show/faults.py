@@ -130,7 +130,7 @@ def _waste(report: FaultReport) -> str:
     wasted, ahead = report.sum("wasted"), report.moved("came", "prefetch", "explicit")
     if ahead == 0 or wasted < 0.1 * ahead:
         return ""
-    return f"{show_bytes(wasted)} came ahead and were evicted or taken back untouched."
+    return f"{show_bytes(wasted)} were prefetched, and evicted or migrated away untouched."
 
 
 def text(report: FaultReport, name: str, free_ns: float | None = None) -> str:

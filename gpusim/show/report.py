@@ -24,7 +24,7 @@ REFERENCES = {
     "over_best_plan": "Over best plan: the makespan over that of the best plan that a limited search found.",
     "bound_swap_in_bytes": "Least in: what must come in with this much memory, whatever is evicted when.",
 }
-SURE = "Who is best is so on every sampled machine."
+SURE = "The order is the same on every sampled machine."
 
 
 def report(

@@ -66,7 +66,7 @@ def test_no_pickle_runs_code(how: str, tmp_path: Path, monkeypatch: pytest.Monke
     refused("import", "evil.pickle", "-o", "t.npz")
     refused("import", "evil.pickle", "-o", "t.npz", "--format", "pytorch")
     assert sorted(os.listdir()) == ["evil.pickle"]
-    pickle.loads(data)  # the attack is real: whoever opens the file in Python runs it
+    pickle.loads(data)  # the attack is real: opening the file in Python runs it
     assert Path("ran").exists()
 
 

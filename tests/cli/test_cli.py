@@ -161,10 +161,12 @@ def test_compare_shows_one_folder_or_what_changed(experiment: Path, results: Pat
     rows = table("compare", results, tmp_path / "b")
     worse = [row for row in rows if row["metric"] == "h2d_bytes"]
     assert worse and all(row["change"].startswith("+") for row in worse)
-    # Runs are paired by what differs within either folder.
+    # Runs are paired by what differs within either folder; those of one folder alone are named.
     gpusim("run", experiment, "-o", tmp_path / "c", "--no-figures", "--set", "memory=60 %,50 %")
-    assert {row["B"] for row in table("compare", tmp_path / "b", tmp_path / "c")} == {"equal"}
-    assert {row["B"] for row in table("compare", results, tmp_path / "c")} == {"equal"}
+    for folder, other in ((tmp_path / "b", "60 %"), (results, "50 %")):
+        rows = table("compare", folder, tmp_path / "c")
+        assert [(row["metric"], row["A"], row["B"]) for row in rows] == [("run", "not there", "finished")] * 2
+        assert all(f"{other} memory" in row["run"] for row in rows)
 
 
 @pytest.mark.slow

@@ -180,6 +180,20 @@ def test_files_of_ones_own_stand_beside_those_of_the_experiment(tmp_path: Path) 
     assert [file.name for file in loaded.use] == ["first.py", "second.py"]
 
 
+def test_adapt_evicts_by_a_policy_of_ones_own(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("from gpusim import policy\n\n\n@policy.evict\ndef newest(last_use):\n    'New.'\n    return -last_use\n")
+    said = ("adapt", "resnet50-train", "--on", "a100-pcie-40gb", "--memory", "4 GiB", "--controller", "fixed", "--rounds", 1)
+    lru, newest = (
+        json.loads(gpusim(*said, "--evict", name, "--use", own, "--json").stdout)["rounds"][0] for name in ("lru", "newest")
+    )
+    assert lru["outcome"] == newest["outcome"] == "finished" and newest["time_ns"] != lru["time_ns"]
+    assert "there is no evict policy 'newst' (did you mean 'newest'?)" in gpusim(
+        *said, "--evict", "newst", "--use", own, code=2
+    ).stderr  # fmt: skip
+    assert "there is no file 'none.py' (--use takes a Python file" in gpusim(*said, "--use", "none.py", code=2).stderr
+
+
 # --- what it was called before
 
 
@@ -285,6 +299,12 @@ def test_the_shell_completes_verbs_and_names() -> None:
     assert _completed("gpusim", "va") == ["validate"]
     assert "eviction" in _completed("gpusim", "run", "evic")
     assert _completed("gpusim", "metrics", "stall_sw") == ["stall_swap_in_ns", "stall_swap_out_ns"]
+
+
+def test_completion_is_of_the_script_also_where_the_module_is_run() -> None:
+    command = [sys.executable, "-m", "gpusim", "--show-completion", "bash"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip().endswith("complete -o default -F _gpusim_completion gpusim")
 
 
 def test_completion_knows_what_is_shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

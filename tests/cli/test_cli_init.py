@@ -165,6 +165,20 @@ def test_times_of_a_grid_add_up_over_reruns_and_survive_a_damaged_file(experimen
     assert "not known" in gpusim("run", experiment, "--dry-run", "--force").stdout
 
 
-def test_repeats_on_sampled_machines_are_told_without_a_time(experiment: Path) -> None:
+def test_repeats_on_sampled_machines_have_a_time_of_their_own(experiment: Path, here: Path) -> None:
     said = gpusim("run", experiment, "--dry-run", "--uncertainty", "4").stdout
-    assert "each of the 2 is repeated on 4 machines, for which no time is told" in said
+    assert "2 of 2 to repeat on 4 sampled machines each" in said
+    assert "expected time of that: not known: no sampled run of this kind (tensors move) was timed here before" in said
+    gpusim("run", experiment, "--no-figures", "--uncertainty", "2", "--set", "policies.evict=lru")
+    (sampled,) = (row for row in walls.read(here / "results/x") if row.kind == "tensors sampled")
+    assert sampled.runs == 2 and sampled.seconds > 0
+    walls.keep(here / "results/x", [Timed("tensors sampled", 2, 3.0, sampled.events)])
+    asked = ("run", experiment, "--dry-run", "--set", "policies.evict=lru", "--uncertainty")
+    found = table(*asked, "4")
+    assert (found["to_do"], found["to_sample"], found["sample_seconds"]) == (0, 1, pytest.approx(6.0))
+    assert "expected time of that: about 6 s, without compiling and drawing: 2 sampled runs in results/x took 3.0 s" in (
+        gpusim(*asked, "4").stdout
+    )
+    assert "expected" not in gpusim(*asked, "2").stdout  # these are there
+    found = table(*asked, "4", "-o", "results/other")
+    assert found["sample_seconds"] == pytest.approx(6.0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bump_allocator import BUMP
 from oom_snapshots import GIB, MIB, Expandable
 from typer.testing import CliRunner
 
@@ -84,6 +85,17 @@ def test_memory_of_another_process_is_named_when_the_message_tells_the_total() -
         [foreign] = [cause for cause in found["causes"] if cause["kind"] == "foreign"]
         assert foreign["bytes"] == round(15.77 * GIB) - (4000 + 64) * MIB
         assert found["device"] == round(15.77 * GIB) and found["capacity"] == (4000 + 64) * MIB
+
+
+def test_an_allocator_of_ones_own_is_tried_beside_what_the_program_ran_with() -> None:
+    Path("own.py").write_text(BUMP)
+    words = ("gpt-medium-infer-snapshot", "--try", "bump", "--json")
+    found = json.loads(said(*words, "--use", "own.py", "--format", "png").stdout)
+    held = {tried["label"]: tried["held"] for tried in found["candidates"]}
+    assert held["bump"] == [80 * GIB] * 2 > held["default settings"]  # it takes the whole device at once
+    assert Path("results/oom-gpt-medium-infer-snapshot/heap.png").is_file()  # drawn by another process
+    assert "there is no place policy 'bump'" in said(*words, code=2).stderr
+    assert "there is no file 'none.py' (--use takes a Python file" in said(*words, "--use", "none.py", code=2).stderr
 
 
 def test_a_capacity_below_what_was_held_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""How kernels are compiled: each function once, whoever calls it, and linked with what Python calls."""
+"""How kernels are compiled: each function once, for all its callers, and linked with what Python calls."""
 
 from __future__ import annotations
 

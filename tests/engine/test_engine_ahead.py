@@ -1,4 +1,4 @@
-"""Do copies that nobody waits for yet let others go first, and do those that are no longer wanted move nothing?
+"""Do copies that nothing waits for yet let others go first, and do those that are no longer wanted move nothing?
 
 See `hand_worked` for the machine: a block takes 2024 ns to the device and 2280 ns to the host, one copy a direction at a time.
 """
@@ -132,7 +132,7 @@ def test_the_watermark_daemon_makes_room_before_it_is_needed() -> None:
     """Room for four blocks.  The third leaves one free, below 30 %: until two are free, one leaves: 0, the least recently used.
 
     kernel 0 0 .. 1000, kernel 1 .. 2000; c's request wakes the daemon: out 0 1000 .. 3280; kernel c 2000 .. 3000; d finds a
-    block that nobody had: 3000 .. 4000, and 1 leaves 3280 .. 5560.
+    block that was free: 3000 .. 4000, and 1 leaves 3280 .. 5560.
     """
     steps = Steps()
     a, b = steps.alloc(), steps.alloc()

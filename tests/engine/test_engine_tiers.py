@@ -76,7 +76,7 @@ def test_a_bounce_through_the_host_costs_the_link_once_more() -> None:
 def test_what_the_host_has_no_room_for_goes_on_to_the_disk() -> None:
     """Host memory for one block: a goes there, b to the disk.
 
-    out a 1000 .. 3280, kernel c 3280 .. 3780; out b waits for nobody but kernel b: 2000 .. 17,240; in a .. 19,264
+    out a 1000 .. 3280, kernel c 3280 .. 3780; out b waits only for kernel b: 2000 .. 17,240; in a .. 19,264
     """
     result = refereed(three_tensors_in_two_blocks(), "host > nvme(direct=1)", {"host.capacity": BLOCK})
     assert copies(result) == [(0, 1, 1000, 3280), (0, 2, 2000, 17_240), (1, 0, 17_240, 19_264)]

@@ -29,7 +29,7 @@ def refereed(result: Result, trace: Trace) -> Result:
 
 @pytest.mark.slow
 def test_a_kernel_waits_for_a_copy_on_another_stream() -> None:
-    """in 0 .. 2024 on stream 1; the kernel waits for its event: 2024 .. 2524.  The copy's stream stands still for nobody."""
+    """in 0 .. 2024 on stream 1; the kernel waits for its event: 2024 .. 2524.  The copy's stream waits for nothing."""
     steps = Steps()
     a = steps.alloc()
     steps.carry(COPY_IN, stream=1, reads=(a,))

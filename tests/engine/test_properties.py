@@ -1,4 +1,4 @@
-"""Does every registered policy give results that the referee finds right, on programs nobody wrote?
+"""Does every registered policy give results that the referee accepts, on random programs?
 
 Programs are drawn: sizes, lives, streams, events between streams, synchronisation, recorded times; so are memory and
 machine.  The referee shares no code with the engine.

@@ -56,7 +56,7 @@ def test_what_fits_costs_its_first_touch_alone() -> None:
     work = written(sweep)
     assert work.live_peak == 4 * CHUNK
     m = run(work, 4).metrics
-    # The weights are on the GPU when the clock starts; every page of the activations is written once, by who faults on it.
+    # The weights are on the GPU when the clock starts; each page of the activations is written once, by the warp that faults.
     assert (m["h2d_bytes"], m["d2h_bytes"], m["evictions"], m["refetched_bytes"]) == (0, 0, 0, 0)
     assert 0 < m["gpu_faults"] <= 1024
     assert m["touched_bytes"] == 4 * CHUNK

@@ -64,5 +64,5 @@ def test_who_maps_from_afar_what_two_others_hold_may_only_read_it() -> None:
 def test_what_is_discarded_is_mapped_by_nobody_before_it_is_asked_for() -> None:
     program = [one_thread(0, gpu=2), Discard("a", count=4096), Advise("a", "accessed_by", 1)]
     result = run([*program, one_thread(0), one_thread(0)], platform=PEERS, gpus=2, parameters=ALONE)
-    # Mapped where it is by a fault that says that somebody wants it; what is thrown out later is copied.
+    # Mapped where it is by a fault, which shows that it is wanted; what is evicted later is copied.
     assert [step.counts[1]["faults"] for step in result.steps[-2:]] == [1, 0]

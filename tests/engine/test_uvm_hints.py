@@ -25,7 +25,7 @@ def test_one_hint_contradicts_nothing() -> None:
 
 
 def test_read_mostly_wins_over_all() -> None:
-    copy = "who reads a page gets a copy of its own"
+    copy = "each reader of a page gets a copy of its own"
     assert told(Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1), Advise("a", "read_mostly")) == [
         f"a: read_mostly wins over preferred_location: {copy}",
         f"a: read_mostly wins over accessed_by: {copy}",
@@ -41,7 +41,7 @@ def test_an_allocation_has_one_preferred_location() -> None:
         "a: preferred_location GPU 1 replaces CPU: an allocation has one, the last",
     ]
     assert told(Advise("a", "accessed_by", 1), Advise("a", "preferred_location", 1)) == [
-        "a: preferred_location GPU 1 wins over accessed_by GPU 1: pages move there, none is read from afar",
+        "a: preferred_location GPU 1 wins over accessed_by GPU 1: pages move there, and remote access ends",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Who maps what, how large the entries of page tables are, and what GPUs do with each other's memory.  Worked by hand."""
+"""Which processor maps what, how large page table entries are, and what GPUs do with each other's memory.  Worked by hand."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_permission_and_place_count_as_attributes() -> None:
     read = [HostTouch("a"), Advise("a", "read_mostly"), *(one_thread(*range(512)),)]
     assert sizes(*read) == [0, 0, 1]
     assert sizes(*read, one_thread(17, write=True)) == [15 + 1, 31, 0]  # one page is written: alone in its big page
-    # Mapped from afar: host memory that was taken page by page is not contiguous, in one piece it is.
+    # Mapped remotely: host memory that was taken page by page is not contiguous, in one piece it is.
     far = [Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1)]
     by_tree = run([HostTouch("a"), *far], ONE).page_tables
     assert by_tree.tolist() == [[512, 0, 0], [0, 32, 0]]  # six faults; the pieces that the first one took are of 64 KiB

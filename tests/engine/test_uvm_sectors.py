@@ -20,7 +20,7 @@ def warp(lanes: int = 32, **access: Any) -> Kernel:
 
 
 def moved(kernel: Kernel, at: int = 0) -> tuple[int, int, int]:
-    """Pages, sectors and lines that a kernel touches; the same from near and from afar."""
+    """Pages, sectors and lines that a kernel touches; the same local and remote."""
     arrays = [Array("a", BLOCK, at)]
     near = run([Prefetch("a"), kernel], arrays, LINES).steps[-1].counts[1]
     far = run([*ZERO_COPY, kernel], arrays, LINES).steps[-1]

@@ -99,7 +99,7 @@ def test_counters_do_nothing_on_hosts_with_small_pages() -> None:
     assert result.told == [
         "uvm_perf_access_counter_migration_enable=1: on hosts with pages of 4 KiB nothing moves since release 575",
     ]
-    # On 64 KiB pages and without ATS they work when they are asked to, on managed memory that is mapped from afar.
+    # On 64 KiB pages and without ATS they work when they are asked to, on managed memory that is mapped remotely.
     power = replace(GRACE, ats=False)
     assert run([HostTouch("a"), *far, often(0, 1000)], platform=power).counts[1]["notices"] == 0
     moved = run([HostTouch("a"), *far, often(0, 1000)], platform=power, parameters=on)
@@ -147,7 +147,7 @@ def test_a_chip_with_one_memory_moves_nothing() -> None:
     result = run([HostTouch("a", count=4 * BLOCK), blocks(*range(8)), HostTouch("a"), Prefetch("a"), blocks(0)], platform=orin)
     c = result.counts
     assert c["came"].sum() == c["remote_bytes"].sum() == c["left"].sum() == 0
-    assert result.steps[1].counts[1]["faults"] == 4  # those that nobody had touched
+    assert result.steps[1].counts[1]["faults"] == 4  # those not touched before
     assert result.steps[4].counts[1]["faults"] == 0
     assert result.steps[3].counts[1]["copy_in"] == 0
     with pytest.raises(UvmError, match="16 MiB are allocated, and tiny has 8 MiB of memory"):
@@ -164,7 +164,7 @@ def test_host_memory_that_is_full_ends_the_program() -> None:
 
 
 def test_faults_on_what_a_counter_brought_meanwhile_get_on() -> None:
-    # One thread block reads 16 pages from afar by turns, the other waits for page 20, which is nowhere.  With pages 16 and 18
+    # One thread block reads 16 remote pages by turns, the other waits for page 20, which is nowhere.  With pages 16 and 18
     # the GPU will have 18 of 32 pages when the counter brings the 16: the others of the block come along, page 20 too.
     power = replace(GRACE, ats=False, sms=2)
     on = {"uvm_perf_access_counter_migration_enable": 1, "uvm_perf_access_counter_threshold": 16}
@@ -187,7 +187,7 @@ def test_by_ats_there_is_one_copy_whoever_mostly_reads() -> None:
     result = run([HostTouch("a"), Advise("a", "read_mostly"), pages64(0, 1)], SYSTEM, GRACE)
     c = result.counts[1]
     assert (c["faults"], c["came"].sum(), c["remote_bytes"]) == (0, 0, 64)
-    assert result.told == ["a: read_mostly is without effect, who reads it by the host's page tables gets no copy"]
+    assert result.told == ["a: read_mostly has no effect: a reader that uses the host's page tables gets no copy"]
 
 
 @pytest.mark.parametrize(("preferred", "zeroed", "faults"), [(1, 20, 1), (0, 0, 1)])

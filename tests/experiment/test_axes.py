@@ -1,4 +1,4 @@
-"""Do plans, tiers and grains vary like the other axes, all the way to the table, and leave alone who does not name them?"""
+"""Do plans, tiers and grains vary like the other axes, up to the table, and do experiments without them stay as they are?"""
 
 from __future__ import annotations
 

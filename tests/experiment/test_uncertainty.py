@@ -1,4 +1,4 @@
-"""Do error bars of a profile reach the answer: intervals, ties of those who take turns, and the number that flips the best?
+"""Do error bars of a profile reach the answer: intervals, ties of policies that take turns, and the number that flips the best?
 
 The program has two tensors, S of 1 block and L of 2, in memory for 3.  Four times a block of its own pushes one of them out:
 `lru` takes S, which is written each time, so 4 copies of 1 block leave and 4 come; `largest` takes L, which is only read, so

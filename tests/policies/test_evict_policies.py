@@ -94,7 +94,7 @@ def test_fifo_evicts_the_oldest_arrival() -> None:
 
 
 def test_clock_gives_a_second_chance() -> None:
-    # a and b were accessed: both go round, c leaves; then d, which nobody accessed, stands behind a and b.
+    # a and b were accessed: both go round, c leaves; then d, which was not accessed, stands behind a and b.
     assert victims("clock", "abcabd" + "e", 3) == "ca"
 
 

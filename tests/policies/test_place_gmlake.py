@@ -1,4 +1,4 @@
-"""Does `gmlake` stitch as its rules say?  By hand, and against a reference in which every piece knows who uses it.
+"""Does `gmlake` stitch as its rules say?  By hand, and against a reference in which every piece knows its users.
 
 `Watched` books every range of memory at one address only, so it sees when memory that is mapped twice is handed out twice.
 """

@@ -18,6 +18,7 @@ from gpusim.machine.catalogue import load as load_profile
 from gpusim.policies import registry
 from gpusim.policies.entry import KINDS
 from gpusim.results.folder import load_folder, note_results
+from gpusim.results.renamed import POLICIES, policy
 from gpusim.results.seal import read_sealed, write_sealed
 
 ALIASES = [(kind, alias, entry.name) for kind in KINDS for entry in registry.entries(kind) for alias in entry.aliases]
@@ -39,6 +40,7 @@ def gpusim(*said: object, code: int = 0) -> Any:
 def test_there_are_aliases_and_none_is_a_name_or_stands_twice() -> None:
     assert {("place", "device", "cuda_malloc"), ("place", "size_classes", "slab"), ("place", "rmm_fixed", "rmm_fixed_size"),
             ("release", "recall", "finite_context")} <= set(ALIASES)  # fmt: skip
+    assert {(kind, alias): name for kind, alias, name in ALIASES} == POLICIES  # each has the name of a policy
     for kind in KINDS:
         names = [entry.name for entry in registry.entries(kind)]
         names += [alias for of, alias, _ in ALIASES if of == kind]
@@ -51,7 +53,7 @@ def test_an_alias_is_found_explained_and_never_listed(kind: str, alias: str, nam
     assert alias not in [entry.name for entry in registry.entries(kind)]
     said = gpusim("policies", alias).stdout
     assert said.startswith(f"{name} ({kind}") and f"formerly {alias}" in said
-    assert registry.renamed(kind, f"{alias}(x=1)") == f"{name}(x=1)" and registry.renamed(kind, name) == name
+    assert policy(kind, f"{alias}(x=1)") == f"{name}(x=1)" and policy(kind, name) == name
 
 
 def test_both_names_are_one_run_with_one_key(tmp_path: Path) -> None:
@@ -83,7 +85,8 @@ def test_a_run_under_the_former_name_reports_the_new_one_and_compares_with_old_r
     text = read_sealed(path)
     write_sealed(path, {**text, "spec": {**text["spec"], "place": "device"}})  # as it was written before
     note_results(tmp_path / "old", [run])
-    assert [result.spec["place"] for result in load_folder(tmp_path / "old")] == ["device"]
+    assert '"place": "device"' in path.read_text()
+    assert [result.spec["place"] for result in load_folder(tmp_path / "old")] == ["cuda_malloc"]
     rows = json.loads(gpusim("compare", tmp_path / "old", tmp_path / "new", "--json").stdout)
     assert [(row["A"], row["B"]) for row in rows] == [("equal", "equal")]
     assert "cuda_malloc" in gpusim("compare", tmp_path / "old").stdout

@@ -268,10 +268,10 @@ def test_who_knows_what_comes_drops_less() -> None:
 def test_what_has_no_optimum_is_refused() -> None:
     with pytest.raises(PolicyError, match=r"nothing that is dropped makes 'hand' fit into 1 KiB"):
         checkmate.rewrite(View(AHEAD, 2 * UNIT, ()))
-    with pytest.raises(PolicyError, match=r"no optimum within 3 states for 5 tensors that can be made again"):
+    with pytest.raises(PolicyError, match=r"no optimum within 3 states for 5 tensors that can be recomputed"):
         checkmate.rewrite(View(AHEAD, 3 * UNIT, ()), states=3)
     step = named(load_trace(TRACES / "unet3d-train.npz"))
-    with pytest.raises(PolicyError, match=r"a search over \d+ tensors that can be made again does not come to an end"):
+    with pytest.raises(PolicyError, match=r"a search over \d+ tensors that can be recomputed does not come to an end"):
         checkmate.rewrite(View(step, step.live_peak // 2, ()))
 
 

@@ -66,7 +66,7 @@ def test_what_is_wrong_is_seen(program: Any) -> None:
     shorter = {**good.spec, "paging": {**good.spec["paging"], "events": len(log["time"]) - 1}}
     evicted = int(np.flatnonzero((log["kind"] == GONE) & (log["processor"] == 1))[0])
     told = str(pages.check(without(evicted)))
-    assert "violations" in told, "who does not leave is there twice, or memory overflows"
+    assert "violations" in told, "a page that does not leave is there twice, or memory overflows"
     copied = int(np.flatnonzero((log["kind"] == COPY) & (log["processor"] == 1))[0])
     assert "leave where they are not" in " ".join(map(str, pages.check(without(copied)).violations))
     time = log["time"].copy()

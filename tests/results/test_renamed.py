@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 
 import numpy as np
+from typer.testing import CliRunner
 
+from gpusim.cli.app import app
 from gpusim.experiment import grid, load
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import inputs, plan
@@ -14,7 +17,8 @@ from gpusim.programs.generate.synth import training
 from gpusim.results.compare import changes
 from gpusim.results.folder import load_folder
 from gpusim.results.metrics import METRICS
-from gpusim.results.renamed import metrics, renamed
+from gpusim.results.renamed import POLICIES, TIMELINE, UNIFIED, metrics, renamed
+from gpusim.results.seal import read_sealed, write_sealed
 from gpusim.trace.files import save_trace
 
 BEFORE = Path(__file__).parents[1] / "data" / "results_before"
@@ -54,6 +58,30 @@ def test_metrics_of_unified_memory_have_names_of_their_own() -> None:
     after = {"makespan_ns": 5, "chunks_peak_bytes": 7, "stall_host_ns": 1}
     assert metrics({"unified": "driver"}, before) == after == metrics({"unified": "driver"}, after)
     assert metrics({"evict": "lru"}, before) == before and after.keys() <= METRICS.keys()
+
+
+def test_figures_and_tables_show_policies_under_the_names_of_today(tmp_path: Path) -> None:
+    out = tmp_path / "before"
+    shutil.copytree(BEFORE, out)
+    (out / "manifest.json").unlink()  # it has the seals of the runs
+    for path in out.glob("runs/*/result.json"):
+        text = read_sealed(path)
+        place = "size_classes(page=65536)" if text["spec"]["evict"] == "lru" else "device"
+        write_sealed(path, {**text, "spec": {**text["spec"], "place": place, "release": "recall"}})
+    found = load_folder(out)
+    assert {run.spec["place"] for run in found} == {"slab(page=65536)", "cuda_malloc"}
+    assert {run.spec["release"] for run in found} == {"finite_context"}
+    done = CliRunner().invoke(app, ["plot", str(out), "--figure", "policy_comparison", "--format", "svg"])
+    assert done.exit_code == 0, done.stderr
+    drawn = (out / "figures" / "policy_comparison.svg").read_text()
+    assert "slab(page=65536)" in drawn and "cuda_malloc" in drawn and "size_classes" not in drawn
+
+
+def test_the_changelog_lists_every_former_name() -> None:
+    said = (Path(__file__).parents[2] / "CHANGELOG.md").read_text("utf-8")
+    rows = [f"| `{before}` | `{now}` |" for before, now in (UNIFIED | TIMELINE).items()]
+    rows += [f"| {kind} | `{before}` | `{now}` |" for (kind, before), now in POLICIES.items()]
+    assert [row for row in rows if row not in said] == []
 
 
 def test_names_change_in_place() -> None:

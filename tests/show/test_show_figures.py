@@ -158,7 +158,7 @@ def test_a_fault_map_has_the_colour_of_what_most_pages_of_a_cell_did():
     (image,) = found(figure, "pages")
     colours = {name: to_rgba(colour) for name, colour in fault_map.KINDS}
     cell = image.get_array()
-    assert tuple(cell[0, 1]) == tuple(cell[0, 8]) == colours["brought ahead of need"]  # 6 of 512 were faulted on
+    assert tuple(cell[0, 1]) == tuple(cell[0, 8]) == colours["prefetched"]  # 6 of 512 were faulted on
     assert tuple(cell[1, 8]) == colours["faulted on by the GPU"]  # 300 of 512
     assert tuple(cell[0, 5]) == tuple(cell[1, 5]) == colours["evicted"]
     held, free = to_rgba(fault_map.HELD), (1.0, 1.0, 1.0, 1.0)
@@ -168,7 +168,7 @@ def test_a_fault_map_has_the_colour_of_what_most_pages_of_a_cell_did():
     panel = figure.axes[0]
     assert [t.get_text() for t in panel.get_yticklabels()] == ["a\n8 MiB", "b\n8 MiB"]
     assert panel.get_xlim() == (0, 10) and panel.get_ylim() == (0, 16 * 2**20)
-    assert "taken back or freed" not in words(figure) and "evicted" in words(figure)
+    assert "migrated away or freed" not in words(figure) and "evicted" in words(figure)
 
 
 def test_repetitions_are_their_mean_within_a_band_of_their_extremes():

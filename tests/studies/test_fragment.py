@@ -75,7 +75,7 @@ def test_another_stream_is_named() -> None:
     p.many(1, 20 * MIB, stream=1)
     p.many(10, 20 * MIB)
     found = of_pytorch(p.finish())
-    # One of stream 1's segments is in use; the other nine are whole and idle, whoever they belong to.
+    # One of stream 1's segments is in use; the other nine are whole and idle, on any stream.
     assert found.diagnosis.main == "idle"
     assert found.diagnosis.causes["idle"] == 9 * 20 * MIB
 

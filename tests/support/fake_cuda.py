@@ -460,7 +460,7 @@ class Fake:
 
 
 class FakeNvml:
-    """`Nvml(FakeNvml())`.  pids: who else uses the device."""
+    """`Nvml(FakeNvml())`.  pids: other processes on the device."""
 
     class NVMLError(Exception):
         pass

@@ -1,4 +1,4 @@
-"""GMLake as slow and clear as can be: every piece of memory knows who uses it, free chunks are runs of unused pieces.
+"""GMLake as slow and clear as can be: every piece of memory knows its users, free chunks are runs of unused pieces.
 
 A segment of the large pool is a row of 2 MiB pieces, one of the small pool of 512-byte pieces.  A stitch is a list of pieces,
 each named by (segment, number).  `take` refuses to hand out a piece that is in use: no memory is ever two tensors'.

@@ -20,7 +20,7 @@ def by(rs: Results, *keys: str) -> dict[Key, dict[str, Any]]:
 
 def unified_oversubscription(rs: Results) -> None:
     """Every byte that is touched has to come once; a cyclic sweep over more than a first-in-first-out memory misses always, so
-    that it moves all of the array in every pass (but where what was evicted is mapped from afar: GH200); bandwidth varies by a
+    that it moves all of the array in every pass (but where what was evicted is mapped remotely: GH200); bandwidth varies by a
     factor of 100 with access pattern and platform (NVIDIA, "Improving GPU Memory Oversubscription Performance", 2021); a sweep
     takes less time on a faster link."""
     found = by(rs, "trace", "profile", "memory_share")
@@ -62,7 +62,7 @@ def unified_advice(rs: Results) -> None:
 
 
 def unified_policies(rs: Results) -> None:
-    """A cyclic sweep is LRU's worst case, not that of who knows the future (Belady 1966); what is clean need not be copied."""
+    """A cyclic sweep is LRU's worst case, but not the worst of an oracle (Belady 1966); clean pages need not be copied."""
     found = by(rs, "trace", "unified")
     sweep = {unified: m for (trace, unified), m in found.items() if trace == "stream_sweep"}
     assert sweep["driver(evict=lru)"]["h2d_bytes"] >= sweep["driver"]["h2d_bytes"] * 0.99

@@ -25,7 +25,7 @@ def written(view: View) -> Schedule:
 
 @policy.plan
 def scatter(view: View, seed=1, actions=1000, remote=0):  # type: ignore[no-untyped-def]
-    """Moves that nobody would plan: any tensor, before any operator, to any tier."""
+    """Random moves: any tensor, before any operator, to any tier."""
     random, trace = np.random.Generator(np.random.PCG64(int(seed))), view.work.trace
     rows = zip(
         random.integers(0, trace.ops, int(actions)).tolist(), random.choice([EVICT, PREFETCH], int(actions)).tolist(),

@@ -55,7 +55,7 @@ class Warp:
 class Utlb:
     def __init__(self) -> None:
         self.queue: deque[Warp] = deque()
-        self.outstanding: dict[int, list[Warp]] = {}  # pages in the order in which they missed, and who waits for each
+        self.outstanding: dict[int, list[Warp]] = {}  # pages in the order in which they missed, and which warps wait for each
         self.left: dict[int, int] = {}
 
 

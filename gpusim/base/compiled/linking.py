@@ -1,7 +1,7 @@
 """What is compiled together: a function that Python calls, with all that it calls, optimised and turned into machine code once.
 
 Numba finishes each function before it compiles its callers: it links what the function calls, optimises all of it and makes
-machine code, which nobody runs where only compiled code calls it.  In a tree of two hundred functions that is most of the work.
+machine code, which is not used where only compiled code calls it.  In a tree of two hundred functions that is most of the work.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         self._called[library] = None
 
     def _take_in(self, module: Any) -> None:
-        """Link what this function calls.  Callers first: what nobody in the module calls so far would be left out."""
+        """Link what this function calls.  Callers first: what nothing in the module calls so far would be left out."""
         for library in reversed(self._called):
             if hasattr(library, "_reload_init"):  # numba since 0.62
                 self._reload_init.update(library._reload_init)
@@ -64,7 +64,7 @@ class Whole(_Library):
         self._take_in(self._final_module)
         inside = {f.name for part in self._called if isinstance(part, Part) for f in _defined(part.alone())}
         for function in _defined(self._final_module):
-            if function.name in inside:  # nobody else calls this copy: arguments that it does not use are not passed
+            if function.name in inside:  # only this module calls the copy: arguments that it does not use are not passed
                 function.linkage = "internal"
         super().finalize()
         for variable in self._final_module.global_variables:

@@ -67,7 +67,7 @@ def choose(found: list[Card], ordinal: int, force: bool) -> Card:
 
 
 def room(free: int, shared: bool) -> int:
-    """Bytes that tests may take of so many free ones: less where somebody else may want some.  Raises when too few are free."""
+    """Bytes that tests may take of so many free ones: less on a GPU that is shared.  Raises when too few are free."""
     if free < LEAST:
         raise MeasurementError(f"the GPU has {free >> 20} MiB of free memory; {LEAST >> 20} MiB are needed")
     return free // 2 if shared else free - free // 8
@@ -106,5 +106,5 @@ def _trouble(nvml: Nvml | None, handle: Any, name: str) -> str:
         return f"is in use by another process ({pids}): both would disturb each other"
     use = nvml.get("nvmlDeviceGetUtilizationRates", handle)
     if use is not None and use.gpu > 20:
-        return f"is {use.gpu} % busy with somebody else's work"
+        return f"is {use.gpu} % busy with other work"
     return ""

@@ -1,4 +1,4 @@
-"""Train with a batch that a controller adapts to the memory that is there."""
+"""Train with a batch that a controller adapts to the free memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import parse_bytes, parse_time, show_bytes, show_time
 from gpusim.cli import words
-from gpusim.cli.options import Json, Machine, MachineOnce, trace
+from gpusim.cli.options import Json, Machine, MachineOnce, Use, trace
 from gpusim.cli.output import emit, emit_json
 
 
@@ -18,26 +18,29 @@ def verb(
     before: MachineOnce = None,
     *,
     on: Machine = None,
-    controller: Annotated[str, typer.Option(help="Who decides: aimd, bisect, fixed, with parameters.")] = "aimd",
+    controller: Annotated[str, typer.Option(help="What sets the batch: aimd, bisect or fixed, with parameters.")] = "aimd",
     rounds: Annotated[int, typer.Option(min=1, help="So many replays of the trace, each with its batch.")] = 20,
     memory: Annotated[str | None, typer.Option(help="What the allocator may hold: '24 GiB'; default: the device's.")] = None,
     neighbour: Annotated[
         list[str] | None,
         typer.Option(metavar="TIME:BYTES", help="Another job takes bytes from this time on, like '2 s: 4 GiB'. Repeatable."),
     ] = None,
-    evict: Annotated[str, typer.Option(help="What leaves when memory is short; none: it runs out.")] = "none",
-    prefetch: Annotated[str, typer.Option(help="What comes back before it is needed.")] = "none",
+    evict: Annotated[str, typer.Option(help="Eviction policy for when memory is full; none: out of memory.")] = "none",
+    prefetch: Annotated[str, typer.Option(help="Prefetch policy: what is swapped in before it is needed.")] = "none",
+    use: Use = None,
     json: Json = False,
 ) -> None:
     """Print one row per round, and how many samples a second all of them came to."""
     from gpusim.engine.control import train
     from gpusim.trace.answers import require
 
+    own = words.own_files(use)
     found_trace, profile = words.trace(name), words.machine(on, "gpusim adapt", before)
     require(found_trace, ("accesses", "flops"), "gpusim adapt")
     found = train(
         found_trace, profile, controller, rounds=rounds, capacity_bytes=None if memory is None else int(parse_bytes(memory)),
         neighbours=[_taken(text) for text in neighbour or []], evict=evict, prefetch=prefetch,
+        use=tuple(own.own.values()),
     )  # fmt: skip
     elapsed = found[-1].start_ns + found[-1].time_ns
     done = sum(r.batch for r in found if r.finished)

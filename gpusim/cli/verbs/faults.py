@@ -54,7 +54,7 @@ def verb(
     results = load_folder(folder, timeline=False)
     seen = [(number, r) for number, r in enumerate(results, 1) if r.faults is not None]
     if not seen:
-        raise ResultError("no run here was under unified memory, so that there is nothing to explain", str(folder))
+        raise ResultError("no run here was under unified memory, so there is nothing to explain", str(folder))
     if run is None and len(seen) > 1:
         _overview(folder, seen, json)
         return 0
@@ -88,7 +88,7 @@ def _chosen(results: Sequence[Result], run: str, folder: Path) -> tuple[int, Res
         raise ResultError(f"{which} '{run}'", str(folder), f"`gpusim faults {folder}` lists them")
     if found[0][1].faults is None:
         hint = f"`gpusim faults {folder}` lists those that were"
-        raise ResultError(f"run {run} was not under unified memory, so that there is nothing to explain", str(folder), hint)
+        raise ResultError(f"run {run} was not under unified memory, so there is nothing to explain", str(folder), hint)
     return found[0]
 
 

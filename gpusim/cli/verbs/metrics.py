@@ -43,7 +43,6 @@ def _explain(name: str, *, json: bool) -> None:
         "part of": ", ".join(found.part_of),
         "needs": f"a trace that answers: {', '.join(found.needs)}" if found.needs else "",
         "group": found.group,
-        "column": f"{found.header} in summary.csv",
         "read on": found.page,
     }
     lines = {word: text for word, text in lines.items() if text}

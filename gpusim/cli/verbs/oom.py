@@ -12,11 +12,12 @@ import typer
 
 from gpusim.base.errors import TraceError, UnitError
 from gpusim.cli import say, words
-from gpusim.cli.options import Device, Figures, Formats, Json, Machine, output, trace
+from gpusim.cli.options import Device, Figures, Formats, Json, Machine, Use, output, trace
 from gpusim.cli.output import emit_json
 from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
+    from gpusim.policies.registry import Registry
     from gpusim.studies.fragmentation.candidates import Candidate
     from gpusim.studies.fragmentation.study import FragmentationStudy
 
@@ -35,6 +36,7 @@ def verb(
         list[str] | None,
         typer.Option("--try", help="Try this instead: an allocator, or settings like max_split_size_mb:64. Repeatable."),
     ] = None,
+    use: Use = None,
     others: Annotated[
         bool, typer.Option("--others", help="Show allocators of other libraries and drivers beside them, for comparison.")
     ] = False,
@@ -57,13 +59,13 @@ def verb(
     from gpusim.experiment.pool import cores, prepare
     from gpusim.experiment.warm import allocators_beside
 
-    wanted, tries = chosen_formats(formats), tries or []
+    wanted, tries, own = chosen_formats(formats), tries or [], words.own_files(use)
     limit = _limit(capacity, on, message)
     if len(files) == 1 and _is_generated(files[0]):
         if device is not None:
             hint = "leave it out: a generated program runs on one"
             raise TraceError("--device chooses one GPU of a snapshot", files[0], hint)
-        _long(files[0], tries, limit, out, json=json)
+        _long(files[0], tries, own, limit, out, json=json)
         return
     with allocators_beside() as compiled:
         if figures and cores() > 1:
@@ -74,7 +76,7 @@ def verb(
 
         compared = _compared(traces, limit) if len(traces) > 1 else None
         chosen_trace = traces[compared.main] if compared else next(iter(traces.values()))
-        chosen = _chosen(chosen_trace, tries, others=others)
+        chosen = _chosen(chosen_trace, tries, own, others=others)
         compiled()
         found = study(chosen_trace, chosen, limit)
     from gpusim.base.files import make_folder, write_json
@@ -94,12 +96,12 @@ def verb(
     typer.echo(f"\n{folder}: study.json{''.join(f', {name}' for name in made)}")
 
 
-def _chosen(trace: Trace, tries: Sequence[str], *, others: bool) -> list[Candidate]:
+def _chosen(trace: Trace, tries: Sequence[str], own: Registry, *, others: bool) -> list[Candidate]:
     """What the program ran with, and what to try instead of it."""
     from gpusim.policies.place.parts.pytorch.rules import repeated
     from gpusim.studies.fragmentation import candidates
 
-    chosen = candidates.beside(trace, tries) if tries else candidates.default(trace)
+    chosen = candidates.beside(trace, tries, own) if tries else candidates.default(trace)
     if others:
         chosen = list(dict.fromkeys((*chosen, *candidates.others(trace))))
     for candidate in chosen:
@@ -161,13 +163,13 @@ def _is_generated(file: str) -> bool:
     return not Path(file).exists() and ("(" in file or any(name == entry.name for entry in generate.entries()))
 
 
-def _long(program: str, tries: Sequence[str], limit: int | None, out: Path | None, *, json: bool) -> None:
+def _long(program: str, tries: Sequence[str], own: Registry, limit: int | None, out: Path | None, *, json: bool) -> None:
     from gpusim.base.files import make_folder, write_json
     from gpusim.cli.progress import bar
     from gpusim.programs import generate
     from gpusim.studies.fragmentation import candidates, lasting
 
-    chosen = candidates.named(tries) if tries else candidates.lasting()
+    chosen = candidates.named(tries, own) if tries else candidates.lasting()
     with bar("requests") as progress:
         found = lasting.lasting(generate.get(program), chosen, limit, progress)
     values = lasting.values(found)

@@ -25,7 +25,7 @@ def verb(
     use: Use = None,
     memory: Annotated[str, typer.Option("--memory", help="Device memory: a size, or a share of the footprint.")] = "capacity",
     tiers: Annotated[str, typer.Option("--tiers", help="The memories below, nearest first: 'host > nvme'.")] = "host",
-    evict: Annotated[str, typer.Option("--evict", help="Who decides what the plan does not foresee.")] = "lru",
+    evict: Annotated[str, typer.Option("--evict", help="Eviction policy for what the plan does not cover.")] = "lru",
     out: Annotated[Path | None, output("The file to write; default: TRACE-PLAN.csv.")] = None,
     json: Json = False,
 ) -> None:

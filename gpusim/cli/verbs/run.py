@@ -35,7 +35,7 @@ def verb(
         typer.Option(
             "--uncertainty", metavar="[N]", min=0, max=10_000,
             help="Repeat every run on N machines (16 if N is left out) that the profile's error bars allow: intervals, ties, "
-            "and the number that would change who is best. 0 for none.",
+            "and the number that would change which is best. 0 for none.",
         ),
     ] = None,
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
@@ -65,7 +65,7 @@ def verb(
     if dry_run:
         from gpusim.cli.rehearsal import rehearse
 
-        rehearse(todo, waiting, samples=loaded.experiment.uncertainty.samples, json=json)
+        rehearse(todo, waiting, loaded.experiment.uncertainty, force=force, json=json)
         return 0
     jobs = jobs or loaded.experiment.jobs
     return carry_out(loaded, todo, waiting, jobs=jobs, force=force, formats=drawn if figures else [], json=json)

@@ -32,7 +32,8 @@ def verb(
     if json:
         emit_json({"file": str(path), "kind": kind, **found})
     else:
-        typer.echo(f"{path}: a valid {kind}: " + ", ".join(f"{value} {word}" for word, value in found.items()))
+        counts = (f"{value} {word.removesuffix('s') if value == 1 else word}" for word, value in found.items())
+        typer.echo(f"{path}: a valid {kind}: {', '.join(counts)}")
         if extent:
             typer.echo(f"runs: {found['runs']}, and {extent}")
 

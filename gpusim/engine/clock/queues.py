@@ -183,7 +183,7 @@ def count_done(isl: Island, q: int) -> None:
 
 @outlined
 def pass_over(isl: Island, q: int) -> None:
-    """The first of the queue has been cancelled; whoever counts on it need not wait."""
+    """The first of the queue has been cancelled; nothing waits for it any more."""
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
     a.done, a.end = 1, isl.clock[0].now
@@ -241,7 +241,7 @@ def full_of_copies(isl: Island) -> int:
 
 @kernel
 def stage(isl: Island, h: Any, m: int, q: int, count: int) -> None:
-    """Whoever copies from or to memory that is not pinned waits until that is done."""
+    """The host waits for a copy from or to memory that is not pinned."""
     if isl.memories[m].waits:
         h.staged = 1
         isl.marks[isl.marks.shape[0] - 1, q] = count

@@ -1,4 +1,4 @@
-"""Training under a controller: SimPy runs the rounds one after another, and others who take and give back device memory.
+"""Training under a controller: SimPy runs the rounds one after another, and other jobs that take and free device memory.
 
     controller ──batch──▶ job ──the program at this batch──▶ simulate()
         ▲                  │                                     │
@@ -41,11 +41,11 @@ def train(
     """Replay the trace `rounds` times, each with the batch that the controller asks for.
 
     control         "name(parameter=value)", or a generator as in `gpusim.engine.control.controller`
-    capacity_bytes  what the allocator may hold when nobody else takes of it; None: what the profile's device leaves
-    neighbours      (ns, bytes): so much more of it is taken from this time on, or given back where negative; what changes
+    capacity_bytes  what the allocator may hold while no other job runs; None: what the profile's device leaves
+    neighbours      (ns, bytes): so much more of it is taken from this time on, or freed where negative; what changes
                     during a round shows in the next
     of              samples of the recording, where its meta does not say
-    policies        place, evict, prefetch, ... of `simulate`; without `evict` nothing is swapped, and memory can run out
+    policies        place, evict, prefetch, use, ... of `simulate`; without `evict` nothing is swapped, and memory can run out
 
     Raises GpusimError for a controller that asks for less than one sample, TraceError where nothing says the batch.
     """

@@ -28,7 +28,7 @@ def may_copy(isl: Island, h: Any) -> bool:
 
 @kernel
 def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int) -> int:
-    """1 when the unit leaves the device, to this tier: it is there, nobody has to keep it and the tier has room; else 0."""
+    """1 when the unit leaves the device, to this tier: it is resident, not locked, and the tier has room; else 0."""
     if isl.flags[WHERE, u] != DEVICE or isl.flags[LOCKED, u] or isl.units[u].size == 0:
         return 0
     return 1 if swaps.send_away(isl, pol, h, u, to) == 0 else 0

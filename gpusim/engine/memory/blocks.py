@@ -1,4 +1,4 @@
-"""Blocks of the device's memory: who waits for whose addresses, what the allocator's calls cost, how it is defragmented."""
+"""Blocks of the device's memory: waits for addresses in use, costs of the allocator's calls, defragmentation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gpusim.results import log
 
 @kernel
 def remember_freed(isl: Island, u: int) -> None:
-    """Whoever gets the unit's addresses next must wait for the activities that still use them."""
+    """The next block at the unit's addresses must wait for the activities that still use them."""
     c, d = isl.clock[0], isl.devices[0]
     slot = d.freed % RECENTLY_FREED
     unit, range_ = isl.units[u], isl.freed[slot]

@@ -1,4 +1,4 @@
-"""The release policy at work: it says how much shall leave, the evict policy who; one unit a step of the host."""
+"""The release policy at work: it says how much to evict, the evict policy says which; one unit per step of the host."""
 
 from __future__ import annotations
 

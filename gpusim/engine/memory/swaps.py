@@ -45,7 +45,7 @@ def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
 
 @kernel
 def rank_of(isl: Island, waiting: int) -> int:
-    """What the log says of a copy that nobody waits for yet, where these have queues of their own."""
+    """The log's flag of a copy that nothing waits for yet, where such copies have queues of their own."""
     return 1 << 16 if waiting and isl.devices[0].ranked else 0
 
 
@@ -53,7 +53,7 @@ def rank_of(isl: Island, waiting: int) -> int:
 def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) -> int:
     """Swap a unit out: copy it to tier `to` (0: the nearest with room) unless a valid copy is below.
 
-    late: nobody waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
+    late: nothing waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
     """
     c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
     unit = isl.units[u]
@@ -121,13 +121,13 @@ def settle(isl: Island, pol: PolicyTables, u: int) -> int:
 
 @outlined
 def send_away(isl: Island, pol: PolicyTables, h: Any, u: int, to: int) -> int:
-    """Evict a unit whose block nobody waits for yet."""
+    """Evict a unit whose block nothing waits for yet."""
     return evict(isl, pol, h, u, to, 1)
 
 
 @kernel
 def fetch(isl: Island, pol: PolicyTables, h: Any, u: int, early: int) -> None:
-    """Copy a unit that has just been placed in from the tier that holds it; early: nobody has asked for it yet."""
+    """Copy a unit that has just been placed in from the tier that holds it; early: no kernel has asked for it yet."""
     c, n = isl.clock[0], isl.counts[0]
     unit = isl.units[u]
     m = int(unit.tier)  # a byte would lose what is shifted out of it

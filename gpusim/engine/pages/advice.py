@@ -105,7 +105,7 @@ def merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _discarding(program: ManagedProgram, names: Container[str]) -> Iterator[Step]:
-    """What nobody touches again is discarded; what is freed anyway is not."""
+    """Discard arrays after their last use, except those that are freed anyway."""
     last: dict[str, int] = {}
     for i, step in enumerate(program.steps):
         for name in touched(step):
@@ -131,5 +131,5 @@ ADVICE = {
     "preferred_gpu": Advice("preferred location GPU", (("preferred_location", GPU),)),
     "accessed_by": Advice("accessed by the GPU: mapped wherever it is", (("accessed_by", GPU),)),
     "read_mostly": Advice("read mostly: every reader gets a copy", (("read_mostly", GPU),)),
-    "discard": Advice("what nobody touches again is discarded, and leaves without a copy", steps=_discarding),
+    "discard": Advice("discard after the last use: evicted without a copy", steps=_discarding),
 }  # fmt: skip

@@ -93,7 +93,7 @@ def collect(M: DriverState, F: Front, k: int, n: int) -> int:
 
 @kernel
 def spend(M: DriverState, F: Front) -> None:
-    """Time for what the warps have issued and read from afar; both go on at once."""
+    """Time for what the warps have issued and for their remote accesses; both go on at once."""
     f, n = F.state[0], M.counts[F.state[0].processor]
     work = f.issued * f.ns
     n.busy += work

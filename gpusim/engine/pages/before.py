@@ -83,7 +83,7 @@ def _reaches(program: ManagedProgram, platform: Platform, settings: DriverSettin
 
 
 def holds_all(program: ManagedProgram, profile: Profile, settings: DriverSettings, capacity_bytes: int | None) -> bool:
-    """Whether the run would be the same with more memory, and whoever chose what leaves: nothing ever has to.
+    """Whether the run would be the same with more memory, and with any eviction policy: nothing is ever evicted.
 
     So it is where everything fits, where CPU and GPU have one memory, and where nothing ever comes to the GPU.
     """

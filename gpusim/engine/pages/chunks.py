@@ -110,7 +110,7 @@ def let_go(M: DriverState, g: int, b: int, page: int) -> int:
 
 @outlined
 def free_frame(M: DriverState, g: int, b: int, page: int) -> None:
-    """The same, and a root chunk that nobody holds a part of is free."""
+    """The same, and a root chunk with no part in use is free."""
     r = let_go(M, g, b, page)
     if r == NONE:
         return

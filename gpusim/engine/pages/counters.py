@@ -1,6 +1,6 @@
-"""Access counters: a GPU counts what it reads from afar, by 2 MiB, and tells the driver, which brings it near.
+"""Access counters: a GPU counts its remote accesses, by 2 MiB, and notifies the driver, which migrates the pages to it.
 
-A notice names the regions of 64 KiB that were accessed.  The driver hears of it an interrupt later, or when it is done with the
+A notice names the regions of 64 KiB that were accessed.  The driver gets it an interrupt later, or when it is done with the
 notices before; the kernel goes on meanwhile.
 """
 
@@ -32,7 +32,7 @@ from gpusim.results.page_log import NOTICE
 
 @outlined
 def count(M: DriverState, p: int, b: int, page: int, accesses: int, now: float) -> None:
-    """GPU p has read `page` of block b from afar.  Counters look at windows of 2 MiB, not at blocks."""
+    """GPU p has accessed `page` of block b remotely.  Counters look at windows of 2 MiB, not at blocks."""
     s, x = M.state[0], M.counters[p, b]
     if M.blocks[b].kind == HMM:
         return
@@ -69,7 +69,7 @@ def attend(M: DriverState, p: int) -> None:
 
 @outlined
 def fetch(M: DriverState, p: int, b: int, regions: int) -> float:
-    """Pages of block b in these regions that GPU p reads from afar come to it, where the driver would have them there; ns."""
+    """Migrate pages of block b in these regions that GPU p accesses remotely, where the driver would migrate them; ns."""
     W, s, block = M.bits, M.state[0], M.blocks[b]
     wanted, asked = scratch(M, FAULTED), scratch(M, ASKED)
     wipe(W, wanted)

@@ -29,7 +29,7 @@ SCRATCH = 13
 # Lists of root chunks.
 FREE, UNUSED, DISCARDED, USED, HELD, LISTS = range(6)
 
-# Who gives memory to a block: the driver; the host's kernel, in page tables that GPUs share (ATS) or the driver mirrors (HMM).
+# What gives memory to a block: the driver; the host's kernel, in page tables that GPUs share (ATS) or the driver mirrors (HMM).
 MANAGED, ATS, HMM = range(3)
 
 # Why pages move.
@@ -84,7 +84,7 @@ COUNT = record(
      ("dropped_clean", i8), ("dropped_lost", i8),  # evicted without a copy: unwritten (an alternative's rule), discarded
      ("wasted", i8),     # prefetched, and left untouched
      ("refetched", i8),  # came again after an eviction
-     # ns; lagged: by which accesses from afar outlast the work that goes on meanwhile; waited: throttled
+     # ns; lagged: by which remote accesses outlast the work that goes on meanwhile; waited: throttled
      ("copy_wait", f8),  # of the time of copies, what no work hides
      ("busy", f8), ("service", f8), ("copy_in", f8), ("copy_out", f8), ("remote", f8), ("lagged", f8), ("waited", f8)]
 )  # fmt: skip
@@ -103,7 +103,7 @@ STATE = record(
      ("evict", i8), ("prefetcher", i8), ("seed", i8), ("clock", i8),
      ("ranked", i8), ("drops_clean", i8), ("follows", i8), ("pieces", i8), ("reserve", i8),  # of the eviction policy
      ("learns", i8), ("announces", i8),  # of the prefetcher
-     ("watches", i8),  # does anybody want to know of every use?
+     ("watches", i8),  # does a policy need to know of every use?
      ("queue_head", i8), ("queue_length", i8),
      ("kernel", i8), ("kernels", (i8, 3)), ("last_faulted", i8),  # what runs, the last three, the block that faulted last
      ("serial", i8), ("expected", i8), ("ahead_kernels", (i8, 3)), ("ahead_block", i8), ("ahead_count", i8),  # a prediction
@@ -121,7 +121,7 @@ CONTEXT = record([("key", i8), ("next", i8)])
 PAGE = record([("last", f8), ("until", f8), ("events", i4), ("throttles", i4), ("home", i4), ("chosen", i4), ("state", i4)])
 # What one allocation saw, on all processors.  Counts are of pages where nothing else is said.
 RANGE = record(
-    [("gpu_reads", i8), ("gpu_writes", i8), ("cpu_reads", i8), ("cpu_writes", i8),  # faulted pages, by who asked for what,
+    [("gpu_reads", i8), ("gpu_writes", i8), ("cpu_reads", i8), ("cpu_writes", i8),  # faulted pages, by processor and access,
      ("faults_new", i8), ("faults_again", i8), ("faults_permission", i8),  # nowhere yet; evicted before; readable already
      ("came", (i8, CAUSES)), ("went", (i8, CAUSES)),  # to GPUs and to the CPU from elsewhere, by cause
      ("left_clean", i8), ("zeroed", i8), ("wasted", i8), ("refetched", i8),
@@ -142,7 +142,7 @@ class DriverState(NamedTuple):
     chunk: Any    # int64[P, B] root chunk of a whole block, NONE
     roots: Any    # ROOT[...] of all GPUs
     heap: Any     # int64[P, roots of a GPU] for eviction policies that rank chunks
-    pieces: Any   # PIECE[32 B GPUs] for those that throw out big pages
+    pieces: Any   # PIECE[32 B GPUs] for those that evict big pages
     queue: Any    # int64[B] ring of blocks that prefetchers want
     streams: Any  # STREAM[arrays]
     links: Any    # LINK[...] learned: what follows a block in a kernel

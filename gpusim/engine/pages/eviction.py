@@ -1,4 +1,4 @@
-"""Room on a full GPU: a root chunk is thrown out, with all that lies in it."""
+"""Room on a full GPU: a root chunk is evicted, with all that lies in it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def throw_out(M: DriverState, g: int, b: int, mask: int) -> float:
     add(W, cpu, mask)
     note(M, GONE, EVICTION, g, NONE, b, mask)
     afar = scratch(M, REST)
-    for p in range(1, s.processors):  # who reads the GPU's memory from afar loses sight of it as well
+    for p in range(1, s.processors):  # remote mappings of the GPU's memory end as well
         copy(W, afar, mask)
         subtract(W, afar, row(M, p, RESIDENT, b))
         unmap(M, p, b, afar)
@@ -152,7 +152,7 @@ def evict(M: DriverState, g: int, r: int) -> float:
 
 @outlined
 def root_chunk(M: DriverState, g: int) -> tuple[int, float]:
-    """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if nobody may leave."""
+    """A root chunk for the caller, out of all lists, and the ns that making room for it took; NONE if none may be evicted."""
     r = take_free(M, g)
     if r != NONE:
         M.roots[r].key = 0

@@ -1,4 +1,4 @@
-"""Who wants to know of every use of a block by a kernel: eviction policies that refresh by it, and oracles."""
+"""What has to know of every use of a block by a kernel: eviction policies that refresh by it, and oracles."""
 
 from __future__ import annotations
 

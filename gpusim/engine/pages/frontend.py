@@ -26,7 +26,7 @@ SLOT = record(
      ("sleeps", i8)]
 )
 UTLB = record([("head", i8), ("queued", i8), ("out", i8), ("sent", i8), ("waiting", i8), ("free", i8), ("fresh", i8)])
-MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, who waits
+MISS = record([("write", i8), ("first", i8), ("last", i8)])  # an outstanding page: does a store wait, which accesses wait
 WAIT = record([("slot", i8), ("sectors", i8), ("lines", i8), ("next", i8)])  # slot: negative (~slot) for a store
 FRONT = record(
     [("processor", i8), ("utlbs", i8), ("limit", i8), ("wait_limit", i8),
@@ -47,7 +47,7 @@ class Front(NamedTuple):
     queue: Any       # int64[U, slots] ring of slots that have an access to issue
     left: Any        # int64[U, slots] warps that are left of the thread block whose first warp has this slot
     out: Any         # int64[U, limit] outstanding pages, in the order in which they missed ...
-    misses: Any      # MISS[U, limit] ... and who waits for each
+    misses: Any      # MISS[U, limit] ... and which accesses wait for each
     waits: Any       # WAIT[U, wait_limit] accesses that wait, in a list for each page
     buffer: Any      # int64[entries] ring: 2 * page + write
     batch: Any       # int64[entries]

@@ -19,7 +19,7 @@ def advise(M: DriverState, step: Advise, first: int, outer: int) -> list[str]:
     blocks = M.blocks[first // per_block : (outer - 1) // per_block + 1]
     told = contradictions(step, blocks[0])
     if step.advice == "read_mostly" and blocks["kind"][0] == ATS:
-        told = [f"{step.array}: read_mostly is without effect, who reads it by the host's page tables gets no copy"]
+        told = [f"{step.array}: read_mostly has no effect: a reader that uses the host's page tables gets no copy"]
     if step.advice == "read_mostly":
         blocks["read_mostly"] = blocks["kind"] != ATS
         for p in range(int(M.state["processors"][0])):
@@ -52,12 +52,12 @@ def contradictions(step: Advise, block: Any) -> list[str]:
         others = ["preferred_location"] * (preferred != NONE) + ["accessed_by"] * (accessed_by != 0)
     else:
         others = [step.advice] if read_mostly and step.advice in ("preferred_location", "accessed_by") else []
-    told = [f"{array}: read_mostly wins over {other}: who reads a page gets a copy of its own" for other in others]
+    told = [f"{array}: read_mostly wins over {other}: each reader of a page gets a copy of its own" for other in others]
     if step.advice == "preferred_location" and preferred not in (NONE, step.processor):
         told.append(f"{array}: preferred_location {who} replaces {called(preferred)}: an allocation has one, the last")
     both = step.advice == "preferred_location" and accessed_by & (1 << step.processor)
     if both or (step.advice == "accessed_by" and preferred == step.processor):
-        told.append(f"{array}: preferred_location {who} wins over accessed_by {who}: pages move there, none is read from afar")
+        told.append(f"{array}: preferred_location {who} wins over accessed_by {who}: pages move there, and remote access ends")
     return told
 
 

@@ -168,7 +168,7 @@ def map_accessed_by(M: DriverState, first: int, outer: int, p: int) -> None:
 
 @entry()
 def unmap_remote(M: DriverState, first: int, outer: int, p: int) -> None:
-    """p maps nothing any more that is not resident there: a new preferred location, or AccessedBy taken back.
+    """Unmap from p what is not resident there: a new preferred location, or AccessedBy unset.
 
     Page tables that are the host's (ATS) stay.
     """

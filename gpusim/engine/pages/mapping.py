@@ -1,4 +1,4 @@
-"""Who maps which pages, with which permission."""
+"""Which processor maps which pages, with which permission."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sees(M: DriverState, p: int, b: int, at: int) -> bool:
 def grant(M: DriverState, p: int, b: int, mask: int) -> None:
     """Processor p maps the pages of row `mask` that are resident, with the highest permission that copies elsewhere allow.
 
-    What has been discarded is not mapped before somebody asks for it.
+    What has been discarded is not mapped before its next fault.
     """
     W, s = M.bits, M.state[0]
     mapped, writable, lost = row(M, p, MAPPED, b), row(M, p, WRITABLE, b), shared(M, LOST, b)

@@ -126,7 +126,7 @@ def build(platform: Platform, arrays: Sequence[Array], gpus: int, parameters: Ma
 
 
 def kind(array: Array, platform: Platform, ats_mode: int) -> int:
-    """Who manages an allocation's pages, MANAGED, ATS or HMM."""
+    """What manages an allocation's pages: MANAGED, ATS or HMM."""
     if array.kind == "managed" or platform.unified:
         return MANAGED
     return ATS if platform.ats and ats_mode else HMM

@@ -38,7 +38,7 @@ def entries(M: DriverState) -> Any:
 def sizes(alike: Any, blocks: Any, big: int, per_block: int, single: int) -> Any:
     """Entries of each size for blocks whose pages are mapped as `alike` says.
 
-    What is afar has to be contiguous in host memory, and pages of HMM are not anywhere.
+    Remote pages have to be contiguous in host memory; pages of HMM never are.
     """
     window = np.arange(PAGES) - (blocks["offset"] % big)[:, None]  # big pages begin where the window's do
     alike = np.where(window >= 0, np.take_along_axis(alike, np.maximum(window, 0), axis=1), 0)[:, :per_block]

@@ -65,7 +65,7 @@ def strike(M: DriverState, g: int, r: int) -> None:
 def in_flight(M: DriverState, g: int, r: int) -> bool:
     """May the chunk have been served since the last replay?  Warps have not used it yet, and would fault on it again.
 
-    Of one that small allocations share nobody knows.
+    Of a chunk that small allocations share it is not known.
     """
     owner = M.roots[r].owner
     return bool(owner < 0 or M.blocks[owner].served > M.counts[g].replays)

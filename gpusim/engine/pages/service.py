@@ -38,7 +38,7 @@ from gpusim.results.page_log import READ, WRITE
 
 @kernel
 def holder(M: DriverState, b: int, page: int, reader: int) -> int:
-    """Who has the page, the reader first; NONE if it is nowhere."""
+    """The processor that has the page, the reader first; NONE if it is nowhere."""
     W = M.bits
     if has(W, row(M, reader, RESIDENT, b), page):
         return reader
@@ -184,7 +184,7 @@ def serve(M: DriverState, p: int, b: int, writes: int) -> float:
             page = next_set(W, faulted, page + 1, PAGES)
         if same:
             copy(W, asked, faulted)
-            # A page that stays where it is brings nobody along.
+            # A page that stays where it is brings no others along.
             if propose(M, to, b, faulted, n_faulted):
                 add(W, asked, guess)
             took += place(M, p, b, to, asked, faulted, DEMAND, writes)

@@ -19,7 +19,7 @@ WORDS = ("evict", "prefetch", "advice")
 class DriverSettings:
     """How unified memory behaves in a run.
 
-    evict, prefetch  who leaves, and what moves beside faulted pages: the driver's own, or alternatives
+    evict, prefetch  what is evicted, and what moves beside faulted pages: the driver's own policies, or alternatives
     advice           what the program tells the driver (gpusim.engine.pages.advice)
     parameters       module parameters by the driver's names, as given
     """

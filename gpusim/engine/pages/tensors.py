@@ -39,7 +39,7 @@ def managed(work: Workload, profile: Profile, place: Any, *, discards: bool = Fa
     """The program that the trace becomes.  discards: tensors that are freed are discarded (cuMemDiscard...)."""
     trace = work.trace
     if not trace.ops:
-        raise UvmError(f"'{trace.name}' has no kernels, so that nobody touches its pages")
+        raise UvmError(f"'{trace.name}' has no kernels, so nothing touches its pages")
     heap = AllocatorPass(work, place)
     kernels = iter(_kernels(work, profile, heap.pieces))
     steps: list[Step] = []

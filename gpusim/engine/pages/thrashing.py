@@ -41,7 +41,7 @@ def calm_down(M: DriverState, b: int) -> None:
 
 @outlined
 def release(M: DriverState, b: int, page: int) -> None:
-    """The page is an ordinary one again; who saw it from afar has to fault on it."""
+    """The page is an ordinary one again; processors that mapped it remotely have to fault on it."""
     W, x = M.bits, M.watched[b * PAGES + page]
     if x.state == PINNED:
         only = scratch(M, REST)
@@ -90,7 +90,7 @@ def happened(M: DriverState, p: int, b: int, mask: int) -> None:
 
 @kernel
 def home(M: DriverState, p: int, b: int) -> int:
-    """Where a page is pinned: the preferred location if all rivals can access it, else who asked, else the CPU."""
+    """Where a page is pinned: the preferred location if all rivals can access it, else p likewise, else the CPU."""
     s, block = M.state[0], M.blocks[b]
     for place in (block.preferred, p):
         good = place != NONE
@@ -103,7 +103,7 @@ def home(M: DriverState, p: int, b: int) -> int:
 
 @kernel
 def close(M: DriverState, b: int) -> bool:
-    """Have all rivals for a block fast access to each other?  Nobody needs to wait then."""
+    """Do all rivals for a block have fast access to each other?  Then none is throttled."""
     s, rivals, good = M.state[0], M.blocks[b].rivals, True
     for p in range(s.processors):
         for q in range(p):

@@ -70,7 +70,7 @@ SEARCH = 64
 
 @outlined
 def spare(M: DriverState, g: int) -> int:
-    """A root chunk that may leave before anybody needs its room: the oldest that the prefetcher does not expect to be used."""
+    """A root chunk to evict before its room is needed: the oldest that the prefetcher does not expect to be used."""
     for which in (UNUSED, DISCARDED):
         r = oldest(M, g, which)
         if r != NONE:

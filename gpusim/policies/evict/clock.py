@@ -64,7 +64,7 @@ def victim(S: I64, X: F64, incoming: int, size: int, locked: U8) -> int:
 
 
 def replay(requests: pages.Requests, n_units: int, capacity: int, params: F64, seed: int) -> int:
-    """Pages stand on a ring: who gets a second chance stays there while the hand goes on, and who arrives takes the slot."""
+    """Pages stand on a ring: one with a second chance keeps its slot while the hand goes on, a new one takes the victim's."""
     kind = np.zeros(n_units, np.uint8)
     ring = np.zeros(capacity, np.uint32)
     misses = hand = 0

@@ -14,7 +14,6 @@ from gpusim.policies.place.parts import arena
 from gpusim.policies.place.parts.arena import CALL, SIZE
 from gpusim.policies.place.parts.bins import ADDR
 
-ALIASES = ("device",)
 PARAMS = {"align": 512}
 
 

@@ -22,7 +22,6 @@ from gpusim.policies.place.parts.rmm import upstream as device
 from gpusim.policies.place.parts.rmm.table import FRESH, OWN
 from gpusim.policies.place.parts.rmm.table import statistics as statistics
 
-ALIASES = ("rmm_fixed",)
 PARAMS = {"block_size": 1048576, "blocks": 128, "legacy": -1}
 
 

@@ -23,7 +23,6 @@ from gpusim.policies.place.parts import size_bins as classes
 from gpusim.policies.place.parts.bins import ADDR, PREV, RIGHT, ROOTS
 from gpusim.policies.place.parts.chunks import LAST_CHUNK, size_of
 
-ALIASES = ("size_classes",)
 PARAMS = {"steps": 8, "page": 2097152, "min_block": 512}
 
 # SLOTS_OF: unit -> slot in its slab, -1 for pages.  Free lists are links: slot | next link << SLOT_BITS, 0 ends a list.

@@ -1,6 +1,6 @@
-"""What has most time to spare between two accesses leaves first, until the program fits; or it is made again.
+"""What has most time to spare between two accesses leaves first, until the program fits; or it is recomputed.
 
-recompute  1: what the link cannot bring back in time is made again where that costs less than waiting; 0: tensors only move
+recompute  1: what the link cannot bring back in time is recomputed where that costs less than waiting; 0: tensors only move
 fill       share of the memory that the plan may fill; the rest is for what the allocator loses
 
 Accesses are those of the program without a limit, at its own pace.  The spare time of an idle stretch is its length less the

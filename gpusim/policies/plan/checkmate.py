@@ -23,7 +23,7 @@ from gpusim.trace.trace import Trace
 
 PARAMS = {"fill": 1.0, "states": 100_000}
 KNOWS = "future"
-LARGEST = 100  # tensors that can be made again
+LARGEST = 100  # tensors that can be recomputed
 
 
 def rewrite(view: View, fill: float = 1.0, states: int = 100_000) -> Trace:
@@ -31,7 +31,7 @@ def rewrite(view: View, fill: float = 1.0, states: int = 100_000) -> Trace:
     if work.live_peak <= budget:
         return work.trace
     traced = from_trace.read(work)
-    many = f"{int(traced.remade.sum()):,} tensors that can be made again"
+    many = f"{int(traced.remade.sum()):,} tensors that can be recomputed"
     if traced.remade.sum() > LARGEST:
         raise PolicyError(f"plan checkmate: a search over {many} does not come to an end", hint="dtr has no such limit")
     best = optimum(traced, budget, states)

@@ -1,4 +1,4 @@
-"""Each segment of the model keeps what it hands on; the rest is dropped after forward and made again in backward.
+"""Each segment of the model keeps what it hands on; the rest is dropped after forward and recomputed in backward.
 
 every    blocks of the model in one segment: 1 is what frameworks call full recomputation; sqrt is the paper's square root of
          their number

@@ -1,4 +1,4 @@
-"""Tensors are dropped where memory is short, and made again by running their operators when they are needed: greedily, online.
+"""Tensors are dropped where memory is short, and recomputed by running their operators when they are needed: greedily, online.
 
 heuristic  what leaves: dtr (least cost to have it back, per byte and time since its last use, with all it would take), dtr_eq
            (that cost by classes of dropped tensors, as the paper's runtime does), dtr_local (its own cost alone), lru, size,

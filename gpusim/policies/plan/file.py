@@ -77,7 +77,7 @@ def _read(table: CsvTable, view: View) -> Any:
 def _check(rows: Any, view: View, path: str) -> None:
     """Raises TraceError at the first row that no run can carry out.
 
-    Followed is what the plan itself sends away, brings back and waits for; what the evict policy does beside it is not known.
+    Followed is what the plan itself swaps out and in, and waits for; what the evict policy does beside it is not known.
     """
     work = view.work
     born, died = _lives(work.trace)

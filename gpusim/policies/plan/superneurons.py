@@ -1,12 +1,12 @@
-"""Outputs of layers that compute long are checkpoints, which may leave; what other layers made is made again from them.
+"""Outputs of layers that compute long are checkpoints, which may leave; what other layers made is recomputed from them.
 
 recompute  1: of a program that does not fit, what cheap layers saved for backward is dropped after its last use in the
-           forward pass, and made again when backward needs it; 0: it stays
+           forward pass, and recomputed when backward needs it; 0: it stays
 fill       share of the memory that the plan may fill; the rest is for what the allocator loses
 
 Checkpoints leave only as the memory is short (the tensor cache), the least recently used first, each right after its last use
 in the forward pass; each comes back with the backward of the checkpoint that is used before it.  Layers that compute long are
-convolutions, matrix products and attention: these are never run again.  Departures from the paper: what is made again is kept
+convolutions, matrix products and attention: these are never run again.  Departures from the paper: what is recomputed is kept
 until it is used, whatever its layer needs (the paper drops it again where that is more); a tensor that the cache pushes out
 leaves early, since the plan knows that it will.
 

@@ -68,7 +68,7 @@ def _largest(values: I64, good: Callable[[int], bool]) -> int:
 
 
 def levels(trace: Trace, start: I64, unit: I64, write: Any) -> tuple[I64, I64]:
-    """(O,) the level of each operator, from 1, and (T,) that of each tensor's first producer, 0 of what nobody made."""
+    """(O,) the level of each operator, from 1, and (T,) that of each tensor's first producer, 0 of what has no producer."""
     return _levels(start, unit, write, trace.tensors)
 
 

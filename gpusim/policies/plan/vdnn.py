@@ -3,9 +3,9 @@
 what  all: the inputs of all layers; conv: those of convolutions, and where there are none of matrix products; dyn: nothing
       where the program fits, else conv where that fits, else all
 
-When backward comes to a layer, it brings back what the nearest earlier layer sent away; it looks no further than to the next
+When backward comes to a layer, it brings back what the nearest earlier layer swapped out; it looks no further than to the next
 convolution (or product).  What no layer has brought back in time comes on demand.  A layer is an operator.  Departures from
-the paper: a copy to the host starts when the layer has ended, not with it; the block of a map is free for others at once, who
+the paper: a copy to the host starts when the layer has ended, not with it; the block of a map is free for others at once, which
 wait for the copy, where vDNN makes the next layer wait; dyn does not choose among algorithms of cuDNN.
 
 Source: M. Rhu et al., "vDNN: Virtualized deep neural networks for scalable, memory-efficient neural network design", MICRO
@@ -50,7 +50,7 @@ def plan(view: View, what: str = "all") -> Schedule:
 
 
 def _nearest_layer(stretches: Idle, offloaded: Mask, heavy: Mask) -> I64:
-    """(G,) when what each layer sent away comes back: with the backward of the layer that finds it."""
+    """(G,) when what each layer swapped out comes back: with the backward of the layer that finds it."""
     back = stretches.end.copy()
     waiting: dict[int, list[int]] = {}  # layer -> rows that are still to be brought back
     for row in np.flatnonzero(offloaded):

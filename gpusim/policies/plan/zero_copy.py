@@ -4,8 +4,8 @@ what    optimizer, parameters, gradients, activations or inputs
 access  bytes that a group of threads reads or writes there at once: 128 coalesced, which fills the link, 32 scattered, which
         reaches a quarter of it
 
-Nothing of them is ever on the device, and nothing is copied; whoever uses them goes at the pace of the link.  Worth it for what
-is used once in a step, such as optimizer state.
+They are never on the device and never copied; kernels that use them run at the speed of the link.  This pays for what is used
+once in a step, such as optimizer state.
 
 Source: S. W. Min et al., "Large graph convolutional network training with GPU-oriented data communication architecture", VLDB
 2021 (zero-copy access by the kernels of a training step); CUDA programming guide, "Mapped memory".

@@ -3,7 +3,7 @@
 ahead    requests for which there shall be room
 context  so many latest requests, the same sizes in the same order, are what makes it "here"
 
-What they add is what was allocated less what was freed from one request to the next; what this policy sent away counts as
+What they add is what was allocated less what was freed from one request to the next; what this policy swapped out counts as
 still there.  A program that repeats itself is foretold from its second iteration on; where nothing like it has been seen,
 nothing is kept ready.  What is lacking when most is expected to be there leaves in the background, so that the requests do
 not wait for copies.
@@ -20,13 +20,12 @@ import numpy as np
 from gpusim.policies.compiled import F64, I64, verb
 from gpusim.policies.contract import RELEASING
 
-ALIASES = ("recall",)
 PARAMS = {"ahead": 8, "context": 4}
 LIMITS = {"ahead": 1024, "context": 1024}
 
 HISTORY, PLACES = 1 << 16, 1 << 15  # requests that are remembered; places for contexts, by their hash
 PRIME = 1_000_003
-ASKED, ALLOCATED, SENT = range(3)   # words of S: requests so far; bytes allocated, and sent away, at the latest
+ASKED, ALLOCATED, SENT = range(3)   # words of S: requests so far; bytes allocated, and swapped out, at the latest
 SIZES = 3                           # then sizes, and growth with each, in rings
 GROWTH = SIZES + HISTORY
 WHERE = GROWTH + HISTORY            # then after how many requests each context was met last

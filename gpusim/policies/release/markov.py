@@ -2,7 +2,7 @@
 
 ahead  requests for which there shall be room
 
-Growth is what was allocated less what was freed from one request to the next; what this policy sent away counts as still there.
+Growth is what was allocated less what was freed from one request to the next; what this policy swapped out still counts.
 A class holds the growths of one sign and one power of two, and stands for their mean so far; the chain knows how often each
 class followed each.  Of a class that nothing has followed yet, it expects the same again.  What is lacking when most is
 expected to be there leaves in the background, so that the requests do not wait for copies.
@@ -22,7 +22,7 @@ PARAMS = {"ahead": 8}
 POWERS = 41                # 2^k up to 2^(k + 1) bytes; larger ones are of the last
 CLASSES = 2 * POWERS + 1   # shrinking, the same (POWERS), growing
 ASKED, ALLOCATED, SENT, LAST, COUNT = range(5)
-# Words of S: requests so far; bytes allocated, and sent away, at the latest; its class; then how often each followed each.
+# Words of S: requests so far; bytes allocated, and swapped out, at the latest; its class; then how often each followed each.
 SUM, SEEN, STATE = 0, CLASSES, 2 * CLASSES  # parts of X: bytes and number of each class's growths; the chain's state, twice
 
 

@@ -3,7 +3,7 @@
 ahead   requests for which there shall be room
 weight  of what came with the latest request in the average
 
-Growth is what was allocated less what was freed from one request to the next; what this policy sent away counts as still there.
+Growth is what was allocated less what was freed from one request to the next; what this policy swapped out still counts.
 What is lacking leaves in the background, so that the requests do not wait for copies.
 
 Source: R. G. Brown, "Statistical forecasting for inventory control", McGraw-Hill, 1959 (exponential smoothing).
@@ -19,7 +19,7 @@ from gpusim.policies.contract import RELEASING
 PARAMS = {"ahead": 8, "weight": 0.1}
 LIMITS = {"weight": 1.0}
 
-ASKED, ALLOCATED, SENT = range(3)  # words of S: requests so far; bytes allocated, and sent away, at the latest
+ASKED, ALLOCATED, SENT = range(3)  # words of S: requests so far; bytes allocated, and swapped out, at the latest
 
 
 def state(capacity: int, params: F64) -> tuple[I64, F64]:

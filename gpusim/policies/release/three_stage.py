@@ -3,7 +3,7 @@
 mark  share of the memory that is free when the first stage begins
 step  share of the memory that leaves at once; where less than a quarter of the mark is free, a quarter of the step
 
-How much leaves is decided here, who by the evict policy: `staged` takes caches first, then intermediates, and when there is
+How much leaves is decided here, which by the evict policy: `staged` takes caches first, then intermediates, and when there is
 nothing else what lasts, such as parameters, which the small steps are for.
 """
 

@@ -14,6 +14,8 @@ from typing import Any
 from gpusim.programs.record import running
 from gpusim.programs.record.where import RecordError
 
+__all__ = ["active", "begin", "phase"]
+
 
 class _Callable(ModuleType):
     def __call__(self, path: Any = None, **options: Any) -> Any:

@@ -88,7 +88,7 @@ def apply(trace: Trace, chain: Chain, own: Registry = SHIPPED) -> Trace:
 
 def _in_order(names: Sequence[str]) -> None:
     """Raises GpusimError for a built-in transform after one that it cannot look through: of the state that `zero` has spread
-    or `offload` has taken away, nothing can be changed any more."""
+    or `offload` has removed, nothing can be changed any more."""
     reached, latest = -1, ""
     for name in (n for n in names if n in _KNOWN.builtin):
         place = next((at for at, group in enumerate(_ORDER) if name in group), -1)

@@ -1,4 +1,4 @@
-"""Where do pages come and go?  Addresses over time: faulted on, brought ahead, evicted, taken back, and what is there."""
+"""Where do pages come and go?  Addresses over time: faulted on, prefetched, evicted, migrated away, and what is resident."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from gpusim.show.view import pick, run_name, scale, varying
 MOST = 4
 HELD = "#E4E7EC"  # what a GPU holds
 KINDS = (
-    ("faulted on by the GPU", VERMILION), ("brought ahead of need", SKY), ("evicted", BLACK), ("taken back or freed", GREEN),
+    ("faulted on by the GPU", VERMILION), ("prefetched", SKY), ("evicted", BLACK), ("migrated away or freed", GREEN),
 )  # fmt: skip
 NAMED = 0.035  # share of the axis from which an allocation has room for its name
 

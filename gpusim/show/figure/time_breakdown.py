@@ -138,10 +138,10 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
     stalls = sorted(((slow.metrics.get(name, 0), label) for name, label, _, _ in PARTS[1:]), reverse=True)
     sentences = []
     if busy is not None:
-        who = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"
-        sentences.append(f"{who} {100 * min(busy, 1):.0f} % of the time.")
+        subject = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"
+        sentences.append(f"{subject} {100 * min(busy, 1):.0f} % of the time.")
     if stalls and stalls[0][0] > 0:
-        who = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
+        subject = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
         lost = [f"{human('stall_ns', width)} {label}" for width, label in stalls[:2] if width > 0]
-        sentences.append(f"{who} {join(lost)}.")
+        sentences.append(f"{subject} {join(lost)}.")
     return " ".join(sentences)

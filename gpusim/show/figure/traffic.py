@@ -78,8 +78,8 @@ def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
     for run, word in ((finished[0], "least"), (finished[-1], "most")):
         if run is finished[0] and word == "most":
             break
-        who = f"{run_name(run, keys)} moves {word}: " if len(finished) > 1 else "Moved: "
+        subject = f"{run_name(run, keys)} moves {word}: " if len(finished) > 1 else "Moved: "
         above = ratio(value(run, IN[0]), value(run, BOUND))
         over = f" ({above:.2g} times what must come in)" if above is not None else ""
-        sentences.append(f"{who}{show_bytes(value(run, IN[0]) or 0)} in{over}, {show_bytes(value(run, OUT[0]) or 0)} out.")
+        sentences.append(f"{subject}{show_bytes(value(run, IN[0]) or 0)} in{over}, {show_bytes(value(run, OUT[0]) or 0)} out.")
     return " ".join(sentences)

@@ -192,8 +192,7 @@ def _from_use(recording: AllocatorRecording, candidate: Candidate, release: str,
 def _replayed(asked: AllocatorRequests, candidate: Candidate, capacity: int, release: str = "") -> AllocatorReplay:
     """An allocator that takes a share of the device at once is told one, where the recording knows none."""
     own = candidate.place == "pytorch"
-    params = ({"release": release} if own and release else {}) | dict(candidate.params)
-    policy = registry.get("place", {"name": candidate.place, "params": params})
+    policy = candidate.policy(**({"release": release} if own and release else {}))
     endless = capacity >= ENDLESS
     room = max(DEVICE, 2 * int(asked.asked().max(initial=0))) if endless and not own else capacity
     return replace(replay(asked, policy, room, log=True), name=candidate.label)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpusim.base import calls
 from gpusim.base.errors import PolicyError
-from gpusim.policies import registry
+from gpusim.policies.registry import SHIPPED, Registry, bind
 from gpusim.trace.trace import Trace
 
 CONF = "PYTORCH_CUDA_ALLOC_CONF"
@@ -19,14 +19,16 @@ DRIVER = "backend:cudaMallocAsync"
 class Candidate:
     """An allocator with its parameters.
 
-    how     what a user does to get it
-    family  the programs that can switch to it in that way: "pytorch", "rmm"; "" when none simply can
+    how       what a user does to get it
+    family    the programs that can switch to it in that way: "pytorch", "rmm"; "" when none simply can
+    policies  where `place` is looked up: the built-in policies, or those with a user's own
     """
 
     place: str
     params: tuple[tuple[str, Any], ...] = ()
     how: str = ""
     family: str = ""
+    policies: Registry = field(default=SHIPPED, compare=False, repr=False)
 
     @property
     def label(self) -> str:
@@ -41,6 +43,10 @@ class Candidate:
     @property
     def spec(self) -> dict[str, Any]:
         return {"name": self.place, "params": dict(self.params)}
+
+    def policy(self, **others: Any) -> Any:
+        """The allocator, ready to run; `others` are parameters that the candidate leaves open.  Raises PolicyError."""
+        return self.policies.get("place", {"name": self.place, "params": {**others, **dict(self.params)}})
 
 
 def pytorch(conf: str) -> Candidate:
@@ -97,13 +103,16 @@ def lasting() -> list[Candidate]:
     return [*map(pytorch, (*SETTINGS[:2], DRIVER)), *RMM[:1], *OTHERS]
 
 
-def beside(trace: Trace, names: Iterable[str]) -> list[Candidate]:
+def beside(trace: Trace, names: Iterable[str], own: Registry = SHIPPED) -> list[Candidate]:
     """What the program ran with, to compare with, then the candidates of these names."""
-    return list(dict.fromkeys((default(trace)[0], *named(names))))
+    return list(dict.fromkeys((default(trace)[0], *named(names, own))))
 
 
-def named(names: Iterable[str]) -> list[Candidate]:
-    """Candidates from the command line: "bfc", "tlsf(min_rest=1)", or settings of PyTorch such as "max_split_size_mb:64"."""
+def named(names: Iterable[str], own: Registry = SHIPPED) -> list[Candidate]:
+    """Candidates from the command line: "bfc", "tlsf(min_rest=1)", or settings of PyTorch such as "max_split_size_mb:64".
+
+    own  the policies that can be named
+    """
     found = []
     for name in names:
         if ":" in name and "(" not in name:
@@ -113,10 +122,10 @@ def named(names: Iterable[str]) -> list[Candidate]:
         if place == "pytorch" and given.keys() <= {"conf"}:
             found.append(pytorch(str(given.get("conf", ""))))
             continue
-        known = next((c for c in (*RMM, pytorch(DRIVER), *OTHERS) if c.place == place), Candidate(place))
+        known = next((c for c in (*RMM, pytorch(DRIVER), *OTHERS) if c.place == place), Candidate(place, policies=own))
         found.append(replace(known, params=tuple(given.items()) or known.params))
     for candidate in found:
-        registry.bind(registry.find("place", candidate.place), candidate.spec["params"])
+        bind(candidate.policies.find("place", candidate.place), candidate.spec["params"])
     if not found:
         raise PolicyError("there is no allocator to try", hint="gpusim policies lists them")
     return found

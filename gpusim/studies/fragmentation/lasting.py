@@ -8,7 +8,6 @@ from typing import Any
 
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes
-from gpusim.policies import registry
 from gpusim.policies.trials.allocator_replay import AllocatorReplay, replay
 from gpusim.policies.trials.allocator_requests import AllocatorRequests
 from gpusim.studies.fragmentation.candidates import Candidate
@@ -46,7 +45,7 @@ def lasting(
         progress(len(done) * program.total + requests, len(candidates) * program.total)
 
     for c in candidates:
-        done.append((c, replay(program, registry.get("place", c.spec), limit, progress=told)))
+        done.append((c, replay(program, c.policy(), limit, progress=told)))
     return Lasting(program, limit, sorted(done, key=lambda d: (d[1].counts["refused"], d[1].held_peak, d[1].name)))
 
 

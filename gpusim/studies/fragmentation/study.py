@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpusim.policies.place.parts.packing.plan import bounds
+from gpusim.policies.registry import SHIPPED
 from gpusim.policies.trials.allocator_replay import AllocatorReplay
 from gpusim.policies.trials.allocator_requests import AllocatorRequests, of_trace
 from gpusim.studies.fragmentation import doctor
@@ -57,7 +58,9 @@ def for_figures(found: FragmentationStudy) -> FragmentationStudy:
     def bare(made: AllocatorReplay, log: bool = False) -> AllocatorReplay:
         return replace(made, policy=None, S=None, log=made.log if log else None)
 
-    tried = [replace(t, low=bare(t.high), high=bare(t.high)) for t in found.tried]
+    tried = [
+        replace(t, candidate=replace(t.candidate, policies=SHIPPED), low=bare(t.high), high=bare(t.high)) for t in found.tried
+    ]
     own = replace(found.base, replay=bare(found.base.replay), bare=bare(found.base.bare), repeated=None, others=())
     return replace(found, now=bare(found.now, log=True), base=own, tried=tried)
 

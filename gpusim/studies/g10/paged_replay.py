@@ -90,7 +90,7 @@ def replay(
     if why == STUCK:
         kernel = int(memory.state[0]["kernel"])
         raise GpusimError(
-            f"'{program.name}': kernel {kernel} waits for pages for which nobody may leave",
+            f"'{program.name}': kernel {kernel} waits for pages, and no page may be evicted",
             hint=f"the device has {conditions.device_pages} pages",
         )
     return PagedReplay(memory.iterations, memory.launches.reshape(iterations, program.kernels))

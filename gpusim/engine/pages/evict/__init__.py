@@ -1,4 +1,4 @@
-"""Who leaves when a GPU is full: the driver's order, and alternatives to compare it with under the same accesses.
+"""What is evicted when a GPU is full: the driver's order, and alternatives to compare it with under the same accesses.
 
 A policy is a module of this package, named in `victims.POLICIES`.  What it may define, all of it compiled:
 

@@ -10,8 +10,8 @@ its size follows from CAPACITY, which may change at any time.
 The memory held ends at a break, like a heap's on a CPU: it grows in whole pages to cover the highest block ever in use, one
 device call each time, and `release` takes it back to the end of the highest live block.
 
-Defragmentation (defragment.py) moves the blocks, or gives back the pages inside of holes to take as many at
-the end: a block that stands for pages that are gone is in use by nobody, GONE counts their bytes, and addresses go on
+Defragmentation (defragment.py) moves the blocks, or releases the pages inside of holes to take as many at
+the end: a block that stands for released pages has no owner, GONE counts their bytes, and addresses go on
 beyond CAPACITY by as much.  HELD = break - GONE.
 
 How free blocks are found is the policy's: it passes the functions of its index of free blocks.  add(S, p) and

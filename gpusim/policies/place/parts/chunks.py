@@ -45,7 +45,7 @@ def alone(S: I64, p: int) -> bool:
 
 @helper
 def whole(S: I64, segment: int, size: int, stream: int) -> int:
-    """The chunk that is all of a segment of `size` bytes, live and nobody's yet."""
+    """The chunk that is all of a segment of `size` bytes, live and not yet owned."""
     p = arena.take_node(S)
     S[p + ADDR] = S[segment + ADDR]
     S[p + KEY] = stream << STREAM_BIT | size
@@ -187,7 +187,7 @@ def unmap(S: I64, index: int, r: int, p: int) -> int:
 
 @helper
 def first_segment(S: I64) -> int:
-    """The segment with the lowest address, or 0.  There are few, and only who gives them back goes through them."""
+    """The segment with the lowest address, or 0.  There are few, and only releasing goes through them."""
     r = S[arena.LAST]
     while r != 0 and S[r + PREV] != 0:
         r = S[r + PREV]

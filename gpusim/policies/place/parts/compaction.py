@@ -29,7 +29,7 @@ from gpusim.policies.place.parts.arena import (
 )
 from gpusim.policies.place.parts.bins import ADDR, LEFT, LIVE, NEXT, OWNER, PREV
 
-NOBODY = -1  # OWNER of pages that are gone
+OWNERLESS = -1  # OWNER of pages that are gone
 
 
 @helper
@@ -84,7 +84,7 @@ def insert_after(S: I64, p: int, addr: int, size: int) -> int:
 @helper
 def is_gone(S: I64, p: int) -> bool:
     """Block p, whose owner has been named, stands for pages that are gone."""
-    return p != 0 and S[p + LEFT] == LIVE and S[p + OWNER] == NOBODY
+    return p != 0 and S[p + LEFT] == LIVE and S[p + OWNER] == OWNERLESS
 
 
 @helper
@@ -107,7 +107,7 @@ def unmap(S: I64, add: Any, drop: Any) -> int:
                     S[p + SIZE] = low - start
                     add(S, p)
                     p = insert_after(S, p, low, high - low)
-                S[p + ADDR], S[p + SIZE], S[p + LEFT], S[p + OWNER] = low, high - low, LIVE, NOBODY
+                S[p + ADDR], S[p + SIZE], S[p + LEFT], S[p + OWNER] = low, high - low, LIVE, OWNERLESS
                 if high < end:
                     rest = insert_after(S, p, high, end - high)
                     add(S, rest)

@@ -1,4 +1,4 @@
-"""Activation checkpointing: what a segment of the model made is dropped after forward and made again in backward."""
+"""Activation checkpointing: what a segment of the model made is dropped after forward and recomputed in backward."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
     ids = edit.add_operators(reads, writes, like=again)
     edit.insert(*_events(rerun, events(trace), saved, int(ids[0])))
 
-    # What is made again dies after its last use in forward; from then on its copy takes its place.
+    # What is recomputed dies after its last use in forward; from then on its copy takes its place.
     which = np.flatnonzero(saved)
     edit.insert(event[final_use[which]] + 1, FREE, which, trace.stream[born[which]])
     ends = which[died[which] < trace.events]
@@ -111,7 +111,7 @@ def _owners(kind: Any, arg: Any, begin: Any, end: Any, tensors: int) -> Any:
 
 @kept()
 def _saved(first: Any, last: Any, backward: Any, owner: Any, of: Accesses) -> Any:
-    """Which tensors backward needs of a segment that nobody else reads, their last use within it; for each segment the
+    """Which tensors backward needs of a segment that nothing else reads, their last use within it; for each segment the
     last operator that makes one, and the operator that needs the first (O: none)."""
     ops = backward.size
     saved, shared = np.zeros(owner.size, np.bool_), np.zeros(owner.size, np.bool_)

@@ -28,7 +28,7 @@ def notebook(
 
     The old value of the name dies when the new one is there.
 
-    hours           how long someone works
+    hours           hours of work
     cells_per_hour  cells run in an hour, evenly
     operators       temporaries of a cell, on average; each is made before the one that it is made of dies
     variables       names; a cell takes one of them at random

@@ -17,7 +17,7 @@ MASK = HIGHEST - 1
 G_FIRST, G_END, G_FROM, G_TO, G_NEXT, G_PARENT = range(6)  # sections, entries of `members`, next group, the node it is from
 # Columns of a node.
 N_GROUP, N_GROUPS, N_MEMBERS, N_SECTION, N_RISE, N_FORCED, N_TRIED, N_KEY = range(8)
-NOBODY, DONE = -1, -2  # options of a node beside its buffers
+NO_BUFFER, DONE = -1, -2  # options of a node beside its buffers
 
 
 class Board(NamedTuple):

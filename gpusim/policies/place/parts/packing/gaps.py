@@ -1,6 +1,6 @@
 """Fitting buffers one after the other, each into a gap between those that live at its time and were placed before it.
 
-Who overlaps in time is found through *windows*: the sections are covered by spans of 1, 1/2, 1/4, ... of their number,
+Overlaps in time are found through *windows*: the sections are covered by spans of 1, 1/2, 1/4, ... of their number,
 those of one level half overlapping, and each window lists the placed buffers that live in it.  A buffer of length w lies
 within a window of at most 4 w, so that its list holds little else than what it overlaps.  A list is put into the order of
 offsets when it is looked at, by merging in what was added since.

@@ -2,8 +2,8 @@
 
 In some plan nothing can be lowered, so every buffer lies on the floor or on a buffer that shares a section with it.  The
 search builds such plans upwards.  Each section has a *floor*, below which nothing more is placed.  Where the floor is a
-*valley* (sections of one height between higher ones), a node picks a section of it and asks who is next there: one of the
-buffers that lie on this floor and fit between the walls, or nobody at this height; then the floor rises to the next height
+*valley* (sections of one height between higher ones), a node picks a section of it and chooses what is next there: one of the
+buffers that lie on this floor and fit between the walls, or none at this height; then the floor rises to the next height
 at which anything could lie.  These cases exclude each other, so that no plan is met twice.
 
 A branch ends when
@@ -42,7 +42,7 @@ from gpusim.policies.place.parts.packing.board import (
     N_RISE,
     N_SECTION,
     N_TRIED,
-    NOBODY,
+    NO_BUFFER,
     Board,
     board,
     fits,
@@ -110,7 +110,7 @@ def _back(b: Board, d: int) -> None:
 
 @kernel
 def _option(b: Board, d: int) -> Any:
-    """The next option of node d: a buffer, NOBODY or DONE."""
+    """The next option of node d: a buffer, NO_BUFFER or DONE."""
     node = b.node[d]
     node[N_TRIED] += 1
     if node[N_FORCED] >= 0:
@@ -126,7 +126,7 @@ def _option(b: Board, d: int) -> Any:
             return i
     if node[N_TRIED] <= g[G_TO] - g[G_FROM] and node[N_RISE] >= 0:
         node[N_TRIED] = g[G_TO] - g[G_FROM] + 1
-        return NOBODY
+        return NO_BUFFER
     return DONE
 
 
@@ -198,7 +198,7 @@ def _search(b: Board, capacity: int, rule: int, nodes: int) -> Any:
             _back(b, d)
             continue
         groups, members = node[N_GROUPS], node[N_MEMBERS]
-        if option == NOBODY:
+        if option == NO_BUFFER:
             b.floor[node[N_SECTION]] = node[N_RISE]
             for k in range(G_PARENT):
                 b.group[groups, k] = g[k]

@@ -31,7 +31,7 @@ def beneath(b: Board, g: Any) -> int:
 
 @kernel
 def pick(b: Board, g: Any, capacity: int, rule: int) -> Any:
-    """(section, height to which its floor rises if nobody is next, or -1), from the valleys of the group's floor.
+    """(section, height to which its floor rises if no buffer is next, or -1), from the valleys of the group's floor.
 
     (-1, 0) when some section has no option left; (-2, 0) when a floor rose, since that was the only one.
     """

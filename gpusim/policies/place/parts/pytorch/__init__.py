@@ -13,7 +13,7 @@
     private.py     private pools
     settings.py    settings that change while it runs
     counting.py    torch.cuda.memory_stats
-    events.py      what a memory snapshot records, for whoever listens
+    events.py      what a memory snapshot records, while a listener is set
 
 Source: c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.cpp, PyTorch 2.11 to 2.15: the rules, not the code.
 """

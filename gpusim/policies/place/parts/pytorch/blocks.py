@@ -199,7 +199,7 @@ def complete_later(S: I64, p: int) -> None:
 
 @helper
 def request_free(S: I64, p: int) -> None:
-    """What happens at once when a block is freed, whoever still uses it."""
+    """What happens at once when a block is freed, even if other streams still use it."""
     side, size = S[pool_of(S, p) + STATS], size_of(S, p)
     down(S, side, ALLOCATION, 1)
     down(S, side, ALLOCATED_BYTES, size)

@@ -1,6 +1,6 @@
-"""What a memory snapshot records of the latest verb, in order, for whoever listens.
+"""What a memory snapshot records of the latest verb, in order, for a listener.
 
-The list is kept only while somebody listens: recording costs nothing otherwise, and little compile time, since it is a
+The list is kept only while there is a listener: recording costs nothing otherwise, and little compile time, since it is a
 function of its own.
 """
 
@@ -33,7 +33,7 @@ def note(S: I64, action: int, addr: int, size: int, stream: int) -> None:
 
 
 def listen(S: I64, room: int = 1 << 16) -> I64:
-    """The table with room for this many events of one verb, and somebody who listens."""
+    """The table with room for this many events of one verb, and a listener."""
     found = np.concatenate([S, np.zeros(4 * room, np.int64)])
     found[LISTENING], found[MAX_HEARD], found[HEARD] = len(S), room, 0
     return found

@@ -57,7 +57,7 @@ def release_pool(S: I64, pool: int) -> None:
 
 @outlined
 def release_private(S: I64, private: int) -> None:
-    """The same of a private pool that nobody holds; it is forgotten when nothing is left in it but reserved addresses."""
+    """The same of a private pool that is not in use; it is forgotten when nothing is left in it but reserved addresses."""
     release_pool(S, private + PRIVATE_SMALL)
     release_pool(S, private + PRIVATE_LARGE)
     if S[private + GROWN] == 0 and S[private + OWNED] == 0:

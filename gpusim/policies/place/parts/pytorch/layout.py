@@ -40,7 +40,7 @@ SCALE = 10**15
 
 # What is counted, and how many there are: segments so far, block objects so far (2.12), ranges, pools being routed to,
 # blocks whose free is put off or whose events are waited for, room for such, lists of them, pools that serve when memory is
-# out, who listens (events.py), the block from which a recorded heap goes on, where the next request goes and the size of its
+# out, the listener (events.py), the block from which a recorded heap goes on, where the next request goes and the size of its
 # block (restore.py).
 (
     NUMBERS, OBJECTS, RANGES, ROUTED, WAITING, MAX_WAITING, DEFERRED, CAPTURED, SPARES, LISTENING, HEARD, MAX_HEARD,

@@ -1,4 +1,4 @@
-"""Private pools (torch.cuda.MemPool, CUDA graphs): their life, and who is routed to them."""
+"""Private pools (torch.cuda.MemPool, CUDA graphs): their life, and which requests are routed to them."""
 
 from __future__ import annotations
 

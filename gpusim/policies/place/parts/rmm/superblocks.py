@@ -119,7 +119,7 @@ def new_superblock(S: I64, addr: int, length: int, prev: int, next_: int) -> int
 
 @helper
 def changed(S: I64, s: int) -> None:
-    """The largest free block of superblock s is another one.  Who has had room stays in the treap, a full one comes later."""
+    """The largest free block of superblock s is another one.  One that had room stays in the treap, a full one comes later."""
     if S[s + LEFT] != LIVE:
         fits.settle(S, s)
     elif S[s + SIZE] > 0:

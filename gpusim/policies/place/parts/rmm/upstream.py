@@ -79,7 +79,7 @@ def give_all(S: I64) -> int:
 
 @helper
 def release(S: I64, destroy: Any) -> int:
-    """A resource that nobody uses is destroyed, to be constructed again when it is needed.  Returns the bytes.
+    """An unused resource is destroyed, to be constructed again when it is needed.  Returns the bytes.
 
     destroy(S) resets the resource's own words.
     """

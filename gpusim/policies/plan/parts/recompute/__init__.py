@@ -1,4 +1,4 @@
-"""Recomputation: a program under a memory budget whose evicted tensors are made again by running their operators again.
+"""Recomputation: a program under a memory budget whose evicted tensors are recomputed by running their operators again.
 
     from_log / from_trace ──▶ Program ──replay──▶ Outcome (costs, counts, and what was run and evicted, in order)
                                                      └─rewrite──▶ Trace, as the engine runs it

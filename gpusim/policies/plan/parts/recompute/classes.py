@@ -1,7 +1,7 @@
 """Evicted storages that hang together, as h_DTR^eq sees them: classes with a sum of costs, never split again.
 
 The paper's union-find forest, without the forest: each member knows its class's label, and of two classes the smaller takes the
-other's.  Who is made again leaves; the others stay together, which is the paper's approximation of splitting.
+other's.  A recomputed member leaves; the others stay together, which is the paper's approximation of splitting.
 """
 
 from __future__ import annotations

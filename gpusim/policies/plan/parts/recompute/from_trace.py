@@ -1,9 +1,9 @@
-"""A trace as a program whose tensors may be made again, without changing what it computes.
+"""A trace as a program whose tensors may be recomputed, without changing what it computes.
 
-Each tensor is a storage, its size rounded up as allocators do.  A tensor can be made again when one kernel alone makes it, from
+Each tensor is a storage, its size rounded up as allocators do.  A tensor can be recomputed when one kernel alone makes it, from
 data that it does not change, and makes nothing that another operator changes.  Every other tensor is a constant: it is there
-from its alloc to its free.  A tensor can be made again until an input of its kernel is changed or freed for good; then it is
-pinned.  Frees are references given up: what was freed may be made again for others, as long as its inputs can be had.
+from its alloc to its free.  A tensor can be recomputed until an input of its kernel is changed or freed for good; then it is
+pinned.  Frees are references given up: what was freed may be recomputed for others, as long as its inputs can be had.
 
 Kernels that draw random numbers (dropout) are taken to draw the same ones again: frameworks keep the state of the generator.
 """
@@ -31,8 +31,8 @@ class Traced:
     op: I64     # of each operator: the trace's, -1 for the arrival of a constant
     unit: I64   # of each tensor: the trace's
     event: I64  # of each action: the event that it belongs to
-    remade: Mask  # of each tensor of the trace: whether it can ever be made again
-    ends: I64   # of each tensor of the trace: the event from which on it cannot be made again
+    remade: Mask  # of each tensor of the trace: whether it can ever be recomputed
+    ends: I64   # of each tensor of the trace: the event from which on it cannot be recomputed
 
 
 def read(work: Workload) -> Traced:
@@ -107,7 +107,7 @@ def _events_of(work: Workload, kind: int) -> I64:
 
 
 def _expiry(work: Workload, op: I64, remade: Mask) -> I64:
-    """(T,) the event from which on a tensor cannot be made again."""
+    """(T,) the event from which on a tensor cannot be recomputed."""
     trace = work.trace
     freed, event = _events_of(work, FREE), issued(trace)
     # Until when each access sees the tensor as it is: its next write, or its free.

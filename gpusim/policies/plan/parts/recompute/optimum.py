@@ -1,6 +1,6 @@
 """The least recomputation with which a small program fits, exactly: a best-first search over what is there.
 
-A state is how far the schedule has come, and which of the tensors that can be made again are there.  From it the next operator
+A state is how far the schedule has come, and which of the tensors that can be recomputed are there.  From it the next operator
 runs, or any operator runs again, after dropping just enough for it.  Running again costs its time, the rest costs nothing.
 States come in the order of their cost, so one that has no tensor which an earlier one at the same place lacks is of no use.
 """
@@ -124,7 +124,7 @@ class _Search:
                 yield [t, *rest]
 
     def log(self, rows: list[EventRow]) -> Any:
-        """The rows in order, where tensors that nobody refers to leave after their last use, not when room is needed."""
+        """The rows in order, where tensors without references leave after their last use, not when room is needed."""
         released = {arg: at for at, (verb, arg) in enumerate(zip(self.verb, self.arg, strict=True)) if verb == RELEASE}
         there = 0
         last: dict[int, int] = {}  # of each tensor there: the latest row that uses it

@@ -17,7 +17,7 @@ from gpusim.trace.trace import ALLOC, FREE, OP, Trace
 def rewrite(trace: Trace, traced: Traced, log: Any, warnings: Iterable[str] = ()) -> Trace:
     """The trace as the replay with this log (tables.EVENT) ran it.
 
-    A tensor that can be made again is allocated right before the operator that makes it, anew each time.  What is run again
+    A tensor that can be recomputed is allocated right before the operator that makes it, anew each time.  What is run again
     is on the stream of what needs it.
     """
     script = _Script(trace, traced)

@@ -65,7 +65,7 @@ def _act(run: RecomputeTables) -> None:
                 _evict(run, s, EAGER)
             elif c.frees_constants == 1:
                 _evict(run, s, FREED)
-    elif tensor.defined == 0:  # to be pinned: first it is made again
+    elif tensor.defined == 0:  # to be pinned: first it is recomputed
         _push(run, tensor.op, arg, 0)
         return
     elif storage.pinned == 0:

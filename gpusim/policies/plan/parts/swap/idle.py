@@ -90,7 +90,7 @@ def in_time(view: View, stretches: Idle) -> I64:
 def in_turns(view: View, stretches: Idle, room: float) -> I64:
     """The same where the link carries one copy at a time: from the last on, each ends when it is needed or the next begins.
 
-    No earlier than there are `room` bytes for what is there; who is needed first has the first claim.
+    No earlier than there are `room` bytes for what is there; what is needed first has the first claim.
     """
     order = np.argsort(-stretches.ends, kind="stable")
     begins = np.empty(len(order))

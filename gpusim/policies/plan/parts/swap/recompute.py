@@ -55,7 +55,7 @@ class Recompute:
         return float(total)
 
     def instead_of(self, stretches: Idle) -> Trace:
-        """The trace in which these tensors are dropped where each stretch begins, and made again where they are needed."""
+        """The trace in which these tensors are dropped where each stretch begins, and recomputed where they are needed."""
         return rewrite(self.work.trace, self._traced, _Walk(self, stretches).log())
 
 
