@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans, stalls
+from hand_worked import BLOCK, Steps, machine, play, spans, stalls, three_tensors_in_two_blocks
 from plain_python import fingerprint, interpreted
 from plan_policies import OWN, Written
 from test_engine_agreement import program
-from test_engine_swaps import three_tensors_in_two_blocks
 
 from gpusim import policy
 from gpusim.base.errors import PolicyError

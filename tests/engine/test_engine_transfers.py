@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans, stalls
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, play, spans, stalls, three_tensors_in_two_blocks
 
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Collective

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from test_uvm_driver import BLOCK, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.driver_tables import CAUSES, DEMAND, EVICTION, EXPLICIT, NONE, PREFETCH
 from gpusim.engine.pages.events import pages

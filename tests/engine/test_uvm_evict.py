@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.driver_tables import EVICTION, DriverState
 from gpusim.engine.pages.events import pages

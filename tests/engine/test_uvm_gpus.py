@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_uvm_driver import TINY, blocks, one_thread, run
+from unified_by_hand import TINY, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Discard, HostTouch, Prefetch
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from test_uvm_counts import seen
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError

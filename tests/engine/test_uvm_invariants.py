@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_python import interpreted
-from test_uvm_driver import BLOCK, LINK, TINY
+from unified_by_hand import BLOCK, LINK, TINY
 
 from gpusim.engine.pages.driver_tables import (
     ATS,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from plain_python import interpreted
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 from test_uvm_system import GRACE, SYSTEM, often, pages64
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Array, Discard, Free, HostTouch, Prefetch
 

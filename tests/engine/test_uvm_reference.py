@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, PAGE, TINY
+from unified_by_hand import BLOCK, PAGE, TINY
 from uvm_reference import Reference
 
 from gpusim.engine.pages.events import pages

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, run
+from unified_by_hand import BLOCK, TINY, run
 
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, moved_bytes
 

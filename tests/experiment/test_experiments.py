@@ -18,7 +18,7 @@ from typing import Any
 
 import known_unified
 import pytest
-from test_docs_figures import tool
+from docs_tool import tool
 
 from gpusim.base.defaults import LATER
 from gpusim.experiment import grid, load
@@ -394,6 +394,7 @@ def test_every_experiment_has_something_known_from_elsewhere() -> None:
     assert sorted(KNOWN) == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_known_from_elsewhere_holds(name: str) -> None:
     KNOWN[name](results(name))

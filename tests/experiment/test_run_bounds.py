@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand_worked import BLOCK, Steps, machine
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, three_tensors_in_two_blocks
 
 from gpusim.experiment import grid, load
 from gpusim.experiment.bounds import of_run

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, play, spans, three_tensors_in_two_blocks
 
 from gpusim import policy
 from gpusim.base.errors import GpusimError, TraceError

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_transforms_parallel import ALL, model_states
+from model_states import ALL, model_states
 from typer.testing import CliRunner
 
 from gpusim.base.units import show_bytes
