@@ -267,6 +267,7 @@ def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda.load(13000)
 
 
+@pytest.mark.hand_worked
 def test_summary_by_hand() -> None:
     found = summary([10, 11, 9, 10, 50])
     # Deviations from 10 are 0 1 1 0 40, their median 1: beyond 5 * 1.4826 only the 40.

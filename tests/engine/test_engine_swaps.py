@@ -5,10 +5,13 @@ A block of 10,240 bytes takes 1000 + 10240 / 10 = 2024 ns to the device and 1000
 
 from __future__ import annotations
 
+import pytest
 from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls, three_tensors_in_two_blocks
 
 from gpusim.engine import state
 from gpusim.results import log
+
+pytestmark = pytest.mark.hand_worked
 
 
 def test_a_swap_is_worked_out_to_the_nanosecond() -> None:

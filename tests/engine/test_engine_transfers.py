@@ -16,6 +16,8 @@ from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE, Trace
 
+pytestmark = pytest.mark.hand_worked
+
 PEERS = machine({"peer.rate": 20e9, "peer.latency": 500.0, "host.bandwidth": 20e9}, base="a100-sxm4-80gb")
 ALONE = machine()  # it has no links to other GPUs
 IN, OUT = 2024, 2280

@@ -15,6 +15,8 @@ from unified_by_hand import BLOCK, PAGE, TINY, WHOLE, blocks, one_thread, run
 from gpusim.engine.pages.simulate import UvmError, simulate_uvm
 from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 
+pytestmark = pytest.mark.hand_worked
+
 
 def test_one_fault_to_the_nanosecond() -> None:
     step = run([HostTouch("a"), one_thread(3)]).steps[-1]
@@ -262,6 +264,7 @@ for evict in ("driver", "lru", "random"):
 """
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_interpreted_is_compiled() -> None:
     here = Path(__file__).parents[1]

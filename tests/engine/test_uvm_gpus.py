@@ -10,6 +10,8 @@ from unified_by_hand import TINY, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Discard, HostTouch, Prefetch
 
+pytestmark = pytest.mark.hand_worked
+
 ALONE = {"uvm_perf_prefetch_enable": 0, "uvm_perf_thrashing_enable": 0}
 PEERS = replace(TINY, peer_rate=4e9)
 

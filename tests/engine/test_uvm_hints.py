@@ -13,6 +13,8 @@ from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
 
+pytestmark = pytest.mark.hand_worked
+
 
 def told(*hints: Advise) -> list[str]:
     return list(run([HostTouch("a"), *hints]).told)

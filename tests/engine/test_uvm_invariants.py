@@ -51,6 +51,8 @@ from gpusim.referee import pages as referee
 from gpusim.results import page_log
 from gpusim.results.result import FINISHED, Result
 
+pytestmark = pytest.mark.conformance
+
 PCIE = replace(TINY, memory=3 * BLOCK, warps=4)
 MACHINES = {
     "pcie": PCIE,
@@ -340,6 +342,7 @@ def test_what_is_true_after_every_step(seed: int) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_do_the_same() -> None:
     seeds = [2, 5, 11]

@@ -15,6 +15,8 @@ from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel
 from gpusim.results.page_log import COPY, GONE, READ, WRITE
 
+pytestmark = pytest.mark.agreement
+
 
 def both(seed: int) -> tuple[Any, Reference]:
     """A few kernels that gather pages: in a row, at random, clustered, twice the same."""

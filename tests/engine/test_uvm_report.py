@@ -15,6 +15,8 @@ from gpusim.programs.managed.steps import Advise, Array, HostTouch, Start
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
 
+pytestmark = pytest.mark.hand_worked
+
 PAGE = 4096
 
 

@@ -15,6 +15,8 @@ from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import COPY, FILL, KINDS, NOTICE
 
+pytestmark = pytest.mark.hand_worked
+
 BIG = 65536
 # 32 pages of 64 KiB to a block; the CPU's first touch of 4 KiB costs 7 ns.
 GRACE = replace(TINY, page=BIG, coherent=True, ats=True, work=replace(TINY.work, cpu_page=7.0))

@@ -70,6 +70,7 @@ def test_the_first_line_is_the_question(name: str) -> None:
     assert (ROOT / "experiments" / lines[1].partition("=")[2]).is_file()
 
 
+@pytest.mark.golden
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_are_those_of_before(name: str) -> None:
@@ -82,6 +83,7 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
         assert {**now[run], "outcome": 0} == pytest.approx({**expected, "outcome": 0}, rel=1e-4), run
 
 
+@pytest.mark.golden
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
@@ -91,6 +93,7 @@ def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
             assert tool().shows(of.draw(results(name))) == kept["shows"], f"python docs/figures.py {figure} makes it again"
 
 
+@pytest.mark.formulas
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_bounds_hold(name: str) -> None:
@@ -104,6 +107,7 @@ def test_bounds_hold(name: str) -> None:
             assert r.metrics["h2d_bytes"] >= r.bounds["bound_swap_in_bytes"], label(r)
 
 
+@pytest.mark.formulas
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_more_memory_is_never_the_difference_between_running_and_not(name: str) -> None:
@@ -394,6 +398,7 @@ def test_every_experiment_has_something_known_from_elsewhere() -> None:
     assert sorted(KNOWN) == NAMES
 
 
+@pytest.mark.formulas
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_known_from_elsewhere_holds(name: str) -> None:

@@ -14,6 +14,8 @@ from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import inputs, plan
 from gpusim.results.result import Result
 
+pytestmark = pytest.mark.formulas
+
 PLANS = ("none", "capuchin", "dtr", "checkpointing", "zero_copy")
 YAML = f"""
 question: What does a plan save?

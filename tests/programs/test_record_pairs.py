@@ -24,6 +24,8 @@ from gpusim.programs.record.tape import Operator  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace  # noqa: E402
 
+pytestmark = pytest.mark.oracle
+
 HERE = Path(__file__).parents[1]
 PAIRS = json.loads((HERE / "data" / "cs336_pairs.json").read_text())["pairs"]
 CUBLAS = 8_519_680

@@ -21,6 +21,8 @@ from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, OP, Trace
 from gpusim.trace.training import updates
 
+pytestmark = pytest.mark.formulas
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -182,6 +184,7 @@ def test_a_bias_is_split_with_the_columns_it_is_added_to(chain: str) -> None:
         assert len(step.parameters) == 148 and (made.size[step.gradients] == made.size[step.parameters]).all()
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("chain", [
     "data_parallel", "zero(stage=1)", "zero(stage=2)", "zero(stage=3)", "offload", "offload(what=all)",
     "offload(what=all,to=nvme)", "zero(stage=3) | offload(what=all)", "tensor_parallel", "tensor_parallel | zero(stage=3)",

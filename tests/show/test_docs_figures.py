@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from docs_tool import tool
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[2]
 AGAIN = "python docs/figures.py {} makes it again"
 
@@ -21,6 +23,7 @@ def test_every_figure_of_the_docs_is_made_by_the_command() -> None:
         assert tool().of_file(ROOT / "docs" / "figures" / f"{name}.png") == kept["file"], AGAIN.format(name)
 
 
+@pytest.mark.golden
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*tool().VERBS, *tool().SCRIPTS])
 def test_a_figure_shows_what_the_code_comes_to(name: str) -> None:

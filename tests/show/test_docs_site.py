@@ -11,6 +11,8 @@ from types import ModuleType
 import pytest
 import yaml
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[next(i for i, up in enumerate(Path(__file__).parents) if (up / "pyproject.toml").is_file())]
 DOCS = ROOT / "docs"
 

@@ -88,6 +88,7 @@ def test_each_machine_gets_what_fits_it() -> None:
     assert set(c.refused) == {"as it is", "checkpointing"}
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_an_answer_is_that_of_the_simulator() -> None:
     trace, machine = shipped("gpt2-small-train"), with_memory(6 * 2**30)
