@@ -3,8 +3,13 @@
 A test is `fast` unless it is marked `slow`: `pytest -m fast` is the inner loop, everything runs in CI.
 """
 
+import sys
+
 import pytest
 from hypothesis import settings
+
+# Many containers set PYTHONDONTWRITEBYTECODE: every worker would rewrite the assertions of all modules in each run, for 12 s.
+sys.dont_write_bytecode = False
 
 settings.register_profile("gpusim", deadline=None)
 settings.load_profile("gpusim")

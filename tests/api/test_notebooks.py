@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+
+pytestmark = pytest.mark.documents
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb"))
 
 

@@ -31,6 +31,8 @@ with mock.patch.dict(sys.modules, {"numba._dynfunc": None}):
 numba._dynfunc = part
 assert not compiled.kernels.WHOLE
 import test_without_private_parts as t
+
+pytestmark = pytest.mark.agreement
 print(json.dumps([t.small_run(), t.managed_run()]))
 """
 

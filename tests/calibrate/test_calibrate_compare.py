@@ -20,6 +20,8 @@ from gpusim.calibrate.rows import Row
 from gpusim.machine.catalogue import load
 from gpusim.machine.profile import changed, load_file
 
+pytestmark = pytest.mark.hand_worked
+
 # 10 bytes/ns in, 8 out, 18 both ways; 1 us of latency; memory reads 1000, copies 800, writes 500 bytes/ns.
 ROUND = machine(
     {

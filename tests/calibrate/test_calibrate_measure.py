@@ -88,6 +88,7 @@ def test_every_row_can_be_read_and_names_its_machine(measured: tuple[list[Row], 
     assert "power_w" not in conditions["load"]  # the device does not answer that
 
 
+@pytest.mark.slow
 def test_queued_copies_take_what_the_engine_takes(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     """Bytes over START and bytes over the rate: neither the host's calls nor the spin kernel is in it."""
     found = measured[0]
@@ -99,6 +100,7 @@ def test_queued_copies_take_what_the_engine_takes(measured: tuple[list[Row], dic
     assert both.value == pytest.approx(MiB / (START + MiB / RATES["h2d"]), rel=1e-4) and alone.value < both.value
 
 
+@pytest.mark.slow
 def test_what_the_host_waits_for_holds_its_calls(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     found = measured[0]
     # A copy and a wait: the device begins after the first call, the host asks meanwhile and is told at the end.
@@ -111,6 +113,7 @@ def test_what_the_host_waits_for_holds_its_calls(measured: tuple[list[Row], dict
     assert hit.stat == miss.stat == "median of 10"
 
 
+@pytest.mark.slow
 def test_kernels_chains_and_matrices(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     found = measured[0]
     chase = one(found, "load_latency_ns", 2048, "chase")
@@ -126,6 +129,7 @@ def test_kernels_chains_and_matrices(measured: tuple[list[Row], dict[str, Any], 
     assert [r.params["occupancy_pct"] for r in found if "occupancy" in r.series_id][-1] == "100.0"
 
 
+@pytest.mark.slow
 def test_several_gpus(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     found = measured[0]
     assert {r.params["gpu"] for r in found if r.metric == "host_to_all_bw"} == {"0", "1"}
@@ -187,6 +191,7 @@ def test_force_measures_a_busy_card_and_says_so(tmp_path: Path) -> None:
     assert device.room(100 * MiB, shared=True) == 50 * MiB < device.room(100 * MiB, shared=False)
 
 
+@pytest.mark.slow
 def test_little_memory_makes_sizes_smaller_and_says_so(measured: tuple[list[Row], dict[str, Any], Fake]) -> None:
     found, conditions, _ = measured
     assert any("for lack of free memory" in line for line in conditions["shrunk"])
@@ -267,6 +272,7 @@ def test_packages_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         cuda.load(13000)
 
 
+@pytest.mark.hand_worked
 def test_summary_by_hand() -> None:
     found = summary([10, 11, 9, 10, 50])
     # Deviations from 10 are 0 1 1 0 40, their median 1: beyond 5 * 1.4826 only the 40.

@@ -13,6 +13,8 @@ from gpusim.machine import catalogue
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 
+pytestmark = pytest.mark.hand_worked
+
 ROOT = Path(__file__).parents[2]
 
 

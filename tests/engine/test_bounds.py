@@ -15,6 +15,8 @@ from gpusim.results.metrics import avoidable
 from gpusim.results.result import Result
 from gpusim.trace.workload import Workload, build
 
+pytestmark = pytest.mark.formulas
+
 EVICT = [e.name for e in registry.entries("evict") if e.builtin and e.name != "none"]
 PREFETCH = [e.name for e in registry.entries("prefetch") if e.builtin]
 

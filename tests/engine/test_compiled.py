@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numba import config, njit, types
-from test_uvm_driver import BLOCK, run
+from unified_by_hand import BLOCK, run
 
 from gpusim.base.compiled import kept, kernel, outlined
 from gpusim.engine.pages import batches, host

@@ -7,6 +7,8 @@ from hand_worked import BLOCK, Steps, play, spans, stalls
 
 from gpusim.results import log
 
+pytestmark = pytest.mark.hand_worked
+
 # --- kernels and the host -------------------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.agreement
+
 POLICIES = (
     ("first_fit", "lru", "next_k"), ("pytorch", "belady", "oracle"), ("device", "cost_aware", "stride"),
     ("tlsf", "random", "none"), ("buddy", "arc", "next_k"), ("best_fit", "cost_aware(sample=3)", "none"),

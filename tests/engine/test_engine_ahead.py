@@ -26,6 +26,8 @@ from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.hand_worked
+
 AWAY = 30_000  # ns: when the host goes on after the kernel that hides the evictions
 
 
@@ -222,6 +224,7 @@ def run(seed: int, **more: Any) -> tuple[Result, Trace]:
     return result, trace
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("plan", ["none", "scatter(actions=300)"])
 @pytest.mark.parametrize("seed", range(8))
 def test_looking_ahead_is_right_under_any_policies(seed: int, plan: str) -> None:
@@ -230,6 +233,7 @@ def test_looking_ahead_is_right_under_any_policies(seed: int, plan: str) -> None
     assert check(result, trace).violations == ()
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_runs_agree() -> None:
     said = interpreted("test_engine_ahead", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")

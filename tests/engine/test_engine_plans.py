@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans, stalls
+from hand_worked import BLOCK, Steps, machine, play, spans, stalls, three_tensors_in_two_blocks
 from plain_python import fingerprint, interpreted
 from plan_policies import OWN, Written
 from test_engine_agreement import program
-from test_engine_swaps import three_tensors_in_two_blocks
 
 from gpusim import policy
 from gpusim.base.errors import PolicyError
@@ -24,6 +23,8 @@ from gpusim.policies.planning import ACTION, EVICT, PREFETCH, Schedule, View
 from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
+
+pytestmark = pytest.mark.hand_worked
 
 
 def planned(steps: Steps, *rows: tuple[int, ...], blocks: float = 2, **choices: Any) -> Result:
@@ -243,6 +244,7 @@ def run(seed: int, **more: Any) -> tuple[Result, Trace]:
     return result, trace
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("seed", range(8))
 def test_moves_at_random_are_right_under_any_policies(seed: int) -> None:
     result, trace = run(seed)
@@ -252,6 +254,7 @@ def test_moves_at_random_are_right_under_any_policies(seed: int) -> None:
     assert evictions > 20 and skipped > 20 and evictions + prefetches + skipped == 1000
 
 
+@pytest.mark.agreement
 def test_a_plan_in_a_thousand_steps_is_one_run() -> None:
     whole, _ = run(0)
 
@@ -263,6 +266,7 @@ def test_a_plan_in_a_thousand_steps_is_one_run() -> None:
     assert stepped.metrics == whole.metrics
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_plans_agree() -> None:
     said = interpreted("test_engine_plans", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")

@@ -25,6 +25,8 @@ from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.hand_worked
+
 
 def in_place(steps: Steps, *remote: int, rows: tuple[tuple[int, ...], ...] = (), **choices: Any) -> Result:
     """The steps with these tensors in host memory for good, refereed."""
@@ -164,6 +166,7 @@ def run(seed: int) -> tuple[Result, Trace]:
     return result, trace
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("seed", range(8))
 def test_tensors_below_are_right_under_any_policies(seed: int) -> None:
     result, trace = run(seed)
@@ -171,6 +174,7 @@ def test_tensors_below_are_right_under_any_policies(seed: int) -> None:
     assert check(result, trace).violations == ()
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_runs_agree() -> None:
     said = interpreted("test_engine_remote", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")

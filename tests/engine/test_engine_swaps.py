@@ -5,22 +5,13 @@ A block of 10,240 bytes takes 1000 + 10240 / 10 = 2024 ns to the device and 1000
 
 from __future__ import annotations
 
-from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls
+import pytest
+from hand_worked import BLOCK, Steps, begin, machine, play, spans, stalls, three_tensors_in_two_blocks
 
 from gpusim.engine import state
 from gpusim.results import log
 
-
-def three_tensors_in_two_blocks(begin_at: int = 0) -> Steps:
-    steps = Steps()
-    steps.until(begin_at)
-    a, b = steps.alloc(), steps.alloc()
-    steps.kernel(1000, writes=(a,))
-    steps.kernel(1000, writes=(b,))
-    c = steps.alloc()
-    steps.kernel(500, writes=(c,))
-    steps.kernel(700, reads=(a,))
-    return steps
+pytestmark = pytest.mark.hand_worked
 
 
 def test_a_swap_is_worked_out_to_the_nanosecond() -> None:

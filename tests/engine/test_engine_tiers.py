@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, stalls
+from hand_worked import BLOCK, Steps, machine, play, stalls, three_tensors_in_two_blocks
 from plain_python import fingerprint, interpreted
 from plan_policies import OWN, Written
 from test_engine_agreement import program
-from test_engine_swaps import three_tensors_in_two_blocks
 
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
@@ -26,6 +25,8 @@ from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.codec import Codec
 from gpusim.trace.trace import Trace
+
+pytestmark = pytest.mark.hand_worked
 
 DISK = {"nvme.read": 2e9, "nvme.write": 1e9, "nvme.latency": 5000.0, "nvme.capacity": 2**30}
 PEER = {"peer.rate": 20e9, "peer.latency": 500.0}
@@ -256,6 +257,7 @@ def run(seed: int) -> tuple[Result, Trace]:
     return result, trace
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("seed", range(8))
 def test_chains_are_right_under_any_policies(seed: int) -> None:
     result, trace = run(seed)
@@ -264,6 +266,7 @@ def test_chains_are_right_under_any_policies(seed: int) -> None:
     assert result.metrics["d2h_bytes"] > 0
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_chains_agree() -> None:
     said = interpreted("test_engine_tiers", "[t.fingerprint(t.run(seed)[0]) for seed in range(4)]")

@@ -8,14 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans, stalls
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, play, spans, stalls, three_tensors_in_two_blocks
 
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.profile import Collective
 from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE, Trace
+
+pytestmark = pytest.mark.hand_worked
 
 PEERS = machine({"peer.rate": 20e9, "peer.latency": 500.0, "host.bandwidth": 20e9}, base="a100-sxm4-80gb")
 ALONE = machine()  # it has no links to other GPUs

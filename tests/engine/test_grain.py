@@ -17,6 +17,8 @@ from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, OP
 from gpusim.trace.workload import build
 
+pytestmark = pytest.mark.agreement
+
 KIB, MIB = 2**10, 2**20
 
 
@@ -37,6 +39,7 @@ def small():
     )  # fmt: skip
 
 
+@pytest.mark.hand_worked
 def test_what_do_tensors_become_by_hand():
     chunks = grain.chunked(workload(small()), 2 * KIB)
     t = chunks.work.trace

@@ -20,6 +20,8 @@ from gpusim.engine.host.island import run_until
 from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables
 from gpusim.policies import contract
 
+pytestmark = pytest.mark.oracle
+
 SCENARIOS = json.loads((Path(__file__).parents[1] / "data" / "maxmin_flows.json").read_text())["scenarios"]
 
 

@@ -26,6 +26,8 @@ from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.trace import ACTIVITIES, COLUMNS, KERNEL, NAME_TABLES, RECORD, SYNC, WAIT, Trace
 from gpusim.trace.workload import Workload, build
 
+pytestmark = pytest.mark.conformance
+
 # PCIe 4, a wide link, one memory for GPU and CPU (nowhere to swap to), and a small old card.
 PROFILES = ("a100-pcie-40gb", "a100-sxm4-80gb", "gh200-96gb", "jetson-orin-nano-8gb", "rtx-2080-ti")
 NAMES = {kind: [e.name for e in registry.entries(kind)] for kind in ("place", "evict", "prefetch")}

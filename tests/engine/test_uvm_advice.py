@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, one_thread
+from unified_by_hand import BLOCK, TINY, one_thread
 
 from gpusim.base.yaml.find import find
 from gpusim.engine.pages import account, advisor

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from test_uvm_driver import BLOCK, TINY, WORK, one_thread
+import pytest
+from unified_by_hand import BLOCK, TINY, WORK, one_thread
 
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Prefetch
+
+pytestmark = pytest.mark.hand_worked
 
 COPY = 300 + 65536  # 64 KiB, a byte per ns
 

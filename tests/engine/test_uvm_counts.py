@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from test_uvm_driver import BLOCK, WHOLE, blocks, one_thread, run
+import pytest
+from unified_by_hand import BLOCK, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.driver_tables import CAUSES, DEMAND, EVICTION, EXPLICIT, NONE, PREFETCH
 from gpusim.engine.pages.events import pages
 from gpusim.programs.managed.steps import Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import BATCH, COPY, FILL, GONE, KEEP, KINDS, PIN, READ, THROTTLE, UNPIN, WRITE
+
+pytestmark = pytest.mark.hand_worked
 
 TWO = [Array("a", 4 * BLOCK), Array("b", 4 * BLOCK)]
 

@@ -18,6 +18,8 @@ from gpusim.base.compiled import entry
 from gpusim.engine.pages import density
 from gpusim.engine.pages.bits import WORDS
 
+pytestmark = pytest.mark.oracle
+
 DATA = Path(__file__).parents[1] / "data"
 CASES = [json.loads(line) for line in (DATA / "uvm_prefetch_cases.jsonl").read_text().splitlines()]
 F, R, T, C, OUT, LEAVES = range(6)

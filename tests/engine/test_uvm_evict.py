@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.driver_tables import EVICTION, DriverState
 from gpusim.engine.pages.events import pages
@@ -26,6 +26,7 @@ def misses(order: list[int], evict: str, **more: Any) -> tuple[int, int]:
     return int(c["faults"]), int(c["evictions"])
 
 
+@pytest.mark.hand_worked
 @pytest.mark.parametrize(
     ("evict", "order", "expected"),
     [
@@ -113,6 +114,7 @@ def program(seed: int, evict: str, prefetcher: str, **parameters: int) -> Any:
     return run(steps, arrays, machine, parameters=parameters, evict=evict, prefetcher=prefetcher, log=100_000)
 
 
+@pytest.mark.conformance
 @pytest.mark.slow
 @pytest.mark.parametrize("prefetcher", PREFETCHERS)
 @pytest.mark.parametrize("evict", EVICT)
@@ -142,6 +144,7 @@ def test_pages_are_where_the_counts_say(evict: str, prefetcher: str) -> None:
     assert int(counts["wasted"]) <= came
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize("seed", range(12))
 def test_nobody_misses_less_than_belady(seed: int) -> None:
     rng = np.random.default_rng(seed)

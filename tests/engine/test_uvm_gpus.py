@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_uvm_driver import TINY, blocks, one_thread, run
+from unified_by_hand import TINY, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Discard, HostTouch, Prefetch
+
+pytestmark = pytest.mark.hand_worked
 
 ALONE = {"uvm_perf_prefetch_enable": 0, "uvm_perf_thrashing_enable": 0}
 PEERS = replace(TINY, peer_rate=4e9)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from test_uvm_counts import seen
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import Access, Advise, Array, Discard, Free, HostTouch, Kernel, Prefetch
+
+pytestmark = pytest.mark.hand_worked
 
 
 def told(*hints: Advise) -> list[str]:

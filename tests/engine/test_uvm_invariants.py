@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from plain_python import interpreted
-from test_uvm_driver import BLOCK, LINK, TINY
+from unified_by_hand import BLOCK, LINK, TINY
 
 from gpusim.engine.pages.driver_tables import (
     ATS,
@@ -50,6 +50,8 @@ from gpusim.programs.managed.steps import (
 from gpusim.referee import pages as referee
 from gpusim.results import page_log
 from gpusim.results.result import FINISHED, Result
+
+pytestmark = pytest.mark.conformance
 
 PCIE = replace(TINY, memory=3 * BLOCK, warps=4)
 MACHINES = {
@@ -340,6 +342,7 @@ def test_what_is_true_after_every_step(seed: int) -> None:
     assert report.ok, str(report)
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_do_the_same() -> None:
     seeds = [2, 5, 11]

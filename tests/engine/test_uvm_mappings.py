@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from plain_python import interpreted
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
 from test_uvm_system import GRACE, SYSTEM, often, pages64
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.programs.managed.steps import Advise, Array, Discard, Free, HostTouch, Prefetch
+
+pytestmark = pytest.mark.hand_worked
 
 ONE = [Array("a", BLOCK)]
 
@@ -120,6 +122,7 @@ def mixture(machine: int) -> list[Any]:
     return [r.ns, r.counts.tolist(), r.ranges.tolist(), r.page_tables.tolist(), r.log.tolist()]
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("machine", range(3))
 def test_interpreted_is_compiled(machine: int) -> None:

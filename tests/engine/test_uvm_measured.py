@@ -20,6 +20,8 @@ from gpusim.machine.platforms import load
 from gpusim.programs.managed import patterns
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel
 
+pytestmark = pytest.mark.oracle
+
 ROWS = read(Path(__file__).parents[1] / "data" / "uvm_measurements.csv")
 MIB = 1 << 20
 GTX_1080_TI, RTX_5070_TI = load("gtx-1080-ti"), load("rtx-5070-ti")

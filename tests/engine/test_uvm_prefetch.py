@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, PAGE, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, PAGE, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.prefetchers import ORACLES
 from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
+
+pytestmark = pytest.mark.hand_worked
 
 
 def came(program: list[Any], prefetcher: str, **more: Any) -> list[tuple[int, int]]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, PAGE, TINY
+from unified_by_hand import BLOCK, PAGE, TINY
 from uvm_reference import Reference
 
 from gpusim.engine.pages.events import pages
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel
 from gpusim.results.page_log import COPY, GONE, READ, WRITE
+
+pytestmark = pytest.mark.agreement
 
 
 def both(seed: int) -> tuple[Any, Reference]:

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages import account
 from gpusim.programs.managed.steps import Advise, Array, HostTouch, Start
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
+
+pytestmark = pytest.mark.hand_worked
 
 PAGE = 4096
 

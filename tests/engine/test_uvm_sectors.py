@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import BLOCK, TINY, run
+from unified_by_hand import BLOCK, TINY, run
 
 from gpusim.programs.managed.steps import Access, Advise, Array, HostTouch, Kernel, Prefetch, moved_bytes
+
+pytestmark = pytest.mark.hand_worked
 
 LINES = replace(TINY, link=replace(TINY.link, remote_request=1e6))
 ZERO_COPY = [HostTouch("a"), Advise("a", "preferred_location", 0), Advise("a", "accessed_by", 1)]

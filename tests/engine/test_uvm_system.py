@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from test_uvm_counts import seen
-from test_uvm_driver import BLOCK, TINY, WHOLE, blocks, one_thread, run
+from unified_by_hand import BLOCK, TINY, WHOLE, blocks, one_thread, run
 
 from gpusim.engine.pages.simulate import simulate_uvm
 from gpusim.machine.driver_parameters import UvmError
 from gpusim.programs.managed.steps import Access, Advise, Array, Free, HostTouch, Kernel, Prefetch
 from gpusim.results.page_log import COPY, FILL, KINDS, NOTICE
+
+pytestmark = pytest.mark.hand_worked
 
 BIG = 65536
 # 32 pages of 64 KiB to a block; the CPU's first touch of 4 KiB costs 7 ns.

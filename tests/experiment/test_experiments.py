@@ -18,7 +18,7 @@ from typing import Any
 
 import known_unified
 import pytest
-from test_docs_figures import tool
+from docs_tool import tool
 
 from gpusim.base.defaults import LATER
 from gpusim.experiment import grid, load
@@ -29,6 +29,9 @@ from gpusim.results.result import FINISHED, HOST_OOM, Result
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.yaml"))
+# These run in half a second, which the tests of one experiment share; all others are slow.
+QUICK = ("fits", "gpus", "host_memory")
+RUN = [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in NAMES]
 METRICS = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "reserved_peak_bytes", "chunks_peak_bytes", "gpu_faults")
 UNSAID = {"defrag": "none", **LATER}
 AXES = (
@@ -70,8 +73,8 @@ def test_the_first_line_is_the_question(name: str) -> None:
     assert (ROOT / "experiments" / lines[1].partition("=")[2]).is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.golden
+@pytest.mark.parametrize("name", RUN)
 def test_the_numbers_are_those_of_before(name: str) -> None:
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
     now = numbers(name)
@@ -82,6 +85,7 @@ def test_the_numbers_are_those_of_before(name: str) -> None:
         assert {**now[run], "outcome": 0} == pytest.approx({**expected, "outcome": 0}, rel=1e-4), run
 
 
+@pytest.mark.golden
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
@@ -91,8 +95,8 @@ def test_the_figures_of_the_docs_show_these_numbers(name: str) -> None:
             assert tool().shows(of.draw(results(name))) == kept["shows"], f"python docs/figures.py {figure} makes it again"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.formulas
+@pytest.mark.parametrize("name", RUN)
 def test_bounds_hold(name: str) -> None:
     """Nothing is faster than without a limit, nothing brings in less than the traffic bound, nothing exceeds its memory."""
     for r in results(name):
@@ -104,8 +108,8 @@ def test_bounds_hold(name: str) -> None:
             assert r.metrics["h2d_bytes"] >= r.bounds["bound_swap_in_bytes"], label(r)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.formulas
+@pytest.mark.parametrize("name", RUN)
 def test_more_memory_is_never_the_difference_between_running_and_not(name: str) -> None:
     """If a program runs in some memory, it runs in any larger one on offer (same machine and policies)."""
     sizes = defaultdict(list)
@@ -394,7 +398,8 @@ def test_every_experiment_has_something_known_from_elsewhere() -> None:
     assert sorted(KNOWN) == NAMES
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.formulas
+@pytest.mark.parametrize("name", RUN)
 def test_what_is_known_from_elsewhere_holds(name: str) -> None:
     KNOWN[name](results(name))
 

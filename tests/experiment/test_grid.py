@@ -55,6 +55,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "one", jobs=1)
@@ -71,6 +72,7 @@ def test_results_stand_in_the_order_of_the_grid(experiment: Path, tmp_path: Path
     assert found == [(1.0, "lru"), (1.0, "belady"), (0.6, "lru"), (0.6, "belady")]
 
 
+@pytest.mark.formulas
 def test_bounds_are_shared_and_hold(experiment: Path, tmp_path: Path) -> None:
     """2 x 2 runs need one reference without limit; the oracle references are the grid's own belady runs."""
     todo, done = execute(experiment, tmp_path / "out")
@@ -142,6 +144,7 @@ def test_asking_for_logs_runs_what_has_none(experiment: Path, tmp_path: Path) ->
     assert len(list((tmp_path / "out").glob("runs/*/log.npz"))) == 2
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_a_log_does_not_change_the_result(experiment: Path, tmp_path: Path) -> None:
     _, without = execute(experiment, tmp_path / "a")

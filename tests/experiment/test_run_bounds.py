@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hand_worked import BLOCK, Steps, machine
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, three_tensors_in_two_blocks
 
 from gpusim.experiment import grid, load
 from gpusim.experiment.bounds import of_run
@@ -14,6 +13,8 @@ from gpusim.experiment.execute import RunProgram
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import inputs, plan
 from gpusim.results.result import Result
+
+pytestmark = pytest.mark.formulas
 
 PLANS = ("none", "capuchin", "dtr", "checkpointing", "zero_copy")
 YAML = f"""

@@ -159,6 +159,7 @@ def test_a_grid_runs_and_what_it_counts_adds_up(experiment: Path, tmp_path: Path
     assert "unified" in header.split(",") and len(rows) == 4
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_one_job_and_two_jobs_leave_the_same_bytes(experiment: Path, tmp_path: Path) -> None:
     execute(experiment, tmp_path / "one", jobs=1)

@@ -93,6 +93,7 @@ def expected(quantity: Quantity, cited: list[dict[str, str]]) -> tuple[float, fl
     return min(rests) - 1e3, max(rests)  # the rows print few digits: 0.06 GB/s
 
 
+@pytest.mark.oracle
 def test_is_every_measured_number_the_one_in_the_cited_row(profiles):
     cited = rows()
     used, fitted = set(), set()
@@ -123,6 +124,7 @@ def test_is_every_fitted_number_what_its_rows_give_again(profiles):
     assert len(written) == 6 and {path: found[path] for path in written} == pytest.approx(written, rel=1e-3)
 
 
+@pytest.mark.hand_worked
 def test_can_a_number_be_followed_by_hand(profiles):
     """Read off the CSV by eye: gpu-benches a100_80.txt, nvbandwidth on H100, RTX 5090, the A10 under nsys."""
     a100 = profiles["a100-sxm4-80gb"]
@@ -136,6 +138,7 @@ def test_can_a_number_be_followed_by_hand(profiles):
     assert profiles["b300-sxm"].link.latency_synchronised.value == 3_600.0
 
 
+@pytest.mark.oracle
 def test_are_capacities_of_integrated_memory_what_the_driver_reports(profiles):
     assert profiles["jetson-agx-orin-64gb"].memory.capacity.value == 62841 * 2**20
     assert profiles["jetson-orin-nano-8gb"].memory.capacity.value == 7621 * 2**20

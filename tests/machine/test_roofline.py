@@ -15,6 +15,8 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.formulas
+
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT / "tests" / "data" / "vidur"
 
@@ -31,6 +33,7 @@ def one_op(name: str, *, flops: float = 0, read: int = 0, written: int = 0, dtyp
     return build.finish()
 
 
+@pytest.mark.hand_worked
 def test_the_formula_by_hand() -> None:
     # 1e12 flop at 1e15 * 0.5 flop/s: 2 ms.  1e9 bytes at 1e12 * 0.25 B/s: 4 ms.  (2^2 + 4^2)^(1/2) = 4.4721 ms, + 1 us.
     c = Coefficients(floor=1000, compute=0.5, memory=0.25, cached=0.25, cache_share=0, blend=2)
@@ -187,6 +190,7 @@ def test_flops_and_bytes_follow_from_the_layers_shapes(points: list[fit_roofline
     assert llama3.flops == 2 * tokens * 4096 * (2048 + 2 * 4 * 128)
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("gpu", sorted(fit_roofline.GPUS))
 @pytest.mark.parametrize("kind", fit_roofline.KINDS)
 def test_the_model_is_as_near_to_unseen_measurements_as_it_says(
@@ -229,6 +233,7 @@ def test_an_unknown_operator_that_computes_is_bound_by_the_peak() -> None:
     assert time[0] > 1e12 / a40.gpu.peak["fp16"].value * 1e9 and basis[0] == ESTIMATED
 
 
+@pytest.mark.oracle
 def test_a_resnet_step_on_a_v100_is_within_a_tenth_of_its_recorded_kernels() -> None:
     # github.com/pytorch/kineto, tb_plugin/samples/resnet50_num_workers_0: batch 32, V100, fp32; 6 steps, sums of kernels:
     # convolutions 394.3 ms, batch normalisation 96.2, all 591.5.  The trace has batch 64.

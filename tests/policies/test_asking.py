@@ -15,6 +15,8 @@ from gpusim.programs.generate.synth import random_program, training
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.agreement
+
 
 @policy.evict(columns=True)
 def oldest_column(last_use):  # type: ignore[no-untyped-def]
@@ -63,6 +65,7 @@ def replay(trace: Trace, evict: Any, share: float, log: bool = False) -> Result:
     return simulate(trace, catalogue.load("a100-pcie-40gb"), place="first_fit", evict=evict, capacity_bytes=capacity, log=log)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("evict", [oldest_column, OldestObject])
 @pytest.mark.parametrize("layers", [6, 12])
 def test_python_policies_finish_and_move_what_lru_moves(evict: Any, layers: int) -> None:

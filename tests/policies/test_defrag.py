@@ -32,6 +32,7 @@ def in_pieces() -> Steps:
     return p
 
 
+@pytest.mark.hand_worked
 @pytest.mark.slow
 def test_sliding_by_hand() -> None:
     """c moves from 2 to 1 block: the device is idle at 2000 ns, the copy of 10240 bytes at 20 B/ns (each is read and
@@ -52,6 +53,7 @@ def test_without_it_the_same_program_fails() -> None:
     assert done.outcome == "oom" and done.metrics["frag_failures"] == 1
 
 
+@pytest.mark.hand_worked
 @pytest.mark.slow
 def test_remapping_by_hand() -> None:
     """The same with blocks of 4 MiB: two pages go from the hole between a and c, and are taken again at the end."""
@@ -82,6 +84,7 @@ def test_occasions(defrag: str, times: int) -> None:
     assert done.metrics["defrags"] == times
 
 
+@pytest.mark.conformance
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ABLE)
 @pytest.mark.parametrize("defrag", ["slide", "remap", "slide(threshold=0.1)", "remap(threshold=0.1)", "slide(every=7)",

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from gpusim.policies import registry
 from gpusim.policies.contract import FACTS
 
+pytestmark = pytest.mark.hand_worked
+
 COMPILED = [e.name for e in registry.entries("evict") if e.builtin and e.name not in ("none", "cost_aware")]
 
 
@@ -166,6 +168,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=150)
@@ -185,6 +188,7 @@ wild = st.lists(
 )
 
 
+@pytest.mark.conformance
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILED)
 @settings(max_examples=60)
@@ -207,6 +211,7 @@ def test_never_chooses_what_is_locked_or_gone(name: str, steps: list[Any], capac
     assert driver.policy.victim(driver.S, driver.X, 0, 1, driver.locked) == -1
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", COMPILED)
 def test_logs_are_squeezed_without_losing_a_unit(name: str) -> None:
     """Thousands of accesses over few units run through every log many times; the driver checks each victim."""

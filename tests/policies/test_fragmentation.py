@@ -6,6 +6,8 @@ import pytest
 
 from gpusim.policies.trials import fragmentation
 
+pytestmark = pytest.mark.hand_worked
+
 
 def test_a_heap_by_hand() -> None:
     """900 requested bytes in 1024 of blocks, 4096 held; of the 3072 free ones 2048 in one piece."""

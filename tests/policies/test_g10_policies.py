@@ -16,6 +16,8 @@ from gpusim.policies.planning import PlanTier
 from gpusim.referee import check
 from gpusim.studies.g10.arena import Arena
 
+pytestmark = pytest.mark.hand_worked
+
 NVME = PlanTier("nvme", 10**9, 5.0, 5.0, 3000.0, 3000.0)  # two blocks: 7,096 ns
 
 
@@ -65,6 +67,7 @@ def test_it_differs_from_its_neighbours() -> None:
         assert crowd().said(plan(other, crowd().view(6))) != said, other
 
 
+@pytest.mark.conformance
 def test_a_plan_runs_and_passes_the_referee() -> None:
     trace = crowd().builder.finish()
     result = simulate(

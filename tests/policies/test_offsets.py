@@ -69,6 +69,7 @@ def least_top(b: Buffers) -> int:
 # --- the referee ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_the_referee_by_hand() -> None:
     lower, upper, size = [0, 2, 2], [4, 6, 3], [10, 10, 5]
     assert check_offsets(lower, upper, size, [0, 10, 20], 25).ok
@@ -94,6 +95,7 @@ def test_the_referee_sees_whatever_a_comparison_of_all_pairs_sees() -> None:
 # --- small cases ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_the_live_peak_by_hand() -> None:
     b = buffers((0, 3, 4), (3, 9, 4), (0, 9, 4), (9, 21, 4), (0, 21, 4))
     assert b.peak_live == 12
@@ -101,6 +103,7 @@ def test_the_live_peak_by_hand() -> None:
     assert list(zip(b.first.tolist(), b.end.tolist(), strict=True)) == [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3)]
 
 
+@pytest.mark.hand_worked
 def test_greedy_by_size_by_hand() -> None:
     # 8 at 0; 6 on it; 4 under the place of 6, where 8 is gone: the smallest gap is [0, 8); 3 does not fit beside 4 and 8.
     b = buffers((0, 4, 8), (2, 8, 6), (4, 8, 4), (3, 6, 3))
@@ -183,6 +186,7 @@ def test_climbing_makes_hard_plans_better() -> None:
         assert after.top < before.top
 
 
+@pytest.mark.formulas
 @pytest.mark.parametrize("trace", ["gpt2-small-train", "llama-1b-train", "resnet50-train", "gpt-medium-infer"])
 def test_training_steps_need_no_more_than_their_live_peak(trace: str) -> None:
     recorded = load_trace(ROOT / f"traces/{trace}.npz")
@@ -212,6 +216,7 @@ for b in (random_buffers(3, 40, 30, 50), random_buffers(4, 40, 30, 50)):
 """
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_agree() -> None:
     outputs = []

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from place_programs import Watched
 
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, HELD
+
+pytestmark = pytest.mark.hand_worked
 
 DATA = Path(__file__).parents[1] / "data"
 MIB, GIB = 1 << 20, 1 << 30
@@ -158,6 +161,7 @@ def test_growth_begins_anew_once_all_is_given_back() -> None:
     assert h.calls() == [(0, 2 * MIB)]
 
 
+@pytest.mark.oracle
 def test_as_the_real_library_answered() -> None:
     """Addresses, blocks, bytes held and device calls of random programs; `fuzz_bfc.py` makes more of them."""
     h, calls, requests = heap(), [], 0

@@ -12,6 +12,8 @@ from place_reference import Buddies, Classes, Intervals, Slabs
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, HELD, ROUNDED
 
+pytestmark = pytest.mark.hand_worked
+
 K = 512
 MIB = 1 << 20
 FITS = ["first_fit", "next_fit", "best_fit", "worst_fit"]
@@ -41,6 +43,7 @@ def same_as_reference(spec: str, reference: Any, capacity: int, seed: int, scale
     return refused
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 @pytest.mark.parametrize(("align", "min_rest"), [(512, 512), (16, 16), (512, 4096), (64, 700)])
@@ -52,6 +55,7 @@ def test_fits_choose_as_the_reference(name: str, align: int, min_rest: int) -> N
     assert refused > 0
 
 
+@pytest.mark.agreement
 @pytest.mark.parametrize("seed", range(8))
 def test_buddy_tlsf_and_slabs_choose_as_the_reference(seed: int) -> None:
     capacity = [1 << 20, 300_000, 1 << 18, 150_001][seed % 4]

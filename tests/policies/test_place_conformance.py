@@ -14,6 +14,8 @@ from place_programs import Watched, program
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, CAPACITY, HELD, ROUNDED
 
+pytestmark = pytest.mark.conformance
+
 POLICIES = [e.name for e in registry.entries("place") if e.builtin]
 SEEDS = range(6)
 SCALE = {"slab": 64} | dict.fromkeys(("pytorch", "bfc", "gmlake", "cuda_async", "rmm_arena"), 256)  # deal in MiB
@@ -147,6 +149,7 @@ for name in POLICIES:
 """
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_agree() -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(sys.path)}

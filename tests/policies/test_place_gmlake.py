@@ -14,6 +14,8 @@ from place_programs import Watched
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, HELD, MOVES, ROUNDED
 
+pytestmark = pytest.mark.hand_worked
+
 MIB = 1 << 20
 
 
@@ -156,6 +158,7 @@ def parameters(rng: random.Random) -> tuple[dict[str, float], str]:
     return given, f"frag_limit={limit}, reuse_limit={reuse}, defrag_level={level}, auto_gc={auto_gc}"
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_random_programs_as_the_reference(first: int) -> None:

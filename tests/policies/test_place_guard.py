@@ -95,6 +95,7 @@ def test_a_verb_that_the_guard_does_not_know_is_not_offered() -> None:
     assert set(guarded(first_fit.state, {**verbs, "shuffle": first_fit.largest})) == {"state", *verbs}
 
 
+@pytest.mark.agreement
 def test_interpreted_verbs_are_guarded_as_well(bump: Path) -> None:
     script = """
 import sys

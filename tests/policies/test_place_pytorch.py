@@ -8,10 +8,13 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pytest
 from place_programs import Watched
 
 from gpusim.policies import registry
 from gpusim.policies.contract import BLOCK, HELD
+
+pytestmark = pytest.mark.hand_worked
 
 DATA = Path(__file__).parents[1] / "data"
 K, MIB = 512, 1 << 20
@@ -134,6 +137,7 @@ def test_a_segment_needs_one_range_only_on_a_device_without_virtual_memory() -> 
         assert h.policy.alloc(h.S, 5, 40 * MIB, 0) == addr
 
 
+@pytest.mark.oracle
 def test_a_real_gpus_recording_from_empty() -> None:
     """Every segment at the recorded moment and of the recorded size, every block at the recorded place in such a segment.
 
@@ -168,6 +172,7 @@ def place(addr: int, segments: list[tuple[int, int]]) -> tuple[int, int]:
     return next((size, addr - start) for start, size in segments if start <= addr < start + size)
 
 
+@pytest.mark.oracle
 def test_random_requests_as_the_real_library_answered_them() -> None:
     h = heap()
     segments: list[tuple[int, int]] = []

@@ -19,6 +19,7 @@ CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read
 MIB = 1 << 20
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize("name", CASES)
 def test_the_library_answers_the_same(name: str) -> None:
     """Addresses, bytes held, what is refused; waits between streams and calls of the device."""

@@ -54,6 +54,7 @@ STEPS: list[Request] = [
 ]  # fmt: skip
 
 
+@pytest.mark.hand_worked
 def test_a_repeating_iteration_by_hand() -> None:
     # Live peak 8 + 2 + 6.  The 8 lies at the bottom, the 6 on it (the larger first), the 2 on that, the 4 below the 2.
     heap = shown(STEPS)

@@ -23,6 +23,8 @@ from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 from gpusim.trace.workload import Workload
 
+pytestmark = pytest.mark.agreement
+
 
 def both(work: Workload, profile: Profile, capacity: int, plan: str = "none", **choices: str) -> tuple[float, float]:
     """(estimate, engine) of the time of a run, ns; infinite where it does not fit."""

@@ -16,6 +16,8 @@ from gpusim.policies.planning import Schedule, View
 from gpusim.trace import workload
 from gpusim.trace.trace import Trace
 
+pytestmark = pytest.mark.hand_worked
+
 
 def network() -> Program:
     """The small network, and one operator of a second step, which makes a block: operator 15."""

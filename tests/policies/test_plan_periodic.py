@@ -11,6 +11,8 @@ from gpusim.policies.planning import EVICT, PlanTier, View
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.workload import build
 
+pytestmark = pytest.mark.hand_worked
+
 
 def view(tiers: int = 1) -> View:
     """Four steps of two operators: one makes y from the weights w, the other reads y and x; z is made and gone in each."""

@@ -114,6 +114,7 @@ DECISIONS = {
 }
 
 
+@pytest.mark.hand_worked
 @pytest.mark.parametrize("spec", DECISIONS)
 def test_decisions_by_hand(spec: str) -> None:
     p = small_network()
@@ -181,6 +182,7 @@ def test_a_search_sees_what_a_rule_does_not() -> None:
     assert estimate(view, plan("swapadvisor", view)) == 10 * NS
 
 
+@pytest.mark.hand_worked
 def test_estimate_by_hand() -> None:
     """Without a plan n takes the place of the least recently used: of large and small, used together, large comes first."""
     p = contended()
@@ -265,6 +267,7 @@ def uses(work: workload.Workload) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.conformance
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "spec"), CASES)
 def test_every_action_is_possible(name: str, spec: str) -> None:
@@ -312,6 +315,7 @@ def planned_peak(view: View, made: Schedule) -> int:
     return peak
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("spec", ["capuchin(fill=0.9)", "sentinel(fill=0.9, interval=16)", "tflms(ahead=1)"])
 @pytest.mark.parametrize("name", ["gpt2-small-train", "bert-large-train", "resnet50-train"])
 def test_plans_fit(name: str, spec: str) -> None:
@@ -393,6 +397,7 @@ def run(p: Program, spec: str, blocks: int) -> Result:
     return done
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_the_estimate_is_what_the_engine_finds() -> None:
     """On one stream, without costs of the host, and where the room that is wanted is the one that was given up."""
@@ -400,6 +405,7 @@ def test_the_estimate_is_what_the_engine_finds() -> None:
         assert run(contended(), spec, 11).metrics["makespan_ns"] == ns
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("spec", [*DECISIONS, "swapadvisor", "search(moves=50, runs=20)"])
 def test_plans_run(spec: str) -> None:
     done = run(small_network(), spec, 17)

@@ -15,6 +15,8 @@ import pytest
 from pytorch_oracle import Model, difference, read_cases
 from pytorch_programs import FAMILIES
 
+pytestmark = pytest.mark.oracle
+
 CASES = Path(__file__).parents[1] / "data" / "pytorch_allocator"
 RELEASES = ["2.11", "2.12", "2.13", "2.15"]
 

@@ -165,6 +165,7 @@ def test_recorded_addresses_are_used_while_they_fit() -> None:
 # --- what is read from the table --------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_statistics_by_hand() -> None:
     h = heap()
     h.alloc(0, 3 * MIB)

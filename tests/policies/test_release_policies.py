@@ -11,6 +11,8 @@ from gpusim.policies import registry
 from gpusim.policies.release.finite_context import PRIME
 from gpusim.results import log
 
+pytestmark = pytest.mark.hand_worked
+
 CAPACITY = 1000
 
 

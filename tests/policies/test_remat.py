@@ -151,6 +151,7 @@ def same(data: bytes, heuristic: str, share: float, limit: float) -> RecomputeOu
     return outcome
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 90), st.sampled_from(RULES), st.floats(0.3, 1.1))
@@ -165,6 +166,7 @@ def recorded(name: str) -> bytes:
     return exported(trace, duration=durations(trace, load("a100-sxm4-80gb"))[0])
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.8, 0.5])
 @pytest.mark.parametrize("heuristic", ["dtr_eq", "dtr_local", "lru", "size"])
@@ -184,6 +186,7 @@ def test_lru_and_size_explode_where_dtr_goes_on() -> None:
     assert outcomes["dtr"].overhead < 1.25 and outcomes["dtr_eq"].overhead < 1.25
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_and_interpreted_replays_agree() -> None:
     assert interpreted("test_remat", "t.fingerprints()") == fingerprints()
@@ -230,6 +233,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@pytest.mark.oracle
 @needs_logs
 @pytest.mark.parametrize("row", rows(), ids=lambda r: f"{r['network']}-{r['heuristic']}-{r['ratio']}")
 def test_the_results_of_its_simulator_are_met(row: dict[str, str]) -> None:
@@ -252,6 +256,7 @@ BASELINES = {
 }  # fmt: skip
 
 
+@pytest.mark.oracle
 @needs_logs
 @pytest.mark.parametrize("network", BASELINES)
 def test_its_baselines_are_met(network: str) -> None:
@@ -259,6 +264,7 @@ def test_its_baselines_are_met(network: str) -> None:
     assert (peak(program), int(program.cost.sum()), len(program.cost), len(program.size)) == BASELINES[network]
 
 
+@pytest.mark.oracle
 @needs_logs
 @pytest.mark.parametrize(("network", "half", "third"), [
     ("tv_densenet121", 1.18, 1.43), ("resnet32", 1.11, 1.18), ("transformer", 1.06, 1.12), ("inceptionv4", 1.09, 1.24),

@@ -27,6 +27,7 @@ GOLDEN = json.loads(FILE.read_text("utf-8"))
 REPLAYED = [e.name for e in registry.entries("evict") if e.builtin and e.name not in ("none", "cost_aware")]
 
 
+@pytest.mark.oracle
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("policy", benchmark.RIVALS)
@@ -39,6 +40,7 @@ def test_misses_equal_the_frozen_counts_of_libcachesim(policy: str, sequence: st
         assert counts.misses == misses, key
 
 
+@pytest.mark.oracle
 def test_misses_equal_libcachesim_where_it_is_installed() -> None:
     pytest.importorskip("libcachesim")
     with tempfile.TemporaryDirectory() as folder:
@@ -51,6 +53,7 @@ def test_misses_equal_libcachesim_where_it_is_installed() -> None:
 requests_of_few_pages = st.lists(st.integers(0, 14), min_size=1, max_size=200).map(lambda ids: np.array(ids, np.int32))
 
 
+@pytest.mark.formulas
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
@@ -61,6 +64,7 @@ def test_belady_is_never_beaten(requests: np.ndarray, capacity: int) -> None:
         assert replay(requests, 1, capacity, registry.get("evict", name)).misses >= best, name
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @settings(max_examples=60)
 @given(requests=requests_of_few_pages, capacity=st.integers(1, 12))
@@ -86,6 +90,7 @@ def both_ways(name: str, requests: np.ndarray, capacity: int) -> tuple[MissCount
     return replay(requests, 1, capacity, policy), replay(requests, 1, capacity, dataclasses.replace(policy, replay=None))
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("sequence", SEQUENCES)
 @pytest.mark.parametrize("name", SHORT)
@@ -96,6 +101,7 @@ def test_the_short_way_counts_what_the_verbs_count(name: str, sequence: str) -> 
     assert both_ways(name, SEQUENCES[sequence][:0], 5)[0] == MissCounts(0, 0, 0, 0, 0)
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHORT)
 @settings(max_examples=150)
@@ -105,6 +111,7 @@ def test_the_short_way_counts_what_the_verbs_count_whatever_comes(name: str, req
     assert short == verbs
 
 
+@pytest.mark.hand_worked
 @pytest.mark.parametrize(
     ("letters", "capacity", "misses"),
     [
@@ -194,6 +201,7 @@ for name in sys.argv[1].split(","):
 """
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_compiled_equals_interpreted() -> None:
     command = [sys.executable, "-c", SCRIPT, ",".join(REPLAYED)]

@@ -16,6 +16,8 @@ from gpusim.policies.trials import allocator_requests as requests
 from gpusim.programs.recordings import import_trace
 from gpusim.trace.trace import ALLOC, FREE, OOM, Trace
 
+pytestmark = pytest.mark.oracle
+
 HEAD = "Thread,Time,Action,Pointer,Size,Stream\n"
 
 

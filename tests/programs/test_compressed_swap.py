@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import BLOCK, Steps, machine, play, spans
-from test_engine_swaps import three_tensors_in_two_blocks
+from hand_worked import BLOCK, Steps, machine, play, spans, three_tensors_in_two_blocks
 
 from gpusim import policy
 from gpusim.base.errors import GpusimError, TraceError
@@ -23,6 +22,8 @@ from gpusim.programs.generate.synth import random_program
 from gpusim.referee import check
 from gpusim.results.result import Result
 from gpusim.trace.trace import COPY_OUT, Trace
+
+pytestmark = pytest.mark.hand_worked
 
 FAST = "compress=1 PB/s, decompress=1 PB/s"
 
@@ -173,6 +174,7 @@ def test_policies_are_told_what_a_swap_costs(arguments: str, times: tuple[float,
     assert times in SEEN
 
 
+@pytest.mark.formulas
 def test_the_traffic_bound_counts_what_crosses_the_link() -> None:
     """With room for one tensor the first has to come back."""
     trace, profile = three_tensors_in_two_blocks().trace(), machine()

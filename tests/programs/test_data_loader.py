@@ -11,6 +11,8 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import FREE, OP, Trace
 
+pytestmark = pytest.mark.hand_worked
+
 
 def three_steps() -> Trace:
     b = TraceBuilder("three")

@@ -52,6 +52,7 @@ def test_a_trace_is_what_its_lines_say(tmp_path: Path) -> None:
     assert trace.meta["fault_ns"] == {"in": [2_000_000] * 3, "all": [3_000_000] * 3} and trace.meta["warnings"] == []
 
 
+@pytest.mark.oracle
 def test_a_real_trace_has_the_sums_of_its_header() -> None:
     with gzip.open(INCEPTION) as file:
         said = json.loads(file.readline())

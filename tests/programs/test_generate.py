@@ -289,6 +289,7 @@ def test_batches_are_as_long_as_their_longest_sequence() -> None:
 # --- small cases by hand ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_training_by_hand() -> None:
     """GPT-2 of one layer, width 2, MLP 8, 3 words, 4 positions; batches of one sequence of 4 tokens, 2 bytes an element."""
     spec = f"variable_training(hours=1, steps_per_hour=1, lengths=fixed, typical=4, longest=4, pad_to=1, batch=1, {TINY})"
@@ -327,6 +328,7 @@ def caches_of(spec: str) -> list[tuple[int, int, int]]:
 CACHE = f"batch=1, lengths=fixed, prompt=2, output=4, longest=8, hidden=8, kv_heads=1, requests_per_hour=200, {TINY}"
 
 
+@pytest.mark.hand_worked
 def test_caches_by_hand() -> None:
     """A token has 2 elements of 2 bytes in each cache.  Prompt of 2 tokens, then 3 decoding steps."""
     new, free = R_ALLOC, R_FREE
@@ -347,6 +349,7 @@ def test_caches_by_hand() -> None:
     assert found == one * (len(found) // len(one))
 
 
+@pytest.mark.hand_worked
 def test_notebook_by_hand() -> None:
     """One name, cells without a chain: two temporaries, the result, and the old result dies after the new one is there."""
     rows = generate.get("notebook(hours=3, cells_per_hour=1, operators=2, variables=1, largest=512 B, ends=1)").rows()
@@ -358,6 +361,7 @@ def test_notebook_by_hand() -> None:
     assert set(rows["size"][rows["kind"] == new]) == {512}
 
 
+@pytest.mark.hand_worked
 @pytest.mark.slow
 def test_jobs_take_turns_by_hand() -> None:
     """Six requests at 0 ms and two at 100: turns of at most 2 begin at 0, 33 and 66 ms; another lane comes between."""

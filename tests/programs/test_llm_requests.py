@@ -40,6 +40,7 @@ def sides(trace: Trace, side: str) -> list[list[int]]:
     return [ids[a:b].tolist() for a, b in pairwise(start)]
 
 
+@pytest.mark.hand_worked
 def test_two_requests_that_share_a_prefix_by_hand(tmp_path: Path) -> None:
     text = mooncake((0, 6, 3, [1, 2]), (1, 8, 1, [1, 3]))
     trace = imported(tmp_path, text, hash_tokens=4, block=2, **TINY)

@@ -7,6 +7,8 @@ from published_peaks import rows, summary
 
 from gpusim.programs.zoo.catalogue import ask
 
+pytestmark = pytest.mark.oracle
+
 QUICK = {"gpt2-trainer-allocated": 0.005, "bert-eager-4x512": 0.015, "bert-sdpa-4x512": 0.03}
 
 

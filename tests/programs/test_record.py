@@ -70,6 +70,7 @@ def trained(model: nn.Module, *inputs: Any, steps: int = 1, make: Any = torch.op
 # --- what is recorded -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 @pytest.mark.slow
 def test_a_training_step_by_hand() -> None:
     """One linear layer, 2 x 3 -> 2 x 4 in float32: y = xW', sum; the gradient of W is a product; SGD writes in place."""

@@ -24,6 +24,8 @@ from gpusim.programs.record.tape import Operator  # noqa: E402
 from gpusim.trace.files import load_trace  # noqa: E402
 from gpusim.trace.trace import ALLOC, FREE, OP, PHASE, Trace  # noqa: E402
 
+pytestmark = pytest.mark.oracle
+
 HERE = Path(__file__).parents[1]
 PAIRS = json.loads((HERE / "data" / "cs336_pairs.json").read_text())["pairs"]
 CUBLAS = 8_519_680
@@ -138,6 +140,7 @@ def test_the_scratch_of_large_reductions_is_what_the_longer_training_lacks(recor
     assert PAIRS["train-256"]["allocs"] - allocs == 6 + 2 * 49  # a buffer and a counter for each of 49 sums over the batch
 
 
+@pytest.mark.slow
 def test_what_was_there_before_is_there_too(recorded: Any) -> None:
     """Parameters, optimizer state, inputs and, in training, two workspaces; the rounded sizes of the real blocks."""
     snapshot = load_trace(HERE.parent / "traces" / "gpt-medium-train-snapshot.npz")
@@ -150,6 +153,7 @@ def test_what_was_there_before_is_there_too(recorded: Any) -> None:
     assert [size for size in ours if size > 2**20] == [size for size in real if size > 2**20]
 
 
+@pytest.mark.slow
 def test_operators_seen_by_address_join_the_allocators_history(recorded: Any) -> None:
     """The operators of the recording, with the addresses that the real run had, find their tensors in the real history."""
     memory, ours = load_trace(HERE.parent / "traces" / "gpt-medium-infer-snapshot.npz"), recorded("infer-512-autocast")

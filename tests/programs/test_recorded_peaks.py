@@ -8,6 +8,8 @@ pytest.importorskip("torch")
 
 from recorded_peaks import peak_mb, published, record
 
+pytestmark = pytest.mark.oracle
+
 ROWS = {(kind, batch, length): real for kind, batch, length, real in published()}
 
 

@@ -52,6 +52,7 @@ def test_training_steps_of_any_length_are_valid(steps: list[int], layers: int) -
     assert trace.ops == 3 * layers * len(steps) and len(trace.phases) == 3 * len(steps)
 
 
+@pytest.mark.hand_worked
 def test_a_training_step_by_hand() -> None:
     # Two layers of width 4, 8 tokens: parameters, moments and gradients 4*4*4*2 = 128 bytes each, activations 8*4*2 = 64.
     trace = training(1, layers=2, width=4, tokens=8)

@@ -97,6 +97,7 @@ def small_step() -> Trace:
 # --- roles ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_roles_of_a_step_written_by_hand() -> None:
     found = [ROLES[r] for r in roles(small_step())]
     assert found[:3] == ["parameter", "parameter", "input"]
@@ -122,6 +123,7 @@ def test_roles_of_recorded_programs_add_up() -> None:
 # --- checkpointing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hand_worked
 def test_checkpointing_of_a_step_written_by_hand() -> None:
     done = gpusim.transform(small_step(), "checkpointing")
     assert story(done)[3:] == [
@@ -295,6 +297,7 @@ def test_precision_is_what_was_recorded_in_the_other_format() -> None:
     assert abs(peak(back) / peak(bf16) - 1) < 3e-4 and back.ops == bf16.ops
 
 
+@pytest.mark.hand_worked
 def test_precision_by_hand() -> None:
     """Half the bytes of all that is float32; no loss that would be computed otherwise, so no casts."""
     done = gpusim.transform(small_step(), "precision(to=bf16)")
@@ -303,6 +306,7 @@ def test_precision_by_hand() -> None:
     assert (2 * done.read_bytes == small_step().read_bytes).all()
 
 
+@pytest.mark.hand_worked
 def test_masters_by_hand() -> None:
     done = gpusim.transform(small_step(), "precision(to=bf16, master=yes)")
     assert story(done)[:5] == ["+0", "+1", "+2", "+3", "+4"]  # weights, their masters, the input
@@ -342,6 +346,7 @@ def linear_step() -> Trace:
     return b.finish()
 
 
+@pytest.mark.hand_worked
 def test_autocast_by_hand() -> None:
     """The product runs in bf16: its operands are cast, its gradients cast back; the loss runs in fp32."""
     done = gpusim.transform(linear_step(), "precision(to=bf16, mode=autocast)")
@@ -358,6 +363,7 @@ def test_autocast_by_hand() -> None:
     assert done.size.tolist() == [96, 24, 128, 12, 64, 48, 96, 4, 192, 192, 48, 96, 96, 24, 12]
 
 
+@pytest.mark.hand_worked
 def test_accumulation_by_hand() -> None:
     done = gpusim.transform(linear_step(), "accumulate(steps=2)")
     add = "aten.add_.Tensor"
@@ -376,6 +382,7 @@ def test_accumulation_by_hand() -> None:
     assert done.flops.sum() == 2 * linear_step().flops.sum()
 
 
+@pytest.mark.hand_worked
 def test_batch_and_sequence_by_hand() -> None:
     trace, done = linear_step(), gpusim.transform(linear_step(), "batch(factor=3)")
     assert done.size.tolist() == [96, 24, 384, 576, 4, 576, 96, 24]  # not parameters, gradients, the loss
@@ -416,6 +423,7 @@ def test_sizes_are_fitted_to_recordings(tmp_path: Path) -> None:
         gpusim.transform(of(1), f"batch(factor=3, fit={tmp_path / 'small.npz'})")
 
 
+@pytest.mark.hand_worked
 def test_optimizers_by_hand() -> None:
     done = gpusim.transform(linear_step(), "optimizer(to=momentum)")
     begin = story(done).index("step0.opt")
@@ -437,6 +445,7 @@ def test_optimizers_by_hand() -> None:
     assert peak(shipped("gpt2-small-train")) == pytest.approx(state["adam"], rel=1e-4)
 
 
+@pytest.mark.hand_worked
 @pytest.mark.slow
 def test_lora_by_hand() -> None:
     """W stays: no gradient of it, nor of the bias; A (1 x 4) and B (6 x 1) train."""

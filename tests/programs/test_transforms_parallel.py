@@ -1,8 +1,4 @@
-"""Sharding and offloading: do memory and traffic follow the published formulas, and is a small program right by hand?
-
-`model_states` is a step in mixed precision with Adam as the ZeRO paper counts it (section 3.1): for each of P parameters
-2 bytes, 2 of gradient and 12 of optimizer state.
-"""
+"""Sharding and offloading: do memory and traffic follow the published formulas, and is a small program right by hand?"""
 
 from __future__ import annotations
 
@@ -10,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from model_states import ALL, LAYERS, P, model_states
 from test_transforms import story
 
 from gpusim.base.errors import GpusimError, TraceError
@@ -24,42 +21,13 @@ from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, OP, Trace
 from gpusim.trace.training import updates
 
+pytestmark = pytest.mark.formulas
+
 ROOT = Path(__file__).parents[2]
-LAYERS, P = 4, 64_000  # parameters of one layer
 
 
 def shipped(name: str) -> Trace:
     return load_trace(ROOT / "traces" / f"{name}.npz")
-
-
-def model_states(steps: int = 2) -> Trace:
-    """Layers in fp16, one weight each, whose forward and backward keep next to nothing; fp32 master, momentum and variance."""
-    b = TraceBuilder("states")
-    weights = [b.alloc(2 * P, "param") for _ in range(LAYERS)]
-    states: list[int] = []
-    for step in range(steps):
-        x = b.alloc(0, "input")
-        b.begin_phase(f"step{step}.fwd")
-        kept = [x]
-        for layer, weight in enumerate(weights):
-            kept.append(b.alloc(0, "fwd"))
-            b.op("mm", (weight, kept[-2]), (kept[-1],), module=f"net.layers.{layer}", flops=1e6)
-        b.begin_phase(f"step{step}.bwd")
-        gradients = []
-        for layer in reversed(range(LAYERS)):
-            gradients.insert(0, b.alloc(2 * P, "bwd"))
-            b.op("mm", (kept[layer], weights[layer]), (gradients[0],), module=f"net.layers.{layer}", flops=2e6)
-        b.begin_phase(f"step{step}.opt")
-        if not states:
-            states = [b.alloc(12 * P, "opt") for _ in weights]
-            b.op("zeros", (), states)
-        b.op(
-            "_fused_adam_", (*weights, *gradients, *states), (*weights, *states), flops=10 * P * LAYERS,
-            read_bytes=16 * P * LAYERS, written_bytes=14 * P * LAYERS,
-        )  # fmt: skip
-        for tensor in (*gradients, *kept):
-            b.free(tensor)
-    return b.finish()
 
 
 def at_step(trace: Trace) -> int:
@@ -69,9 +37,6 @@ def at_step(trace: Trace) -> int:
 
 def moved(trace: Trace, activity: int) -> int:
     return int(trace.read_bytes[trace.activity == activity].sum())
-
-
-ALL = P * LAYERS
 
 
 @pytest.mark.parametrize(("ranks", "stage", "bytes_each"), [
@@ -219,6 +184,7 @@ def test_a_bias_is_split_with_the_columns_it_is_added_to(chain: str) -> None:
         assert len(step.parameters) == 148 and (made.size[step.gradients] == made.size[step.parameters]).all()
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("chain", [
     "data_parallel", "zero(stage=1)", "zero(stage=2)", "zero(stage=3)", "offload", "offload(what=all)",
     "offload(what=all,to=nvme)", "zero(stage=3) | offload(what=all)", "tensor_parallel", "tensor_parallel | zero(stage=3)",

@@ -18,6 +18,8 @@ from gpusim.trace.roles import PARAMETER, roles
 from gpusim.trace.stats import live_bytes
 from gpusim.trace.trace import COLLECTIVE, Trace
 
+pytestmark = pytest.mark.formulas
+
 ROOT = Path(__file__).parents[2]
 LAYERS, W, A = 8, 10_000, 1_000  # bytes of a layer's weight, of its activation
 
@@ -95,6 +97,7 @@ def test_stages_add_up_to_the_program() -> None:
     assert moved(parts[1], COLLECTIVE) >= 2 * 4 * hidden
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", ["gpt2-small-train", "llama-1b-train", "bert-large-train"])
 def test_what_comes_out_runs_and_passes_the_referee(name: str) -> None:
     for stage in (1, 4):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_uvm_driver import TINY
+from unified_by_hand import TINY
 
 from gpusim.base.errors import ConfigError
 from gpusim.engine.pages.simulate import simulate_uvm

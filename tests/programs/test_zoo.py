@@ -100,6 +100,7 @@ def test_bert_with_its_pooler_has_the_published_size(layers, width, heads, count
     assert sum(p.numel() for p in encoder.parameters()) == count
 
 
+@pytest.mark.hand_worked
 def test_3d_unet_counted_by_hand():
     """Widths of github.com/mlcommons/training, image_segmentation/pytorch/model/unet3d.py; no exact number is published."""
 
@@ -114,6 +115,7 @@ def test_3d_unet_counted_by_hand():
     assert down + back + 32 * 3 + 3 == on_meta("unet3d")
 
 
+@pytest.mark.hand_worked
 def test_dlrm_counted_by_hand():
     """Rows in all: 187,767,399 (HugeCTR's benchmarks for Criteo 1 TB), 33,762,577 (Criteo Kaggle)."""
     assert (sum(CRITEO_TERABYTE), sum(CRITEO_KAGGLE)) == (187_767_399, 33_762_577)

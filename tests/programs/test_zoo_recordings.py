@@ -17,6 +17,8 @@ from gpusim.trace.trace import ALLOC, PHASE, Trace
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.oracle
+
 SCALAR = 8  # bytes
 ON_SCALARS = {
     "aten.lift_fresh.default", "aten._local_scalar_dense.default", "aten._foreach_add_.Tensor", "aten.add_.Tensor",

@@ -457,6 +457,7 @@ def test_a_log_of_nonsense_is_told_and_not_a_crash() -> None:
 # --- its instruments ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_ranges_agree_with_an_array() -> None:
     rng = np.random.default_rng(1)

@@ -3,26 +3,16 @@ compared in test_experiments.py, where their runs are simulated anyway."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from docs_tool import tool
+
+pytestmark = pytest.mark.documents
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "python docs/figures.py {} makes it again"
-
-
-def tool() -> ModuleType:
-    """docs/figures.py, which is no part of the package."""
-    if "docs_figures" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("docs_figures", ROOT / "docs" / "figures.py")
-        assert spec and spec.loader
-        sys.modules["docs_figures"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["docs_figures"]
 
 
 def test_every_figure_of_the_docs_is_made_by_the_command() -> None:
@@ -33,6 +23,7 @@ def test_every_figure_of_the_docs_is_made_by_the_command() -> None:
         assert tool().of_file(ROOT / "docs" / "figures" / f"{name}.png") == kept["file"], AGAIN.format(name)
 
 
+@pytest.mark.golden
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*tool().VERBS, *tool().SCRIPTS])
 def test_a_figure_shows_what_the_code_comes_to(name: str) -> None:

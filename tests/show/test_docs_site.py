@@ -13,6 +13,8 @@ import yaml
 
 from gpusim.cli.verb import ONCE, VERBS
 
+pytestmark = pytest.mark.documents
+
 ROOT = Path(__file__).parents[next(i for i, up in enumerate(Path(__file__).parents) if (up / "pyproject.toml").is_file())]
 DOCS = ROOT / "docs"
 

@@ -64,6 +64,7 @@ def exactness(trace: Trace) -> Exactness:
 # --- real recordings --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.oracle
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "allocs"), [("train", 6526), ("infer", 1666)])
 def test_every_allocation_of_the_shipped_snapshots_lands_where_it_was_recorded(name: str, allocs: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_transforms_parallel import ALL, model_states
+from model_states import ALL, model_states
 from typer.testing import CliRunner
 
 from gpusim.base.units import show_bytes
@@ -88,6 +88,7 @@ def test_each_machine_gets_what_fits_it() -> None:
     assert set(c.refused) == {"as it is", "checkpointing"}
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_an_answer_is_that_of_the_simulator() -> None:
     trace, machine = shipped("gpt2-small-train"), with_memory(6 * 2**30)

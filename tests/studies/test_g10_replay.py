@@ -19,6 +19,8 @@ from gpusim.studies.g10.kernel_program import KernelProgram
 from gpusim.studies.g10.paged_replay import PagedReplay, ReplayPolicy, replay
 from gpusim.studies.g10.study import Case, G10Study, load, read_plan
 
+pytestmark = pytest.mark.hand_worked
+
 TRACES = Path(__file__).parents[2] / "traces" / "g10"
 PAGE = 4096
 # A tick of 2,000 cycles moves 2 pages each way, 1 of them over the SSD, and makes 4; a page takes 1,000 cycles over PCIe.
@@ -152,6 +154,7 @@ def figures(done: PagedReplay) -> list[Any]:
     return [done.iterations.tolist(), done.launches.tolist()]
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_steady_ticks_at_once_change_nothing(policy: str) -> None:
@@ -163,6 +166,7 @@ def test_steady_ticks_at_once_change_nothing(policy: str) -> None:
         assert one_by_one.iterations["host_in"].sum() <= one_by_one.iterations["host_out"].sum()
 
 
+@pytest.mark.agreement
 @pytest.mark.slow
 def test_plain_python_gives_the_same() -> None:
     assert interpreted("test_g10_replay", "t.all_drawn()") == json.loads(json.dumps(all_drawn()))
@@ -183,6 +187,7 @@ STUDY = G10Study()
 SHIPPED = [row for row in STUDY.figures(["11"]) if (TRACES / f"{row.case.program}.jsonl.gz").is_file()]
 
 
+@pytest.mark.oracle
 @pytest.mark.slow
 @pytest.mark.parametrize("row", SHIPPED, ids=lambda row: f"{row.case.program}-{row.case.policy}")
 def test_published_figures(row: Any) -> None:

@@ -17,6 +17,8 @@ from planted_library import Library
 from planted_score import CAUSES, score, table, worth
 from planted_snapshot import pickled, read
 
+pytestmark = pytest.mark.oracle
+
 DATA = Path(__file__).parents[1] / "data"
 ORACLE = Path("~/.cache/torch_oracle/2.15.0/torch_oracle").expanduser()
 DEVELOPED, HELD_OUT = DATA / "planted_cases.xz", DATA / "planted_heldout.xz"

@@ -76,6 +76,18 @@ class Steps:
         return self._builder.finish()
 
 
+def three_tensors_in_two_blocks(begin_at: int = 0) -> Steps:
+    steps = Steps()
+    steps.until(begin_at)
+    a, b = steps.alloc(), steps.alloc()
+    steps.kernel(1000, writes=(a,))
+    steps.kernel(1000, writes=(b,))
+    c = steps.alloc()
+    steps.kernel(500, writes=(c,))
+    steps.kernel(700, reads=(a,))
+    return steps
+
+
 def play(steps: Steps, changes: dict[str, float] | None = None, blocks: float | None = None, **choices: Any) -> Result:
     """Run the steps with memory for so many blocks; first fit, LRU, no prefetch and a log unless told otherwise."""
     choices = {"place": "first_fit", "log": True, **choices}

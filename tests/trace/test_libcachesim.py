@@ -24,6 +24,8 @@ from gpusim.trace.files import load_trace
 from gpusim.trace.importers.libcachesim import RECORD, is_binary, read
 from gpusim.trace.trace import ALLOC, OP, Trace
 
+pytestmark = pytest.mark.oracle
+
 TRACES = Path(__file__).parents[2] / "traces"
 RIVALS = {policy: rival for policy, (rival, _) in load_benchmark().RIVALS.items()}
 PAGE = 16 * 2**20

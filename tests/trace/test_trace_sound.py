@@ -12,6 +12,8 @@ from gpusim.trace.build import make_trace
 from gpusim.trace.sound import sound
 from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace
 
+pytestmark = pytest.mark.agreement
+
 
 def columns(trace: Trace) -> dict[str, np.ndarray]:
     return {name: getattr(trace, name).copy() for name in COLUMNS}

@@ -13,6 +13,8 @@ from gpusim.trace import stats
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import FREE, OP, Trace
 
+pytestmark = pytest.mark.hand_worked
+
 
 def small() -> Trace:
     """param p (1000) | fwd: a = f(p) (600); b = f(a) (5000); free a | bwd: c = g(b, p) (512); free b, c."""

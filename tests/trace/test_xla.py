@@ -144,6 +144,7 @@ HloLiveRange (max 6):
 """
 
 
+@pytest.mark.hand_worked
 def test_a_dump_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "x-buffer-assignment.txt"
     path.write_text(HAND)
