@@ -22,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ class Side:
     def __init__(self, checkout: Path, benchmark: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__, "--serve", str(checkout / "benchmarks" / benchmark)],
-            cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=checkout, env={**os.environ, "PYTHONPATH": str(checkout)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
     @cached_property
@@ -76,24 +78,25 @@ def serve(benchmark: Path) -> None:
         print(json.dumps(min(taken)), file=answers, flush=True)
 
 
-def in_turn(other: Path, benchmark: str, turns: int, only: str) -> dict[str, list[tuple[float, float]]]:
-    """load -> pairs of (before, after) from one process of each checkout."""
+def in_turn(other: Path, benchmark: str, turns: int, only: str) -> Iterator[tuple[str, list[tuple[float, float]]]]:
+    """Each load with its pairs of (before, after), from one process of each checkout."""
     sides = Side(other, benchmark), Side(HERE, benchmark)
     there, here = (side.loads for side in sides)
     for name in set(there) ^ set(here):
         print(f"left out, since only one checkout has it: {name}", file=sys.stderr)
-    pairs: dict[str, list[tuple[float, float]]] = {}
     for load in (name for name in here if name in there and only in name):
         for side in sides:
             side.seconds(load)
-        pairs[load] = []
+        pairs: list[tuple[float, float]] = []
         for turn in range(turns):
-            first, second = sides[:: 1 if turn % 2 == 0 else -1]
-            taken = first.seconds(load), second.seconds(load)
-            pairs[load].append(taken if turn % 2 == 0 else taken[::-1])
+            if turn % 2:
+                after, before = (side.seconds(load) for side in sides[::-1])
+            else:
+                before, after = (side.seconds(load) for side in sides)
+            pairs.append((before, after))
+        yield load, pairs
     for side in sides:
         side.close()
-    return pairs
 
 
 def main() -> int:
@@ -105,19 +108,20 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="loads whose names contain this")
     o = parser.parse_args()
     pairs: dict[str, list[tuple[float, float]]] = {}
-    for _ in range(o.starts):
-        for load, more in in_turn(o.other.resolve(), o.benchmark, o.turns, o.only).items():
-            pairs.setdefault(load, []).extend(more)
-    if not pairs:
+    ratios = []
+    print(f"{'load':40} {'before':>9} {'after':>9} {'ratio':>6}  spread")
+    for start in range(o.starts):
+        for load, more in in_turn(o.other.resolve(), o.benchmark, o.turns, o.only):
+            both = pairs.setdefault(load, [])
+            both += more
+            if start == o.starts - 1:
+                before, after = (min(side) for side in zip(*both, strict=True))
+                low, middle, high = statistics.quantiles([b / a for b, a in both], method="inclusive")
+                ratios.append(middle)
+                print(f"{load:40} {before:9.4f} {after:9.4f} {middle:6.3f}  {low:.3f} to {high:.3f}", flush=True)
+    if not ratios:
         raise SystemExit(f"no load of {o.benchmark} contains '{o.only}'")
-    width, middles = max(map(len, pairs)), []
-    print(f"{'load':{width}} {'before':>9} {'after':>9} {'ratio':>6}  spread")
-    for load, both in pairs.items():
-        before, after = (min(side) for side in zip(*both, strict=True))
-        low, middle, high = statistics.quantiles([b / a for b, a in both], method="inclusive")
-        middles.append(middle)
-        print(f"{load:{width}} {before:9.4f} {after:9.4f} {middle:6.3f}  {low:.3f} to {high:.3f}")
-    print(f"{'geometric mean':{width}} {'':19} {statistics.geometric_mean(middles):6.3f}")
+    print(f"{'geometric mean':60} {statistics.geometric_mean(ratios):6.3f}")
     return 0
 
 

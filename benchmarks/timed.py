@@ -54,7 +54,6 @@ LAYERS = 48
 SHARES = (1.01, 0.95, 0.80, 0.60)
 SAME = ("makespan_ns", "h2d_bytes", "d2h_bytes", "swap_ins", "swap_outs", "clean_drops", "prefetches")
 MACHINE = "a100-pcie-40gb"
-ASKED = ("lru", "column_lru", "ClassLru", "ClassLru(batch=16)")
 
 
 @policy.evict(columns=True)
@@ -82,6 +81,9 @@ class ClassLru:
     def victim(self, need, locked):
         free = (u for u in self.order if not locked[u])
         return [u for u, _ in zip(free, range(self.batch), strict=False)]
+
+
+ASKED = {"lru": "lru", "column_lru": column_lru, "ClassLru": ClassLru, "ClassLru(batch=16)": partial(ClassLru, batch=16)}
 
 
 # --- programs -------------------------------------------------------------------------------------------------------------
@@ -214,9 +216,9 @@ def with_monitor(kernels: int, repeat: int) -> None:
     print()
 
 
-def with_policy(work: workload.Workload, text: str) -> tuple[float, Simulation]:
+def with_policy(work: workload.Workload, name: str) -> tuple[float, Simulation]:
     """(CPU seconds of the island, the simulation) with this eviction policy."""
-    sim = simulation(work, memory(work, 0.6), "none", text)
+    sim = simulation(work, memory(work, 0.6), "none", ASKED[name])
     return timed(partial(sim.advance, state.NEVER))[0], sim
 
 
@@ -285,7 +287,7 @@ def task(words: list[str]) -> int:
 
 def loads() -> dict[str, Callable[[], float]]:
     """name -> CPU seconds of one run.  island: the loop alone; simulate: from a workload to a result."""
-    programs = {"training": bound(training(100_000)), "two streams": bound(two_streams(20_000))}
+    programs = {"training": bound(training(20_000)), "two streams": bound(two_streams(20_000))}
     long = programs["training"]
     made: dict[str, Callable[[], float]] = {}
     for name, work in programs.items():
@@ -301,7 +303,7 @@ def loads() -> dict[str, Callable[[], float]]:
     made["monitor"] = lambda: monitored(programs["two streams"], 0.6, 2_000_000)[0]
     for text in ASKED:
         made[f"evict {text}"] = lambda t=text: with_policy(programs["two streams"], t)[0]
-    for name, work in {"300 kernels": short, "100,000 kernels": long}.items():
+    for name, work in {"300 kernels": short, "20,000 kernels": long}.items():
         view = view_of(work, machine_of(catalogue.load(MACHINE), memory(work, 0.6)))
         made[f"planners' estimate, {name}"] = lambda v=view: timed(partial(guesses, v, 100 if v.work is short else 1))[0]
     made["read"] = partial(read_back, long.trace)

@@ -95,7 +95,8 @@ def main() -> None:
     theirs, _ = timed(lambda: reference.run(ORDER.tolist(), BLOCK, [False]))
     counts = random_order()[1].counts[1]
     assert (int(counts["faults"]), int(counts["batches"])) == (reference.faults, reference.batches)
-    print(f"{reference.faults} faults in random order: plain Python {theirs:.2f} s, here {1e3 * ours:.1f} ms: {theirs / ours:.0f} x")
+    ratio = theirs / ours
+    print(f"{reference.faults} faults in random order: plain Python {theirs:.2f} s, here {1e3 * ours:.1f} ms: {ratio:.0f} x")
 
 
 if __name__ == "__main__":
