@@ -23,7 +23,8 @@ def signatures(verbs: Any) -> dict[str, Any]:
 
 def addresses(verbs: Any) -> I64:
     """(verbs, 2): where each verb of the tuple begins; 0 of a verb that is None."""
-    found = zip(verbs, signatures(type(verbs)).values(), strict=True)
+    declaring: Any = type(verbs)
+    found = zip(verbs, signatures(declaring).values(), strict=True)
     return np.array([address(verb, signature) if verb else (0, 0) for verb, signature in found], np.int64)
 
 
