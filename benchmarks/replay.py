@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,17 @@ def ours(policy: str, requests: Requests, capacity: int) -> tuple[int, float]:
     start = time.process_time()
     counts = replay(requests, 1, capacity, chosen)
     return counts.misses, time.process_time() - start
+
+
+def loads() -> dict[str, Callable[[], float]]:
+    """name -> CPU seconds of one run, for side_by_side.py."""
+    made: dict[str, Callable[[], float]] = {}
+    for name, requests in sequences(2_000_000, 200_000).items():
+        for policy in RIVALS:
+            made[f"{policy} on {name}"] = lambda p=policy, r=requests: ours(p, r, 20_000)[1]
+    few = zipf(1000, 100, seed=1)
+    made["lru on 1,000 requests, 100 times"] = lambda: sum(ours("lru", few, 10)[1] for _ in range(100))
+    return made
 
 
 def main() -> int:

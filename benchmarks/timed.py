@@ -36,10 +36,13 @@ from simpy_rival import Rival
 from gpusim import policy
 from gpusim.engine import state
 from gpusim.engine.run import outcome
+from gpusim.engine.run.plans import view as view_of
 from gpusim.engine.run.simulate import Simulation, simulate
 from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
 from gpusim.policies import registry
+from gpusim.policies.plan.parts.swap.estimate import estimate
+from gpusim.policies.planning import NOTHING, View
 from gpusim.programs.generate import synth
 from gpusim.trace import workload
 from gpusim.trace.build import make_trace
@@ -78,6 +81,9 @@ class ClassLru:
     def victim(self, need, locked):
         free = (u for u in self.order if not locked[u])
         return [u for u, _ in zip(free, range(self.batch), strict=False)]
+
+
+ASKED = {"lru": "lru", "column_lru": column_lru, "ClassLru": ClassLru, "ClassLru(batch=16)": partial(ClassLru, batch=16)}
 
 
 # --- programs -------------------------------------------------------------------------------------------------------------
@@ -185,35 +191,46 @@ def against_simpy(small: int, large: int, repeat: int) -> int:
 # --- what Python adds -----------------------------------------------------------------------------------------------------
 
 
+def monitored(work: workload.Workload, share: float, every: int) -> tuple[float, int]:
+    """(CPU seconds, how often the process looked), once in `every` ns."""
+    ticks: list[int] = []
+
+    def monitor(env: Any, s: Simulation) -> Generator[Any, Any, None]:
+        while True:
+            yield env.timeout(every)
+            ticks.append(s.memory()["allocated"])
+
+    return whole(work, memory(work, share), "none", control=[monitor])[0], len(ticks)
+
+
 def with_monitor(kernels: int, repeat: int) -> None:
     """A SimPy process that samples the memory."""
     work = bound(training(kernels))
     print("a SimPy process that looks at the memory about every ten kernels, thousand kernels per second")
     for share in SHARES:
         alone, sim = island(work, memory(work, share), "none", 1)
-        every = sim.now * 10 // work.trace.ops
-        ticks: list[int] = []
-
-        def monitor(env: Any, s: Simulation, every: int = every, ticks: list[int] = ticks) -> Generator[Any, Any, None]:
-            while True:
-                yield env.timeout(every)
-                ticks.append(s.memory()["allocated"])
-
-        seconds = [whole(work, memory(work, share), "none", control=[monitor])[0] for _ in range(repeat)]
-        print(f"{share:6.0%} {work.trace.ops / statistics.median(seconds) / 1e3:8.0f} with {len(ticks) // repeat:,} ticks,"
+        runs = [monitored(work, share, sim.now * 10 // work.trace.ops) for _ in range(repeat)]
+        second = statistics.median(seconds for seconds, _ in runs)
+        print(f"{share:6.0%} {work.trace.ops / second / 1e3:8.0f} with {runs[0][1]:,} ticks,"
               f" {work.trace.ops / alone / 1e3:8.0f} alone")  # fmt: skip
     print()
+
+
+def with_policy(work: workload.Workload, name: str) -> tuple[float, Simulation]:
+    """(CPU seconds of the island, the simulation) with this eviction policy."""
+    sim = simulation(work, memory(work, 0.6), "none", ASKED[name])
+    return timed(partial(sim.advance, state.NEVER))[0], sim
 
 
 def asked(kernels: int, repeat: int) -> None:
     """Policies in plain Python."""
     work = bound(training(kernels))
     print(f"eviction policies in plain Python, {work.trace.ops:,} kernels at 60 % of the footprint")
-    for text in ("lru", "column_lru", "ClassLru", "ClassLru(batch=16)"):
+    for text in ASKED:
         seconds = []
         for _ in range(repeat):
-            sim = simulation(work, memory(work, 0.6), "none", text)
-            seconds.append(timed(partial(sim.advance, state.NEVER))[0])
+            taken, sim = with_policy(work, text)
+            seconds.append(taken)
         n = outcome.metrics(sim)
         victims, second = n["swap_outs"] + n["clean_drops"], statistics.median(seconds)
         print(f"{text:20} {victims / second / 1e3:8.0f} thousand victims/s ({victims:,} victims, {second:.2f} s)", flush=True)
@@ -263,6 +280,45 @@ def task(words: list[str]) -> int:
     else:
         print(json.dumps(replay_file(words[1])))
     return 0
+
+
+# --- side_by_side.py ------------------------------------------------------------------------------------------------------
+
+
+def loads() -> dict[str, Callable[[], float]]:
+    """name -> CPU seconds of one run.  island: the loop alone; simulate: from a workload to a result."""
+    programs = {"training": bound(training(20_000)), "two streams": bound(two_streams(20_000))}
+    long = programs["training"]
+    made: dict[str, Callable[[], float]] = {}
+    for name, work in programs.items():
+        for prefetch in ("none", "next_k(k=4)"):
+            for share in SHARES:
+                room = memory(work, share)
+                made[f"island {name} {prefetch} {share:.0%}"] = lambda w=work, r=room, p=prefetch: island(w, r, p, 1)[0]
+        made[f"simulate {name}"] = lambda w=work: whole(w, memory(w, 0.6), "next_k(k=4)")[0]
+        made[f"simulate {name}, with a log"] = lambda w=work: whole(w, memory(w, 0.6), "next_k(k=4)", log=True)[0]
+        made[f"workload {name}"] = lambda w=work: timed(partial(bound, w.trace))[0]
+    short = bound(training(300))
+    made["simulate 300 kernels"] = lambda: whole(short, memory(short, 0.6), "next_k(k=4)")[0]
+    made["monitor"] = lambda: monitored(programs["two streams"], 0.6, 2_000_000)[0]
+    for text in ASKED:
+        made[f"evict {text}"] = lambda t=text: with_policy(programs["two streams"], t)[0]
+    for name, work in {"300 kernels": short, "20,000 kernels": long}.items():
+        view = view_of(work, machine_of(catalogue.load(MACHINE), memory(work, 0.6)))
+        made[f"planners' estimate, {name}"] = lambda v=view: timed(partial(guesses, v, 100 if v.work is short else 1))[0]
+    made["read"] = partial(read_back, long.trace)
+    return made
+
+
+def guesses(view: View, count: int) -> None:
+    for _ in range(count):
+        estimate(view, NOTHING)
+
+
+def read_back(trace: Trace) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        save_trace(trace, path := str(Path(folder) / "trace.npz"))
+        return timed(partial(load_trace, path))[0]
 
 
 def main() -> int:

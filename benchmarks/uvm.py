@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from uvm_reference import Reference
 
 from gpusim.engine.pages.simulate import simulate_uvm
@@ -25,73 +25,79 @@ from gpusim.programs.managed.steps import Access, Array, HostTouch, Kernel, Pref
 
 GIB = 1 << 30
 GTX_1080_TI, RTX_5070_TI = load("gtx-1080-ti"), load("rtx-5070-ti")
+RESIDENT = 2 * GIB // 128  # touches
+FAULTS = 2 * GIB // 4096
+
+# Faults in random order: this many VABlocks on so many chunks of memory, and threads of a thread block.
+BLOCKS, CHUNKS, BLOCK = 24, 16, 128
+ORDER = np.random.default_rng(1).permutation(BLOCKS * 512).astype(np.int64)
+SMALL = replace(GTX_1080_TI, sms=8, memory=CHUNKS * (2 << 20))
 
 
-def best(what: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
-    """Seconds of processor time of the fastest of several runs, after one that compiles."""
-    what()
-    seconds, answer = float("inf"), None
-    for _ in range(times):
-        begin = time.process_time()
-        answer = what()
-        seconds = min(seconds, time.process_time() - begin)
-    return seconds, answer
+# --- loads: CPU seconds of one run ----------------------------------------------------------------------------------------
 
 
-def resident() -> None:
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    """(CPU seconds, answer)"""
+    begin = time.process_time()
+    answer = what()
+    return time.process_time() - begin, answer
+
+
+def resident() -> float:
     kernel = p.sweep("a", GIB // 4)
-    seconds, r = best(lambda: simulate_uvm([Array("a", GIB)], [Prefetch("a"), kernel, kernel], RTX_5070_TI))
-    touches = int(r.counts[1]["touches"])
-    assert touches == 2 * GIB // 128
-    print(f"resident, a warp a 128 bytes: {touches / seconds / 1e6:.1f} M touches/s")
+    seconds, r = timed(lambda: simulate_uvm([Array("a", GIB)], [Prefetch("a"), kernel, kernel], RTX_5070_TI))
+    assert int(r.counts[1]["touches"]) == RESIDENT
+    return seconds
 
 
-def faults() -> None:
-    n = 2 * GIB // 4096
-    kernel = p.sweep("a", n, stride=1024)
-    settings = {"uvm_perf_prefetch_enable": 0}
-    seconds = float("inf")
-    for _ in range(5):
-        at: list[float] = []
-        r = simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], RTX_5070_TI, settings,
-                         watch=lambda memory, steps, at=at: at.append(time.process_time()))  # fmt: skip
-        seconds = min(seconds, at[2] - at[1])  # of the kernel alone
-    assert int(r.counts[1]["faults"]) == n
-    print(f"a fault a page, one page each: {n / seconds / 1e6:.2f} M faults/s")
+def faults() -> float:
+    """The kernel alone."""
+    kernel, at = p.sweep("a", FAULTS, stride=1024), []
+    r = simulate_uvm([Array("a", 2 * GIB)], [HostTouch("a"), kernel], RTX_5070_TI, {"uvm_perf_prefetch_enable": 0},
+                     watch=lambda memory, steps: at.append(time.process_time()))  # fmt: skip
+    assert int(r.counts[1]["faults"]) == FAULTS
+    return at[2] - at[1]
 
 
-def oversubscribed() -> None:
+def oversubscribed() -> float:
     machine = replace(RTX_5070_TI, memory=16 * GIB)
     kernel = p.sweep("a", 24 * GIB // 4096, stride=1024, write=True)
-    seconds, r = best(lambda: simulate_uvm([Array("a", 24 * GIB)], [HostTouch("a"), kernel, kernel, kernel], machine), 2)
+    seconds, r = timed(lambda: simulate_uvm([Array("a", 24 * GIB)], [HostTouch("a"), kernel, kernel, kernel], machine))
     assert int(r.counts[1]["touches"]) == 3 * 24 * GIB // 4096
+    return seconds
+
+
+def random_order() -> tuple[float, Any]:
+    kernel = Kernel("gather", [Access("a", tx=1, bx=BLOCK, index=ORDER * 1024)], (len(ORDER) // BLOCK, 1), (BLOCK, 1), ns=0.0)
+    return timed(lambda: simulate_uvm([Array("a", BLOCKS * (2 << 20))], [HostTouch("a"), kernel], SMALL))
+
+
+def loads() -> dict[str, Callable[[], float]]:
+    """For side_by_side.py."""
+    return {"resident": resident, "faults": faults, "oversubscribed": oversubscribed, "random order": lambda: random_order()[0]}
+
+
+def fastest(what: Callable[[], float], times: int = 3) -> float:
+    """After a run that compiles."""
+    what()
+    return min(what() for _ in range(times))
+
+
+def main() -> None:
+    print(f"resident, a warp a 128 bytes: {RESIDENT / fastest(resident) / 1e6:.1f} M touches/s")
+    print(f"a fault a page, one page each: {FAULTS / fastest(faults, 5) / 1e6:.2f} M faults/s")
+    seconds = fastest(oversubscribed, 2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"24 GiB on 16 GiB, three passes page by page: {seconds:.2f} s, {peak:.0f} MiB of memory")
-
-
-def against_python() -> None:
-    blocks, chunks, sms, block = 24, 16, 8, 128
-    order = np.random.default_rng(1).permutation(blocks * 512)
-    machine = replace(GTX_1080_TI, sms=sms, memory=chunks * (2 << 20))
-    index = order.astype(np.int64) * 1024
-    kernel = Kernel("gather", [Access("a", tx=1, bx=block, index=index)], (len(order) // block, 1), (block, 1), ns=0.0)
-
-    def plain() -> Reference:
-        reference = Reference(blocks, chunks, sms, machine.warps)
-        reference.run(order.tolist(), block, [False])
-        return reference
-
-    array = [Array("a", blocks * (2 << 20))]
-    ours, r = best(lambda: simulate_uvm(array, [HostTouch("a"), kernel], machine))
-    theirs, reference = best(plain, 1)
-    assert int(r.counts[1]["faults"]) == reference.faults
-    assert int(r.counts[1]["batches"]) == reference.batches
+    ours = fastest(lambda: random_order()[0])
+    reference = Reference(BLOCKS, CHUNKS, SMALL.sms, SMALL.warps)
+    theirs, _ = timed(lambda: reference.run(ORDER.tolist(), BLOCK, [False]))
+    counts = random_order()[1].counts[1]
+    assert (int(counts["faults"]), int(counts["batches"])) == (reference.faults, reference.batches)
     ratio = theirs / ours
     print(f"{reference.faults} faults in random order: plain Python {theirs:.2f} s, here {1e3 * ours:.1f} ms: {ratio:.0f} x")
 
 
 if __name__ == "__main__":
-    resident()
-    faults()
-    oversubscribed()
-    against_python()
+    main()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.tables import declared, record, signature
+from gpusim.base.tables import record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
 from gpusim.trace.trace import ACTIVITIES, COPY_PEER
@@ -276,4 +276,3 @@ class PolicyVerbs(NamedTuple):
 
 
 ISLAND, PROGRAM, POLICIES = signature(Island), signature(Instructions), signature(PolicyTables)
-VERB_SIGNATURES = PolicyVerbs(**{name: only for name, (only,) in declared(PolicyVerbs).items()})

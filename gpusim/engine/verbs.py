@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from gpusim.engine.state import PolicyVerbs
+from gpusim.policies.verb_table import called
 
-from gpusim.base.compiled import function_at
-from gpusim.engine.state import VERB_SIGNATURES, PolicyVerbs
-
-
-def _called(name: str) -> tuple[Any, int]:
-    return function_at(getattr(VERB_SIGNATURES, name)), PolicyVerbs._fields.index(name)
-
-
-as_alloc, V_ALLOC = _called("alloc")
-as_free, V_FREE = _called("free")
-as_largest, V_LARGEST = _called("largest")
-as_insert, V_INSERT = _called("insert")
-as_touch, V_TOUCH = _called("touch")
-as_remove, V_REMOVE = _called("remove")
-as_victim, V_VICTIM = _called("victim")
-as_score, V_SCORE = _called("score")
-as_propose, V_PROPOSE = _called("propose")
-as_note, V_NOTE = _called("note")
-as_compact, V_COMPACT = _called("compact")
-as_remap, V_REMAP = _called("remap")
-as_due, V_DUE = _called("due")
-as_release, V_RELEASE = _called("release")
+as_alloc, V_ALLOC = called(PolicyVerbs, "alloc")
+as_free, V_FREE = called(PolicyVerbs, "free")
+as_largest, V_LARGEST = called(PolicyVerbs, "largest")
+as_insert, V_INSERT = called(PolicyVerbs, "insert")
+as_touch, V_TOUCH = called(PolicyVerbs, "touch")
+as_remove, V_REMOVE = called(PolicyVerbs, "remove")
+as_victim, V_VICTIM = called(PolicyVerbs, "victim")
+as_score, V_SCORE = called(PolicyVerbs, "score")
+as_propose, V_PROPOSE = called(PolicyVerbs, "propose")
+as_note, V_NOTE = called(PolicyVerbs, "note")
+as_compact, V_COMPACT = called(PolicyVerbs, "compact")
+as_remap, V_REMAP = called(PolicyVerbs, "remap")
+as_due, V_DUE = called(PolicyVerbs, "due")
+as_release, V_RELEASE = called(PolicyVerbs, "release")

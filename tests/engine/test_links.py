@@ -17,7 +17,7 @@ import pytest
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
-from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables
+from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables, PolicyVerbs
 from gpusim.policies import contract
 
 pytestmark = pytest.mark.oracle
@@ -52,7 +52,7 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     for i, event in enumerate(sorted(moves)):  # in order, which is a heap
         island.heap[i] = event
     program = filled(Instructions, {}, route=np.array(routes, np.int64))
-    policies = filled(PolicyTables, {"place": contract.HEADER, "verbs": len(state.VERB_SIGNATURES)})
+    policies = filled(PolicyTables, {"place": contract.HEADER, "verbs": len(PolicyVerbs._fields)})
     assert run_until(island, program, policies, NEVER) == state.FINISHED
     return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}
 

@@ -9,7 +9,9 @@ it reaches has changed (`reached`).
 """
 
 from gpusim.base.compiled.addresses import address, function_at
-from gpusim.base.compiled.entries import BARE, CompiledEntry, entry, kept
+from gpusim.base.compiled.entries import BARE, CompiledEntry, direct, entry, kept
 from gpusim.base.compiled.kernels import callee, inlined, kernel, outlined
 
-__all__ = ["BARE", "CompiledEntry", "address", "callee", "entry", "function_at", "inlined", "kept", "kernel", "outlined"]
+__all__ = [
+    "BARE", "CompiledEntry", "address", "callee", "direct", "entry", "function_at", "inlined", "kept", "kernel", "outlined",
+]  # fmt: skip

@@ -107,8 +107,9 @@ def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o:
 def sample(isl: Island, pol: PolicyTables) -> None:
     """One row per stretch of the program: the moment at which most was allocated in it."""
     c, d, buffers, n = isl.clock[0], isl.devices[0], pol.buffers[0], isl.counts[0]
-    row = d.instructions // buffers.bucket
-    if row >= buffers.rows:
+    row = buffers.rows - 1
+    if d.instructions >= buffers.rows * buffers.bucket:  # no division for each instruction
+        row = d.instructions // buffers.bucket
         buffers.rows = row + 1
         n.external_sum += blocks.external(isl, pol)
         n.external_samples += 1

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from gpusim.base.compiled import direct
 from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
@@ -82,9 +83,10 @@ class Simulation:
 
     def advance(self, until: int) -> int:
         """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
+        run = direct(run_until)
         while self.reason != state.HOST_OUT_OF_MEMORY:
             try:
-                self.reason = run_until(self.island, self.program, self.policies, until)
+                self.reason = run(self.island, self.program, self.policies, until)
             except GpusimError:
                 raise
             except Exception as error:  # the island itself raises nothing

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.compiled import address
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
@@ -17,6 +16,7 @@ from gpusim.machine.constants import Machine
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
+from gpusim.policies.verb_table import addresses
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
@@ -212,7 +212,7 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
 def verbs(chosen: Chosen) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
-    used = PolicyVerbs(
+    return addresses(PolicyVerbs(
         alloc=place.alloc, free=place.free, largest=place.largest,
         insert=evict.insert, touch=evict.touch, remove=evict.remove, victim=evict.victim, score=evict.score,
         propose=prefetch.propose, note=prefetch.note,
@@ -220,8 +220,7 @@ def verbs(chosen: Chosen) -> Any:
         remap=place.remap if defrag.form == "remap" else None,
         due=None if defrag.form == "none" else defrag.due,
         release=release.release if release is not None and chosen.releases else None,
-    )  # fmt: skip
-    return np.array([address(f, s) if f else (0, 0) for f, s in zip(used, state.VERB_SIGNATURES, strict=True)], np.int64)
+    ))  # fmt: skip
 
 
 def chunk(work: Workload, start: int) -> Any:

@@ -12,9 +12,10 @@ Source: K. C. Knowlton, "A fast storage allocator", CACM 8(10), 1965; D. E. Knut
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, CAPACITY, FREE, HELD, LARGEST, RELEASE
-from gpusim.policies.place.parts import arena, bins, bits, neighbours
+from gpusim.policies.place.parts import arena, bins, neighbours
 from gpusim.policies.place.parts import size_index as sized
 from gpusim.policies.place.parts.arena import ALIGN, INDEX, LAST, SIZE, TAIL
 from gpusim.policies.place.parts.bins import ADDR, LEFT, LIVE, NEXT, PREV, ROOTS

@@ -18,11 +18,11 @@ Source: rmm/mr/binning_memory_resource.hpp, RMM 26.04 (RAPIDS Memory Manager); c
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.base.compiled import outlined
 from gpusim.base.errors import PolicyError
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, FREE, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.place.parts import bits
 from gpusim.policies.place.parts.bins import NEXT
 from gpusim.policies.place.parts.rmm import fixed, pool, streams, table
 from gpusim.policies.place.parts.rmm import upstream as device

@@ -15,9 +15,10 @@ FreeBSD" (jemalloc), BSDCan 2006; D. Leijen et al., "mimalloc: free list shardin
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, BLOCK, CALLS, FREE, HELD, LARGEST, RELEASE, ROUNDED
-from gpusim.policies.place.parts import arena, bins, bits, chunks
+from gpusim.policies.place.parts import arena, bins, chunks
 from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts import size_bins as classes
 from gpusim.policies.place.parts.bins import ADDR, PREV, RIGHT, ROOTS

@@ -13,9 +13,10 @@ Source: M. Masmano, I. Ripoll, A. Crespo, J. Real, "TLSF: a new dynamic memory a
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import F64, I64, helper, verb
 from gpusim.policies.contract import ALLOC, CALLS, COMPACT, FREE, LARGEST, RELEASE, REMAP
-from gpusim.policies.place.parts import arena, bins, bits
+from gpusim.policies.place.parts import arena, bins
 from gpusim.policies.place.parts import compaction as defragment
 from gpusim.policies.place.parts import size_bins as classes
 from gpusim.policies.place.parts.arena import ALIGN, INDEX, SIZE

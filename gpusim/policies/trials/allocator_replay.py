@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.base.compiled import address
 from gpusim.base.tables import table
 from gpusim.policies.contract import MAX_CALLS
 from gpusim.policies.forms import PlacePolicy
 from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.trials import requests as core
 from gpusim.policies.trials.allocator_requests import AllocatorRequests
+from gpusim.policies.verb_table import addresses
 from gpusim.results.log import LOG
 
 ENDLESS = 1 << 45  # bytes of a device that never refuses
@@ -80,10 +80,7 @@ def replay(
     counts["bucket"] = bucket(program.total)
     samples = table(program.total // int(counts["bucket"][0]) + 1, core.SAMPLE)
     rows = table(room if log else 0, LOG)
-    functions = (policy.alloc, policy.free, policy.use, policy.release, policy.command, policy.largest)
-    verbs = np.array(
-        [address(f, s) if f else (0, 0) for f, s in zip(functions, core.VERB_SIGNATURES, strict=True)], np.int64
-    )
+    verbs = addresses(core.PlaceVerbs(**{name: getattr(policy, name) for name in core.PlaceVerbs._fields}))
     kept = []
     for piece in program.pieces():
         first = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -82,11 +82,12 @@ def replay(
         "UNIFORM": len(table) == 1, "SCORED": scored, "FORESIGHT": policy.oracle,
         "TOUCHES": policy.touches or policy.oracle,
     }  # fmt: skip
-    resident = np.zeros(n_units, np.uint8)
-    locked = np.broadcast_to(np.zeros(1, np.uint8), n_units)  # nothing is: one byte that stays in the nearest cache
-    scoring = np.zeros((3, n_units if scored else 1)), np.zeros(len(FACTS)), policy.params
-    run = _specialised(policy, verbs, flags)
-    answer = run(ids, next_use, table, room, S, X, resident, locked, *scoring)
+    given = PageReplay(
+        requests=ids, next_use=next_use, sizes=table, capacity=room, resident=np.zeros(n_units, np.uint8),
+        locked=np.broadcast_to(np.zeros(1, np.uint8), n_units),  # nothing is: one byte that stays in the nearest cache
+        per_unit=np.zeros((3, n_units if scored else 1)), facts=np.zeros(len(FACTS)), params=policy.params,
+    )  # fmt: skip
+    answer = _specialised(policy, verbs, flags)(given, S, X)
     misses, evictions, brought, stuck = (int(n) for n in answer)
     if stuck >= 0:
         raise policy.error(f"found no victim for request {stuck}")
@@ -123,11 +124,24 @@ score: Any = None
 UNIFORM = SCORED = FORESIGHT = TOUCHES = False
 
 
-def _loop(
-    requests: I32, next_use: I32, sizes: I64, capacity: int, S: I64, X: F64, resident: U8, locked: U8, per_unit: F64,
-    facts: F64, params: F64,
-) -> tuple[int, int, int, int]:  # fmt: skip
+class PageReplay(NamedTuple):
+    """What `_loop` replays, R requests for U pages, and what it knows of the pages."""
+
+    requests: I32   # (R,) pages
+    next_use: I32   # (R,) the page's next request, empty when nothing asks for it
+    sizes: I64      # (U,) bytes; (1,) when all pages have one size, which counts as 1
+    capacity: int
+    resident: U8    # (U,)
+    locked: U8      # (U,)
+    per_unit: F64   # (USES, ARRIVED and BORN, U)
+    facts: F64      # of the page that a score is asked about
+    params: F64
+
+
+def _loop(run: PageReplay, S: I64, X: F64) -> tuple[int, int, int, int]:
     """(misses, evictions, bytes brought in, -1 or the request for which there was no victim)."""
+    requests, next_use, sizes, capacity = run.requests, run.next_use, run.sizes, run.capacity
+    resident, locked, per_unit, facts, params = run.resident, run.locked, run.per_unit, run.facts, run.params
     misses = evictions = brought = used = 0
     size, key = 1, 0.0
     for i in range(requests.shape[0]):

@@ -6,15 +6,16 @@ The loop is compiled once for all policies; it may be called again and again wit
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numba import typeof, types
 
-from gpusim.base.compiled import entry, function_at, kernel
+from gpusim.base.compiled import entry, kernel
 from gpusim.base.tables import table
 from gpusim.policies import contract
 from gpusim.policies.contract import BLOCK, CALL_LIST, CALLS, CAPACITY, HELD, MAX_CALLS, ROUNDED
+from gpusim.policies.verb_table import called
 from gpusim.results import log as logs
 from gpusim.results.log import LOG
 
@@ -52,11 +53,25 @@ COUNTS = np.dtype(
 SAMPLE = np.dtype([("requested", i8), ("rounded", i8), ("held", i8), ("free", i8), ("largest", i8)])
 
 DONE, LOG_FULL = range(2)
-V_ALLOC, V_FREE, V_USE, V_RELEASE, V_COMMAND, V_LARGEST = range(6)
-VERB_SIGNATURES = (
-    contract.ALLOC, contract.FREE, contract.USE, contract.RELEASE, contract.COMMAND, contract.LARGEST,
-)  # fmt: skip
-as_alloc, as_free, as_use, as_release, as_command, as_largest = (function_at(s) for s in VERB_SIGNATURES)
+
+
+class PlaceVerbs(NamedTuple):
+    """The compiled verbs of a place policy, each with its signature."""
+
+    alloc: Annotated[Any, contract.ALLOC]
+    free: Annotated[Any, contract.FREE]
+    use: Annotated[Any, contract.USE]
+    release: Annotated[Any, contract.RELEASE]
+    command: Annotated[Any, contract.COMMAND]
+    largest: Annotated[Any, contract.LARGEST]
+
+
+as_alloc, V_ALLOC = called(PlaceVerbs, "alloc")
+as_free, V_FREE = called(PlaceVerbs, "free")
+as_use, V_USE = called(PlaceVerbs, "use")
+as_release, V_RELEASE = called(PlaceVerbs, "release")
+as_command, V_COMMAND = called(PlaceVerbs, "command")
+as_largest, V_LARGEST = called(PlaceVerbs, "largest")
 
 
 @kernel

@@ -16,8 +16,8 @@ dynamic memory allocator for real-time systems", ECRTS 2004 (two levels of bitma
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.place.parts import bits
 
 # Words of a block: where it is, its neighbours by address, its place in the treap (LEFT is LIVE while it is in use).
 ADDR, KEY, PREV, NEXT, LEFT, RIGHT, ORDER, OWNER = range(8)

@@ -9,9 +9,10 @@ all its life: the front of a split is a new node, and of two chunks that merge t
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.contract import BLOCK, ROUNDED
-from gpusim.policies.place.parts import arena, bins, bits, neighbours
+from gpusim.policies.place.parts import arena, bins, neighbours
 from gpusim.policies.place.parts import driver_memory as device
 from gpusim.policies.place.parts.bins import ADDR, KEY, LEFT, LIVE, NEXT, ORDER, OWNER, PREV, ROOTS, ROWS
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
-from gpusim.policies.place.parts import bits
 from gpusim.policies.place.parts.pytorch.layout import (
     DIVIDED,
     DIVISIONS,

@@ -9,10 +9,11 @@ Events are nodes (block, ticket, next) in one queue per stream; so are the frees
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.base.compiled import outlined
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.far import far
-from gpusim.policies.place.parts import arena, bits
+from gpusim.policies.place.parts import arena
 from gpusim.policies.place.parts.bins import LEFT, NEXT
 from gpusim.policies.place.parts.pytorch.blocks import complete_later
 from gpusim.policies.place.parts.pytorch.layout import (

@@ -8,9 +8,9 @@ Source: rmm/mr/arena_memory_resource.hpp and detail/arena.hpp, RMM 26.04.
 
 from __future__ import annotations
 
+from gpusim.base import bits
 from gpusim.policies.compiled import I64, helper
 from gpusim.policies.place.parts import address_index as fits
-from gpusim.policies.place.parts import bits
 from gpusim.policies.place.parts.arena import SIZE
 from gpusim.policies.place.parts.rmm import superblocks
 from gpusim.policies.place.parts.rmm import upstream as device

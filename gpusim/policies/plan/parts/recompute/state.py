@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from gpusim.base.tables import table
+from gpusim.base.tables import filled, i8
 from gpusim.policies.plan.parts.recompute.problem import I64, RecomputeProgram
 
 # Why `advance` came back.
@@ -49,54 +49,61 @@ EVENT = np.dtype([("what", np.int64), ("which", np.int64), ("at", np.int64)])
 
 
 class RecomputeTables(NamedTuple):
-    """The program, which does not change; then the state."""
+    """The program, which does not change; then the state.  O operators, T tensors, S storages."""
 
-    cost: I64
-    in_start: I64
-    in_id: I64
-    out_start: I64
-    need: I64       # (O,) bytes of all that an operator makes
-    verb: I64
-    arg: I64
-    member_start: I64  # CSR by storage: its tensors
-    member_id: I64
-    near_start: I64
-    near_id: I64
-    near_since: I64
-    near_way: I64
-    control: Any
-    storages: Any
-    tensors: Any
-    locked: I64     # of each entry of in_id: whether its storage is, for an operator that has begun
-    pool: I64       # evictable storages in the order in which they became so, -1 where one has left
-    open: I64       # storages that a walk has still to look at
-    classes: Any
-    frames: Any
-    log: Any
+    cost: Annotated[I64, i8, "O"]
+    in_start: Annotated[I64, i8, "O + 1"]
+    in_id: Annotated[I64, i8, "reads"]
+    out_start: Annotated[I64, i8, "O + 1"]
+    need: Annotated[I64, i8, "O"]  # bytes of all that an operator makes
+    verb: Annotated[I64, i8, "actions"]
+    arg: Annotated[I64, i8, "actions"]
+    member_start: Annotated[I64, i8, "S + 1"]  # CSR by storage: its tensors
+    member_id: Annotated[I64, i8, "T"]
+    near_start: Annotated[I64, i8, "S + 1"]    # CSR by storage: its neighbours
+    near_id: Annotated[I64, i8, "near"]
+    near_since: Annotated[I64, i8, "near"]
+    near_way: Annotated[I64, i8, "near"]
+    control: Annotated[Any, CONTROL, 1]
+    storages: Annotated[Any, STORAGE, "S"]
+    tensors: Annotated[Any, TENSOR, "T"]
+    locked: Annotated[I64, i8, "reads"]  # of each entry of in_id: whether its storage is, for an operator that has begun
+    pool: Annotated[I64, i8, "pool"]     # evictable storages in the order in which they became so, -1 where one has left
+    open: Annotated[I64, i8, "S + 1"]    # storages that a walk has still to look at
+    classes: Annotated[Any, CLASS, "S"]
+    frames: Annotated[Any, FRAME, "O + 1"]
+    log: Annotated[Any, EVENT, 256]
 
 
 def build(program: RecomputeProgram, heuristic: int, budget: int, limit: int, lenient: bool, seed: int) -> RecomputeTables:
-    ops, storages, tensors = len(program.cost), len(program.size), len(program.storage)
-    near = program.neighbours
-    S, T = table(storages, STORAGE), table(tensors, TENSOR)
-    S["size"], S["counted"], S["last"], S["slot"] = program.size, -1, -1, -1
-    T["storage"], T["op"] = program.storage, np.repeat(np.arange(ops), np.diff(program.out_start))
-    T["size"][program.root] = program.size
-    classes = table(storages, CLASS)
-    classes["unused"] = np.arange(storages)[::-1]  # labels to give away
-    control = table(1, CONTROL)
-    for name, value in (
-        ("heuristic", heuristic), ("budget", budget), ("limit", limit), ("lenient", lenient), ("dice", _dice(seed)),
-        ("frees_constants", program.frees_constants), ("created", -1), ("labels", storages), ("clock", 1),
-    ):  # fmt: skip
-        control[name] = value
-    need = np.add.reduceat(np.append(T["size"], 0), program.out_start[:-1])
-    need[np.diff(program.out_start) == 0] = 0
-    return RecomputeTables(
-        program.cost, program.in_start, program.in_id, program.out_start, need, program.verb, program.arg, *program.members,
-        *near, control, S, T, locked=np.zeros(len(program.in_id), np.int64), pool=np.zeros(2 * storages + 1, np.int64),
-        open=np.zeros(storages + 1, np.int64), classes=classes, frames=table(ops + 1, FRAME), log=table(256, EVENT),
+    p, near, (member_start, member_id) = program, program.neighbours, program.members
+    ops, storages, tensors = len(p.cost), len(p.size), len(p.storage)
+    lengths = {
+        "S": storages, "S + 1": storages + 1, "T": tensors, "O + 1": ops + 1, "reads": len(p.in_id), "pool": 2 * storages + 1,
+    }  # fmt: skip
+    made = filled(
+        RecomputeTables, lengths, cost=p.cost, in_start=p.in_start, in_id=p.in_id, out_start=p.out_start, need=_need(p),
+        verb=p.verb, arg=p.arg, member_start=member_start, member_id=member_id,
+        near_start=near.start, near_id=near.id, near_since=near.since, near_way=near.way,
     )  # fmt: skip
+    S, T, control = made.storages, made.tensors, made.control[0]
+    S["size"], S["counted"], S["last"], S["slot"] = p.size, -1, -1, -1
+    T["storage"], T["op"] = p.storage, np.repeat(np.arange(ops), np.diff(p.out_start))
+    T["size"][p.root] = p.size
+    made.classes["unused"] = np.arange(storages)[::-1]  # labels to give away
+    control["heuristic"], control["budget"], control["limit"], control["lenient"] = heuristic, budget, limit, lenient
+    control["frees_constants"], control["dice"] = p.frees_constants, _dice(seed)
+    control["created"], control["labels"], control["clock"] = -1, storages, 1
+    return made
+
+
+def _need(program: RecomputeProgram) -> I64:
+    """(O,) bytes of all that each operator makes."""
+    size = np.zeros(len(program.storage) + 1, np.int64)
+    size[program.root] = program.size
+    need = np.add.reduceat(size, program.out_start[:-1])
+    need[np.diff(program.out_start) == 0] = 0
+    return need
 
 
 def _dice(seed: int) -> int:

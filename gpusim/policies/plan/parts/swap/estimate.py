@@ -38,8 +38,8 @@ STATE = record(
 )  # fmt: skip
 
 
-class Sketch(NamedTuple):
-    """A rough run: the program and the plan, then the state."""
+class Sketched(NamedTuple):
+    """What is sketched: the program, the plan, and the records that only Python can make."""
 
     kind: Annotated[Any, np.uint8, "E"]
     arg: Annotated[Any, i8, "E"]
@@ -47,20 +47,36 @@ class Sketch(NamedTuple):
     acc_unit: Annotated[Any, i8, "A"]
     acc_write: Annotated[Any, np.uint8, "A"]
     duration: Annotated[Any, i8, "O"]
+    size: Annotated[Any, i8, "T"]
+    has_data: Annotated[Any, np.uint8, "T"]  # from the start
     actions: Annotated[Any, ACTION, "actions"]
     state: Annotated[Any, STATE, 1]
-    size: Annotated[Any, i8, "T"]
-    where: Annotated[Any, i8, "T"]
-    data: Annotated[Any, np.uint8, "T"]  # it holds something
-    copied: Annotated[Any, np.uint8, "T"]  # the copy below is valid
-    lock: Annotated[Any, i8, "T"]     # the latest event that uses it, from its beginning on
-    last: Annotated[Any, i8, "T"]     # the latest event that used it or brought it in
-    ready: Annotated[Any, f8, "T"]    # when its bytes and its data are there, ns
-    used: Annotated[Any, f8, "T"]     # when its latest kernel ends
-    saved: Annotated[Any, f8, "T"]    # when the copy below is complete
-    slot: Annotated[Any, i8, "T"]     # its position in `here`
-    here: Annotated[Any, i8, "T"]     # the tensors on the device, in no order
     given: Annotated[Any, GIVEN, "given"]  # in the order in which they were given back
+
+
+class Sketch(NamedTuple):
+    """A rough run: what is sketched, then the state of the tensors, (T,) each."""
+
+    kind: Any
+    arg: Any
+    acc_start: Any
+    acc_unit: Any
+    acc_write: Any
+    duration: Any
+    size: Any
+    actions: Any
+    state: Any
+    given: Any
+    where: Any
+    data: Any    # it holds something
+    copied: Any  # the copy below is valid
+    lock: Any    # the latest event that uses it, from its beginning on
+    last: Any    # the latest event that used it or brought it in
+    ready: Any   # when its bytes and its data are there, ns
+    used: Any    # when its latest kernel ends
+    saved: Any   # when the copy below is complete
+    slot: Any    # its position in `here`
+    here: Any    # the tensors on the device, in no order
 
 
 def estimate(view: View, plan: Schedule, room: int | None = None) -> float:
@@ -68,27 +84,33 @@ def estimate(view: View, plan: Schedule, room: int | None = None) -> float:
     w = view.work
     if not view.tiers:
         return float(w.clock[-1] + w.duration[-1]) if len(w.duration) else 0.0
-    return float(_run(_sketch(view, plan, view.capacity if room is None else room)))
+    return float(_run(_sketched(view, plan, view.capacity if room is None else room)))
 
 
-def _sketch(view: View, plan: Schedule, room: int) -> Sketch:
+def _sketched(view: View, plan: Schedule, room: int) -> Sketched:
     w, t, tier = view.work, view.work.trace, view.tiers[0]
-    state = table(1, STATE)
+    state, given = table(1, STATE), table(len(t.kind) + len(w.acc_unit) + len(plan.actions) + 1, GIVEN)
     state["read_ns"], state["read_latency"] = 1 / tier.read, tier.read_latency
     state["write_ns"], state["write_latency"] = 1 / tier.write, tier.write_latency
-    lengths = {"T": len(t.size), "given": len(t.kind) + len(w.acc_unit) + len(plan.actions) + 1}
-    made = filled(
-        Sketch, lengths, kind=t.kind, arg=t.arg, acc_start=w.acc_start, acc_unit=w.acc_unit, acc_write=w.acc_write,
-        duration=w.duration, actions=np.ascontiguousarray(plan.actions), state=state, size=t.size, data=w.has_data.copy(),
-    )  # fmt: skip
-    made.given["bytes"][0] = state["free"][0] = room
+    state["free"] = given["bytes"][0] = room
     state["tail"] = 1
-    made.lock[:] = -1
-    return made
+    return filled(
+        Sketched, {}, kind=t.kind, arg=t.arg, acc_start=w.acc_start, acc_unit=w.acc_unit, acc_write=w.acc_write,
+        duration=w.duration, size=t.size, has_data=w.has_data, actions=np.ascontiguousarray(plan.actions),
+        state=state, given=given,
+    )  # fmt: skip
 
 
 @kept()
-def _run(run: Any) -> float:
+def _run(of: Any) -> float:
+    n = of.size.size
+    run = Sketch(
+        kind=of.kind, arg=of.arg, acc_start=of.acc_start, acc_unit=of.acc_unit, acc_write=of.acc_write, duration=of.duration,
+        size=of.size, actions=of.actions, state=of.state, given=of.given,
+        where=np.zeros(n, np.int64), data=of.has_data.copy(), copied=np.zeros(n, np.uint8), lock=np.full(n, -1, np.int64),
+        last=np.zeros(n, np.int64), ready=np.zeros(n), used=np.zeros(n), saved=np.zeros(n), slot=np.empty(n, np.int64),
+        here=np.empty(n, np.int64),
+    )  # fmt: skip
     s = run.state[0]
     for e in range(run.kind.size):
         s.event = e
