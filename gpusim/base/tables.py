@@ -1,4 +1,7 @@
-"""Tables of the compiled island: structured arrays whose rows read `tab[i].field` compiled and interpreted alike."""
+"""Tables of the compiled island: structured arrays whose rows read `tab[i].field` compiled and interpreted alike.
+
+Results know the rows of their logs by these, so numba is loaded when a table is made.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
-from numba import config, typeof
 
 i1, i4, i8, f8 = np.int8, np.int32, np.int64, np.float64
 
@@ -22,6 +24,8 @@ class TableRow(np.record):  # type: ignore[misc]
 
 def table(rows: int, dtype: np.dtype[Any]) -> Any:
     """A zeroed table of `rows` records; without numba's compiler, of `TableRow`s."""
+    from numba import config
+
     return np.zeros(rows, np.dtype((TableRow, dtype)) if config.DISABLE_JIT else dtype)
 
 
@@ -45,6 +49,8 @@ def _arrays(tables: type) -> list[tuple[str, np.dtype[Any], tuple[Any, ...]]]:
 
 def signature(tables: type) -> Any:
     """The type that numba knows such a tuple by, its arrays being those that `filled` makes."""
+    from numba import typeof
+
     return typeof(tables(**{name: _array(dtype, (1,) * len(axes)) for name, dtype, axes in _arrays(tables)}))
 
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
@@ -186,6 +187,7 @@ RESIDENTS, VICTIMS, PROPOSED, IN_USE = range(4)        # rows of Island.lists; v
 # The tables.  Of each field: the type of an element, then the length of each axis, a number or a name.
 
 
+@by_pointer
 class Island(NamedTuple):
     """All tables of one simulation.  Everything but the program (the workload, read only) changes as time passes.
 
@@ -215,6 +217,7 @@ class Island(NamedTuple):
     began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
 
 
+@by_pointer
 class Instructions(NamedTuple):
     """A chunk of work for the island: instructions of one host, O operators and their N accesses of U units; read only."""
 
@@ -234,6 +237,7 @@ class Instructions(NamedTuple):
     remote: Annotated[Any, i8, 2, "O"]     # bytes that each operator reads and writes below the device; [2, 1] when none does
 
 
+@by_pointer
 class PolicyTables(NamedTuple):
     """State tables of the policies, and the buffers through which the island talks."""
 

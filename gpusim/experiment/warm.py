@@ -2,12 +2,12 @@
 
     python -m gpusim.experiment.warm place best_fit evict lru ...      what the other process does: policies,
     python -m gpusim.experiment.warm far MODULE.FUNCTION ...           or what verbs call seldom
+    python -m gpusim.experiment.warm unified                           or what the CPU does under unified memory
     python -m gpusim.experiment.warm everything                        all that is built in, before tests that share one cache
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gpusim.base import cache
 from gpusim.base.errors import GpusimError, note
 
 # Half of the work of compiling PyTorch's allocator; a program that begins with an empty device needs most of it, too.
@@ -24,22 +23,22 @@ SELDOM = (
     "parts.pytorch.giving_back.release_all", "parts.pytorch.settings.carry_out", "parts.pytorch.restore.lay",
     "parts.driver_memory.recorded", "parts.pytorch.expandable.grow", "parts.pytorch.restore.carve",
 )  # fmt: skip
+ISLAND, REQUESTS, UNIFIED = "engine.host.island.run_until", "policies.trials.requests.run", "engine.pages.batches.run_kernel"
 LOADS = ("gpusim.trace", "gpusim.policies", "gpusim.engine", "gpusim.programs.generate")  # where compiled code is
 
 
-def is_cold(kernels: str = "engine/host/island") -> bool:
-    """True when no compiled kernel of this file of gpusim is on disk where it could be."""
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
-        return False
-    place = cache.of_source(Path(__file__).parents[1] / f"{kernels}.py")
-    return place is not None and next(place.glob(f"{kernels.rpartition('/')[2]}.*.nbi"), None) is None
+def is_cold(name: str = ISLAND) -> bool:
+    """Whether this entry of gpusim has to be compiled, and the next process would find it."""
+    from gpusim.base.compiled import entries
+
+    module, _, function = name.rpartition(".")
+    return entries.is_cold(getattr(import_module(f"gpusim.{module}"), function))
 
 
 def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
     """Compile to disk what runs with these policies (kind, name) need; no result depends on it."""
     words = [word for pair in sorted(set(policies)) for word in pair]
-    command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+    with _other(words) as other:
         from gpusim.base.compiled.entries import made
         from gpusim.engine.host.island import run_until
 
@@ -51,12 +50,11 @@ def compile_side_by_side(policies: Iterable[tuple[str, str]]) -> None:
 def allocators_beside() -> Iterator[Callable[[], None]]:
     """For `gpusim oom`, before its first replay: what PyTorch's allocator calls seldom is compiled by another process, while
     this one reads the program; the answer compiles the rest here and waits for the other."""
-    if not is_cold("policies/trials/requests"):
+    if not is_cold(REQUESTS):
         yield lambda: None
         return
     note("compiling the allocators, once; this takes some seconds")
-    command = [sys.executable, "-m", "gpusim.experiment.warm", "far", *(f"gpusim.policies.place.{name}" for name in SELDOM)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as other:
+    with _other(["far", *(f"gpusim.policies.place.{name}" for name in SELDOM)]) as other:
         from gpusim.base.compiled.entries import made
         from gpusim.policies.trials import requests
 
@@ -71,13 +69,26 @@ def allocators_beside() -> Iterator[Callable[[], None]]:
 
 
 def compile_unified() -> None:
-    """The same for unified memory, before several processes do it at once: a program of all that the CPU and a GPU do."""
+    """The same for unified memory, before several processes do it at once: kernels here, what the CPU does in the other."""
+    with _other(["unified"]) as other:
+        _unified(of_cpu=False)
+        other.wait()
+
+
+def _unified(*, of_cpu: bool) -> None:
+    """Run a program of all that the CPU does, or of a kernel."""
     from gpusim.engine.pages.simulate import simulate_uvm
     from gpusim.machine import platforms
     from gpusim.programs.managed.patterns import sweep
-    from gpusim.programs.managed.steps import Array, HostTouch, Prefetch
+    from gpusim.programs.managed.steps import Array, HostTouch, Prefetch, Steps
 
-    simulate_uvm([Array("a", 4096)], [HostTouch("a"), sweep("a", 1024), Prefetch("a")], platforms.load("t4"))
+    steps: Steps = [HostTouch("a"), Prefetch("a")] if of_cpu else [sweep("a", 1024)]
+    simulate_uvm([Array("a", 4096)], steps, platforms.load("t4"))
+
+
+def _other(words: list[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "gpusim.experiment.warm", *words]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _verbs(kind: str, name: str) -> list[Any]:
@@ -118,6 +129,9 @@ def main(words: list[str]) -> None:
     """Compile built-in policies and what a trace goes through before it is simulated, into numba's cache."""
     if words == ["everything"]:
         _everything()
+        return
+    if words == ["unified"]:
+        _unified(of_cpu=True)
         return
     if words[:1] == ["far"]:
         from gpusim.policies.far import compile_now

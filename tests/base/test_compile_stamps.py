@@ -139,6 +139,35 @@ def test_compiled_code_calls_an_entry_as_any_function() -> None:
     assert four(3) == 12
 
 
+COLD = """
+import importlib
+from gpusim.base.compiled.entries import is_cold
+module = importlib.import_module(sys.argv[1])
+before = [is_cold(module.once), is_cold(module.later)]
+module.once(1), module.later(1)
+print(json.dumps(before))
+"""
+
+
+@pytest.mark.slow
+@compiled
+def test_an_entry_is_cold_until_it_is_kept_and_again_when_its_code_has_changed(tmp_path: Path) -> None:
+    file = tmp_path / "chilly.py"
+    text = "\n".join((
+        "from numba import types", "from gpusim.base.compiled import entry",
+        "@entry(types.int64(types.int64))", "def once(x):", "    return x + 1",
+        "@entry()", "def later(x):", "    return x + 2",
+    ))  # fmt: skip
+    cold = []
+    for source in (text, f"{text}\n# a remark", text.replace("x + 2", "x + 3"), text.replace("x + 1", "x + 4")):
+        file.write_text(source)
+        program = f"sys.path.insert(0, {str(tmp_path)!r})\n{COLD}"
+        cold.append(python(program, ROOT, tmp_path / "cache", "chilly"))
+        for old in tmp_path.glob("__pycache__/*.pyc"):
+            old.unlink()  # the file was changed within a second
+    assert cold == [[True, True], [False, False], [False, True], [True, True]]
+
+
 # --- what counts
 
 

@@ -27,6 +27,7 @@ AT_FIRST_USE = {
     "api/frames.py": "pandas is an extra",
     "api/showing.py": "IPython is an extra",
     "base/errors.py": "start-up: multiprocessing",
+    "base/tables.py": "start-up: numba",
     "calibrate/measure/command.py": "needs CUDA packages",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",

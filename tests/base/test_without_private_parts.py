@@ -19,6 +19,8 @@ from gpusim.programs.generate.synth import training
 from gpusim.programs.managed.patterns import sweep
 from gpusim.programs.managed.steps import Array, HostTouch, Prefetch
 
+pytestmark = pytest.mark.agreement
+
 ROOT = Path(__file__).parents[2]
 HIDDEN = """
 import json, sys
@@ -31,8 +33,6 @@ with mock.patch.dict(sys.modules, {"numba._dynfunc": None}):
 numba._dynfunc = part
 assert not compiled.kernels.WHOLE
 import test_without_private_parts as t
-
-pytestmark = pytest.mark.agreement
 print(json.dumps([t.small_run(), t.managed_run()]))
 """
 

@@ -2,6 +2,7 @@
 
     entry, kept       decorate what Python calls: for one signature, or for whatever types it is called with
     kernel, outlined  decorate what only compiled code calls
+    by_pointer        decorate a tuple of arrays that many of them hand on
     address, function_at  hand a compiled function to compiled code
 
 Importing a module compiles nothing.  What has been compiled is found by the next process as long as no compiled function that
@@ -11,7 +12,9 @@ it reaches has changed (`reached`).
 from gpusim.base.compiled.addresses import address, function_at
 from gpusim.base.compiled.entries import BARE, CompiledEntry, direct, entry, kept
 from gpusim.base.compiled.kernels import callee, inlined, kernel, outlined
+from gpusim.base.compiled.pointers import by_pointer
 
 __all__ = [
-    "BARE", "CompiledEntry", "address", "callee", "direct", "entry", "function_at", "inlined", "kept", "kernel", "outlined",
+    "BARE", "CompiledEntry", "address", "by_pointer", "callee", "direct", "entry", "function_at", "inlined", "kept", "kernel",
+    "outlined",
 ]  # fmt: skip

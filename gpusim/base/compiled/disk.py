@@ -57,11 +57,11 @@ class _Files:
         self.folder, self._name, self._content = folder, name, content
 
     def load(self, key: Any) -> Any:
-        name = self._names().get(key)
+        name = self.names().get(key)
         return None if name is None else self._read(name)
 
     def save(self, key: Any, data: Any) -> None:
-        names = self._names()
+        names = self.names()
         if key not in names:
             names[key] = next(n for i in itertools.count(1) if (n := f"{self._name}.{i}.nbc") not in names.values())
         self._write(names[key], dumps(data))  # before the index names it: a kill in between costs a compilation
@@ -70,7 +70,8 @@ class _Files:
     def flush(self) -> None:
         self._write(f"{self._name}.nbi", dumps({}))
 
-    def _names(self) -> dict[Any, str]:
+    def names(self) -> dict[Any, str]:
+        """The file of each signature."""
         found = self._read(f"{self._name}.nbi")
         return found if isinstance(found, dict) else {}
 
@@ -103,6 +104,11 @@ class _Cache:
         file = Path(inspect.getfile(self._function))
         folder = self._folder or (places.of_source(file) if file.is_file() else None)
         return None if folder is None else _Files(folder, self._name, self._stamp())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it could keep the function, and has none of it as its source is now."""
+        return self._files is not None and not self._files.names()
 
     @property
     def cache_path(self) -> str:

@@ -14,7 +14,7 @@ from gpusim.base.compiled.kernels import WHOLE
 
 # For code that makes no arrays, so that no references are counted; a division by zero gives inf or nan.
 BARE = {"_nrt": False, "error_model": "numpy"}
-_HOW = ("gpusim.base.compiled.kernels", "gpusim.base.compiled.linking")
+_HOW = ("gpusim.base.compiled.kernels", "gpusim.base.compiled.pointers", "gpusim.base.compiled.linking")
 
 
 class CompiledEntry:
@@ -29,10 +29,15 @@ class CompiledEntry:
         self.signature = signature
         self.options = options
 
+    @property
+    def waiting(self) -> Any:
+        """What numba makes of it as long as nothing has been compiled."""
+        return kept(**self.options)(self.py_func)
+
     @functools.cached_property
     def compiled(self) -> Any:
         """What numba made of it; compiled now where it has not been."""
-        made = kept(**self.options)(self.py_func)
+        made = self.waiting
         made.compile(self.signature)
         made.disable_compile()
         return made
@@ -93,6 +98,12 @@ def made(*values: Any) -> None:
     for value in values:
         if isinstance(value, CompiledEntry):
             _ = value.compiled
+
+
+def is_cold(value: Any) -> bool:
+    """Whether an entry has to be compiled, and will then be found on disk: nothing of it is there as its source is now."""
+    kept_as = getattr(value.waiting if isinstance(value, CompiledEntry) else value, "_cache", None)
+    return getattr(kept_as, "is_empty", False)
 
 
 def stamp(function: Callable[..., Any], options: Any = None) -> str:

@@ -155,16 +155,17 @@ def _compile(waiting: list[Task]) -> None:
         say.told(f"compiling {what}")
         return bar("", "compiling")
 
-    if waiting and warm.is_cold():
+    explicit = [task for task in waiting if task.spec.unified == NONE]
+    if explicit and warm.is_cold():
         with said("the kernels, once; this takes about 20 seconds"):
             warm.compile_side_by_side(
                 (kind, policy.name)
-                for task in waiting
+                for task in explicit
                 for kind in KINDS
                 for policy in (getattr(task.spec, kind),)
             )  # fmt: skip
-    if any(task.spec.unified != NONE for task in waiting) and warm.is_cold("engine/pages/batches"):
-        with said("the model of unified memory, once; this takes about a minute"):
+    if len(explicit) < len(waiting) and warm.is_cold(warm.UNIFIED):
+        with said("the model of unified memory, once; this takes about 40 seconds"):
             warm.compile_unified()
 
 

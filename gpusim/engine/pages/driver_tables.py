@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import by_pointer, kernel
 from gpusim.base.tables import f8, i4, i8, record
 
 NONE = -1
@@ -134,6 +134,7 @@ RANGE = record(
 DONE, NO_MEMORY = range(2)
 
 
+@by_pointer
 class DriverState(NamedTuple):
     """All that changes in a run, but for the warps."""
 

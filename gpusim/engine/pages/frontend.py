@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gpusim.base.compiled import kernel, outlined
+from gpusim.base.compiled import by_pointer, kernel, outlined
 from gpusim.base.tables import f8, i8, record
 from gpusim.engine.pages.bits import bit
 from gpusim.engine.pages.counters import count
@@ -38,6 +38,7 @@ FRONT = record(
 )  # fmt: skip
 
 
+@by_pointer
 class Front(NamedTuple):
     """The warps of a running kernel, and the fault buffer."""
 

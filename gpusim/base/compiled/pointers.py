@@ -1,0 +1,87 @@
+"""Named tuples of arrays that compiled functions hand on as one pointer.
+
+Numba passes such a tuple as seven values for each of its arrays.  With twenty arrays, and a hundred functions that hand them
+on, three quarters of what LLVM gets is the packing of arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.typing.templates import AttributeTemplate
+from numba.extending import NativeValue, infer_getattr, lower_getattr_generic, register_model, typeof_impl, unbox
+
+Tables = TypeVar("Tables", bound=type)
+
+
+def by_pointer(tables: Tables) -> Tables:
+    """Decorate a NamedTuple of arrays that compiled functions only read the fields of: they make and change none."""
+
+    @typeof_impl.register(tables)
+    def pointed(value: Any, context: Any) -> Any:
+        found = typeof_impl.dispatch(tuple)(value, context)
+        return None if found is None else Pointer(found)
+
+    return tables
+
+
+class Pointer(types.Type):  # type: ignore[misc]
+    """The type of such a tuple."""
+
+    def __init__(self, pointed: Any) -> None:
+        self.pointed, self.fields, self.types = pointed, pointed.fields, pointed.types
+        super().__init__(f"Pointer({pointed})")
+
+    def field(self, name: str) -> int:
+        """Which of the fields has this name."""
+        return int(self.fields.index(name))
+
+
+@register_model(Pointer)
+class _Model(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Pointer) -> None:
+        super().__init__(manager, kind, manager.lookup(kind.pointed).get_value_type().as_pointer())
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):  # type: ignore[misc]
+    key = Pointer
+
+    def generic_resolve(self, kind: Pointer, name: str) -> Any:
+        return kind.types[kind.field(name)] if name in kind.fields else None
+
+
+@lower_getattr_generic(Pointer)
+def _field(context: Any, builder: Any, kind: Pointer, pointer: Any, name: str) -> Any:
+    at = kind.field(name)
+    array = kind.types[at]
+
+    def read(part: str, *axis: int) -> Any:
+        found = builder.load(cgutils.gep_inbounds(builder, pointer, 0, at, parts.index(part), *axis))
+        found.set_metadata("invariant.load", builder.module.add_metadata([]))  # what is stored into arrays leaves it as it is
+        return found
+
+    model = context.data_model_manager[array]
+    parts = model._fields
+    itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
+    made = ir.Constant(model.get_value_type(), None)  # without an owner: the tuple keeps its arrays alive
+    for part, value in (("data", read("data")), ("nitems", read("nitems")), ("itemsize", itemsize)):
+        made = builder.insert_value(made, value, parts.index(part))
+    for axis in range(array.ndim):
+        last = array.layout == "C" and axis == array.ndim - 1
+        made = builder.insert_value(made, read("shape", axis), (parts.index("shape"), axis))
+        made = builder.insert_value(made, itemsize if last else read("strides", axis), (parts.index("strides"), axis))
+    return made
+
+
+@unbox(Pointer)
+def _unboxed(kind: Pointer, value: Any, c: Any) -> Any:
+    found = c.unbox(kind.pointed, value)
+    place = cgutils.alloca_once_value(c.builder, found.value)
+    # The stores before a call are no change of what the call reads: LLVM must not see that it is the same memory.
+    same = c.builder.asm(ir.FunctionType(place.type, [place.type]), "", "=r,0,~{memory}", [place], True)
+    return NativeValue(same, is_error=found.is_error, cleanup=found.cleanup)
