@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.yaml.descriptions import descriptions, models
 
 LOADS = ("gpusim.experiment", "gpusim.machine", "gpusim.programs.managed")  # packages whose modules are imported by name
 # which -> (module, model)
@@ -29,7 +30,8 @@ def schema(which: str) -> dict[str, Any]:
     if which not in MODELS:
         raise GpusimError(f"there is no schema '{which}'", hint=suggest(which, MODELS))
     module, name = MODELS[which]
-    made = TypeAdapter(getattr(import_module(module), name)).json_schema(mode="validation")
+    model = getattr(import_module(module), name)
+    made = _described(TypeAdapter(model).json_schema(mode="validation"), model)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"gpusim {which}"}
     return head | {key: _bare(value) for key, value in made.items() if key != "title"}
 
@@ -37,6 +39,16 @@ def schema(which: str) -> dict[str, Any]:
 def text(which: str) -> str:
     """The file's content."""
     return json.dumps(schema(which), indent=1, ensure_ascii=False) + "\n"
+
+
+def _described(made: dict[str, Any], model: type) -> dict[str, Any]:
+    """With the text under each field of the model, and of those that it is made of, as description."""
+    for each in models(model):
+        node = made if each is model else made["$defs"].get(each.__name__, {})
+        for name, text in descriptions(each).items():
+            if name in node.get("properties", {}):
+                node["properties"][name]["description"] = text
+    return made
 
 
 def _bare(node: Any) -> Any:

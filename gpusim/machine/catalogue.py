@@ -10,6 +10,7 @@ from typing import Any
 
 from gpusim.base.units import show_fraction
 from gpusim.base.yaml import find
+from gpusim.base.yaml.descriptions import descriptions
 from gpusim.machine.profile import Profile, load_file
 from gpusim.machine.quantity import Quantity
 
@@ -100,6 +101,6 @@ def _meaning(path: str) -> str:
         field = getattr(model, "__pydantic_fields__", {}).get(step)
         if field is None:
             break
-        text = field.description or ""
+        text = descriptions(model).get(step, "")
         model = field.annotation
     return text

@@ -12,8 +12,8 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.units import BYTES, FLOPS, FRACTION, FREQUENCY, POWER, RATE, TIME, Kind, parse
 
 # Unknown keys are refused.  Models are frozen pydantic dataclasses: plain values that may call a field `copy`.
-# The text under a field is its description, in JSON Schema and in `gpusim profiles`.
-STRICT = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+# The text under a field is its description, in JSON Schema and in `gpusim profiles` (`descriptions`).
+STRICT = ConfigDict(extra="forbid")
 
 
 def refuse(message: str, hint: str = "") -> PydanticCustomError:
