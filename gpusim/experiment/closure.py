@@ -14,13 +14,13 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpusim.base import cache
+from gpusim.base import cache as kept_files
 from gpusim.base.public import PUBLIC
 
 PACKAGE = Path(__file__).parents[1]
@@ -129,8 +129,8 @@ class Closure:
     @cached_property
     def _kept(self) -> dict[str, Source]:
         """What earlier processes have read, by hash of the content."""
-        folder = cache.folder("sources")
-        content = None if folder is None else cache.read(folder / _KEPT)
+        folder = kept_files.folder("sources")
+        content = None if folder is None else kept_files.read(folder / _KEPT)
         try:
             kept = json.loads(content or "{}")
             return {str(key): Source(str(digest), [str(name) for name in names]) for key, (digest, names) in kept.items()}
@@ -138,10 +138,10 @@ class Closure:
             return {}
 
     def _keep(self) -> None:
-        folder = cache.folder("sources")
+        folder = kept_files.folder("sources")
         if self._new and folder is not None:
             wanted = self._used if len(self._kept) > _MOST else self._kept
-            cache.write(folder / _KEPT, json.dumps({key: self._kept[key] for key in wanted}).encode())
+            kept_files.write(folder / _KEPT, json.dumps({key: self._kept[key] for key in wanted}).encode())
         self._new = False
 
 
@@ -151,12 +151,15 @@ def _modules(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
     for part in parts:
         at = f"{at}{os.sep}{part}"
         if os.path.isfile(package := f"{at}{os.sep}__init__.py"):
-            yield Path(package)
+            yield _path(package)
         elif os.path.isfile(module := f"{at}.py"):
-            yield Path(module)
+            yield _path(module)
             return
         elif not os.path.isdir(at):
             return
+
+
+_path = cache(Path)  # one object for each: a path is expensive to make, hash and compare
 
 
 def _other(top: str, by: Path) -> Path | str | None:
