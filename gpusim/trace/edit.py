@@ -16,7 +16,8 @@ _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
-_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1}  # what new operators hold when nothing is said, else 0
+# What new operators hold when nothing is said, else 0.
+_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1}
 
 _OF_RECORDING = ("free_requested", "start")  # meta that speaks of rows as they were recorded
 _NOTHING = (np.zeros(0, np.int64),) * 4
