@@ -146,3 +146,23 @@ def test_changed_traces_keep_shapes_and_new_operators_have_none() -> None:
     changed = edit.finish()
     assert [changed.shapes[s] if s >= 0 else None for s in changed.shape] == ["8 -> 8", None, "8 -> 8"]
     assert cut(trace, 512).shape.tolist() == trace.shape.tolist()
+
+
+def test_an_operator_of_other_work_loses_its_shape_unless_only_types_change() -> None:
+    trace = traced("8 -> 8 | dim=0 from=float32 to=bfloat16", "8 -> 8", "4 -> 4")
+    for retyped, wanted in ((False, [None, "8 -> 8", "2 -> 2"]), (True, ["8 -> 8 | dim=0", "8 -> 8", "2 -> 2"])):
+        edit = Edit(trace)
+        edit.retyped = retyped
+        edit["read_bytes"][[0, 2]] += 8
+        edit["shape"][2] = edit.name("shapes", "2 -> 2")
+        changed = edit.finish()
+        assert [changed.shapes[s] if s >= 0 else None for s in changed.shape] == wanted
+
+
+def test_an_operator_like_another_has_its_shape_only_with_its_work() -> None:
+    trace = traced("8 -> 8")
+    one, tensor = np.ones(1, np.int64), np.zeros(1, np.int64)
+    edit = Edit(trace)
+    made = edit.add_operators((one, tensor), (one, tensor), like=np.array([0]), flops=2.0)
+    edit.insert(trace.events, OP, made)
+    assert edit.finish().shape.tolist() == [0, -1]
