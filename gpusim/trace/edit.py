@@ -38,7 +38,7 @@ class Edit:
         edit.drop_events(mask); edit.finish()
 
     A tensor that nothing allocates any more, and an operator that nothing issues, are gone with all they touched.  An operator
-    whose arithmetic or bytes are changed loses its shape, unless a shape is written with them, or only types change (`retyped`).
+    whose arithmetic or bytes are changed loses its shape, unless a shape is written with them or only types change (`retyped`).
     """
 
     def __init__(self, trace: Trace) -> None:

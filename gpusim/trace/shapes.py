@@ -9,6 +9,8 @@
     tensor     = "64x3x7x7" | "scalar" (no dimensions) | "-" (an absent optional tensor)
     parameters = name "=" value, ...   those plain arguments on which the time depends, by their names in the schema
 
+A recording that lacks the outputs lacks strides as well, and says nothing of layouts and types.
+
 Values: whole numbers joined by "x" (stride=2x2, dim=1, is_causal=0), other numbers, words.  Dimensions (`dim`) count from 0; an
 argument that is None is left out.  Three names are no arguments:
 
@@ -34,6 +36,14 @@ from gpusim.base.errors import TraceError
 Dims = tuple[int, ...]
 MOST_LISTED = 8  # tensors of a list that are written out
 TYPES = ("from", "to")  # the parameters that speak of types
+
+# Names of plain arguments on which an operator's time depends, beside the dimensions of its tensors.
+DECIDES = {
+    "stride", "padding", "dilation", "transposed", "groups", "output_mask", "kernel_size", "ceil_mode", "is_causal", "causal",
+    "dropout_p", "max_q", "max_k", "window_size_left", "window_size_right", "normalized_shape", "group", "dim", "dims",
+    "training", "train", "accumulate", "k", "descending", "mode", "hidden_size", "num_layers", "bidirectional", "amsgrad",
+}  # fmt: skip
+_DIMENSIONS = ("dim", "dims")
 
 _DIMS = re.compile(r"(0|[1-9]\d{0,17})(x(0|[1-9]\d{0,17}))*")
 _SUM = re.compile(r"\[(\d{1,18}): (\d{1,18})\]")
@@ -79,6 +89,25 @@ def shape_text(inputs: Iterable[Item], outputs: Iterable[Item] | None, parameter
     if parameters:
         words += ["|", *(f"{name}={value}" for name, value in parameters.items())]
     return " ".join(words)
+
+
+def rank_of(items: Iterable[Item]) -> int | None:
+    """The number of dimensions of the first tensor, None where that is not known."""
+    first = next((item for item in items if item is not None), None)
+    if isinstance(first, TensorList):
+        return rank_of(first.tensors or ())
+    return None if first is None else len(first)
+
+
+def value_text(name: str, value: object, rank: int | None) -> str:
+    """A plain argument of an operator on tensors of this rank; "" for one that is not there or cannot be told."""
+    if isinstance(value, (list, tuple)):
+        return "x".join(value_text(name, each, rank) for each in value)
+    if isinstance(value, int) and value < 0 and name in _DIMENSIONS:
+        return "" if rank is None else str(value % max(rank, 1))
+    if isinstance(value, int):
+        return str(int(value))
+    return f"{value:g}" if isinstance(value, float) else ""
 
 
 def item_text(item: Item) -> str:

@@ -8,17 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from gpusim.trace.shapes import MOST_LISTED, Item, TensorList, listed, shape_text
+from gpusim.trace.shapes import DECIDES, MOST_LISTED, Item, TensorList, listed, shape_text, value_text
 
 aten = torch.ops.aten
 
-# Names of plain arguments on which an operator's time depends, beside the dimensions of its tensors.
-_DECIDES = {
-    "stride", "padding", "dilation", "transposed", "groups", "output_mask", "kernel_size", "ceil_mode", "is_causal", "causal",
-    "dropout_p", "max_q", "max_k", "window_size_left", "window_size_right", "normalized_shape", "group", "dim", "dims",
-    "training", "train", "accumulate", "k", "descending", "mode", "hidden_size", "num_layers", "bidirectional", "amsgrad",
-}  # fmt: skip
-_DIMENSIONS = ("dim", "dims")
 _CONVOLUTIONS = (aten.convolution, aten.convolution_backward, aten.convolution_overrideable, aten.cudnn_convolution)
 _SECOND = (aten.copy_, aten._foreach_copy_, aten.where)  # what they pass on is their second argument
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -47,7 +40,7 @@ def _signature(func: Any) -> Signature:
         found = Argument(i, argument.name, argument.default_value if argument.has_default_value() else None)
         if "Tensor" in str(argument.type):
             tensors.append(found)
-        elif argument.name in _DECIDES:
+        elif argument.name in DECIDES:
             plain.append(found)
     packet = func._overloadpacket
     return Signature(tuple(tensors), tuple(plain), packet in _CONVOLUTIONS, int(packet in _SECOND), int(packet is aten.stack))
@@ -61,10 +54,9 @@ def shape_of(func: Any, args: Any, kwargs: Any, out: Any) -> str:
         made = [] if out is None else list(out) if isinstance(out, tuple) else [out]
         parameters = {}
         for argument in known.plain:
-            value = _value(argument, args, kwargs)
-            if argument.name in _DIMENSIONS:
-                value = _counted(value, _first(given), known.inserts)
-            if text := _text(value):
+            tensor = _first(given)
+            rank = tensor.dim() + known.inserts if tensor is not None else 0
+            if text := value_text(argument.name, _value(argument, args, kwargs), rank):
                 parameters[argument.name] = text
         if known.convolution:
             parameters["layout"] = "nhwc" if "nhwc" in map(_layout, (*given, *made)) else "nchw"
@@ -102,23 +94,6 @@ def _first(values: Iterable[Any]) -> torch.Tensor | None:
         if isinstance(found, torch.Tensor):
             return found
     return None
-
-
-def _counted(value: Any, tensor: torch.Tensor | None, inserts: int) -> Any:
-    """Dimensions counted from 0."""
-    rank = max(tensor.dim() + inserts, 1) if tensor is not None else 1
-    if isinstance(value, int):
-        return value % rank if value < 0 else value
-    return [d % rank if d < 0 else d for d in value] if value is not None else None
-
-
-def _text(value: Any) -> str:
-    """A plain argument; "" for one that is not there."""
-    if isinstance(value, (list, tuple)):
-        return "x".join(str(int(v)) for v in value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(int(value)) if isinstance(value, int) else ""
 
 
 def _type(tensor: torch.Tensor) -> str:
