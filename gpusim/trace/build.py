@@ -26,6 +26,7 @@ _FILL = {
     "written_bytes": 0,
     "duration": -1,
     "activity": KERNEL,
+    "shape": -1,
 }
 _BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
@@ -68,6 +69,8 @@ def make_trace(
         values.flags.writeable = False
     named: dict[str, Any] = {t: tuple((tables or {}).get(t, ())) for t in NAME_TABLES}
     named["categories"] = named["categories"] or ("unknown",)
+    if not (made["shape"] >= 0).any():
+        named["shapes"] = ()
     trace = Trace(name=name, **{**made, **named}, meta=dict(meta or {}))
     if check:
         check_trace(trace, where)
@@ -131,7 +134,7 @@ class TraceBuilder:
     def __init__(self, name: str, path: str = "") -> None:
         self.name, self.path, self.line = name, path, 0
         self.meta: dict[str, Any] = {}
-        self.categories, self.op_names, self.modules, self.dtypes, self.phases = (Names() for _ in range(5))
+        self.categories, self.op_names, self.modules, self.dtypes, self.phases, self.shapes = (Names() for _ in range(6))
         self._phase = -1
         self._col: dict[str, Any] = {c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()}
         self._col["read_start"].append(0)
@@ -218,8 +221,9 @@ class TraceBuilder:
         stream: int = 0,
         time: int = -1,
         activity: int = KERNEL,
+        shape: str | None = None,
     ) -> None:
-        """One operator with the tensors it reads and writes, and the bytes it moves for them."""
+        """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
@@ -227,6 +231,7 @@ class TraceBuilder:
         c["dtype"].append(-1 if dtype is None else self.dtypes(dtype))
         c["phase"].append(self._phase)
         c["activity"].append(activity)
+        c["shape"].append(-1 if shape is None else self.shapes(shape))
         try:
             c["flops"].append(flops)
             c["read_bytes"].append(read_bytes)

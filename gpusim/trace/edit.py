@@ -10,13 +10,17 @@ import numpy.typing as npt
 from gpusim.base.compiled import kept
 from gpusim.trace.build import make_trace
 from gpusim.trace.columns import Events
+from gpusim.trace.shapes import TYPES, without
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
-_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1}  # what new operators hold when nothing is said, else 0
+# What new operators hold when nothing is said, else 0.
+_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1}
+
+_OF_SHAPE = {"op", "flops", "read_bytes", "written_bytes"}  # what follows from an operator's shape, or says what it is of
 
 _OF_RECORDING = ("free_requested", "start")  # meta that speaks of rows as they were recorded
 _NOTHING = (np.zeros(0, np.int64),) * 4
@@ -33,7 +37,8 @@ class Edit:
         edit.insert(at, OP, casts)                                   before event `at` of the trace
         edit.drop_events(mask); edit.finish()
 
-    A tensor that nothing allocates any more, and an operator that nothing issues, are gone with all they touched.
+    A tensor that nothing allocates any more, and an operator that nothing issues, are gone with all they touched.  An operator
+    whose arithmetic or bytes are changed loses its shape, unless a shape is written with them or only types change (`retyped`).
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -46,6 +51,7 @@ class Edit:
         self._kept = np.ones(trace.events, bool)
         self._warnings: list[str] = []
         self._sizes = trace.size  # with room for more
+        self.retyped = False  # bytes change because types do: dimensions stay as they are
 
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
         """This column of the trace's own rows, to be written to."""
@@ -81,9 +87,12 @@ class Edit:
         """New operators; returns their ids.  Insert an OP for each.
 
         reads, writes   (how many of each, tensor ids)
-        like            operators of the trace whose columns they have, but for those that are given
+        like            operators of the trace whose columns they have, but for those that are given; of the same arithmetic and
+                        bytes they have the same shape
         """
         count = len(reads[0])
+        if _OF_SHAPE & set(columns):
+            columns.setdefault("shape", -1)
         for column in _OPERATOR:
             given = columns.pop(column, None)
             if given is None:
@@ -131,6 +140,7 @@ class Edit:
 
         Host times, addresses and segments are left out: they were those of another program.
         """
+        self._keep_shapes_true()
         at, *inserted = (np.concatenate(parts) for parts in zip(*[_NOTHING, *self._inserted], strict=True))
         order = np.argsort(at, kind="stable")
         own = [self._own.get(c, getattr(self.trace, c)) for c in ("kind", "arg", "stream")]
@@ -160,6 +170,23 @@ class Edit:
         if self._warnings:
             meta["warnings"] = [*meta.get("warnings", ()), *self._warnings]
         return make_trace(self.trace.name, made, {t: tuple(words) for t, words in self._tables.items()}, meta)
+
+    def _keep_shapes_true(self) -> None:
+        """No operator keeps a shape of other dimensions or types than its own."""
+        trace = self.trace
+        if not trace.shapes:
+            return
+        changed = np.zeros(trace.ops, bool)
+        for column in {"dtype", *_OF_SHAPE} & set(self._own) if self.retyped else _OF_SHAPE & set(self._own):
+            changed |= self._own[column] != getattr(trace, column)
+        changed &= (trace.shape >= 0) & (self._own.get("shape", trace.shape) == trace.shape)
+        if not self.retyped:
+            self["shape"][changed] = -1
+        else:
+            for number in np.unique(trace.shape[changed]).tolist():
+                text = trace.shapes[number]
+                if (untyped := without(text, TYPES)) != text:
+                    self["shape"][changed & (trace.shape == number)] = self.name("shapes", untyped)
 
     def _append(self, column: str, values: npt.ArrayLike, count: int) -> None:
         self._more[column].append(np.broadcast_to(np.asarray(values, COLUMNS[column]), count))

@@ -21,7 +21,8 @@ _PERCENTILES = {"p10": 10, "p50": 50, "p90": 90, "p99": 99, "max": 100}
 def describe(trace: Trace) -> dict[str, Any]:
     """A description of the trace that JSON can hold.  Bytes as requested; times ns; gaps and lifetimes count operators.
 
-    name, hash, counts {tensors, events, ops, <each event kind>}, meta {format, source, licence, ...}, lacks, warnings
+    name, hash, counts {tensors, events, ops, accesses, shaped (operators with a shape), <each event kind>}
+    meta {format, source, licence, ...}, lacks, warnings
     answers   what it can answer: {allocator, accesses, times, flops}, see gpusim.trace.answers
     live      peak, peak_rounded (each tensor to 512 bytes), start, end: bytes; peak_event, peak_op, peak_phase
     bounds    live_peak, widest_operator and all_tensors: bytes that no policy can go below, and that need no policy
@@ -44,6 +45,7 @@ def describe(trace: Trace) -> dict[str, Any]:
             "events": trace.events,
             "ops": trace.ops,
             "accesses": len(trace.read_id) + len(trace.write_id),
+            "shaped": int((trace.shape >= 0).sum()),
             **{k: int(n) for k, n in zip(EVENT_KINDS, np.bincount(trace.kind, minlength=11), strict=True) if n},
         },
         "meta": {k: v for k, v in trace.meta.items() if k not in ("lacks", "warnings")},

@@ -60,6 +60,7 @@ class Trace:
     duration: I64                # recorded kernel time in ns, -1 unknown
     phase: npt.NDArray[np.int32]      # index into phases, -1 before the first
     activity: npt.NDArray[np.uint8]   # index into ACTIVITIES
+    shape: npt.NDArray[np.int32]      # index into shapes, -1 unknown
     read_start: I64              # shape (O+1,)
     read_id: I64                 # tensor ids
     write_start: I64             # shape (O+1,)
@@ -70,6 +71,7 @@ class Trace:
     modules: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()  # texts of gpusim.trace.shapes
     meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, what is missing and how it was filled
 
     @property
@@ -94,7 +96,7 @@ class Trace:
         for name, array in recorded_columns(self):
             digest.update(f"{name}:{array.dtype.str}:{len(array)};".encode())
             digest.update(np.ascontiguousarray(array).data)
-        tables = {name: list(getattr(self, name)) for name in NAME_TABLES}
+        tables = {name: list(table) for name, table in recorded_tables(self)}
         digest.update(json.dumps([self.name, tables, self.meta], sort_keys=True).encode())
         return digest.hexdigest()
 
@@ -127,12 +129,13 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "duration": np.dtype(np.int64),
     "phase": np.dtype(np.int32),
     "activity": np.dtype(np.uint8),
+    "shape": np.dtype(np.int32),
     "read_start": np.dtype(np.int64),
     "read_id": np.dtype(np.int64),
     "write_start": np.dtype(np.int64),
     "write_id": np.dtype(np.int64),
 }
-NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases")
+NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes")
 assert [f.name for f in fields(Trace)] == ["name", *COLUMNS, *NAME_TABLES, "meta"]
 
 
@@ -143,8 +146,14 @@ def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def recorded_columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """The columns that say something: a trace of kernels alone is the same as before there were other activities."""
-    return ((name, array) for name, array in columns(trace) if name != "activity" or array.any())
+    """The columns that say something.  Two came later than the others: a trace that does without them is as it was before."""
+    silent = {"activity": not trace.activity.any(), "shape": not (trace.shape >= 0).any()}
+    return ((name, array) for name, array in columns(trace) if not silent.get(name))
+
+
+def recorded_tables(trace: Trace) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The name tables, without that of the shapes where no operator has one."""
+    return ((name, getattr(trace, name)) for name in NAME_TABLES if name != "shapes" or trace.shapes)
 
 
 def derived(find: Callable[[Trace], _T]) -> Callable[[Trace], _T]:

@@ -38,7 +38,7 @@ def small() -> Trace:
 def test_a_small_trace_by_hand() -> None:
     said = stats.describe(small())
     assert said["counts"] == {
-        "tensors": 4, "events": 12, "ops": 3, "accesses": 7, "alloc": 4, "free": 3, "op": 3, "phase": 2,
+        "tensors": 4, "events": 12, "ops": 3, "accesses": 7, "shaped": 0, "alloc": 4, "free": 3, "op": 3, "phase": 2,
     }  # fmt: skip
     assert said["live"] == {
         "peak": 6600, "peak_rounded": 1024 + 1024 + 5120, "start": 1000, "end": 1000,

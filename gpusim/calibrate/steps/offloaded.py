@@ -98,4 +98,5 @@ def _operate(builder: TraceBuilder, trace: Trace, o: int) -> None:
         trace.op_names[trace.op[o]], reads, writes, duration=int(trace.duration[o]), flops=float(trace.flops[o]),
         read_bytes=int(trace.read_bytes[o]), written_bytes=int(trace.written_bytes[o]), activity=int(trace.activity[o]),
         dtype=trace.dtypes[trace.dtype[o]] if trace.dtype[o] >= 0 else None,
+        shape=trace.shapes[trace.shape[o]] if trace.shape[o] >= 0 else None,
     )  # fmt: skip

@@ -77,6 +77,7 @@ def _print(d: dict[str, Any]) -> None:
     where = f" in {live['peak_phase']}" if live["peak_phase"] else ""
     lines = {
         "content": ", ".join(f"{counts[word]:,} {word}" for word in ("tensors", "events", "ops", "accesses")),
+        "shapes": f"of {counts['shaped']:,} ops" if counts["shaped"] else "",
         "live peak": f"{show_bytes(live['peak_rounded'])}{where}; {show_bytes(live['start'])} were there before",
         "least memory": f"{show_bytes(bounds['widest_operator'])}, which one operator touches" if counts["ops"] else "",
         "static plan": f"{show_bytes(bounds['static_plan'])}: {_judged(bounds)}" if "static_plan" in bounds else "",

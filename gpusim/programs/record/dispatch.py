@@ -24,6 +24,7 @@ from gpusim.programs.record.phases import Phases
 from gpusim.programs.record.processes import collective, is_collective
 from gpusim.programs.record.readback import read_scalar
 from gpusim.programs.record.schema import effects, is_composite, is_dense, is_wrapper, tensors, view_bytes, written
+from gpusim.programs.record.shapes import shape_of, shape_of_kernel
 from gpusim.programs.record.standins import follow
 from gpusim.programs.record.storages import GPU, HOST, Storages
 from gpusim.programs.record.substitutes import OPERATORS
@@ -165,6 +166,7 @@ class Dispatch(TorchDispatchMode):
                 self.phases.module(),
                 crossing,
                 self._takes_over(func, args) if self.phases.backward and fresh else (),
+                shape_of(func, args, kwargs, out),
             )
         )
         if workspace and workspace.given_back:
@@ -178,7 +180,8 @@ class Dispatch(TorchDispatchMode):
         if read:
             dtype, module = str(read[0].dtype).removeprefix("torch."), self.phases.module()
             taken, given_out = (sum(map(view_bytes, side)) for side in (read, wrote))
-            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), taken, given_out, 0.0, dtype, module))
+            shape = shape_of_kernel(read, wrote)
+            self.tape.op(Operator(name, self._ids(read), self._ids(wrote), taken, given_out, 0.0, dtype, module, shape=shape))
 
     def _ids(self, found: list[torch.Tensor]) -> list[int]:
         ids = dict.fromkeys(storage.tensor for t in found if (storage := self.storages.find(t)) is not None)

@@ -83,7 +83,7 @@ def _build(memory: Trace, events: Iterable[Any], category: Mapping[int, str], du
             build.op(
                 what.name, [ids[t] for t in what.reads], [ids[t] for t in what.writes], read_bytes=what.read_bytes,
                 written_bytes=what.written_bytes, flops=what.flops, dtype=what.dtype, module=what.module,
-                activity=what.activity, duration=durations.get(at, -1),
+                activity=what.activity, duration=durations.get(at, -1), shape=what.shape,
             )  # fmt: skip
         elif kind == PHASE:
             build.begin_phase(what)

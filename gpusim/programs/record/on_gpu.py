@@ -19,6 +19,7 @@ from gpusim.programs.record import flops, running
 from gpusim.programs.record.join import Seen, join, kernel_ns
 from gpusim.programs.record.phases import EnoughSteps, Phases
 from gpusim.programs.record.schema import effects, tensors, view_bytes, written
+from gpusim.programs.record.shapes import shape_of
 from gpusim.programs.record.tape import Operator
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL, Trace
 
@@ -63,6 +64,7 @@ class Watch(TorchDispatchMode):
             str(func), _addresses(reads), _addresses(changed), sum(map(view_bytes, reads)), sum(map(view_bytes, changed)),
             flops.flops(func, args, kwargs, out), str(changed[0].dtype).removeprefix("torch."), self.phases.module(),
             COPY_IN if to_gpu and from_host and not from_gpu else KERNEL if to_gpu else COPY_OUT,
+            shape=shape_of(func, args, kwargs, out),
         )  # fmt: skip
         self.seen.append(Seen(self.served(), operator))
 

@@ -28,6 +28,7 @@ class Operator:
     module: str | None
     activity: int = KERNEL
     takes_over: tuple[int, ...] = ()  # tensors that it would have written into without a dispatch mode
+    shape: str | None = None  # as gpusim.trace.shapes has it
 
 
 class Tape:
@@ -111,6 +112,7 @@ class Tape:
                     dtype=what.dtype,
                     module=what.module,
                     activity=what.activity,
+                    shape=what.shape,
                 )
         return build.finish()
 

@@ -94,6 +94,7 @@ def _classes(trace: Trace, kinds: Any, autocast: bool) -> tuple[Any, I64]:
 def _converted(trace: Trace, found: Retyped, formats: Mapping[int, str], kinds: Any, base: str, role: Any) -> Edit:
     """The trace with tensors of the levels that were found, and their casts."""
     edit, element = Edit(trace), BYTES[base]
+    edit.retyped = True
     width = np.array([element, *(BYTES[formats[level]] for level in (LOW, HIGH))])
     edit["size"][:] = trace.size // element * width[found.level]
     edit["size"][found.level == OTHER] = trace.size[found.level == OTHER]

@@ -51,6 +51,8 @@ from gpusim.trace.importers.csv_tables import (
     READ_IDS,
     READS,
     ROLE,
+    SHAPE,
+    SHAPES,
     SIZE,
     STAMP,
     START,
@@ -298,6 +300,7 @@ def _op(piece, t):  # type: ignore[no-untyped-def]
     t.op[op] = _name(piece, NAME, OP_NAMES, UNNAMED, t)
     t.module[op] = _name(piece, MODULE, MODULES, -1, t)
     t.dtype[op] = _name(piece, DTYPE, DTYPES, -1, t)
+    t.shape[op] = _name(piece, SHAPE, SHAPES, -1, t)
     t.phase[op] = state[IN_PHASE]
     t.read_start[op + 1], t.write_start[op + 1] = state[READ_IDS], state[WRITE_IDS]
     t.flops[op] = 0.0

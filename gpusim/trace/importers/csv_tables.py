@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 # What a column may be, in the order of plain_csv's columns.
 (
     EVENT, TENSOR, SIZE, STREAM, TIME, CATEGORY, ADDR, NAME, READS, WRITES, FLOPS, READ_BYTES, WRITTEN_BYTES, DTYPE, MODULE,
-    DURATION, ROLES,
-) = range(17)  # fmt: skip
+    DURATION, SHAPE, ROLES,
+) = range(18)  # fmt: skip
 
 # Why parse came back.
 (
@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 # names of its space.  BYTES and STAMP of tensors: the size, and the list that mentioned it last.
 HASH, START, VALUE, BYTES, STAMP, SYMBOL = range(6)
 GONE = -1
-TENSOR_NAMES, CATEGORIES, OP_NAMES, PHASES, DTYPES, MODULES, SPACES = range(7)
+TENSOR_NAMES, CATEGORIES, OP_NAMES, PHASES, DTYPES, MODULES, SHAPES, SPACES = range(8)
 HASH_SPACES = 8  # a hash ends in its space
 UNNAMED = -2  # stands for the default name
-NEW = 4  # symbols that a line brings at most
+NEW = 5  # symbols that a line brings at most
 
 LONGEST_LINE = 1 << 20
 
@@ -63,6 +63,7 @@ class CsvTables(NamedTuple):
     written_bytes: Any
     duration: Any
     phase: Any
+    shape: Any
     read_start: Any
     write_start: Any
     read_id: Any

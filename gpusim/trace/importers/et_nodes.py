@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from gpusim.base.errors import TraceError
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.kineto_events import TYPES
+from gpusim.trace.importers.profiled_shapes import executed_shape
 
 _TYPE = re.compile(r"Tensor\(([^()]*)\)")
 _DEEPEST = 2000  # nodes inside each other: Python's own stack ends at 1000
@@ -36,6 +37,7 @@ class Node(NamedTuple):
     inputs: tuple[tuple[ArgumentStorage, ...], ...]  # of each argument; several where it is a list
     outputs: tuple[ArgumentStorage, ...]
     dtype: str
+    shape: str | None  # as gpusim.trace.shapes has it
 
 
 def read_nodes(data: BinaryIO, path: str) -> list[Node]:
@@ -79,14 +81,17 @@ def _node(raw: dict[str, Any]) -> Node:
     if "attrs" in raw:  # since 1.0.2
         attrs = {a["name"]: a["value"] for a in raw["attrs"]}
         taken, parent, outputs = raw["inputs"], raw["ctrl_deps"], raw["outputs"]["values"]
-        inputs, types = taken["values"], taken["types"]
+        inputs, types, made = taken["values"], taken["types"], raw["outputs"]
+        dims = taken.get("shapes"), made.get("shapes"), made.get("types")
     else:
         attrs, parent, inputs, types, outputs = raw, raw["parent"], raw["inputs"], raw["input_types"], raw["outputs"]
+        dims = raw.get("input_shapes"), raw.get("output_shapes"), raw.get("output_types")
     found = _TYPE.search(" ".join(map(str, types)))
+    schema = str(attrs.get("op_schema", ""))
     return Node(
-        int(raw["id"]), int(parent), int(attrs.get("rf_id", 0)), str(raw["name"]), str(attrs.get("op_schema", "")),
+        int(raw["id"]), int(parent), int(attrs.get("rf_id", 0)), str(raw["name"]), schema,
         tuple(tuple(_storages(value)) for value in inputs), tuple(_storages(outputs)),
-        TYPES.get(found.group(1), (0, ""))[1] if found else "",
+        TYPES.get(found.group(1), (0, ""))[1] if found else "", executed_shape(argument_names(schema), inputs, types, *dims),
     )  # fmt: skip
 
 
@@ -103,16 +108,25 @@ def _storages(value: Any) -> list[ArgumentStorage]:
 @cache
 def written_arguments(schema: str) -> frozenset[int]:
     """Positions of the arguments that an operator writes: those whose type is marked with '!'."""
-    depth, positions, position, start = 0, set(), 0, schema.find("(") + 1
+    return frozenset(at for at, argument in enumerate(_arguments(schema)) if "!" in argument.partition("=")[0])
+
+
+@cache
+def argument_names(schema: str) -> tuple[str, ...]:
+    """The names of an operator's arguments."""
+    return tuple(argument.partition("=")[0].split()[-1] for argument in _arguments(schema) if argument)
+
+
+def _arguments(schema: str) -> list[str]:
+    """The arguments of a schema, each with its type, name and default."""
+    depth, found, start = 0, [], schema.find("(") + 1
     for i in range(start, len(schema)):
         depth += (schema[i] in "([") - (schema[i] in ")]")
         if (schema[i] == "," and depth == 0) or depth < 0:
             argument = schema[start:i].strip()
             if argument != "*":
-                if "!" in argument.partition("=")[0]:
-                    positions.add(position)
-                position += 1
+                found.append(argument)
             start = i + 1
             if depth < 0:
                 break
-    return frozenset(positions)
+    return found

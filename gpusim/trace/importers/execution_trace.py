@@ -108,8 +108,8 @@ class _Kernels:
         for kernel in of_node:
             self.emit_others(kernel.launched, build)
             read, written = (round(each * kernel.duration / total) for each in moved)
-            name, dtype = step.node.name.replace("::", "."), step.node.dtype or None
-            self._emit(kernel, name, build, reads, writes, read_bytes=read, written_bytes=written, dtype=dtype)
+            name, dtype, shape = step.node.name.replace("::", "."), step.node.dtype or None, step.node.shape
+            self._emit(kernel, name, build, reads, writes, read_bytes=read, written_bytes=written, dtype=dtype, shape=shape)
 
     def emit_others(self, until: int | None, build: TraceBuilder) -> None:
         while self._others and (until is None or self._others[0].launched < until):
@@ -150,7 +150,10 @@ def _emit(program: OperatorProgram, kernels: _Kernels | None, build: TraceBuilde
             kernels.emit(step, reads, writes, moved, build)
         else:
             name = step.node.name.replace("::", ".")
-            build.op(name, reads, writes, read_bytes=moved[0], written_bytes=moved[1], dtype=step.node.dtype or None)
+            build.op(
+                name, reads, writes, read_bytes=moved[0], written_bytes=moved[1], dtype=step.node.dtype or None,
+                shape=step.node.shape,
+            )  # fmt: skip
         for tensor in dies[i]:
             build.free(ids[tensor])
     if kernels:

@@ -102,10 +102,10 @@ class _Import:
         kernel, operator, live = self.events.kernels[i], self.launcher[i], self.live
         self._enter(self.phases.of(kernel.launched, kernel.thread, operator), at)
         fresh = [t for t in self.fresh.pop(kernel.thread, []) if t in live]
-        name, reads, writes, share, asked, dtype = kernel.name, [], fresh, 1.0, 0, ""
+        name, reads, writes, share, asked, dtype, shape = kernel.name, [], fresh, 1.0, 0, "", None
         if operator >= 0:
             host = self.events.operators[operator]
-            name, dtype = host.name.replace("::", "."), host.dtype
+            name, dtype, shape = host.name.replace("::", "."), host.dtype, host.shape
             in_place = name.endswith("_")
             inputs = self._inputs(operator, () if in_place else fresh)
             self.outputs[operator] += fresh
@@ -126,7 +126,7 @@ class _Import:
         moved = kernel.moved
         self.build.op(
             name, reads, writes, time=at, duration=kernel.duration, stream=self.streams.index(kernel.stream),
-            activity=kernel.activity, dtype=dtype or None,
+            activity=kernel.activity, dtype=dtype or None, shape=shape,
             read_bytes=moved if kernel.reads else round(asked * share),
             written_bytes=moved or round(written * share),
         )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
+from gpusim.trace.importers.profiled_shapes import profiled_shape
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 _DEVICE_WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set", "memcpy": "copy", "memset": "set"}
@@ -55,6 +56,7 @@ class HostOperator(NamedTuple):
     inputs: tuple[int, ...]  # bytes of each tensor argument, if shapes were recorded
     dtype: str
     record: int  # the id by which an execution trace knows it, -1 where there is none
+    shape: str | None  # of its inputs, as gpusim.trace.shapes has it
 
 
 class MemoryInstant(NamedTuple):
@@ -162,7 +164,7 @@ class DeviceEvents:
             args = event.get("args", {})
             inputs, dtype = _inputs(args.get("Input Dims", ()), args.get("Input type", ()))
             record = args.get("Record function id", args.get("External id", args.get("external id", -1)))
-            self.operators.append(HostOperator(*found, inputs, dtype, int(record)))
+            self.operators.append(HostOperator(*found, inputs, dtype, int(record), profiled_shape(name, args)))
 
     def _name(self, name: str) -> str:
         """One copy of each name."""

@@ -16,6 +16,7 @@
     dtype        of op: float32, bfloat16, ...
     module       of op: where in the program
     duration_ns  of op: its recorded time
+    shape        of op: the dimensions of its tensors, as "8x512 512x64 -> 8x64" (gpusim.trace.shapes)
 
 A field that an event does not need is left empty.
 """
@@ -42,21 +43,21 @@ from gpusim.trace.trace import COLUMNS, Trace
 REQUIRED = ("event", "tensor", "size")
 OPTIONAL = (
     "stream", "time_ns", "category", "addr", "name", "reads", "writes", "flops", "read_bytes", "written_bytes", "dtype",
-    "module", "duration_ns",
+    "module", "duration_ns", "shape",
 )  # fmt: skip
 _ROLES = {column: role for role, column in enumerate((*REQUIRED, *OPTIONAL))}  # as csv_tables numbers them
 _EVENTS = ("alloc", "free", "op", "phase")
 _COUNTS = {
     **dict.fromkeys(("kind", "arg", "stream", "time", "addr", "bytes"), rows.EVENTS),
     **dict.fromkeys(("size", "category"), rows.TENSORS),
-    **dict.fromkeys(("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase"), rows.OPS),
+    **dict.fromkeys(("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase", "shape"), rows.OPS),
     **dict.fromkeys(("read_start", "write_start"), rows.OPS),
     "read_id": rows.READ_IDS,
     "write_id": rows.WRITE_IDS,
 }  # column of the trace -> which count of `state` says how far it is filled
 _SPACES = {
     "categories": rows.CATEGORIES, "op_names": rows.OP_NAMES, "phases": rows.PHASES, "dtypes": rows.DTYPES,
-    "modules": rows.MODULES,
+    "modules": rows.MODULES, "shapes": rows.SHAPES,
 }  # fmt: skip
 _PIECE = 1 << 18  # bytes read at once
 _STEP = 1 << 20  # rows by which a column grows at least
