@@ -22,9 +22,10 @@ HELD_OUT = {
 ONE = """
 sources: {paper: "a paper, table 1"}
 cases:
-  - {name: one, source: paper, seen: table, system: S, version: "1", gpu: T4, host: unstated, link: PCIe, model: M, layers: 2,
-     hidden: 8, heads: 2, ffn: 32, task: generate, batch: 4, gpu_batch: 2, precision: fp16, weights: host, activations: gpu,
-     pinned: "yes", prefetch: "no", attention: gpu, measured: 2.5, unit: tokens/s, resolution: 0.01, prompt: 8, generate: 2}
+  - {name: one, source: paper, seen: table, system: S, version: "1", gpu: T4, host: unstated, link: PCIe, model: M,
+     layers: 2, hidden: 8, heads: 2, ffn: 32, task: generate, batch: 4, gpu_batch: 2, precision: fp16, weights: {host: 1},
+     activations: gpu, pinned: "yes", prefetch: "no", attention: gpu, measured: 2.5, unit: tokens/s, resolution: 0.01,
+     prompt: 8, generate: 2}
 """
 
 
@@ -87,6 +88,7 @@ def test_mistakes_are_told_at_their_line(tmp_path: Path, old: str, new: str, sai
     [
         ("source: paper", "source: papers", "'papers', which is not in"),
         ("prompt: 8, generate: 2", "seq: 8", "wrong lengths for generate"),
+        ("{host: 1}", "{host: 0.5, gpu: 0.4}", "do not add up to 1"),
     ],
 )
 def test_a_case_that_does_not_hold_together_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:

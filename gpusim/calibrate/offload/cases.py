@@ -17,6 +17,7 @@ from gpusim.base.yaml.fields import STRICT
 
 DATA = Path(__file__).parents[1] / "data" / "offload_published.yaml"
 Count = Annotated[StrictInt, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Known = Literal["yes", "no", "unstated"]
 
 
@@ -46,9 +47,10 @@ class Case:
     gpu_batch: Count
     """Samples that the GPU works on at once."""
     precision: str
-    weights: str
-    """Where they are at rest; so `cache`, `activations` and `optimizer`."""
+    weights: dict[Literal["gpu", "host", "nvme", "cpu"], Share]
+    """Shares by place at rest; cpu: of layers that the CPU computes, in its memory."""
     activations: str
+    """Where they are at rest; so `optimizer`."""
     pinned: str
     """Whether host memory of the copies is page-locked."""
     prefetch: Known
@@ -67,7 +69,11 @@ class Case:
     seq: Count | None = None
     phase: Literal["all", "decode"] = "all"
     """The part of a generation that the number speaks of."""
-    cache: str = ""
+    weight_bits: Annotated[float, Field(gt=0)] = 16
+    """Of a stored weight, its part of the group's scales included."""
+    cache_bits: Annotated[float, Field(gt=0)] = 16
+    cache: Literal["gpu", "host", "nvme", "split"] = "gpu"
+    """Keys and values; split: with their layer."""
     optimizer: str = ""
     step: Literal["gpu", "cpu", "none"] = "none"
     """Where the optimizer's step is computed."""
@@ -79,6 +85,22 @@ class Case:
     def held_out(self) -> bool:
         """Drawn, by its name alone, before any simulation was written: scored once, at the end."""
         return int(hashlib.sha256(self.name.encode()).hexdigest(), 16) % 3 == 0
+
+    @property
+    def configuration(self) -> str:
+        """The machine and what is where, in a few words."""
+        shares = ", ".join(f"{100 * share:.0f} % {place}" for place, share in self.weights.items() if share < 1) or "".join(
+            self.weights
+        )
+        words = [self.gpu, f"weights {shares}"]
+        words += [f"cache {self.cache}"] if self.task == "generate" else [f"optimizer {self.optimizer}"]
+        words += [f"activations {self.activations}"] if self.activations != "gpu" else []
+        words += [f"pinned {self.pinned}"] if {"host", "nvme"} & self.weights.keys() or self.task == "train" else []
+        words += ["ahead"] if self.prefetch == "yes" else []
+        words += [f"{self.layers_on_cpu} layers on the CPU"] if self.layers_on_cpu else []
+        words += ["attention on the CPU"] if self.attention == "cpu" and not self.layers_on_cpu else []
+        words += ["step on the CPU"] if self.step == "cpu" else []
+        return ", ".join(words)
 
     @property
     def higher_is_better(self) -> bool:
@@ -111,6 +133,8 @@ def load(path: Path = DATA) -> list[Case]:
                 f"case '{case.name}' has the source '{case.source}', which is not in `sources`", where=str(path),
                 hint=suggest(case.source, published.sources),
             )  # fmt: skip
+        if abs(sum(case.weights.values()) - 1) > 1e-6:
+            raise GpusimError(f"the shares of the weights of case '{case.name}' do not add up to 1", where=str(path))
         if (case.seq is None) != (case.task == "generate") or (case.prompt is None) != (case.task == "train"):
             raise GpusimError(
                 f"case '{case.name}' has the wrong lengths for {case.task}", where=str(path),
