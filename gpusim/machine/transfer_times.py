@@ -7,12 +7,16 @@ import numpy as np
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
+STAGED = ("gpusim::pageable_in", "gpusim::pageable_out")  # work of the CPU beside a copy: the driver's staging
+ALLOCATED = "gpusim::host_alloc"  # pinned memory, by the bytes that are read
+
 
 def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
     """(n,) operators that are no kernels, and (n,) their times in ns.
 
     Bytes over a link take its start-up and its rate; GPUs without links of their own meet over that to the host.  The CPU
-    works at the rate of its memory: an optimizer's step does a few operations on each number that it reads.
+    works at the rate of its memory: an optimizer's step does a few operations on each number that it reads.  What it adds to a
+    copy from or to memory that is not pinned (`STAGED`) takes so long that both, in turn, reach the profile's pageable rate.
     """
     rows = np.flatnonzero(trace.activity != KERNEL)
     link, peer, together = profile.link, profile.peer, profile.collective
@@ -31,4 +35,13 @@ def transfer_times(trace: Trace, profile: Profile) -> tuple[I64, I64]:
         (HOST_WORK, 0.0, profile.host.bandwidth.value),
     ):  # fmt: skip
         start[trace.activity == activity], rate[trace.activity == activity] = latency, speed
+    for name, pageable, pinned in (
+        (STAGED[0], profile.host.pageable_h2d.value, link.h2d.value),
+        (STAGED[1], profile.host.pageable_d2h.value, link.d2h.value),
+    ):
+        if name in trace.op_names:
+            staged = trace.op == trace.op_names.index(name)
+            rate[staged] = 1 / max(1 / pageable - 1 / pinned, 1e-30)
+    if ALLOCATED in trace.op_names:
+        rate[trace.op == trace.op_names.index(ALLOCATED)] = 2**30 / (profile.allocation.host_alloc_per_gib.value / 1e9)
     return rows, np.rint((start + bytes_moved / rate * 1e9)[rows]).astype(np.int64)

@@ -1,0 +1,109 @@
+"""Activation offloading: what forward saves for backward waits in host memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpusim.base.errors import GpusimError, TraceError, suggest
+from gpusim.base.units import BYTES, parse
+from gpusim.machine.transfer_times import ALLOCATED, STAGED
+from gpusim.programs.transforms.parameters import side_stream
+from gpusim.trace.edit import Edit, begun, issued
+from gpusim.trace.roles import ACTIVATION, BACKWARD, FORWARD, phase_kinds, roles
+from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, HOST_WORK, I64, OP, Trace
+
+MEMORY = ("pool", "fresh", "pageable")
+
+
+def save_on_host(trace: Trace, least: str = "1 MiB", most: int = 0, memory: str = "pool", ahead: int = 0) -> Trace:
+    """Copy activations to the host after their last use in forward, and back before their first use in backward.
+
+    least   bytes of a tensor that is moved
+    most    tensors of one step that are moved, the largest first; 0: all
+    memory  pool: pinned and used again; fresh: pinned anew for each tensor, as save_on_cpu(pin_memory=True) does; pageable:
+            the driver stages the copies, which take turns with kernels
+    ahead   a tensor comes back when backward begins with the one so many before it; 0: when it is needed
+
+    Pinned copies run on streams of their own.  Parameters, inputs and what forward alone uses stay.
+    Sources: torch.autograd.graph.save_on_cpu; torchtune's OffloadActivations; pytorch pull request 186161 (the pool).
+    """
+    if memory not in MEMORY:
+        hint = suggest(memory, MEMORY) or "known: " + ", ".join(MEMORY)
+        raise GpusimError(f"parameter 'memory' of transform 'save_on_host' is '{memory}'", hint=hint)
+    moved, last, first = _saved(trace, int(parse(least, BYTES)), most)
+    edit, side = Edit(trace), side_stream(trace)
+    back = edit.add_tensors(trace.size[moved], trace.category[moved])
+    _use_instead(edit, moved, back, first)
+    pinned, none = memory != "pageable", (0 * moved, moved[:0])
+    out, into = (side, side + 1) if pinned else (0, 0)
+    size, one = trace.size[moved], np.ones_like(moved)
+
+    def before(name: str) -> I64:
+        """Work of the CPU beside each copy."""
+        return edit.add_operators(none, none, op=edit.name("op_names", name), activity=HOST_WORK, read_bytes=size)
+
+    leave = edit.add_operators(
+        (one, moved), none, op=edit.name("op_names", "gpusim::copy_out"), activity=COPY_OUT, read_bytes=size
+    )
+    done = issued(trace)[last] + 1
+    if memory != "pool":
+        edit.insert(done, OP, before(ALLOCATED if pinned else STAGED[1]))
+    edit.insert(done, OP, leave, out)
+    edit.insert(done, FREE, moved)
+
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(first)
+    place[order] = begun(trace)[first[order]][np.maximum(np.arange(len(order)) - ahead, 0)]
+    place = np.maximum(place, done)
+    come = edit.add_operators(none, (one, back), op=edit.name("op_names", "gpusim::copy_in"), activity=COPY_IN, read_bytes=size)
+    edit.insert(place[order], ALLOC, back[order])
+    if not pinned:
+        edit.insert(place[order], OP, before(STAGED[0])[order])
+    edit.insert(place[order], OP, come[order], into)
+    made = edit.finish()
+    return replace(made, meta={**made.meta, "host_bytes": made.meta.get("host_bytes", 0) + _most_at_once(size, last, first)})
+
+
+def _saved(trace: Trace, least: int, most: int) -> tuple[I64, I64, I64]:
+    """(n,) tensors, the last operator of forward that touches each, the first of backward."""
+    kinds = phase_kinds(trace)[issued(trace)]
+    op = np.concatenate([np.repeat(np.arange(trace.ops), np.diff(start)) for start in (trace.read_start, trace.write_start)])
+    tensor = np.concatenate([trace.read_id, trace.write_id])
+    last, first = np.full(trace.tensors, -1), np.full(trace.tensors, trace.ops)
+    forward, backward = kinds[op] == FORWARD, kinds[op] == BACKWARD
+    np.maximum.at(last, tensor[forward], op[forward])
+    np.minimum.at(first, tensor[backward], op[backward])
+    wanted = (roles(trace) == ACTIVATION) & (trace.size >= least) & (last >= 0) & (first < trace.ops) & (last < first)
+    found = np.flatnonzero(wanted)
+    if not len(found):
+        raise TraceError(f"{trace.name}: forward saves no tensor of {least:,} bytes for backward", hint="a smaller `least`")
+    if most:
+        steps = np.cumsum(np.diff((kinds == FORWARD).astype(int), prepend=0) == 1)[last[found]]
+        ranked = np.lexsort((found, -trace.size[found], steps))
+        new = np.diff(steps[ranked], prepend=-1) != 0
+        place = np.arange(len(ranked)) - np.maximum.accumulate(np.where(new, np.arange(len(ranked)), 0))
+        found = np.sort(found[ranked[place < most]])
+    return found, last[found], first[found]
+
+
+def _use_instead(edit: Edit, moved: I64, back: I64, first: I64) -> None:
+    """From its first use in backward on a tensor is the one that came back; that one dies in its place."""
+    trace = edit.trace
+    other, since = np.arange(trace.tensors), np.full(trace.tensors, trace.ops)
+    other[moved], since[moved] = back, first
+    for side in ("read", "write"):
+        ids = getattr(trace, f"{side}_id")
+        op = np.repeat(np.arange(trace.ops), np.diff(getattr(trace, f"{side}_start")))
+        at = np.flatnonzero(op >= since[ids])
+        edit[f"{side}_id"][at] = other[ids[at]]
+    dies = np.flatnonzero(trace.kind == FREE)
+    edit["arg"][dies] = other[trace.arg[dies]]
+
+
+def _most_at_once(size: I64, last: I64, first: I64) -> int:
+    """Bytes in host memory at their peak."""
+    at = np.concatenate([last, first])
+    change = np.concatenate([size, -size])[np.argsort(at, kind="stable")]
+    return int(np.cumsum(change).max(initial=0))
