@@ -9,7 +9,10 @@ from gpusim.calibrate.kernel_times.held_out import FAMILIES, family, family_held
 pytestmark = pytest.mark.fast
 
 SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
-DRAWN = [(32, 512), (32, 2048), (64, 64), (64, 2048), (128, 64), (128, 128), (128, 512), (256, 512), (512, 4096), (1024, 32), (2048, 1024)]
+DRAWN = [  # of all pairs of SIZES
+    (32, 512), (32, 2048), (64, 64), (64, 2048), (128, 64),
+    (128, 128), (128, 512), (256, 512), (512, 4096), (1024, 32), (2048, 1024),
+]
 FAMILY_NAMES = ["resnet50", "vit_base", "swin_tiny", "convnext_base", "regnety_040", "deit_tiny", "dla34", "vgg16", "coatnet_0"]
 FAMILIES_OUT = ["dla34", "vgg16"]
 
@@ -48,17 +51,17 @@ def test_kept_back_families_are_left_out_whatever_the_draw_says() -> None:
 @pytest.mark.parametrize(
     ("gpu", "source", "kept"),
     [
-        ("h200-sxm", "aiconfigurator", True),
-        ("l4", "neusight", True),
-        ("l40s", "aiconfigurator", False),
-        ("rtx-4090", "timm", True),
-        ("h100-sxm-80gb", "aiconfigurator", False),
-        ("h100-sxm-80gb", "neusight", True),
-        ("t4", "neusight", False),
-        ("t4", "neusight conv", True),
-        ("t4", "deepbench", True),
-        ("b200-sxm", "aiconfigurator", False),
-        ("gb200", "aiconfigurator", True),
+    ("h200-sxm", "aiconfigurator", True),
+    ("l4", "neusight", True),
+    ("l40s", "aiconfigurator", False),
+    ("rtx-4090", "timm", True),
+    ("h100-sxm-80gb", "aiconfigurator", False),
+    ("h100-sxm-80gb", "neusight", True),
+    ("t4", "neusight", False),
+    ("t4", "neusight conv", True),
+    ("t4", "deepbench", True),
+    ("b200-sxm", "aiconfigurator", False),
+    ("gb200", "aiconfigurator", True),
     ],
 )
 def test_kept_back_gpus(gpu: str, source: str, kept: bool) -> None:

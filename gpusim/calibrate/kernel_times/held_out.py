@@ -25,9 +25,12 @@ GPUS_OF_SOURCE = {
 }
 """Kept back in one source, visible in others."""
 
-FAMILIES = frozenset(
-    ["bat", "cait", "coat", "convformer", "convit", "cs", "cspdarknet", "darknetaa", "densenet", "eca", "ecaresnext", "efficientformer", "efficientformerv", "efficientnet", "efficientvit", "ese", "fastvit", "fbnetv", "flexivit", "gcresnet", "gcresnext", "hgnetv", "hrnet", "lcnet", "levit", "mambaout", "maxvit", "nasnetalarge", "nest", "pnasnet", "poolformer", "pvt", "rdnet", "regnetv", "regnetx", "repvit", "resmlp", "resnetblur", "rexnetr", "samvit", "sebotnet", "sedarknet", "selecsls", "senet", "seresnet", "seresnetaa", "ssl", "swsl", "test", "tf", "tnt", "visformer", "xception"]
-)
+_KEPT_BACK = """
+bat cait coat convformer convit cs cspdarknet darknetaa densenet eca ecaresnext efficientformer efficientformerv efficientnet
+efficientvit ese fastvit fbnetv flexivit gcresnet gcresnext hgnetv hrnet lcnet levit mambaout maxvit nasnetalarge nest pnasnet
+poolformer pvt rdnet regnetv regnetx repvit resmlp resnetblur rexnetr samvit sebotnet sedarknet selecsls senet seresnet
+seresnetaa ssl swsl test tf tnt visformer xception"""
+FAMILIES = frozenset(_KEPT_BACK.split())
 """Name families of timm networks that are kept back."""
 
 NETWORKS = {
