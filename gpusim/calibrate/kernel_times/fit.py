@@ -21,8 +21,8 @@ BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 MOST = 8000
 """Rows that a fit of coefficients looks at, drawn evenly."""
 
-_PRODUCT = ("floor", "compute", "fill", "tile", "memory", "cached", "reach", "chain", "growth", "blend")
-_STREAM = ("floor", "memory", "cached", "reach")
+_PRODUCT = ("floor", "compute", "fill", "tile", "memory", "chain", "growth", "blend")
+_STREAM = ("floor", "memory")
 FREE = {
     "gemm": _PRODUCT,
     "bmm": _PRODUCT,
@@ -36,10 +36,10 @@ FREE = {
     "quantise": (*_STREAM, "chain", "growth"),
 }
 """Coefficients that are fitted, by kind; the others say nothing there."""
-NEUTRAL = Coefficients(floor=0, compute=1, fill=0, tile=0, memory=1, cached=16, reach=0.7, chain=0, growth=0.4, blend=2)
-START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, cached=16, reach=0.7, chain=1000, growth=0.4, blend=1.7, fast=1.4)
-LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, cached=4, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0)
-HIGH = Coefficients(floor=30e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, cached=100, reach=1.5, chain=2e4, growth=1.2, blend=8, fast=3)
+NEUTRAL = Coefficients(floor=0, compute=1, fill=0, tile=0, memory=1, reach=0.8, chain=0, growth=0.4, blend=2)
+START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, reach=0.8, chain=1000, growth=0.4, blend=1.7, fast=1.4)
+LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0)
+HIGH = Coefficients(floor=30e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=2e4, growth=1.2, blend=8, fast=3)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,18 @@ AXES = {
     "quantise": ("m", "k"),
 }
 """Dimensions of a correction, by kind."""
-FINEST = {"gemm": 0.5, "bmm": 1.0, "conv": 1.0, "attention": 0.5, "decode": 0.5, "moe": 0.5, "quantise": 0.5}
+FINEST = {
+    "gemm": (0.25, 0.5, 0.5),
+    "bmm": (1.0, 0.5, 0.5, 0.5),
+    "conv": (1.0, 1.0, 1.0, 0.5, 1.0),
+    "attention": (0.5, 0.5, 0.5, 0.5, 0.5),
+    "decode": (0.5, 0.5, 0.5, 0.5, 0.5),
+    "moe": (0.5, 0.5, 0.5, 0.5, 0.5),
+    "elementwise": (0.5, 0.5),
+    "layer_norm": (0.5, 0.5),
+    "softmax": (0.5, 0.5),
+    "quantise": (0.25, 0.5),
+}
 """Octaves of its finest level."""
 
 
@@ -100,11 +111,13 @@ def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | N
         left = np.array([(where or {}).get(gpu, True) and gpu in gpus for gpu in rows.gpu.tolist()])
         used.append(rows.take(left & ~rows.held))
     used = [rows for rows in used if len(rows)]
+    steady = [rows.take(np.array([not gpus[gpu].power_bound for gpu in rows.gpu.tolist()])) for rows in used]
+    steady = [rows for rows in steady if len(rows)] or used  # power-bound GPUs say nothing of others
     kind = used[0].what.split()[0]
     names = FREE[kind]
-    share = max(1, sum(map(len, used)) // MOST)
+    share = max(1, sum(map(len, steady)) // MOST)
     parts = []
-    for rows in used:
+    for rows in steady:
         some = rows.take(np.arange(0, len(rows), share))
         parts.append((_work(some), _rates(some, gpus), np.log(some.time)))
 
@@ -126,7 +139,7 @@ def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | N
             own = [rows for rows in own if len(rows)]
             place = np.concatenate([points(rows, axes) for rows in own])
             left_over = np.concatenate([np.log(rows.time / predict(found, _work(rows), _rates(rows, gpus))) for rows in own])
-            done[gpu] = build(place, np.clip(left_over, -2, 2), [FINEST.get(kind, 1.0)] * len(axes), 3)
+            done[gpu] = build(place, np.clip(left_over, -2, 2), FINEST[kind])
     names_of = tuple(sorted({g for rows in used for g in rows.gpu.tolist()}))
     return Fitted(found, names_of, sum(map(len, used)), done, kind, axes)
 

@@ -80,7 +80,7 @@ KEYS = {
 }
 """The dimensions by whose hash shapes are left out, by kind; all dimensions where none are named."""
 
-_STACK = "time_us_sglang"  # the one column that every GEMM table fills
+_STACK = "time_us_vllm"  # PyTorch's own cuBLAS calls, measured on all GPUs, and the least noisy column for small kernels
 
 
 def _aic_gemm(row: dict[str, str]) -> Iterator[Row]:

@@ -122,3 +122,23 @@ def today(rows: Rows) -> F64:
 
 
 _ACT = ("gelu", "silu", "relu", "tanh")
+
+
+def text(lines: list[Score]) -> str:
+    """Both tables in Markdown: per cent, median / p90 (signed median)."""
+    out = []
+    for table in (SEEN, LEFT_OUT):
+        out += [
+            "",
+            f"| {table} | type | GPU | rows | model | physical form | before | nominal roofline | fitted on |",
+            "| --- | --- | --- | ---: | --- | --- | --- | --- | --- |",
+        ]
+        for s in (line for line in lines if line.table == table):
+            each = " | ".join(_cell(e) for e in (s.model, s.physics, s.today, s.roofline))
+            out.append(f"| {s.what} | {s.dtype} | {s.gpu} | {s.rows} | {each} | {s.fitted} |")
+    return "\n".join(out)
+
+
+def _cell(error: tuple[float, float, float]) -> str:
+    median, p90, signed = (100 * e for e in error)
+    return f"{median:.1f} / {p90:.0f} ({signed:+.1f})"

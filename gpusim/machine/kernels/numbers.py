@@ -20,10 +20,13 @@ SHARE_BAR = 0.25
 """Relative bar of such a peak, to both sides."""
 BANDWIDTH, BANDWIDTH_BAR = 0.86, 0.06
 """The same of streaming."""
-_FP32_PER_WATT = 1.1e11
-"""Above so many fp32 flop/s per watt of its limit a GPU cannot hold its clock (P4, T4, L4)."""
+_FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.0, 3e11))
+"""Below this capability, above so many fp32 flop/s per watt of its limit, a GPU cannot hold its clock (P4, T4, A10, L4)."""
 POWER_SHARE = 0.58
 """Share of the vendor's fp32 peak that such a GPU reaches."""
+_CACHE_HBM, _CACHE = 18.7, 14.6
+"""Bytes a clock and processor that reads get from the second-level cache, of GPUs with HBM and others: 0.73 (`streaming`) of what
+copies get on an A100 and a GH200 (26.1, 25.2) and on an A40 (20.4), the curves of their profiles."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,12 @@ class Numbers:
     @property
     def power_bound(self) -> bool:
         """Whether the power limit is too low for the clock under load."""
-        return self.nominal_peak.get("fp32", 0.0) / max(self.power, 1.0) > _FP32_PER_WATT
+        return starved(self.capability, self.nominal_peak.get("fp32", 0.0), self.power)
+
+    @property
+    def cache_rate(self) -> float:
+        """Bytes/s that the second-level cache gives to kernels that read."""
+        return (_CACHE_HBM if self.hbm else _CACHE) * self.processors * self.clock
 
     def rate(self, dtype: str) -> tuple[float, str]:
         """flop/s of matrix products of an element type, and the type in which the GPU computes them.
@@ -81,8 +89,8 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
     """The numbers of a machine; `peak` (by fp32, bf16, ...) and `bandwidth` are rates that were measured on it."""
     gpu, memory = profile.gpu, profile.memory
     nominal = {name: float(quantity.value) for name, quantity in gpu.peak.items()}
-    starved = nominal.get("fp32", 0.0) / max(gpu.tdp.value, 1.0) > _FP32_PER_WATT
-    share = {**SHARE, "fp32": POWER_SHARE} if starved else SHARE
+    bound = starved(float(gpu.compute_capability), nominal.get("fp32", 0.0), float(gpu.tdp.value))
+    share = {**SHARE, "fp32": POWER_SHARE} if bound else SHARE
     achieved = {name: value * share.get(name, SHARE["bf16"]) for name, value in nominal.items()}
     measured = set(peak or {}) | ({"bandwidth"} if bandwidth else set())
     if not bandwidth:
@@ -105,6 +113,12 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
         nominal_bandwidth=float(memory.bandwidth.value),
         measured=frozenset(measured),
     )
+
+
+def starved(capability: float, fp32: float, power: float) -> bool:
+    """Whether a GPU of so many fp32 flop/s (the vendor's) is bound by its power limit in W."""
+    limit = next(limit for below, limit in _FP32_PER_WATT if capability < below)
+    return fp32 / max(power, 1.0) > limit
 
 
 def tf32(what: str, stated: bool | None) -> bool:

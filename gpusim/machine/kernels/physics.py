@@ -1,9 +1,9 @@
 """The physical form of kernel times, which carries from one GPU to another.
 
-    t = floor + (a^p + b^p + c^p)^(1/p)                    a smooth maximum
+    t = floor + before / (bandwidth * memory) + (a^p + b^p + c^p)^(1/p)      the last is a smooth maximum
     a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns)) / fast^Work.fast
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
-        hit = 2 - touched / (reach * cache), within 0..1; cache rate = cached * processors * clock, at least the memory's
+        hit = 2 - touched / (reach * cache), within 0..1; cache rate by generation, at least the memory's
     c = chain * (loop * 2 * 128^2 * processors / peak)^growth    one tile's loop on one processor, split as growth says
 
 peak and bandwidth are achieved ones (`numbers`); the coefficients are of a class, alike on all GPUs.
@@ -37,9 +37,8 @@ class Coefficients:
     """Rows or columns"""
     fast: float = 1.0
     memory: float = 1.0
-    cached: float = 16.0
-    """Bytes a clock and processor"""
-    reach: float = 0.7
+    reach: float = 0.8
+    """Share of the cache"""
     chain: float = 1000.0
     """ns, for a loop of one microsecond on one processor"""
     growth: float = 0.4
@@ -58,13 +57,13 @@ class Rates:
     peak: F64
     bandwidth: F64
     processors: F64
-    clock: F64
+    cache: F64
     reach: F64
 
     @staticmethod
     def of(gpu: Numbers, dtype: str) -> Rates:
         """Those of one GPU for kernels of an element type."""
-        values = (gpu.rate(dtype)[0], gpu.bandwidth, gpu.processors, gpu.clock, gpu.reach)
+        values = (gpu.rate(dtype)[0], gpu.bandwidth, gpu.processors, gpu.cache_rate, gpu.reach)
         return Rates(*(np.array([value], np.float64) for value in values))
 
 
@@ -72,7 +71,8 @@ def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
     """(N,) ns."""
     a, b, chain = terms(c, work, gpu)
     high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
-    return np.asarray(c.floor + high * ((a / high) ** c.blend + (b / high) ** c.blend + (chain / high) ** c.blend) ** (1 / c.blend))
+    first = c.floor + work.before / (gpu.bandwidth * c.memory) * 1e9
+    return np.asarray(first + high * ((a / high) ** c.blend + (b / high) ** c.blend + (chain / high) ** c.blend) ** (1 / c.blend))
 
 
 def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
@@ -80,7 +80,7 @@ def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
     a = work.flops / (gpu.peak * c.compute) * 1e9 * (1 + c.fill / work.loop) * tiles / c.fast**work.fast
     memory = gpu.bandwidth * c.memory
-    cached = np.maximum(c.cached * gpu.processors * gpu.clock, memory)
+    cached = np.maximum(gpu.cache, memory)
     hit = np.clip(2 - work.touched / (c.reach * gpu.reach), 0.0, 1.0)
     b = work.moved * 1e9 * ((1 - hit) / memory + hit / cached)
     chain = c.chain * (work.loop * _TILE * gpu.processors / gpu.peak * 1e6) ** c.growth if c.chain else np.zeros_like(b)

@@ -42,6 +42,8 @@ class Work:
     """Sides of the matrix of outputs, which is cut into tiles."""
     batch: F64
     """Such matrices."""
+    before: F64
+    """Bytes that a kernel of its own moves first, such as one that quantises the activations."""
     fast: F64
     """1 where an algorithm with fewer multiplications applies (Winograd), else 0."""
 
@@ -49,7 +51,8 @@ class Work:
     def of(flops: F64, moved: F64, **more: F64) -> Work:
         """Work whose other numbers, where absent, say nothing: long sides, one step, touched once."""
         full = np.ones_like(moved)
-        default = {"touched": moved, "loop": full, "rows": 1e9 * full, "columns": 1e9 * full, "batch": full, "fast": 0 * full}
+        default = {"touched": moved, "loop": full, "rows": 1e9 * full, "columns": 1e9 * full, "batch": full}
+        default |= {"before": 0 * full, "fast": 0 * full}
         return Work(flops, moved, **{**default, **more})
 
 
@@ -63,11 +66,10 @@ def _gemm(what: str, d: Dims, size: int, turns: float) -> Work:
     m, n, k = d["m"], d["n"], d["k"]
     out = max(size, 2)  # 8-bit products are written in 16 bits
     weights, activations = size * n * k, size * m * k + out * m * n
-    if size == 1:
-        activations = activations + 3 * m * k  # the activations arrive in 16 bits and are quantised
     return Work.of(
-        2 * m * n * k, weights + activations, touched=turns * weights + activations, loop=k, rows=m, columns=n
-    )
+        2 * m * n * k, weights + activations, touched=turns * weights + activations, loop=k, rows=m, columns=n,
+        before=3 * m * k if size == 1 else 0 * m,  # the activations arrive in 16 bits and are quantised
+    )  # fmt: skip
 
 
 def _bmm(what: str, d: Dims, size: int, turns: float) -> Work:
