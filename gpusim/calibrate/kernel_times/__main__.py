@@ -1,4 +1,5 @@
 """python -m gpusim.calibrate.kernel_times score FOLDER    the errors of kernel times, and which rows each fit used
+python -m gpusim.calibrate.kernel_times fit FOLDER      the same fits, written to gpusim/machine/kernels/data
 
 FOLDER holds the tables of measured kernels.  A developer's tool; the product reads only what it writes.
 """
@@ -10,13 +11,16 @@ from pathlib import Path
 
 from gpusim.calibrate.kernel_times.rows import gather
 from gpusim.calibrate.kernel_times.score import score, text
+from gpusim.calibrate.kernel_times.write import write
+from gpusim.machine.kernels.store import DATA
 
 
 def main(arguments: list[str]) -> None:
     """Run one command."""
-    if len(arguments) < 2 or arguments[0] != "score":
+    if len(arguments) < 2 or arguments[0] not in ("score", "fit"):
         sys.exit(__doc__)
-    print(text(score(gather(Path(arguments[1]), tuple(arguments[2:])))))
+    tables = gather(Path(arguments[1]))
+    print(text(score(tables)) if arguments[0] == "score" else write(tables, DATA))
 
 
 if __name__ == "__main__":

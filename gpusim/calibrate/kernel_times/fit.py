@@ -39,7 +39,7 @@ FREE = {
 NEUTRAL = Coefficients(floor=0, compute=1, fill=0, tile=0, memory=1, reach=0.8, chain=0, growth=0.4, blend=2)
 START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, reach=0.8, chain=1000, growth=0.4, blend=1.7, fast=1.4)
 LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0)
-HIGH = Coefficients(floor=30e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=2e4, growth=1.2, blend=8, fast=3)
+HIGH = Coefficients(floor=60e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=4e3, growth=1.2, blend=8, fast=3)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ FINEST = {
     "gemm": (0.25, 0.5, 0.5),
     "bmm": (1.0, 0.5, 0.5, 0.5),
     "conv": (1.0, 1.0, 1.0, 0.5, 1.0),
-    "attention": (0.5, 0.5, 0.5, 0.5, 0.5),
+    "attention": (0.5, 0.5, 0.5, 0.5, 0.125),
     "decode": (0.5, 0.5, 0.5, 0.5, 0.5),
     "moe": (0.5, 0.5, 0.5, 0.5, 0.5),
     "elementwise": (0.5, 0.5),

@@ -2,8 +2,8 @@
 
     gather(FOLDER)      all that may be fitted and scored; rows of GPUs that are kept back are refused with their file's name
 
-Each GEMM table has one column per serving framework: one of them is used, never a mix.  Times of NeuSight have the launch in them:
-its rows count above 100 us only.
+Each GEMM table has one column per serving framework: one of them is used, never a mix.  Times of NeuSight have the launch in
+them: its rows count above 100 us only.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def _deepbench(row: dict[str, str]) -> Iterator[Row]:
     if dtype is None or row["mode"] != "train":
         return
     if row["op"] == "Dense Matrix Multiplication":
-        yield "gemm", row["gpu"], dtype, {"m": float(named["n"]), "n": float(named["m"]), "k": float(named["k"])}, _ns(row["time_us"])
+        dims = {"m": float(named["n"]), "n": float(named["m"]), "k": float(named["k"])}
+        yield "gemm", row["gpu"], dtype, dims, _ns(row["time_us"])
     what = _DEEPBENCH_CONV.get(row["what"].removesuffix(" (msec)"))
     if row["op"] == "Convolution" and what:
         dims = {

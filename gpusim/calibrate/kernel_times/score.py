@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gpusim.calibrate.kernel_times.fit import BYTES, Fitted, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import nominal
-from gpusim.calibrate.kernel_times.rows import Rows, source_of
+from gpusim.calibrate.kernel_times.rows import Rows
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.shapes import work
 from gpusim.machine.roofline import references
@@ -69,7 +69,6 @@ def score(tables: list[Rows]) -> list[Score]:
     for group in groups(tables):
         names = tuple(sorted({g for rows in group for g in rows.gpu.tolist()}))
         everything = fit(group, gpus)
-        print(f"# {group[0].what} {group[0].dtype} {everything.coefficients}", flush=True)
         own = {name: name for name in names}
         for name in names:
             lines += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
@@ -89,7 +88,8 @@ def _lines(
         if len(here) < _FEW:
             continue
         models = (done.predict(here, gpus, like), done.predict(here, gpus), today(here), roofline(here))
-        out.append(Score(table, rows.what, rows.dtype, gpu, len(here), *(errors(m, here.time) for m in models), fitted))
+        e = [errors(model, here.time) for model in models]
+        out.append(Score(table, rows.what, rows.dtype, gpu, len(here), e[0], e[1], e[2], e[3], fitted))
     return out
 
 

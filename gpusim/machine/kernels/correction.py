@@ -1,8 +1,8 @@
 """What measured kernels say beyond the physical form: the log of their ratio, interpolated between shapes.
 
-A lattice in the base-2 logarithms of the dimensions, in levels from coarse to fine.  Each level holds what the coarser ones leave:
-a node has the weighted mean of the measured points around it, shrunk towards 0 where there are few.  Between nodes the correction
-is multilinear; where no node is near it is 0, so that it fades with distance.
+A lattice in the base-2 logarithms of the dimensions, in levels from coarse to fine.  Each level holds what the coarser ones
+leave: a node has the weighted mean of the measured points around it, shrunk towards 0 where there are few.  Between nodes the
+correction is multilinear; where no node is near it is 0, so that it fades with distance.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import numpy.typing as npt
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-STEPS = (4.0, 2.0, 1.0, 0.5)
-"""Octaves between the nodes of each level."""
 _SHRINK = 0.3  # points that say 0 at each node
 _SPAN = 512  # nodes along a dimension, most
 

@@ -25,8 +25,8 @@ _FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.
 POWER_SHARE = 0.58
 """Share of the vendor's fp32 peak that such a GPU reaches."""
 _CACHE_HBM, _CACHE = 18.7, 14.6
-"""Bytes a clock and processor that reads get from the second-level cache, of GPUs with HBM and others: 0.73 (`streaming`) of what
-copies get on an A100 and a GH200 (26.1, 25.2) and on an A40 (20.4), the curves of their profiles."""
+"""Bytes a clock and processor that reads get from the second-level cache, of GPUs with HBM and others: 0.73 (`streaming`) of
+what copies get on an A100 and a GH200 (26.1, 25.2) and on an A40 (20.4), the curves of their profiles."""
 
 
 @dataclass(frozen=True)

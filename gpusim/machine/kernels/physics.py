@@ -72,7 +72,8 @@ def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
     a, b, chain = terms(c, work, gpu)
     high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
     first = c.floor + work.before / (gpu.bandwidth * c.memory) * 1e9
-    return np.asarray(first + high * ((a / high) ** c.blend + (b / high) ** c.blend + (chain / high) ** c.blend) ** (1 / c.blend))
+    powers = sum((term / high) ** c.blend for term in (a, b, chain))
+    return np.asarray(first + high * powers ** (1 / c.blend), np.float64)
 
 
 def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:

@@ -101,9 +101,8 @@ def _stream(what: str, d: Dims, size: int, turns: float) -> Work:
 def _attention(what: str, d: Dims, size: int, turns: float) -> Work:
     pairs = d["q"] * d["kv"] - np.where(d["causal"] > 0, d["q"] * (d["q"] - 1) / 2, 0.0)
     moved = size * d["b"] * d["dim"] * (2 * d["q"] * d["heads"] + 2 * d["kv"] * d["kv_heads"])
-    return Work.of(
-        4 * d["b"] * d["heads"] * pairs * d["dim"], moved, loop=d["kv"], rows=d["q"], columns=d["dim"], batch=d["b"] * d["heads"]
-    )
+    flops, batch = 4 * d["b"] * d["heads"] * pairs * d["dim"], d["b"] * d["heads"]
+    return Work.of(flops, moved, loop=d["kv"], rows=d["q"], columns=d["dim"], batch=batch)
 
 
 def _decode(what: str, d: Dims, size: int, turns: float) -> Work:
