@@ -27,7 +27,7 @@ FREE = {
     "gemm": _PRODUCT,
     "bmm": _PRODUCT,
     "conv": (*_PRODUCT, "fast"),
-    "attention": _PRODUCT,
+    "attention": (*_PRODUCT, "special"),
     "decode": _PRODUCT,
     "moe": _PRODUCT,
     "elementwise": _STREAM,
@@ -37,9 +37,9 @@ FREE = {
 }
 """Coefficients that are fitted, by kind; the others say nothing there."""
 NEUTRAL = Coefficients(floor=0, compute=1, fill=0, tile=0, memory=1, reach=0.8, chain=0, growth=0.4, blend=2)
-START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, reach=0.8, chain=1000, growth=0.4, blend=1.7, fast=1.4)
-LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0)
-HIGH = Coefficients(floor=60e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=4e3, growth=1.2, blend=8, fast=3)
+START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, reach=0.8, chain=1000, growth=0.4, blend=1.7, fast=1.4, special=0.7)
+LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0, special=0.01)
+HIGH = Coefficients(floor=60e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=4e3, growth=1.2, blend=8, fast=3, special=4)
 
 
 @dataclass(frozen=True)

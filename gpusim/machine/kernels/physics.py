@@ -2,6 +2,7 @@
 
     t = floor + before / (bandwidth * memory) + (a^p + b^p + c^p)^(1/p)      the last is a smooth maximum
     a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns)) / fast^Work.fast
+        + special * exponentials / (16 * processors * clock)
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
         hit = 2 - touched / (reach * cache), within 0..1; cache rate by generation, at least the memory's
     c = chain * (loop * 2 * 128^2 * processors / peak)^growth    one tile's loop on one processor, split as growth says
@@ -21,6 +22,7 @@ from gpusim.machine.kernels.shapes import Work
 
 F64 = npt.NDArray[np.float64]
 
+_SPECIAL = 16  # exponentials that a processor computes in a clock, since Volta
 _TILE = 2 * 128 * 128  # flops of one step of a usual tile
 
 
@@ -36,6 +38,8 @@ class Coefficients:
     tile: float = 64.0
     """Rows or columns"""
     fast: float = 1.0
+    special: float = 0.0
+    """Share of the exponentials' time that is not hidden behind products"""
     memory: float = 1.0
     reach: float = 0.8
     """Share of the cache"""
@@ -57,13 +61,14 @@ class Rates:
     peak: F64
     bandwidth: F64
     processors: F64
+    clock: F64
     cache: F64
     reach: F64
 
     @staticmethod
     def of(gpu: Numbers, dtype: str) -> Rates:
         """Those of one GPU for kernels of an element type."""
-        values = (gpu.rate(dtype)[0], gpu.bandwidth, gpu.processors, gpu.cache_rate, gpu.reach)
+        values = (gpu.rate(dtype)[0], gpu.bandwidth, gpu.processors, gpu.clock, gpu.cache_rate, gpu.reach)
         return Rates(*(np.array([value], np.float64) for value in values))
 
 
@@ -80,6 +85,7 @@ def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
     """(N,) ns each: of computing, of memory, of the inner loop."""
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
     a = work.flops / (gpu.peak * c.compute) * 1e9 * (1 + c.fill / work.loop) * tiles / c.fast**work.fast
+    a = a + work.special * c.special / (_SPECIAL * gpu.processors * gpu.clock) * 1e9
     memory = gpu.bandwidth * c.memory
     cached = np.maximum(gpu.cache, memory)
     hit = np.clip(2 - work.touched / (c.reach * gpu.reach), 0.0, 1.0)

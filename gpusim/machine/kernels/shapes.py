@@ -44,6 +44,8 @@ class Work:
     """Such matrices."""
     before: F64
     """Bytes that a kernel of its own moves first, such as one that quantises the activations."""
+    special: F64
+    """Exponentials, which other units compute than products."""
     fast: F64
     """1 where an algorithm with fewer multiplications applies (Winograd), else 0."""
 
@@ -52,7 +54,7 @@ class Work:
         """Work whose other numbers, where absent, say nothing: long sides, one step, touched once."""
         full = np.ones_like(moved)
         default = {"touched": moved, "loop": full, "rows": 1e9 * full, "columns": 1e9 * full, "batch": full}
-        default |= {"before": 0 * full, "fast": 0 * full}
+        default |= {"before": 0 * full, "special": 0 * full, "fast": 0 * full}
         return Work(flops, moved, **{**default, **more})
 
 
@@ -101,8 +103,9 @@ def _stream(what: str, d: Dims, size: int, turns: float) -> Work:
 def _attention(what: str, d: Dims, size: int, turns: float) -> Work:
     pairs = d["q"] * d["kv"] - np.where(d["causal"] > 0, d["q"] * (d["q"] - 1) / 2, 0.0)
     moved = size * d["b"] * d["dim"] * (2 * d["q"] * d["heads"] + 2 * d["kv"] * d["kv_heads"])
-    flops, batch = 4 * d["b"] * d["heads"] * pairs * d["dim"], d["b"] * d["heads"]
-    return Work.of(flops, moved, loop=d["kv"], rows=d["q"], columns=d["dim"], batch=batch)
+    special, batch = d["b"] * d["heads"] * pairs, d["b"] * d["heads"]
+    flops = 4 * special * d["dim"]
+    return Work.of(flops, moved, loop=d["kv"], rows=d["q"], columns=d["dim"], batch=batch, special=special)
 
 
 def _decode(what: str, d: Dims, size: int, turns: float) -> Work:
