@@ -1,6 +1,6 @@
 """The physical form of kernel times, which carries from one GPU to another.
 
-    t = floor + before / (bandwidth * memory) + (a^p + b^p + c^p)^(1/p)      the last is a smooth maximum
+    t = floor * (2 GHz / clock)^(1/2) + before / (bandwidth * memory) + (a^p + b^p + c^p)^(1/p)      the last is a smooth maximum
     a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns)) / fast^Work.fast
         + special * exponentials / (16 * processors * clock)
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
@@ -22,6 +22,7 @@ from gpusim.machine.kernels.shapes import Work
 
 F64 = npt.NDArray[np.float64]
 
+_CLOCK = 2e9  # Hz, at which the floor is stated; half of it follows the clock
 _SPECIAL = 16  # exponentials that a processor computes in a clock, since Volta
 _TILE = 2 * 128 * 128  # flops of one step of a usual tile
 
@@ -76,7 +77,7 @@ def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
     """(N,) ns."""
     a, b, chain = terms(c, work, gpu)
     high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
-    first = c.floor + work.before / (gpu.bandwidth * c.memory) * 1e9
+    first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + work.before / (gpu.bandwidth * c.memory) * 1e9
     powers = sum((term / high) ** c.blend for term in (a, b, chain))
     return np.asarray(first + high * powers ** (1 / c.blend), np.float64)
 
