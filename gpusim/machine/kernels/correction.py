@@ -18,6 +18,7 @@ F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
 _SHRINK = 0.3  # points that say 0 at each node
+_APART = 0.1  # octaves
 _SPAN = 512  # nodes along a dimension, most
 
 
@@ -46,11 +47,16 @@ class Lattice:
 
 
 def build(dims: F64, residual: F64, finest: Sequence[float], levels: int = 4, shrink: float = _SHRINK) -> Lattice:
-    """The lattice of (N, D) dimensions with (N,) log residuals; `finest`: octaves of the last level by dimension."""
+    """The lattice of (N, D) dimensions with (N,) log residuals; `finest`: octaves of the last level by dimension.
+
+    A dimension of less than a tenth of an octave is one whose neighbours say little, such as the width of an attention head: only
+    the coarsest level joins its values.
+    """
     found: list[Level] = []
     left = residual.copy()
     for scale in (2.0**n for n in reversed(range(levels))):
-        steps = tuple(step * scale for step in finest)
+        wide = scale == 2.0 ** (levels - 1)
+        steps = tuple(step * scale if step > _APART else 2.0 if wide else step for step in finest)
         corners = list(_corners(dims, steps))
         keys, inverse = np.unique(np.concatenate([key for key, _ in corners]), return_inverse=True)
         weight = np.concatenate([w for _, w in corners])
