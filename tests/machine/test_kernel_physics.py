@@ -13,7 +13,7 @@ from gpusim.machine.kernels.shapes import work
 pytestmark = pytest.mark.fast
 
 GPU = Numbers(
-    name="made-up", capability=8.0, processors=100, clock=1e9, cache=40e6, hbm=True, power=400,
+    name="made-up", capability=8.0, processors=100, clock=2e9, cache=40e6, hbm=True, power=400,
     peak={"fp32": 10e12, "tf32": 80e12, "fp16": 200e12, "bf16": 200e12}, bandwidth=1e12,
     nominal_peak={"fp32": 12e12}, nominal_bandwidth=1.2e12,
 )  # fmt: skip
@@ -48,9 +48,9 @@ def test_fill_tile_and_chain_by_hand() -> None:
 
 def test_bytes_that_stay_in_the_cache_move_at_its_rate() -> None:
     c = replace(PLAIN, reach=1.0, blend=60)
-    small = one(c, "elementwise add", "fp32", 4, rows=100, width=1000)  # 1.2 MB of 20 MB: 18.7 B * 100 * 1 GHz
+    small = one(c, "elementwise add", "fp32", 4, rows=100, width=1000)  # 1.2 MB of 20 MB: 18.7 B * 100 * 2 GHz
     large = one(c, "elementwise add", "fp32", 4, rows=100_000, width=1000)  # 1.2 GB
-    assert small == pytest.approx(1000 + 1.2e6 / 1.87e12 * 1e9)
+    assert small == pytest.approx(1000 + 1.2e6 / 3.74e12 * 1e9)
     assert large == pytest.approx(1000 + 1.2e9 / 1e12 * 1e9)
 
 

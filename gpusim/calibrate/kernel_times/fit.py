@@ -24,7 +24,7 @@ MOST = 8000
 _PRODUCT = ("floor", "compute", "fill", "tile", "memory", "chain", "growth", "blend")
 _STREAM = ("floor", "memory")
 FREE = {
-    "gemm": _PRODUCT,
+    "gemm": (*_PRODUCT, "before"),
     "bmm": _PRODUCT,
     "conv": (*_PRODUCT, "fast"),
     "attention": (*_PRODUCT, "special"),
@@ -36,10 +36,21 @@ FREE = {
     "quantise": (*_STREAM, "chain", "growth"),
 }
 """Coefficients that are fitted, by kind; the others say nothing there."""
-NEUTRAL = Coefficients(floor=0, compute=1, fill=0, tile=0, memory=1, reach=0.8, chain=0, growth=0.4, blend=2)
-START = Coefficients(floor=2000, compute=1, fill=80, tile=64, memory=1, reach=0.8, chain=1000, growth=0.4, blend=1.7, fast=1.4, special=0.7)
-LOW = Coefficients(floor=300, compute=0.3, fill=1, tile=1, memory=0.3, reach=0.1, chain=10, growth=0.1, blend=1.1, fast=1.0, special=0.01)
-HIGH = Coefficients(floor=60e3, compute=1.5, fill=2e3, tile=2e3, memory=1.3, reach=1.5, chain=4e3, growth=1.2, blend=8, fast=3, special=4)
+NEUTRAL = Coefficients(floor=0, fill=0, tile=0, chain=0, blend=2)
+"""Where a coefficient is not fitted."""
+_BOUNDS = {  # lowest, start, highest
+    "floor": (300, 2000, 60e3),
+    "compute": (0.3, 1, 1.5),
+    "fill": (1, 80, 2e3),
+    "tile": (1, 64, 2e3),
+    "fast": (1, 1.4, 3),
+    "special": (0.01, 0.7, 4),
+    "memory": (0.3, 1, 1.3),
+    "before": (0.05, 1, 1.5),
+    "chain": (10, 1000, 4e3),
+    "growth": (0.1, 0.4, 1.2),
+    "blend": (1.1, 1.7, 8),
+}
 
 
 @dataclass(frozen=True)
@@ -128,7 +139,7 @@ def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | N
         c = at(x)
         return np.concatenate([np.log(predict(c, w, r)) - t for w, r, t in parts])
 
-    start, low, high = (np.log([getattr(c, name) for name in names]) for c in (START, LOW, HIGH))
+    low, start, high = np.log([_BOUNDS[name] for name in names]).T
     x, _ = minimise(residual, start, low, high)
     found = _rounded(at(x))
     axes = AXES[kind]

@@ -21,6 +21,19 @@ F64 = npt.NDArray[np.float64]
 
 
 SEEN, LEFT_OUT = "seen", "left out"
+_TENSOR, _STREAMING = ("bf16", "fp8"), ("elementwise", "layer_norm", "softmax")
+GOALS = (
+    ("GEMM bf16 and fp8", SEEN, ("gemm",), _TENSOR, 5, 15),
+    ("GEMM bf16 and fp8, other family", LEFT_OUT, ("gemm",), _TENSOR, 15, 40),
+    ("fp32 linear and bmm", LEFT_OUT, ("gemm", "bmm"), ("fp32",), 15, 35),
+    ("memory-bound above 100 us", SEEN, _STREAMING, ("fp32",), 5, 15),
+    ("memory-bound above 100 us", LEFT_OUT, _STREAMING, ("fp32",), 8, 25),
+    ("convolution", SEEN, ("conv",), ("fp32", "fp16"), 12, 40),
+    ("convolution", LEFT_OUT, ("conv",), ("fp32", "fp16"), 20, 50),
+    ("attention", SEEN, ("attention", "decode"), ("bf16",), 8, 25),
+    ("attention", LEFT_OUT, ("attention", "decode"), ("bf16",), 12, 35),
+)
+"""Set, table, kinds, types, and the goal for median and p90 in per cent."""
 _FEW = 5  # rows below which an error says nothing
 
 
@@ -39,11 +52,16 @@ class Score:
     today: tuple[float, float, float]
     roofline: tuple[float, float, float]
     fitted: str
+    off: F64
+    """Of each row."""
 
 
 def errors(model: F64, measured: F64) -> tuple[float, float, float]:
     """Median and p90 of |model / measured - 1|, and the signed median."""
-    off = model / measured - 1
+    return _summary(model / measured - 1)
+
+
+def _summary(off: F64) -> tuple[float, float, float]:
     return float(np.median(np.abs(off))), float(np.quantile(np.abs(off), 0.9)), float(np.median(off))
 
 
@@ -89,7 +107,8 @@ def _lines(
             continue
         models = (done.predict(here, gpus, like), done.predict(here, gpus), today(here), roofline(here))
         e = [errors(model, here.time) for model in models]
-        out.append(Score(table, rows.what, rows.dtype, gpu, len(here), e[0], e[1], e[2], e[3], fitted))
+        off = models[0] / here.time - 1
+        out.append(Score(table, rows.what, rows.dtype, gpu, len(here), e[0], e[1], e[2], e[3], fitted, off))
     return out
 
 
@@ -125,8 +144,17 @@ _ACT = ("gelu", "silu", "relu", "tanh")
 
 
 def text(lines: list[Score]) -> str:
-    """Both tables in Markdown: per cent, median / p90 (signed median)."""
-    out = []
+    """All in Markdown: per cent, median / p90 (signed median); first by goal, all rows of a set together."""
+    out = ["| set | goal | all rows | by GPU, median / p90 |", "| --- | --- | --- | --- |"]
+    for name, table, kinds, types, median, p90 in GOALS:
+        own = [line for line in lines if line.table == table and line.what.split()[0] in kinds and line.dtype in types]
+        if own:
+            each: list[str] = []
+            for gpu in sorted({line.gpu for line in own}):
+                off = np.concatenate([line.off for line in own if line.gpu == gpu])
+                each.append(f"{gpu} {_cell(_summary(off))}")
+            every = _cell(_summary(np.concatenate([line.off for line in own])))
+            out.append(f"| {name}, {table} | {median} / {p90} | {every} | {', '.join(each)} |")
     for table in (SEEN, LEFT_OUT):
         out += [
             "",
@@ -134,8 +162,8 @@ def text(lines: list[Score]) -> str:
             "| --- | --- | --- | ---: | --- | --- | --- | --- | --- |",
         ]
         for s in (line for line in lines if line.table == table):
-            each = " | ".join(_cell(e) for e in (s.model, s.physics, s.today, s.roofline))
-            out.append(f"| {s.what} | {s.dtype} | {s.gpu} | {s.rows} | {each} | {s.fitted} |")
+            cells = " | ".join(_cell(e) for e in (s.model, s.physics, s.today, s.roofline))
+            out.append(f"| {s.what} | {s.dtype} | {s.gpu} | {s.rows} | {cells} | {s.fitted} |")
     return "\n".join(out)
 
 

@@ -47,10 +47,10 @@ class Lattice:
 
 
 def build(dims: F64, residual: F64, finest: Sequence[float], levels: int = 4, shrink: float = _SHRINK) -> Lattice:
-    """The lattice of (N, D) dimensions with (N,) log residuals; `finest`: octaves of the last level by dimension.
+    """The lattice of (N, D) dimensions with (N,) log residuals; `finest`: octaves of the last level.
 
-    A dimension of less than a tenth of an octave is one whose neighbours say little, such as the width of an attention head: only
-    the coarsest level joins its values.
+    A dimension of less than a tenth of an octave is one whose neighbours say little, such as the width of an attention head:
+    only the coarsest level joins its values.
     """
     found: list[Level] = []
     left = residual.copy()

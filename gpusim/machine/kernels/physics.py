@@ -1,6 +1,7 @@
 """The physical form of kernel times, which carries from one GPU to another.
 
-    t = floor * (2 GHz / clock)^(1/2) + before / (bandwidth * memory) + (a^p + b^p + c^p)^(1/p)      the last is a smooth maximum
+    t = floor * (2 GHz / clock)^(1/2) + first + (a^p + b^p + c^p)^(1/p)      a smooth maximum
+    first = the bytes that a kernel before moves, at its share of the bandwidth
     a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns)) / fast^Work.fast
         + special * exponentials / (16 * processors * clock)
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
@@ -42,6 +43,8 @@ class Coefficients:
     special: float = 0.0
     """Share of the exponentials' time that is not hidden behind products"""
     memory: float = 1.0
+    before: float = 1.0
+    """Share of the bandwidth that the kernel before reaches"""
     reach: float = 0.8
     """Share of the cache"""
     chain: float = 1000.0
@@ -77,7 +80,7 @@ def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
     """(N,) ns."""
     a, b, chain = terms(c, work, gpu)
     high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
-    first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + work.before / (gpu.bandwidth * c.memory) * 1e9
+    first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + _moving(c, work.before, work.before, gpu, c.before)
     powers = sum((term / high) ** c.blend for term in (a, b, chain))
     return np.asarray(first + high * powers ** (1 / c.blend), np.float64)
 
@@ -87,9 +90,14 @@ def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
     a = work.flops / (gpu.peak * c.compute) * 1e9 * (1 + c.fill / work.loop) * tiles / c.fast**work.fast
     a = a + work.special * c.special / (_SPECIAL * gpu.processors * gpu.clock) * 1e9
-    memory = gpu.bandwidth * c.memory
-    cached = np.maximum(gpu.cache, memory)
-    hit = np.clip(2 - work.touched / (c.reach * gpu.reach), 0.0, 1.0)
-    b = work.moved * 1e9 * ((1 - hit) / memory + hit / cached)
+    b = _moving(c, work.moved, work.touched, gpu, c.memory)
     chain = c.chain * (work.loop * _TILE * gpu.processors / gpu.peak * 1e6) ** c.growth if c.chain else np.zeros_like(b)
     return a, b, np.broadcast_to(chain, b.shape)
+
+
+def _moving(c: Coefficients, moved: F64, touched: F64, gpu: Rates, share: float) -> F64:
+    """(N,) ns of moving bytes, from the cache as far as it holds what is touched between two uses."""
+    memory = gpu.bandwidth * share
+    cached = np.maximum(gpu.cache * min(share, 1.0), memory)
+    hit = np.clip(2 - touched / (c.reach * gpu.reach), 0.0, 1.0)
+    return np.asarray(moved * 1e9 * ((1 - hit) / memory + hit / cached), np.float64)
