@@ -1,0 +1,213 @@
+"""The fit of one class: coefficients that all GPUs share, then what is left between shapes on each GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.calibrate.kernel_times.gpus import measured_peak, nominal
+from gpusim.calibrate.kernel_times.least_squares import minimise
+from gpusim.calibrate.kernel_times.rows import Rows, source_of
+from gpusim.machine.kernels.correction import Lattice, build
+from gpusim.machine.kernels.numbers import Numbers
+from gpusim.machine.kernels.physics import Coefficients, Rates, predict
+from gpusim.machine.kernels.shapes import Dims, Work, work
+
+F64 = npt.NDArray[np.float64]
+
+BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+MOST = 8000
+"""Rows that a fit of coefficients looks at, drawn evenly."""
+
+_PRODUCT = ("floor", "compute", "fill", "tile", "memory", "chain", "growth", "blend")
+_STREAM = ("floor", "memory")
+FREE = {
+    "gemm": (*_PRODUCT, "before"),
+    "bmm": _PRODUCT,
+    "conv": (*_PRODUCT, "fast"),
+    "attention": (*_PRODUCT, "special"),
+    "decode": _PRODUCT,
+    "moe": _PRODUCT,
+    "elementwise": _STREAM,
+    "layer_norm": _STREAM,
+    "softmax": _STREAM,
+    "quantise": (*_STREAM, "chain", "growth"),
+}
+"""Coefficients that are fitted, by kind; the others say nothing there."""
+NEUTRAL = Coefficients(floor=0, fill=0, tile=0, chain=0, blend=2)
+"""Where a coefficient is not fitted."""
+_BOUNDS = {  # lowest, start, highest
+    "floor": (300, 2000, 60e3),
+    "compute": (0.3, 1, 1.5),
+    "fill": (1, 80, 2e3),
+    "tile": (1, 64, 2e3),
+    "fast": (1, 1.4, 3),
+    "special": (0.01, 0.7, 4),
+    "memory": (0.3, 1, 1.3),
+    "before": (0.05, 1, 1.5),
+    "chain": (10, 1000, 4e3),
+    "growth": (0.1, 0.4, 1.2),
+    "blend": (1.1, 1.7, 8),
+}
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One class and element type."""
+
+    coefficients: Coefficients
+    gpus: tuple[str, ...]
+    """That were fitted."""
+    rows: int
+    tables: dict[str, Lattice]
+    """By GPU: what the coefficients leave."""
+    kind: str
+    axes: tuple[str, ...]
+
+    def predict(self, rows: Rows, gpus: dict[str, Numbers], tables: dict[str, str] | None = None) -> F64:
+        """(N,) ns; `tables`: GPU of the rows -> GPU whose table corrects it (its own where there is one)."""
+        out = predict(self.coefficients, _work(rows), _rates(rows, gpus))
+        if tables is None:
+            return out
+        for gpu, of in tables.items():
+            here = rows.gpu == gpu
+            if of in self.tables and here.any():
+                out[here] *= np.exp(self.tables[of].at(points(rows.take(here), self.axes)))
+        return out
+
+
+AXES = {
+    "gemm": ("m", "n", "k"),
+    "bmm": ("b", "m", "n", "k"),
+    "conv": ("pixels", "cin", "cout", "r", "stride"),
+    "attention": ("b", "q", "heads", "kv_heads", "dim"),
+    "decode": ("b", "kv", "heads", "kv_heads", "dim"),
+    "moe": ("tokens", "hidden", "inner", "topk", "experts"),
+    "elementwise": ("rows", "width"),
+    "layer_norm": ("rows", "width"),
+    "softmax": ("rows", "width"),
+    "quantise": ("m", "k"),
+}
+"""Dimensions of a correction, by kind."""
+FINEST = {
+    "gemm": (0.25, 0.5, 0.5),
+    "bmm": (1.0, 0.5, 0.5, 0.5),
+    "conv": (1.0, 1.0, 1.0, 0.0625, 0.0625),
+    "attention": (0.5, 0.5, 0.5, 0.5, 0.0625),
+    "decode": (0.5, 0.5, 0.5, 0.5, 0.0625),
+    "moe": (0.5, 0.5, 0.5, 0.5, 0.5),
+    "elementwise": (0.5, 0.5),
+    "layer_norm": (0.5, 0.5),
+    "softmax": (0.5, 0.5),
+    "quantise": (0.25, 0.5),
+}
+"""Octaves of its finest level."""
+
+
+def points(rows: Rows, axes: tuple[str, ...]) -> F64:
+    """(N, D) coordinates of rows in a correction."""
+    d: Dims = dict(rows.dims)
+    if "pixels" in axes:
+        d["pixels"] = d["b"] * (d["h"] / d["stride"]) ** 2
+        d["r"] = d["r"] * d["s"]
+    return np.stack([np.asarray(d[name]) * 1024 for name in axes], axis=1)
+
+
+def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | None = None, correct: bool = True) -> Fitted:
+    """Fit what is not held out of `tables` (of one class and type) on GPUs for which `where` is not False."""
+    used = []
+    for rows in tables:
+        left = np.array([(where or {}).get(gpu, True) and gpu in gpus for gpu in rows.gpu.tolist()])
+        used.append(rows.take(left & ~rows.held))
+    used = [rows for rows in used if len(rows)]
+    steady = [rows.take(np.array([not gpus[gpu].power_bound for gpu in rows.gpu.tolist()])) for rows in used]
+    steady = [rows for rows in steady if len(rows)] or used  # power-bound GPUs say nothing of others
+    kind = used[0].what.split()[0]
+    names = FREE[kind]
+    share = max(1, sum(map(len, steady)) // MOST)
+    parts = []
+    for rows in steady:
+        some = rows.take(np.arange(0, len(rows), share))
+        parts.append((_work(some), _rates(some, gpus), np.log(some.time)))
+
+    def at(x: F64) -> Coefficients:
+        return replace(NEUTRAL, **dict(zip(names, np.exp(x).tolist(), strict=True)))
+
+    def residual(x: F64) -> F64:
+        c = at(x)
+        return np.concatenate([np.log(predict(c, w, r)) - t for w, r, t in parts])
+
+    low, start, high = np.log([_BOUNDS[name] for name in names]).T
+    x, _ = minimise(residual, start, low, high)
+    found = _rounded(at(x))
+    axes = AXES[kind]
+    done: dict[str, Lattice] = {}
+    if correct:
+        for gpu in sorted({g for rows in used for g in rows.gpu.tolist()}):
+            own = [rows.take(rows.gpu == gpu) for rows in used]
+            own = [rows for rows in own if len(rows)]
+            place = np.concatenate([points(rows, axes) for rows in own])
+            left_over = np.concatenate([np.log(rows.time / predict(found, _work(rows), _rates(rows, gpus))) for rows in own])
+            done[gpu] = build(place, np.clip(left_over, -2, 2), FINEST[kind])
+    names_of = tuple(sorted({g for rows in used for g in rows.gpu.tolist()}))
+    return Fitted(found, names_of, sum(map(len, used)), done, kind, axes)
+
+
+def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
+    """The GPUs of the rows with two kinds of rates measured: a large GEMM per precision, streaming."""
+    peaks: dict[str, dict[str, float]] = {}
+    bandwidth: dict[str, float] = {}
+    for rows in tables:
+        for gpu in sorted(set(rows.gpu.tolist())):
+            if rows.what == "gemm" and (peak := measured_peak(rows, gpu)):
+                peaks.setdefault(gpu, {}).setdefault(rows.dtype, peak)
+            if rate := _streaming(rows, gpu):
+                bandwidth.setdefault(gpu, rate)
+    for gpu, like in _ALIKE.items():
+        if like in peaks:
+            peaks.setdefault(gpu, peaks[like])
+            bandwidth.setdefault(gpu, bandwidth[like] * nominal(gpu).nominal_bandwidth / nominal(like).nominal_bandwidth)
+    found = {}
+    for gpu in sorted({g for rows in tables for g in rows.gpu.tolist()}):
+        plain = nominal(gpu)
+        known = frozenset(peaks.get(gpu, {})) | ({"bandwidth"} if gpu in bandwidth else set())
+        found[gpu] = replace(
+            plain,
+            peak={**plain.peak, **peaks.get(gpu, {})},
+            bandwidth=bandwidth.get(gpu, plain.bandwidth),
+            measured=frozenset(known),
+        )
+    return found
+
+
+_ALIKE = {"a100-pcie-80gb": "a100-pcie-40gb"}  # no GEMM of the first in the rows: the same processor
+
+
+def _streaming(rows: Rows, gpu: str) -> float | None:
+    """Bytes/s of the ten kernels that move most: of GEMMs with one row, which read their weights, or of additions."""
+    own = rows.take((rows.gpu == gpu) & ~rows.held)
+    if rows.what == "gemm" and rows.dtype == "bf16":
+        own = own.take(own.dims["m"] == 1)
+    elif rows.what != "elementwise add":
+        return None
+    if not len(own):
+        return None
+    moved = _work(own).moved
+    most = np.argsort(-moved, kind="stable")[:10]
+    return float(np.median(moved[most] / own.time[most]) * 1e9)
+
+
+def _work(rows: Rows) -> Work:
+    return work(rows.what, rows.dims, BYTES[rows.dtype], source_of(rows).turns)
+
+
+def _rates(rows: Rows, gpus: dict[str, Numbers]) -> Rates:
+    distinct, inverse = np.unique(rows.gpu, return_inverse=True)
+    each = [Rates.of(gpus[name], rows.dtype) for name in distinct.tolist()]
+    return Rates(*(np.concatenate([getattr(r, f.name) for r in each])[inverse] for f in fields(Rates)))
+
+
+def _rounded(c: Coefficients) -> Coefficients:
+    return Coefficients(**{f.name: float(f"{getattr(c, f.name):.4g}") for f in fields(Coefficients)})

@@ -1,0 +1,97 @@
+"""Writes what the product reads: `gpusim/machine/kernels/data/kernels.yaml` and `tables.npz`."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpusim.calibrate.kernel_times.fit import Fitted, fit, measured_numbers
+from gpusim.calibrate.kernel_times.gpus import SAME, nominal
+from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
+from gpusim.calibrate.kernel_times.score import groups, kin
+from gpusim.machine.kernels.numbers import Numbers
+from gpusim.machine.kernels.physics import Coefficients
+from gpusim.machine.kernels.store import packed
+
+HEADER = """\
+# Coefficients of kernel times (see gpusim/machine/kernels/physics.py) by `python -m gpusim.calibrate.kernel_times fit FOLDER`.
+# Intervals: 10th and 90th percentile of log(measured / model) on rows that the fit did not see, by basis: measured (a table of
+# this GPU), family (a table of its kin), class (another GPU's, with its own rates), default (rates from the vendor's numbers).
+"""
+FLOOR = ("gemm", "bf16")
+"""Whose floor, of kernels launched from graphs, replaces floors that have the launch in them."""
+
+
+def write(tables: list[Rows], folder: Path) -> str:
+    """Fit all classes and write both files; what was fitted on which rows, as text."""
+    gpus = measured_numbers(tables)
+    done: dict[tuple[str, str], tuple[list[Rows], Fitted]] = {}
+    for group in groups(tables):
+        done.setdefault((group[0].what, group[0].dtype), (group, fit(group, gpus)))
+    floor = done[FLOOR][1].coefficients.floor if FLOOR in done else None
+    lines, arrays, report = [HEADER, "classes:"], dict[str, Any](), []
+    for (what, dtype), (group, fitted) in done.items():
+        source = source_of(group[0])
+        c = fitted.coefficients
+        if floor is not None and source.least >= LONGEST_LAUNCH:
+            c = replace(c, floor=floor)
+        lines += [
+            f"  - what: {what}",
+            f"    type: {dtype}",
+            f'    source: "{source.origin}, {", ".join(sorted({name for rows in group for name in rows.files}))}"',
+            f"    licence: {source.licence}",
+            f"    rows: {fitted.rows}",
+            f"    axes: [{', '.join(fitted.axes)}]",
+            f"    tables: [{', '.join(sorted(SAME.get(gpu, gpu) for gpu in fitted.tables))}]",
+            f"    coefficients: {{{_flow(c)}}}",
+            "    intervals:",
+            *(f"      {basis}: [{low:.3f}, {high:.3f}]" for basis, (low, high) in intervals(group, fitted, gpus).items()),
+        ]
+        for gpu, lattice in fitted.tables.items():
+            arrays |= packed(f"{what}/{dtype}/{SAME.get(gpu, gpu)}", lattice)
+        report.append(f"{what} {dtype}: {fitted.rows} rows of {', '.join(fitted.gpus)}, held-out shapes apart")
+    lines.append("rates:  # measured: flop/s of a large GEMM by element type, bytes/s of streaming")
+    for name, numbers in gpus.items():
+        known = {kind: rate for kind, rate in numbers.peak.items() if kind in numbers.measured}
+        if "bandwidth" in numbers.measured:
+            known["bandwidth"] = numbers.bandwidth
+        if known and name not in SAME:
+            lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
+    (folder / "kernels.yaml").write_text("\n".join(lines) + "\n")
+    np.savez_compressed(folder / "tables.npz", **arrays)
+    return "\n".join(report)
+
+
+def intervals(group: list[Rows], fitted: Fitted, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:
+    """By basis, from rows that the fit did not see; a basis that no row can show has the next worse one's."""
+    left: dict[str, list[np.ndarray[Any, np.dtype[np.float64]]]] = {"measured": [], "family": [], "class": [], "default": []}
+    for rows in group:
+        held = rows.take(rows.held)
+        if len(held):
+            own = {name: name for name in fitted.tables}
+            left["measured"].append(np.log(held.time / fitted.predict(held, gpus, own)))
+    for name in fitted.gpus if len(fitted.gpus) > 1 else ():
+        others = fit(group, gpus, {name: False})
+        like = kin(name, others.gpus, gpus)
+        unknown = {**gpus, name: nominal(name)}
+        for rows in group:
+            here = rows.take(rows.gpu == name)
+            if like:
+                left["family"].append(np.log(here.time / others.predict(here, gpus, {name: like})))
+            left["class"].append(np.log(here.time / others.predict(here, gpus)))
+            left["default"].append(np.log(here.time / others.predict(here, unknown)))
+    found: dict[str, tuple[float, float]] = {}
+    worse = (-0.7, 0.7)  # where nothing was left out: a factor of two
+    for basis in ("default", "class", "family", "measured"):
+        if left[basis]:
+            low, high = np.quantile(np.concatenate(left[basis]), (0.1, 0.9))
+            worse = (float(low), float(high))
+        found[basis] = worse
+    return dict(reversed(found.items()))
+
+
+def _flow(c: Coefficients) -> str:
+    return ", ".join(f"{f.name}: {getattr(c, f.name):g}" for f in fields(Coefficients))

@@ -1,0 +1,85 @@
+"""What was fitted, as shipped: coefficients, intervals and rates in `data/kernels.yaml`, corrections in `data/tables.npz`.
+
+A level of a correction is three arrays: octaves between nodes, the nodes' keys as steps from one to the next, and values in
+hundredths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.yaml import document
+from gpusim.machine.kernels.correction import Lattice, Level
+from gpusim.machine.kernels.physics import Coefficients
+
+DATA = Path(__file__).parent / "data"
+HUNDREDTHS = 100.0
+LEAST = 0.015
+"""Nodes that say less are not kept."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One class and element type."""
+
+    coefficients: Coefficients
+    axes: tuple[str, ...]
+    gpus: tuple[str, ...]
+    """That have a table."""
+    intervals: dict[str, tuple[float, float]]
+    """By basis: the 10th and 90th percentile of log(measured / model) on what was not fitted."""
+
+
+@cache
+def fits() -> dict[tuple[str, str], Fit]:
+    """By class and element type."""
+    found = {}
+    for entry in document.read(DATA / "kernels.yaml").data["classes"]:
+        intervals = {basis: (float(low), float(high)) for basis, (low, high) in entry["intervals"].items()}
+        found[entry["what"], entry["type"]] = Fit(
+            Coefficients(**{name: float(value) for name, value in entry["coefficients"].items()}),
+            tuple(entry["axes"]),
+            tuple(entry["tables"]),
+            intervals,
+        )
+    return found
+
+
+@cache
+def rates() -> dict[str, dict[str, float]]:
+    """By GPU: measured flop/s by element type, and bytes/s as "bandwidth"."""
+    rows = document.read(DATA / "kernels.yaml").data["rates"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
+def table(what: str, dtype: str, gpu: str) -> Lattice:
+    """The correction of one class on one GPU."""
+    with np.load(DATA / "tables.npz") as file:
+        levels: list[Level] = []
+        name = f"{what}/{dtype}/{gpu}"
+        while f"{name}/{len(levels)}/keys" in file:
+            part = f"{name}/{len(levels)}"
+            keys = np.cumsum(file[f"{part}/keys"].astype(np.int64))
+            levels.append(Level(tuple(file[f"{part}/steps"].tolist()), keys, file[f"{part}/values"] / HUNDREDTHS))
+    return Lattice(tuple(levels))
+
+
+def packed(name: str, lattice: Lattice) -> dict[str, Any]:
+    """The arrays of a correction, for `tables.npz`."""
+    out: dict[str, Any] = {}
+    for i, level in enumerate(lattice.levels):
+        values = np.clip(np.rint(level.values * HUNDREDTHS), -127, 127).astype(np.int8)
+        keep = np.abs(level.values) >= LEAST
+        if not keep.any():
+            keep[:1] = True
+        out[f"{name}/{i}/steps"] = np.array(level.steps, np.float32)
+        gaps = np.diff(level.keys[keep], prepend=0)
+        out[f"{name}/{i}/keys"] = gaps.astype(np.int32) if gaps.max() < 2**31 else gaps
+        out[f"{name}/{i}/values"] = values[keep]
+    return out
