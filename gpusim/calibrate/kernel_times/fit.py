@@ -161,8 +161,9 @@ def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
     bandwidth: dict[str, float] = {}
     for rows in tables:
         for gpu in sorted(set(rows.gpu.tolist())):
-            if rows.what == "gemm" and (peak := measured_peak(rows, gpu)):
-                peaks.setdefault(gpu, {}).setdefault(rows.dtype, peak)
+            if rows.what in ("gemm", "bmm") and (peak := measured_peak(rows, gpu)):
+                known = peaks.setdefault(gpu, {})
+                known[rows.dtype] = max(peak, known.get(rows.dtype, 0.0))  # the layout of the matrices that suits the GPU
             if rate := _streaming(rows, gpu):
                 bandwidth.setdefault(gpu, rate)
     for gpu, like in _ALIKE.items():
@@ -172,12 +173,12 @@ def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
     found = {}
     for gpu in sorted({g for rows in tables for g in rows.gpu.tolist()}):
         plain = nominal(gpu)
-        known = frozenset(peaks.get(gpu, {})) | ({"bandwidth"} if gpu in bandwidth else set())
+        measured = frozenset(peaks.get(gpu, {})) | ({"bandwidth"} if gpu in bandwidth else set())
         found[gpu] = replace(
             plain,
             peak={**plain.peak, **peaks.get(gpu, {})},
             bandwidth=bandwidth.get(gpu, plain.bandwidth),
-            measured=frozenset(known),
+            measured=frozenset(measured),
         )
     return found
 
