@@ -73,7 +73,7 @@ def _corners(dims: F64, steps: Sequence[float]) -> list[tuple[I64, F64]]:
     place = np.log2(np.maximum(dims, 1.0)) / np.asarray(steps)
     low = np.floor(place).astype(np.int64)
     part = place - low
-    out = [(np.zeros(len(dims), np.int64), np.ones(len(dims)))]
+    out: list[tuple[I64, F64]] = [(np.zeros(len(dims), np.int64), np.ones(len(dims)))]
     for i in range(dims.shape[1]):  # each dimension doubles the corners
         below, above = 1 - part[:, i], part[:, i]
         nodes = [(key * _SPAN + low[:, i], weight) for key, weight in out]
@@ -83,4 +83,4 @@ def _corners(dims: F64, steps: Sequence[float]) -> list[tuple[I64, F64]]:
 
 def _lookup(level: Level, key: I64) -> F64:
     where = np.minimum(np.searchsorted(level.keys, key), len(level.keys) - 1)
-    return level.values[where] * (level.keys[where] == key)
+    return np.asarray(level.values[where] * (level.keys[where] == key), np.float64)
