@@ -115,7 +115,9 @@ def points(rows: Rows, axes: tuple[str, ...]) -> F64:
     return np.stack([np.asarray(d[name]) * 1024 for name in axes], axis=1)
 
 
-def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | None = None, correct: bool = True) -> FittedClass:
+def fit(
+    tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | None = None, correct: bool = True
+) -> FittedClass:
     """Fit what is not held out of `tables` (of one class and type) on GPUs for which `where` is not False."""
     used = []
     for rows in tables:

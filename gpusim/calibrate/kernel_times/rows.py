@@ -174,6 +174,7 @@ def _ns(text: str) -> float:
 
 _AIC = ("Apache-2.0", "ai-dynamo/aiconfigurator @ 095f58a51c, systems/data")
 _NEUSIGHT = ("MIT", "trsharm25/NeuSight @ db1fdc9666")
+_DEEPBENCH = ("Apache-2.0", "baidu-research/DeepBench @ da81ba7820, results")
 SOURCES = (
     RowSource("aiconfigurator", "aic_gemm_*", _aic_gemm, *_AIC, turns=6.0),
     RowSource("aiconfigurator", "aic_attn_context_*", _aic_attention, *_AIC),
@@ -185,7 +186,7 @@ SOURCES = (
     RowSource("neusight", "neusight_bmm_*", _neusight_product, *_NEUSIGHT, least=LONGEST_LAUNCH),
     RowSource("neusight", "neusight_vec_*", _neusight_vector, *_NEUSIGHT, least=LONGEST_LAUNCH),
     RowSource("neusight conv", "neusight_conv_*", _neusight_conv, *_NEUSIGHT, least=LONGEST_LAUNCH),
-    RowSource("deepbench", "deepbench*", _deepbench, "Apache-2.0", "baidu-research/DeepBench @ da81ba7820, results", least=20e3),
+    RowSource("deepbench", "deepbench*", _deepbench, *_DEEPBENCH, least=20e3),
 )
 """What is read, in this order."""
 
