@@ -23,9 +23,9 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
+from gpusim.machine.kernels.durations import durations, model_error, shares
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
-from gpusim.machine.roofline import durations, model_error, shares
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
@@ -162,10 +162,10 @@ class RunProgram:
 
     def _of_trace(self, trace: Trace) -> None:
         profile = self.profile
-        duration, basis = durations(trace, profile)
-        self.work = work = build(trace, duration)
+        times = durations(trace, profile)
+        self.work = work = build(trace, times.ns)
         # How sure the kernel times are; a trace without kernels has none.
-        self.basis = {f"kernel_{n}_share": v for n, v in shares(duration, basis).items()} if trace.ops else {}
+        self.basis = {f"kernel_{n}_share": v for n, v in shares(times).items()} if trace.ops else {}
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
@@ -175,7 +175,7 @@ class RunProgram:
         """The same on another machine, or on one with other numbers."""
         if not isinstance(self.work, Workload):
             return self.work
-        duration = durations(self.work.trace, profile)[0]
+        duration = durations(self.work.trace, profile).ns
         return self.work if np.array_equal(duration, self.work.duration) else build(self.work.trace, duration)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import gpusim
 from gpusim.base.errors import GpusimError
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.programs.blockwise import Decoder, Placement, Workload, generation
 from gpusim.trace.trace import COPY_IN, COPY_OUT, HOST_WORK, KERNEL, NVME_READ
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
-from gpusim.calibrate.kernel_times.gpus import SAME, nominal
+from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
 from gpusim.machine.kernels.store import packed
+from gpusim.machine.profile import load_file
 
 HEADER = """\
 # Coefficients of kernel times (see gpusim/machine/kernels/physics.py) by `python -m gpusim.calibrate.kernel_times fit FOLDER`.
@@ -60,9 +61,24 @@ def write(tables: list[Rows], folder: Path) -> str:
             known["bandwidth"] = numbers.bandwidth
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
+    lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus})))
     (folder / "kernels.yaml").write_text("\n".join(lines) + "\n")
     np.savez_compressed(folder / "tables.npz", **arrays)
     return "\n".join(report)
+
+
+def vendors(names: tuple[str, ...]) -> list[str]:
+    """The lines that say by which numbers the measured GPUs are known again."""
+    lines = ["gpus:  # the vendor's numbers, and bytes/s of copies as the profile has them"]
+    for name in names:
+        gpu = nominal(name)
+        copy = load_file(path).memory.copy.value if (path := PROFILES / f"{name}.yaml").is_file() else gpu.bandwidth
+        entry = {
+            "capability": gpu.capability, "processors": gpu.processors, "hbm": int(gpu.hbm), "bandwidth": gpu.nominal_bandwidth,
+            "copy": copy, **gpu.nominal_peak,
+        }  # fmt: skip
+        lines.append(f"  {name}: {{{', '.join(f'{key}: {value:.6g}' for key, value in entry.items())}}}")
+    return lines
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:

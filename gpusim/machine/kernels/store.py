@@ -58,6 +58,13 @@ def rates() -> dict[str, dict[str, float]]:
 
 
 @cache
+def vendors() -> dict[str, dict[str, float]]:
+    """By measured GPU: capability, processors, hbm (0 or 1), bandwidth, copy and the vendor's peak by element type."""
+    rows = document.read(DATA / "kernels.yaml").data["gpus"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
 def table(what: str, dtype: str, gpu: str) -> Lattice:
     """The correction of one class on one GPU."""
     with np.load(DATA / "tables.npz") as file:

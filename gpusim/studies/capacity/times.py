@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.base.units import show_time
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import modelled_durations
 from gpusim.trace.answers import answers, instead, lacking
 from gpusim.trace.trace import I64, Trace
 
