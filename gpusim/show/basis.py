@@ -11,11 +11,11 @@ from gpusim.trace.answers import unanswered
 
 _WORDS = {
     "kernel_recorded_share": "recorded",
-    "kernel_scaled_share": "scaled from another GPU's recording",
+    "kernel_scaled_share": "scaled from another GPU",
     "kernel_measured_share": "estimated from measurements on this GPU",
-    "kernel_family_share": "from its family's",
-    "kernel_class_share": "from other GPUs' at its own rates",
-    "kernel_default_share": "from the vendor's numbers or like kernels",
+    "kernel_family_share": "estimated from its family",
+    "kernel_class_share": "estimated from other GPUs at its own rates",
+    "kernel_default_share": "estimated from the vendor's numbers",
 }
 MOST = 3  # names before "and N others"
 
