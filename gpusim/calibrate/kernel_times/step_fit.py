@@ -199,6 +199,8 @@ def _bounds(key: Key, name: str) -> tuple[float, float]:
     return (0.3, 10.0) if key[0].startswith("conversion") else _BOUNDS[name]
 
 
+_RATES_SPREAD = 0.1
+_PEAK_FACTOR, _BANDWIDTH_FACTOR = (0.67, 1.5), (0.86, 1.06)
 _PENALTY = 0.02
 """Weight of all penalties against the mean row."""
 
@@ -215,18 +217,17 @@ def free(key: Key) -> tuple[str, ...]:
     return ("memory",)
 
 
-def fit(steps: Steps, rows: npt.NDArray[np.bool_], rates: bool = True, penalty: float = _PENALTY) -> Model:
-    """Fit on the steps `rows`, none of them held out; `rates`: with two factors for each GPU."""
-    if any(step.held for step, use in zip(steps.steps, rows, strict=True) if use):
-        raise ValueError("held-out steps are never fitted")
-    model = base(steps.keys)
+def fit(steps: Steps, keys: Sequence[Key], penalty: float = _PENALTY) -> Model:
+    """Coefficients of all classes `keys` and two factors for each GPU, fitted on steps none of which is held out."""
+    _refuse_held(steps)
+    model = base(keys)
     places = [(key, name) for key in steps.keys for name in free(key)]
-    gpus = sorted(set(steps.gpu[rows].tolist())) if rates else []
-    begin = np.array([np.log(max(getattr(model.classes[key], name), 1e-3)) for key, name in places] + [0.0] * 2 * len(gpus))
-    spread = np.array([_SPREAD[name] for _, name in places] + [0.1] * 2 * len(gpus))
-    low = np.array([np.log(_bounds(key, name)[0]) for key, name in places] + [-0.4, -0.15] * len(gpus))
-    high = np.array([np.log(_bounds(key, name)[1]) for key, name in places] + [0.4, 0.13] * len(gpus))
-    measured, weight = np.log(steps.measured), np.sqrt(penalty * rows.sum() / max(len(begin), 1))
+    gpus = sorted(set(steps.gpu.tolist()))
+    begin = np.array([np.log(getattr(model.classes[key], name)) for key, name in places] + [0.0] * 2 * len(gpus))
+    spread = np.array([_SPREAD[name] for _, name in places] + [_RATES_SPREAD] * 2 * len(gpus))
+    limits = np.log([_bounds(key, name) for key, name in places] + [_PEAK_FACTOR, _BANDWIDTH_FACTOR] * len(gpus))
+    low, high = limits[:, 0], limits[:, 1]
+    measured, weight = np.log(steps.measured), np.sqrt(penalty * len(steps.steps) / max(len(begin), 1))
 
     def at(x: F64) -> Model:
         classes = dict(model.classes)
@@ -236,23 +237,28 @@ def fit(steps: Steps, rows: npt.NDArray[np.bool_], rates: bool = True, penalty: 
         return Model(classes, {gpu: (a, b) for gpu, (a, b) in zip(gpus, factors, strict=True)})
 
     def residual(x: F64) -> F64:
-        off = (np.log(steps.predict(at(x))) - measured)[rows]
+        off = np.log(steps.predict(at(x))) - measured
         return np.concatenate([off, weight * 0.1 * (x - begin) / spread])
 
     x, _ = minimise(residual, np.clip(begin, low, high), low, high, steps=30)
     return at(x)
 
 
-def rates_of(steps: Steps, rows: npt.NDArray[np.bool_], model: Model, gpu: str) -> Model:
-    """The model with two numbers of one GPU, its peak and its bandwidth, as its steps `rows` show them; no class is fitted."""
-    if any(step.held for step, use in zip(steps.steps, rows, strict=True) if use):
-        raise ValueError("held-out steps are never fitted")
+def rates_of(steps: Steps, model: Model, gpu: str) -> Model:
+    """The model with two numbers of one GPU, its peak and its bandwidth, as its steps show them; no class is fitted."""
+    _refuse_held(steps)
     measured = np.log(steps.measured)
 
     def at(x: F64) -> Model:
         return Model(model.classes, {**model.rates, gpu: (float(np.exp(x[0])), float(np.exp(x[1])))})
 
-    x, _ = minimise(
-        lambda x: (np.log(steps.predict(at(x))) - measured)[rows], np.zeros(2), np.full(2, -0.7), np.full(2, 0.7), steps=15
-    )
+    def residual(x: F64) -> F64:
+        return np.log(steps.predict(at(x))) - measured
+
+    x, _ = minimise(residual, np.zeros(2), np.full(2, -0.7), np.full(2, 0.7), steps=15)
     return at(x)
+
+
+def _refuse_held(steps: Steps) -> None:
+    if any(step.held for step in steps.steps):
+        raise ValueError("held-out steps are never fitted")

@@ -28,8 +28,6 @@ from gpusim.trace.build import TraceBuilder
 
 F64 = npt.NDArray[np.float64]
 
-SETS = ("timm", "neusight")
-
 
 @dataclass(frozen=True)
 class Line:
@@ -37,53 +35,64 @@ class Line:
 
     source: str
     gpu: str
-    mode: str
-    config: str
+    group: str
+    """Mode, layout and version of PyTorch, or all"""
     held: bool
     rows: int
     errors: dict[str, tuple[float, float, float]]
 
 
-def evaluate(programs: Programs, steps: Sequence[Step]) -> tuple[list[Line], str, dict[str, Model]]:
-    """All lines, which steps each fit used, and the fitted models by source."""
-    lines: list[Line] = []
-    used: list[str] = []
-    models: dict[str, Model] = {}
-    for source in SETS:
-        own = [step for step in steps if step.source == source]
-        ready = Steps(programs, own, {gpu: numbers_of(gpu) for gpu in {step.gpu for step in own}})
-        if not ready.steps:
-            continue
-        held = np.array([step.held for step in ready.steps])
-        model = fit(ready, ~held)
-        models[source] = model
-        found = {"model": ready.predict(model), "kernels": ready.predict(base(ready.keys))}
-        used.append(f"{source}: model fitted on {int((~held).sum())} steps of {_networks(ready, ~held)} networks")
-        others, known = np.full(len(held), np.nan), np.full(len(held), np.nan)
-        for gpu in sorted(set(ready.gpu.tolist())):
-            here = ready.gpu == gpu
-            if here.all():
-                continue
-            elsewhere = fit(ready, ~held & ~here)
-            others[here] = ready.predict(Model(elsewhere.classes, {}))[here]
-            known[here] = ready.predict(rates_of(ready, ~held & here, Model(elsewhere.classes, {}), gpu))[here]
-            used.append(f"{source}, {gpu} left out: {int((~held & ~here).sum())} steps of other GPUs")
-        found |= {"other GPUs": others, "two numbers": known, "before": before(programs, ready), "nominal": roofline(programs, ready)}
-        groups = np.array([f"{s.mode}\0{s.config if source == 'timm' else 'all'}" for s in ready.steps])
-        found["two features"] = two(programs, ready, groups, held)
-        for gpu in sorted(set(ready.gpu.tolist())):
-            for group in (*sorted(set(groups[ready.gpu == gpu].tolist())), "all"):
-                for left in (False, True):
-                    here = (ready.gpu == gpu) & (held == left) & ((groups == group) | (group == "all"))
-                    if here.any():
-                        e = {name: errors(t[here], ready.measured[here]) for name, t in found.items()}
-                        mode, _, config = group.partition("\0")
-                        lines.append(Line(source, gpu, mode, config, left, int(here.sum()), e))
-    return lines, "\n".join(used), models
+def evaluate(programs: Programs, steps: Sequence[Step]) -> tuple[list[Line], str, Model]:
+    """All lines, which steps each fit used, and the fitted model."""
+    gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
+    ready = Steps(programs, steps, gpus)
+    visible = thinned([step for step in ready.steps if not step.held])
+    model = fit(Steps(programs, visible, gpus), ready.keys)
+    used = ["| fit | steps | networks | GPUs |", "| --- | ---: | ---: | --- |", _used("model", visible)]
+    found = {"model": ready.predict(model), "kernels": ready.predict(base(ready.keys))}
+    found |= {name: np.full(len(ready.steps), np.nan) for name in ("other GPUs", "two numbers")}
+    for gpu in sorted(set(ready.gpu.tolist())):
+        here = ready.gpu == gpu
+        others = thinned([step for step in ready.steps if not step.held and step.gpu != gpu])
+        own = [step for step in visible if step.gpu == gpu]
+        elsewhere = Model(fit(Steps(programs, others, gpus), ready.keys).classes)
+        found["other GPUs"][here] = ready.predict(elsewhere)[here]
+        found["two numbers"][here] = ready.predict(rates_of(Steps(programs, own, gpus), elsewhere, gpu))[here]
+        used += [_used(f"other GPUs than {gpu}", others), _used(f"two numbers of {gpu}", own)]
+    held = np.array([step.held for step in ready.steps])
+    groups = np.array([f"{s.mode} {s.config if s.source == 'timm' else ''}".strip() for s in ready.steps])
+    found["two features"] = two(programs, ready, groups, held)
+    found |= {"before": before(programs, ready), "nominal": roofline(programs, ready)}
+    lines = []
+    for source, gpu in sorted({(step.source, step.gpu) for step in ready.steps}, reverse=True):
+        own_rows = np.array([(step.source, step.gpu) == (source, gpu) for step in ready.steps])
+        for group in (*sorted(set(groups[own_rows].tolist())), "all"):
+            for left in (False, True):
+                rows = own_rows & (held == left) & ((groups == group) | (group == "all"))
+                if rows.any():
+                    e = {name: errors(time[rows], ready.measured[rows]) for name, time in found.items()}
+                    lines.append(Line(source, gpu, group, left, int(rows.sum()), e))
+    return lines, "\n".join(used), model
 
 
-def _networks(ready: Steps, rows: npt.NDArray[np.bool_]) -> int:
-    return len({step.network for step, use in zip(ready.steps, rows, strict=True) if use})
+MOST = 1200
+"""Steps that a fit looks at: networks drawn evenly, with all their rows."""
+
+
+def thinned(steps: list[Step]) -> list[Step]:
+    """At most about MOST steps of one GPU."""
+    out: list[Step] = []
+    for gpu in sorted({step.gpu for step in steps}):
+        own = [step for step in steps if step.gpu == gpu]
+        share = -(-len(own) // MOST)
+        networks = sorted({step.network for step in own})
+        keep = set(networks[::share])
+        out += [step for step in own if step.network in keep]
+    return out
+
+
+def _used(name: str, steps: Sequence[Step]) -> str:
+    return f"| {name} | {len(steps)} | {len({s.network for s in steps})} | {', '.join(sorted({s.gpu for s in steps}))} |"
 
 
 def before(programs: Programs, ready: Steps) -> F64:
@@ -164,6 +173,6 @@ def text(lines: list[Line], used: str) -> str:
             cells.append("-" if np.isnan(m) else f"{m:.1f} / {p:.0f} ({s:+.1f})")
         which = "left out" if line.held else "seen"
         out.append(
-            f"| {line.source} | {line.gpu} | {line.mode} {line.config} | {which} | {line.rows} | {' | '.join(cells)} |".replace("  ", " ")
+            f"| {line.source} | {line.gpu} | {line.group} | {which} | {line.rows} | {' | '.join(cells)} |"
         )
     return "\n".join([*out, "", used])

@@ -158,7 +158,7 @@ def _neusight(folder: Path) -> Iterator[Step]:
         if not row["batch"].isdigit():
             continue  # fused graphs, several GPUs
         mode = "infer" if row["mode"] == "inf" else "train"
-        held = any(row["network"].startswith(name) for name in NETWORKS["neusight"] if name != "switch4")
+        held = row["network"] in NETWORKS["neusight"]
         yield Step(
             "neusight", row["gpu"], row["network"], mode, f"{row['seq']}", f"{row['network']}/{mode}/{row['seq']}/{row['batch']}",
             float(row["step_ms"]) * 1e6, held,
