@@ -7,7 +7,7 @@ import pytest
 
 from gpusim.machine.kernels.correction import build
 from gpusim.machine.kernels.numbers import Numbers, starved, tf32
-from gpusim.machine.kernels.physics import Coefficients, Rates, predict, terms
+from gpusim.machine.kernels.physics import ClassCoefficients, Rates, predict, terms
 from gpusim.machine.kernels.shapes import work
 
 pytestmark = pytest.mark.fast
@@ -17,14 +17,14 @@ GPU = Numbers(
     peak={"fp32": 10e12, "tf32": 80e12, "fp16": 200e12, "bf16": 200e12}, bandwidth=1e12,
     nominal_peak={"fp32": 12e12}, nominal_bandwidth=1.2e12,
 )  # fmt: skip
-PLAIN = Coefficients(floor=1000, compute=1, fill=0, tile=0, memory=1, reach=1e-9, chain=0, growth=1, blend=1)
+PLAIN = ClassCoefficients(floor=1000, compute=1, fill=0, tile=0, memory=1, reach=1e-9, chain=0, growth=1, blend=1)
 
 
 def column(**dims: float) -> dict[str, np.ndarray]:
     return {name: np.array([value], float) for name, value in dims.items()}
 
 
-def one(c: Coefficients, what: str, dtype: str = "bf16", size: int = 2, gpu: Numbers = GPU, **dims: float) -> float:
+def one(c: ClassCoefficients, what: str, dtype: str = "bf16", size: int = 2, gpu: Numbers = GPU, **dims: float) -> float:
     return float(predict(c, work(what, column(**dims), size), Rates.of(gpu, dtype))[0])
 
 
@@ -84,7 +84,7 @@ def test_causal_attention_computes_the_pairs_at_or_below_the_diagonal() -> None:
 @pytest.mark.parametrize("what", ["gemm", "bmm"])
 @pytest.mark.parametrize("name", ["m", "n", "k"])
 def test_a_larger_product_never_takes_less(what: str, name: str) -> None:
-    c = Coefficients()
+    c = ClassCoefficients()
     rng = np.random.default_rng(0)
     dims = {key: rng.integers(1, 8192, 500).astype(float) for key in ("b", "m", "n", "k")}
     more = {**dims, name: dims[name] * 1.5}
@@ -132,4 +132,4 @@ def test_a_correction_returns_what_it_was_built_from_and_fades() -> None:
 
 def test_negative_coefficients_are_refused() -> None:
     with pytest.raises(ValueError, match="'tile' is negative"):
-        Coefficients(tile=-1)
+        ClassCoefficients(tile=-1)

@@ -12,7 +12,7 @@ from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.rows import Rows, source_of
 from gpusim.machine.kernels.correction import Lattice, build
 from gpusim.machine.kernels.numbers import Numbers
-from gpusim.machine.kernels.physics import Coefficients, Rates, predict
+from gpusim.machine.kernels.physics import ClassCoefficients, Rates, predict
 from gpusim.machine.kernels.shapes import Dims, Work, work
 
 F64 = npt.NDArray[np.float64]
@@ -35,8 +35,8 @@ FREE = {
     "softmax": _STREAM,
     "quantise": (*_STREAM, "chain", "growth"),
 }
-"""Coefficients that are fitted, by kind; the others say nothing there."""
-NEUTRAL = Coefficients(floor=0, fill=0, tile=0, chain=0, blend=2)
+"""ClassCoefficients that are fitted, by kind; the others say nothing there."""
+NEUTRAL = ClassCoefficients(floor=0, fill=0, tile=0, chain=0, blend=2)
 """Where a coefficient is not fitted."""
 _BOUNDS = {  # lowest, start, highest
     "floor": (300, 2000, 60e3),
@@ -54,10 +54,10 @@ _BOUNDS = {  # lowest, start, highest
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedClass:
     """One class and element type."""
 
-    coefficients: Coefficients
+    coefficients: ClassCoefficients
     gpus: tuple[str, ...]
     """That were fitted."""
     rows: int
@@ -115,7 +115,9 @@ def points(rows: Rows, axes: tuple[str, ...]) -> F64:
     return np.stack([np.asarray(d[name]) * 1024 for name in axes], axis=1)
 
 
-def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | None = None, correct: bool = True) -> Fitted:
+def fit(
+    tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | None = None, correct: bool = True
+) -> FittedClass:
     """Fit what is not held out of `tables` (of one class and type) on GPUs for which `where` is not False."""
     used = []
     for rows in tables:
@@ -132,7 +134,7 @@ def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | N
         some = rows.take(np.arange(0, len(rows), share))
         parts.append((_work(some), _rates(some, gpus), np.log(some.time)))
 
-    def at(x: F64) -> Coefficients:
+    def at(x: F64) -> ClassCoefficients:
         return replace(NEUTRAL, **dict(zip(names, np.exp(x).tolist(), strict=True)))
 
     def residual(x: F64) -> F64:
@@ -152,7 +154,7 @@ def fit(tables: list[Rows], gpus: dict[str, Numbers], where: dict[str, bool] | N
             left_over = np.concatenate([np.log(rows.time / predict(found, _work(rows), _rates(rows, gpus))) for rows in own])
             done[gpu] = build(place, np.clip(left_over, -2, 2), FINEST[kind])
     names_of = tuple(sorted({g for rows in used for g in rows.gpu.tolist()}))
-    return Fitted(found, names_of, sum(map(len, used)), done, kind, axes)
+    return FittedClass(found, names_of, sum(map(len, used)), done, kind, axes)
 
 
 def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
@@ -161,8 +163,9 @@ def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
     bandwidth: dict[str, float] = {}
     for rows in tables:
         for gpu in sorted(set(rows.gpu.tolist())):
-            if rows.what == "gemm" and (peak := measured_peak(rows, gpu)):
-                peaks.setdefault(gpu, {}).setdefault(rows.dtype, peak)
+            if rows.what in ("gemm", "bmm") and (peak := measured_peak(rows, gpu)):
+                known = peaks.setdefault(gpu, {})
+                known[rows.dtype] = max(peak, known.get(rows.dtype, 0.0))  # the layout of the matrices that suits the GPU
             if rate := _streaming(rows, gpu):
                 bandwidth.setdefault(gpu, rate)
     for gpu, like in _ALIKE.items():
@@ -172,12 +175,12 @@ def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:
     found = {}
     for gpu in sorted({g for rows in tables for g in rows.gpu.tolist()}):
         plain = nominal(gpu)
-        known = frozenset(peaks.get(gpu, {})) | ({"bandwidth"} if gpu in bandwidth else set())
+        measured = frozenset(peaks.get(gpu, {})) | ({"bandwidth"} if gpu in bandwidth else set())
         found[gpu] = replace(
             plain,
             peak={**plain.peak, **peaks.get(gpu, {})},
             bandwidth=bandwidth.get(gpu, plain.bandwidth),
-            measured=frozenset(known),
+            measured=frozenset(measured),
         )
     return found
 
@@ -209,5 +212,5 @@ def _rates(rows: Rows, gpus: dict[str, Numbers]) -> Rates:
     return Rates(*(np.concatenate([getattr(r, f.name) for r in each])[inverse] for f in fields(Rates)))
 
 
-def _rounded(c: Coefficients) -> Coefficients:
-    return Coefficients(**{f.name: float(f"{getattr(c, f.name):.4g}") for f in fields(Coefficients)})
+def _rounded(c: ClassCoefficients) -> ClassCoefficients:
+    return ClassCoefficients(**{f.name: float(f"{getattr(c, f.name):.4g}") for f in fields(ClassCoefficients)})

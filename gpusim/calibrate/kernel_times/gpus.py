@@ -38,11 +38,15 @@ def nominal(name: str) -> Numbers:
 
 
 def measured_peak(rows: Rows, gpu: str) -> float | None:
-    """flop/s of one large GEMM: the median of the ten nearest to 4096^3, held-out shapes apart."""
+    """flop/s of one large GEMM: the median of the ten nearest to 4096^3, held-out shapes apart; of batches the ten largest."""
     own = rows.take((rows.gpu == gpu) & ~rows.held)
     if not len(own):
         return None
     m, n, k = own.dims["m"], own.dims["n"], own.dims["k"]
+    if rows.what == "bmm":
+        flops = 2 * own.dims["b"] * m * n * k
+        largest = np.argsort(-flops, kind="stable")[:10]
+        return float(np.median((flops / own.time)[largest]) * 1e9)
     away = np.abs(np.log2(np.stack([m, n, k]) / 4096)).max(axis=0)
     near = np.argsort(away, kind="stable")[:10]
     time = own.time

@@ -57,7 +57,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Source:
+class RowSource:
     """Files of one layout."""
 
     name: str
@@ -174,18 +174,19 @@ def _ns(text: str) -> float:
 
 _AIC = ("Apache-2.0", "ai-dynamo/aiconfigurator @ 095f58a51c, systems/data")
 _NEUSIGHT = ("MIT", "trsharm25/NeuSight @ db1fdc9666")
+_DEEPBENCH = ("Apache-2.0", "baidu-research/DeepBench @ da81ba7820, results")
 SOURCES = (
-    Source("aiconfigurator", "aic_gemm_*", _aic_gemm, *_AIC, turns=6.0),
-    Source("aiconfigurator", "aic_attn_context_*", _aic_attention, *_AIC),
-    Source("aiconfigurator", "aic_attn_encoder_*", _aic_attention, *_AIC),
-    Source("aiconfigurator", "aic_attn_decode_*", _aic_decode, *_AIC),
-    Source("aiconfigurator", "aic_moe_*", _aic_moe, *_AIC, turns=6.0),
-    Source("aiconfigurator", "aic_computescale_*", _aic_quantise, *_AIC, least=0.1),
-    Source("neusight", "neusight_linear_*", _neusight_product, *_NEUSIGHT, least=LONGEST_LAUNCH),
-    Source("neusight", "neusight_bmm_*", _neusight_product, *_NEUSIGHT, least=LONGEST_LAUNCH),
-    Source("neusight", "neusight_vec_*", _neusight_vector, *_NEUSIGHT, least=LONGEST_LAUNCH),
-    Source("neusight conv", "neusight_conv_*", _neusight_conv, *_NEUSIGHT, least=LONGEST_LAUNCH),
-    Source("deepbench", "deepbench*", _deepbench, "Apache-2.0", "baidu-research/DeepBench @ da81ba7820, results", least=20e3),
+    RowSource("aiconfigurator", "aic_gemm_*", _aic_gemm, *_AIC, turns=6.0),
+    RowSource("aiconfigurator", "aic_attn_context_*", _aic_attention, *_AIC),
+    RowSource("aiconfigurator", "aic_attn_encoder_*", _aic_attention, *_AIC),
+    RowSource("aiconfigurator", "aic_attn_decode_*", _aic_decode, *_AIC),
+    RowSource("aiconfigurator", "aic_moe_*", _aic_moe, *_AIC, turns=6.0),
+    RowSource("aiconfigurator", "aic_computescale_*", _aic_quantise, *_AIC, least=0.1),
+    RowSource("neusight", "neusight_linear_*", _neusight_product, *_NEUSIGHT, least=LONGEST_LAUNCH),
+    RowSource("neusight", "neusight_bmm_*", _neusight_product, *_NEUSIGHT, least=LONGEST_LAUNCH),
+    RowSource("neusight", "neusight_vec_*", _neusight_vector, *_NEUSIGHT, least=LONGEST_LAUNCH),
+    RowSource("neusight conv", "neusight_conv_*", _neusight_conv, *_NEUSIGHT, least=LONGEST_LAUNCH),
+    RowSource("deepbench", "deepbench*", _deepbench, *_DEEPBENCH, least=20e3),
 )
 """What is read, in this order."""
 
@@ -207,7 +208,7 @@ def gather(folder: Path, classes: tuple[str, ...] = ()) -> list[Rows]:
     return [_table(*key, rows) for key, rows in found.items()]
 
 
-def source_of(rows: Rows) -> Source:
+def source_of(rows: Rows) -> RowSource:
     """Where the rows come from."""
     return next(s for s in SOURCES if s.name == rows.source and Path(rows.files[0]).match(f"{s.files}.csv.gz"))
 

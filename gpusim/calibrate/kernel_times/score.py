@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.calibrate.kernel_times.fit import BYTES, Fitted, fit, measured_numbers
+from gpusim.calibrate.kernel_times.fit import BYTES, FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import nominal
 from gpusim.calibrate.kernel_times.rows import Rows
 from gpusim.machine.kernels.numbers import Numbers
@@ -98,7 +98,7 @@ def score(tables: list[Rows]) -> list[Score]:
 
 
 def _lines(
-    table: str, group: list[Rows], gpu: str, done: Fitted, like: dict[str, str], gpus: dict[str, Numbers], fitted: str
+    table: str, group: list[Rows], gpu: str, done: FittedClass, like: dict[str, str], gpus: dict[str, Numbers], fitted: str
 ) -> list[Score]:
     out = []
     for rows in group:

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.calibrate.kernel_times.fit import Fitted, fit, measured_numbers
+from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
 from gpusim.machine.kernels.numbers import Numbers
-from gpusim.machine.kernels.physics import Coefficients
+from gpusim.machine.kernels.physics import ClassCoefficients
 from gpusim.machine.kernels.store import packed
 
 HEADER = """\
@@ -28,7 +28,7 @@ FLOOR = ("gemm", "bf16")
 def write(tables: list[Rows], folder: Path) -> str:
     """Fit all classes and write both files; what was fitted on which rows, as text."""
     gpus = measured_numbers(tables)
-    done: dict[tuple[str, str], tuple[list[Rows], Fitted]] = {}
+    done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {}
     for group in groups(tables):
         done.setdefault((group[0].what, group[0].dtype), (group, fit(group, gpus)))
     floor = done[FLOOR][1].coefficients.floor if FLOOR in done else None
@@ -65,7 +65,7 @@ def write(tables: list[Rows], folder: Path) -> str:
     return "\n".join(report)
 
 
-def intervals(group: list[Rows], fitted: Fitted, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:
+def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:
     """By basis, from rows that the fit did not see; a basis that no row can show has the next worse one's."""
     left: dict[str, list[np.ndarray[Any, np.dtype[np.float64]]]] = {"measured": [], "family": [], "class": [], "default": []}
     for rows in group:
@@ -93,5 +93,5 @@ def intervals(group: list[Rows], fitted: Fitted, gpus: dict[str, Numbers]) -> di
     return dict(reversed(found.items()))
 
 
-def _flow(c: Coefficients) -> str:
-    return ", ".join(f"{f.name}: {getattr(c, f.name):g}" for f in fields(Coefficients))
+def _flow(c: ClassCoefficients) -> str:
+    return ", ".join(f"{f.name}: {getattr(c, f.name):g}" for f in fields(ClassCoefficients))

@@ -29,7 +29,7 @@ _TILE = 2 * 128 * 128  # flops of one step of a usual tile
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class ClassCoefficients:
     """One class of kernels; see the module's formula."""
 
     floor: float = 2000.0
@@ -76,7 +76,7 @@ class Rates:
         return Rates(*(np.array([value], np.float64) for value in values))
 
 
-def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
+def predict(c: ClassCoefficients, work: Work, gpu: Rates) -> F64:
     """(N,) ns."""
     a, b, chain = terms(c, work, gpu)
     high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
@@ -85,7 +85,7 @@ def predict(c: Coefficients, work: Work, gpu: Rates) -> F64:
     return np.asarray(first + high * powers ** (1 / c.blend), np.float64)
 
 
-def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
+def terms(c: ClassCoefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
     """(N,) ns each: of computing, of memory, of the inner loop."""
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
     a = work.flops / (gpu.peak * c.compute) * 1e9 * (1 + c.fill / work.loop) * tiles / c.fast**work.fast
@@ -95,7 +95,7 @@ def terms(c: Coefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
     return a, b, np.broadcast_to(chain, b.shape)
 
 
-def _moving(c: Coefficients, moved: F64, touched: F64, gpu: Rates, share: float) -> F64:
+def _moving(c: ClassCoefficients, moved: F64, touched: F64, gpu: Rates, share: float) -> F64:
     """(N,) ns of moving bytes, from the cache as far as it holds what is touched between two uses."""
     memory = gpu.bandwidth * share
     cached = np.maximum(gpu.cache * min(share, 1.0), memory)

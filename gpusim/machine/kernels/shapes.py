@@ -101,7 +101,8 @@ def _stream(what: str, d: Dims, size: int, turns: float) -> Work:
 
 
 def _attention(what: str, d: Dims, size: int, turns: float) -> Work:
-    pairs = d["q"] * d["kv"] - np.where(d["causal"] > 0, d["q"] * (d["q"] - 1) / 2, 0.0)
+    seen = np.minimum(d["q"], d["kv"])  # the last query of a causal mask sees all keys
+    pairs = d["q"] * d["kv"] - np.where(d["causal"] > 0, seen * (seen - 1) / 2, 0.0)
     moved = size * d["b"] * d["dim"] * (2 * d["q"] * d["heads"] + 2 * d["kv"] * d["kv_heads"])
     special, batch = d["b"] * d["heads"] * pairs, d["b"] * d["heads"]
     flops = 4 * special * d["dim"]

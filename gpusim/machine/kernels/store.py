@@ -15,7 +15,7 @@ import numpy as np
 
 from gpusim.base.yaml import document
 from gpusim.machine.kernels.correction import Lattice, Level
-from gpusim.machine.kernels.physics import Coefficients
+from gpusim.machine.kernels.physics import ClassCoefficients
 
 DATA = Path(__file__).parent / "data"
 HUNDREDTHS = 100.0
@@ -24,10 +24,10 @@ LEAST = 0.015
 
 
 @dataclass(frozen=True)
-class Fit:
+class ShippedFit:
     """One class and element type."""
 
-    coefficients: Coefficients
+    coefficients: ClassCoefficients
     axes: tuple[str, ...]
     gpus: tuple[str, ...]
     """That have a table."""
@@ -36,13 +36,13 @@ class Fit:
 
 
 @cache
-def fits() -> dict[tuple[str, str], Fit]:
+def fits() -> dict[tuple[str, str], ShippedFit]:
     """By class and element type."""
     found = {}
     for entry in document.read(DATA / "kernels.yaml").data["classes"]:
         intervals = {basis: (float(low), float(high)) for basis, (low, high) in entry["intervals"].items()}
-        found[entry["what"], entry["type"]] = Fit(
-            Coefficients(**{name: float(value) for name, value in entry["coefficients"].items()}),
+        found[entry["what"], entry["type"]] = ShippedFit(
+            ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()}),
             tuple(entry["axes"]),
             tuple(entry["tables"]),
             intervals,
