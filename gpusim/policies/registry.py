@@ -17,8 +17,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from gpusim.base.calls import parse
@@ -141,19 +143,28 @@ def _users_of(values: Iterable[Any]) -> list[Entry]:
     return [entry for value in values if (entry := entry_of(value)) is not None and not entry.builtin]
 
 
+class _FromSource(SourceFileLoader):
+    """Loads what the file says now; Python would take bytecode for it that it kept in the same second at the same size."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
 def load_user_file(path: str | Path) -> list[Entry]:
     """Run a user's Python file and answer the policies and transforms among its names, in the file's order."""
     file = Path(path).resolve()
     if not file.is_file():
         raise PolicyError(f"there is no policy file '{path}'")
     name = f"gpusim_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise PolicyError(f"'{path}' is not a Python file", hint="a policy file ends in .py")
+    spec = importlib.util.spec_from_file_location(name, file, loader=(loader := _FromSource(name, str(file))))
+    assert spec is not None  # a loader was given
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where pickle, inspect and numba look for what the file defines
     try:
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except PolicyError:
         raise
     except (Exception, SystemExit) as error:

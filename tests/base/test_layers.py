@@ -43,6 +43,7 @@ AT_FIRST_USE = {
     "policies/registry.py": "start-up: numba",
     "programs/record/__init__.py": "PyTorch is an extra",
     "programs/record/processes.py": "PyTorch is an extra",
+    "programs/transforms/registry.py": "start-up: numpy",
     "programs/zoo/__init__.py": "PyTorch is an extra",
     "results/folder.py": "start-up: traces",
     "show/figures.py": "start-up: matplotlib",

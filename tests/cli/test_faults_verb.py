@@ -86,7 +86,7 @@ def test_a_run_of_tensors_beside_runs_with_faults_has_none_to_explain(tmp_path: 
         save_result(tmp_path, key, made)
     for words in ((1,), (1, "--advise"), ("0000",)):
         said = gpusim("faults", tmp_path, *words, code=2)
-        assert f"run {words[0]} was not under unified memory, so that there is nothing to explain" in said
+        assert f"run {words[0]} was not under unified memory, so there is nothing to explain" in said
 
 
 def test_a_report_explains_the_run_that_loses_most() -> None:

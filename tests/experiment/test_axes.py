@@ -127,7 +127,7 @@ def test_is_a_plan_file_read_before_anything_is_written(experiment: Path, tmp_pa
     assert not (tmp_path / "out").exists()
     (tmp_path / "p.csv").write_text("operator,action,tensor\n60,evict,0\n")
     done = CliRunner().invoke(app, ["validate", str(experiment), "--set", "policies.plan=file(path=p.csv)"])
-    assert (done.exit_code, "a valid experiment: 1 runs" in done.stdout) == (0, True)
+    assert (done.exit_code, "a valid experiment: 1 run" in done.stdout) == (0, True)
 
 
 @pytest.mark.slow

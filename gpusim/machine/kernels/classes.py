@@ -6,9 +6,9 @@ gives the kernels that PyTorch launches for it, each with its class and its row 
 front of and behind them: "aten.add_.Tensor" is "add".  An operator without a shape has the class of its name, and its flops and
 bytes alone.
 
-    gemm bmm                     products of matrices
+    gemm bmm rnn                 products of matrices; recurrent layers
     conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so
-    conversion                   between NCHW, which the program has, and NHWC, which tensor cores take
+    conversion                   (behind it "pointwise", of 1 x 1) between NCHW, which the program has, and NHWC, which tensor cores take
     attention, attention backward    in one kernel
     batch_norm, batch_norm train, batch_norm backward; layer_norm, layer_norm backward; group_norm ...; softmax ...
     pointwise                    elementwise, of tensors that lie alike; "strided" where they do not, and copies that transpose
@@ -51,6 +51,7 @@ class Kernel(NamedTuple):
 
 _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
     (r"_?(scaled_)?(mm|addmm|mv|addmv|linear|matmul|gemm|addmm_activation|dot|vdot|qkv_proj|int_mm|grouped_mm)", "gemm"),
+    (r"(mkldnn_rnn_layer|_?cudnn_rnn|_thnn_fused_.*_cell|lstm|gru|rnn_.*|lstm_mps)(_backward)?", "rnn"),
     (r"bmm|baddbmm|einsum", "bmm"),
     (r"(cudnn_|_)?convolution(_overrideable)?|conv[123]d|conv_transpose[123]d|conv|conv_depthwise\dd", "conv"),
     (r"convolution_backward(_overrideable)?", "conv backward"),
@@ -76,7 +77,7 @@ _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
      r"dropout", "random"),
     (r"sum|mean|a?max|a?min|arg(max|min)|var|std|(var|std)_mean|.*norm|prod|any|all|cumsum|cumprod|logsumexp|count_nonzero|"
      r"batch_norm_stats|nll_loss.*|.*loss.*|cross_entropy.*|trace|_chunk_cat.*|aminmax|logcumsumexp", "reduce"),
-    (r"cat|stack|_cat|split_with_sizes_copy|_?pad|constant_pad_nd|.*_pad\dd|roll|flip|repeat|tile", "join"),
+    (r"cat|stack|_cat|split_with_sizes_copy|_?pad|constant_pad_nd|.*_pad\dd(_backward)?|roll|flip|repeat|tile", "join"),
     (r"_?to_copy|to|type_as|float|half|_autocast.*|convert.*|quantize.*|dequantize.*", "cast"),
     (r"zeros?|ones|fill|full|(zeros|ones|full|empty)_like|new_(zeros|ones|full|empty)|arange|linspace|scalar_tensor|eye|"
      r"empty.*|.*mask_gen.*|as_strided|tril_indices|triu_indices|lift_fresh(_copy)?|set", "fill"),
@@ -125,6 +126,8 @@ def kernels(name: str, dtype: str, text: str, flops: float, read: float, written
                 return tuple(_conv_backward(dtype, shape))
             if kind in ("gemm", "bmm") and (found := _product(what, dtype, shape, flops, moved)):
                 return (found,)
+            if kind == "rnn":
+                return (_recurrent(name, dtype, shape, moved),)
             if kind == "attention":
                 return (_attention(what, dtype, shape, flops, moved),)
         except (IndexError, ValueError, TypeError, AttributeError):
@@ -184,6 +187,14 @@ def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) ->
         rows, batch = rows * batch, 1.0
     found = flops or 2.0 * rows * columns * k * batch
     return Kernel(what, dtype, found, moved, moved, float(k), rows, columns, batch)
+
+
+def _recurrent(name: str, dtype: str, shape: Shape, moved: float) -> Kernel:
+    """All steps of one layer: its first input, and two matrices behind it."""
+    x, inner, hidden = (_some(shape.inputs[i]) for i in range(3))
+    steps = x[0] * x[1]
+    flops = 2.0 * steps * (prod(inner) + prod(hidden)) * (2 if "backward" in name else 1)
+    return Kernel("rnn", dtype, flops, moved, moved, float(hidden[-1]), float(x[1]), float(hidden[0]), float(x[0]))
 
 
 def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> Kernel:
@@ -248,7 +259,8 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         what += " pointwise"
     yield Kernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), fast=fast)
     if dtype in _HALF and not nhwc:
-        yield Kernel("conversion", dtype, 0.0, 2 * activations, 2 * activations)
+        name = "conversion pointwise" if what.endswith("pointwise") else "conversion"
+        yield Kernel(name, dtype, 0.0, 2 * activations, 2 * activations)
 
 
 def _depthwise(shape: Shape, x: Dims, w: Dims) -> bool:

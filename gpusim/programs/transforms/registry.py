@@ -11,8 +11,6 @@ from gpusim.base.functions import Function, Functions, described
 from gpusim.policies.decorators import MARK, place_of
 from gpusim.policies.entry import Entry
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.trace.answers import require
-from gpusim.trace.check import check_trace
 
 if TYPE_CHECKING:
     from gpusim.trace.trace import Trace
@@ -73,6 +71,9 @@ def apply(trace: Trace, chain: Chain, own: Registry = SHIPPED) -> Trace:
     own     a user's own transforms
     Raises GpusimError for what does not exist or comes too late, TraceError for a trace that lacks what a transform needs.
     """
+    from gpusim.trace.answers import require
+    from gpusim.trace.check import check_trace
+
     bound = [(step, *_KNOWN.bind(step, _own(own))) for step in steps(chain)]
     done = [step.partition("(")[0].strip() for step in trace.meta.get("transforms", ())]
     _in_order(done + [function.name for _, function, _ in bound])
