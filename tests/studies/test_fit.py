@@ -24,7 +24,7 @@ from gpusim.studies.capacity.machine import emulated
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
-from gpusim.studies.capacity.times import interval
+from gpusim.studies.capacity.times import step_bar
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
@@ -194,7 +194,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     found = study(trace, [catalogue.load("h100-sxm-80gb")], (remedies.AS_IT_IS,), settings=AllocatorSettings(context=2**30))
     values = report.values(found)
     way = values["machines"][0]["ways"][0]
-    assert (way["low_ns"], way["high_ns"]) == interval(way["step_ns"])
+    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, catalogue.load("h100-sxm-80gb")).interval(way["step_ns"])
     assert way["low_ns"] < way["step_ns"] < way["high_ns"]
     assert way["basis"] == "estimated"
     row = report.rows(found)[0]

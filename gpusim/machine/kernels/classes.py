@@ -164,9 +164,7 @@ def _stream(what: str, name: str, dtype: str, shape: Shape | None, read: float, 
             yield Kernel("strided", dtype, 0.0, 2 * written, 2 * written)
         if what.startswith(("group_norm", "layer_norm backward")):
             moved = 2 * read + written
-    elif what == "cast" and mixed:
-        what = "strided"
-    elif what == "pointwise" and (mixed or (base(name).rstrip("_") in _COPIES and layout not in ("", "nhwc", "contiguous"))):
+    elif (what == "cast" and mixed) or (what == "pointwise" and (mixed or (base(name).rstrip("_") in _COPIES and layout not in ("", "nhwc", "contiguous")))):
         what = "strided"
     elif what in ("pool", "pool backward") and layout == "nhwc":
         what += " nhwc"

@@ -14,6 +14,7 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
 from gpusim.machine.kernels.physics import Rates, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, table
+from gpusim.machine.kernels.store import ShippedFit, fits, step_coefficients, table
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
 from gpusim.machine.transfer_times import transfer_times
@@ -190,12 +191,14 @@ def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[st
     """The coefficients of a class and type, whose they are, and whether these are others."""
     known = fits()
     candidate = what
+    steps = step_coefficients().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
     while True:
         for of in _types(dtype, capability):
             if (candidate, of) in known:
                 same = candidate == what or what in _SAME
                 alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
-                return known[candidate, of], (candidate, of), not (same and alike)
+                found = replace(known[candidate, of], coefficients=steps) if steps else known[candidate, of]
+                return found, (candidate, of), not (same and alike)
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 

@@ -51,6 +51,16 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 
 
 @cache
+def step_coefficients() -> dict[tuple[str, str], ClassCoefficients]:
+    """By class and "half" or "float32": what whole steps of eager programs say; {} where no steps were fitted."""
+    file = DATA / "steps.yaml"
+    return {
+        (entry["what"], entry["type"]): ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()})
+        for entry in (document.read(file).data["classes"] if file.is_file() else ())
+    }
+
+
+@cache
 def rates() -> dict[str, dict[str, float]]:
     """By GPU: measured flop/s by element type, and bytes/s as "bandwidth"."""
     rows = document.read(DATA / "kernels.yaml").data["rates"]

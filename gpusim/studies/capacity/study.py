@@ -21,7 +21,7 @@ from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
 from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
-from gpusim.studies.capacity.times import everywhere, refused
+from gpusim.studies.capacity.times import CERTAIN, StepBar, everywhere, refused, step_bar
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
 
@@ -48,6 +48,7 @@ class MachineAnswer:
     ways     what fits: the program as it is and nothing else, or what was tried instead, fastest first
     refused  the others, and why
     batch    the largest that fits as it is: samples where the recording says how many it has, else in recorded batches
+    bar      how sure its times are
     """
 
     profile: Profile
@@ -56,6 +57,7 @@ class MachineAnswer:
     ways: tuple[Way, ...]
     refused: dict[str, str]
     batch: float | None  # None: cannot be told
+    bar: StepBar = CERTAIN
 
     @property
     def fits(self) -> bool:
@@ -140,9 +142,9 @@ def _answer(
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"))
     free_ns = last_iteration(free, n.trace)
-    largest = batches.largest(room)
+    largest, bar = batches.largest(room), step_bar(n.trace, profile)
     if n.reserved <= room:
-        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest)
+        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
     ways, helpless = [], {}
     for remedy in tried:
         found = _try(profile, remedy, needs[remedy.chain], settings)
@@ -152,7 +154,7 @@ def _answer(
         ways.append(found)
         if remedy == AS_IT_IS:
             break
-    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest)
+    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
 
 
 def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings) -> Way | str:
