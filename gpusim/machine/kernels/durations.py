@@ -73,14 +73,22 @@ class KernelTimes(NamedTuple):
     classes: tuple[str, ...]
 
 
-def durations(trace: Trace, profile: Profile) -> KernelTimes:
+def durations(trace: Trace, profile: Profile, recorded_on: Profile | None = None) -> KernelTimes:
     """The times of the trace's operators on the machine.
 
-    Recorded ones are kept where the trace names no GPU, or this one; those of another GPU are scaled.  Raises ProfileError when
-    the profile has no fp32 peak.
+    Recorded ones are kept; `recorded_on` names the machine that they are of: on another one each kernel's is scaled by the
+    ratio of the model's times, of which the class's error stays.  Raises ProfileError when a profile has no fp32 peak.
     """
     modelled = modelled_durations(trace, profile)
     recorded = trace.duration >= 0
+    if not recorded.any():
+        return modelled
+    if recorded_on is not None and recorded_on.name != profile.name:
+        ratio = modelled.ns / np.maximum(modelled_durations(trace, recorded_on).ns, 1)
+        scaled = np.rint(np.maximum(trace.duration, 0) * ratio).astype(np.int64)
+        return modelled._replace(
+            ns=np.where(recorded, scaled, modelled.ns), basis=np.where(recorded, SCALED, modelled.basis).astype(np.uint8)
+        )
     zero = np.where(recorded, 0.0, 1.0)
     return modelled._replace(
         ns=np.where(recorded, trace.duration, modelled.ns),
