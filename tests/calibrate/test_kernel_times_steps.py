@@ -98,7 +98,8 @@ def test_baselines_by_hand(programs):
     ready = _ready(programs, _steps([1e6 * n for n in SIZES]))
     gpu = numbers_of("rtx-3090")
     products = [max(2.0 * 1024 * n * 4096 * 4096 / gpu.nominal_peak["fp16"], 16e6 * n / 936e9) for n in SIZES]
-    np.testing.assert_allclose(roofline(programs, ready), [1e9 * (p + 4 * 300e6 * n / 936e9) for p, n in zip(products, SIZES)])
+    expected = 1e9 * (np.array(products) + 4 * 300e6 * np.array(SIZES) / 936e9)
+    np.testing.assert_allclose(roofline(programs, ready), expected)
     linear = two(programs, ready, np.array(["infer"] * 8), np.zeros(8, bool))
     np.testing.assert_allclose(linear, ready.measured, rtol=0.02)  # time grows with products: two features say it all
     assert np.isnan(two(programs, ready, np.array(["infer"] * 8), np.arange(8) > 3)).all()  # four seen steps are too few
