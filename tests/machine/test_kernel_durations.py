@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def one_op(
-    name: str, *, flops: float = 0, read: int = 0, written: int = 0, dtype: str = "bfloat16", duration: int = -1, shape: str = "",
-    **meta: bool,
+    name: str, *, flops: float = 0, read: int = 0, written: int = 0, dtype: str = "bfloat16", duration: int = -1,
+    shape: str = "", **meta: bool,
 ) -> Trace:  # fmt: skip
     build = TraceBuilder("t")
     build.op(name, [], [], flops=flops, read_bytes=read, written_bytes=written, dtype=dtype, duration=duration)
@@ -38,8 +38,8 @@ def one_op(
 
 def gemm(m: int, n: int, k: int, **more: bool) -> Trace:
     return one_op(
-        "aten.mm.default", flops=2.0 * m * n * k, read=2 * (m * k + n * k), written=2 * m * n, shape=f"{m}x{k} {k}x{n} -> {m}x{n}",
-        **more,
+        "aten.mm.default", flops=2.0 * m * n * k, read=2 * (m * k + n * k), written=2 * m * n,
+        shape=f"{m}x{k} {k}x{n} -> {m}x{n}", **more,
     )  # fmt: skip
 
 
@@ -60,8 +60,9 @@ def test_a_product_of_known_shape_is_the_class_with_the_table_of_its_gpu() -> No
 @pytest.mark.parametrize(
     ("machine", "dtype", "basis"),
     [
-        ("a100-sxm4-80gb", "bfloat16", "measured"), ("a100-sxm4-40gb", "bfloat16", "family"), ("h200-sxm", "bfloat16", "family"),
-        ("rtx-3090", "bfloat16", "default"), ("rtx-3090", "float32", "default"), ("v100-pcie-32gb", "float32", "measured"),
+        ("a100-sxm4-80gb", "bfloat16", "measured"), ("a100-sxm4-40gb", "bfloat16", "family"),
+        ("h200-sxm", "bfloat16", "family"), ("rtx-3090", "bfloat16", "default"), ("rtx-3090", "float32", "default"),
+        ("v100-pcie-32gb", "float32", "measured"),
     ],
 )  # fmt: skip
 def test_the_basis_says_where_such_kernels_were_measured(machine: str, dtype: str, basis: str) -> None:

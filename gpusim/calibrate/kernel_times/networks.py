@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.calibrate.kernel_times.held_out import family
+from gpusim.calibrate.kernel_times.steps import rows as read
 from gpusim.trace.trace import KERNEL
 
-Line = tuple[str, str, str, float, int, int]
+OperatorLine = tuple[str, str, str, float, int, int]
 """Operator, element type, shape, flops, bytes read, bytes written."""
 
 
 @dataclass(frozen=True)
-class Program:
+class NetworkProgram:
     """One step of one network."""
 
     network: str
@@ -45,10 +46,10 @@ class Program:
         return f"{self.network}/{self.mode}/{self.layout}/{'fused' if self.fused else 'plain'}/{self.batch}/{self.size}"
 
 
-def program_of(row: dict[str, str]) -> Program:
+def program_of(row: dict[str, str]) -> NetworkProgram:
     """The program of a timm row."""
     fused = int(row["torch"]) >= 200
-    return Program(row["network"], row["mode"], row["layout"], fused, int(float(row["batch"])), int(float(row["img"])))
+    return NetworkProgram(row["network"], row["mode"], row["layout"], fused, int(float(row["batch"])), int(float(row["img"])))
 
 
 @contextmanager
@@ -72,20 +73,20 @@ def unfilled() -> Iterator[None]:
         yield
 
 
-def lines(step: Callable[[], object], name: str) -> Counter[Line]:
+def lines(step: Callable[[], object], name: str) -> Counter[OperatorLine]:
     """The distinct operators of what `step` runs on the GPU with their counts."""
-    from gpusim.programs.record import record
+    from gpusim.programs.record import begin
 
-    with record(None, name=name, fake=True) as recording:
+    with begin(None, name=name, fake=True) as recording:
         step()
-    found: Counter[Line] = Counter()
+    found: Counter[OperatorLine] = Counter()
     for o in recording.tape.issued():
         if o.activity == KERNEL:
             found[o.name, o.dtype or "", o.shape or "", float(o.flops), int(o.read_bytes), int(o.written_bytes)] += 1
     return found
 
 
-class Timm:
+class TimmNetwork:
     """One network of timm, built once."""
 
     def __init__(self, network: str, mode: str, layout: str, fused: bool) -> None:
@@ -107,7 +108,7 @@ class Timm:
             model.to(memory_format=self.last)
         return model.train(self.mode == "train")
 
-    def record(self, batch: int, size: int) -> Counter[Line]:
+    def record(self, batch: int, size: int) -> Counter[OperatorLine]:
         """The step at a batch and image size; a network of fixed size is built again for another one."""
         default = self.model.default_cfg
         if default.get("fixed_input_size") and tuple(default["input_size"])[-1] != size and self._size != size:
@@ -153,9 +154,9 @@ class Timm:
         return step
 
 
-def timm_programs(rows: list[dict[str, str]]) -> dict[str, list[Program]]:
+def timm_programs(rows: list[dict[str, str]]) -> dict[str, list[NetworkProgram]]:
     """The programs of timm rows by network; one network of each name family first, then a second, and so on."""
-    found: dict[str, list[Program]] = {}
+    found: dict[str, list[NetworkProgram]] = {}
     for row in rows:
         program = program_of(row)
         of = found.setdefault(program.network, [])
@@ -171,7 +172,6 @@ def timm_programs(rows: list[dict[str, str]]) -> dict[str, list[Program]]:
 
 def record_timm(rows: list[dict[str, str]], folder: Path) -> None:
     """Record what `folder` lacks, a file for each network; several processes may work on one folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     for network, programs in timm_programs(rows).items():
         done, claim = folder / f"{network}.json.gz", folder / f"{network}.claim"
         if done.exists():
@@ -185,7 +185,7 @@ def record_timm(rows: list[dict[str, str]], folder: Path) -> None:
             own = [p for p in programs if (p.mode, p.layout, p.fused) == key]
             try:
                 left = [p for p in own if not _same(p, found)]
-                built = Timm(network, *key) if left else None
+                built = TimmNetwork(network, *key) if left else None
                 for program in left:
                     assert built is not None
                     found[program.name] = [[*line, n] for line, n in built.record(program.batch, program.size).items()]
@@ -196,7 +196,7 @@ def record_timm(rows: list[dict[str, str]], folder: Path) -> None:
         claim.unlink()
 
 
-def _same(program: Program, found: dict[str, Any]) -> bool:
+def _same(program: NetworkProgram, found: dict[str, Any]) -> bool:
     """Whether a program without attention was recorded already; it is the same with attention in one operator."""
     known = found.get(replace(program, fused=True).name)
     if program.fused or not isinstance(known, list) or any("attention" in line[0] for line in known):
@@ -205,7 +205,18 @@ def _same(program: Program, found: dict[str, Any]) -> bool:
     return True
 
 
-_ENCODER = {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 30522}
+def record_all(tables: Path, folder: Path) -> None:
+    """Record the programs of all published steps."""
+    folder.mkdir(parents=True, exist_ok=True)
+    neusight = folder / "neusight.json.gz"
+    if not neusight.exists():
+        record_neusight(read(tables / "neusight_steps.csv.gz"), neusight)
+    record_timm(read(tables / "timm_steps.csv.gz"), folder)
+
+
+_ENCODER = {
+    "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 30522,
+}  # fmt: skip
 _DECODER = {"activation_function": "gelu_new", "vocab_size": 50257}
 _SWITCH = {
     "d_ff": 16384, "d_kv": 128, "d_model": 1024, "decoder_sparse_step": 2, "encoder_sparse_step": 2, "dense_act_fn": "relu",

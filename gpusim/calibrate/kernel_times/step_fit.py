@@ -1,7 +1,7 @@
 """The second-level fit: what whole steps say of classes for which no kernel was measured, and of two rates of a GPU.
 
 Each coefficient is drawn towards where the kernels' own fit, or a guess, has it: `_FREE` says which are free, between which
-bounds, and how far from their start one unit of penalty lets them go.  Steps of left-out networks are never here.
+bounds, and how far from their start one unit of penalty lets them go.  ReadySteps of left-out networks are never here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from gpusim.calibrate.kernel_times.gpus import nominal
 from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.score import kin
-from gpusim.calibrate.kernel_times.steps import Programs, Step
+from gpusim.calibrate.kernel_times.steps import PublishedStep, StepPrograms
 from gpusim.machine.kernels import store
 from gpusim.machine.kernels.numbers import Numbers
-from gpusim.machine.kernels.physics import Coefficients, Rates, predict
+from gpusim.machine.kernels.physics import ClassCoefficients, Rates, predict
 from gpusim.machine.kernels.shapes import Work
 
 F64 = npt.NDArray[np.float64]
@@ -28,11 +28,11 @@ HALF = ("float16", "bfloat16")
 HOST = 6e3
 """ns that an eager operator takes to submit"""
 
-_STREAM = Coefficients(floor=1669, fill=0, tile=0, chain=0, memory=1.0, blend=2)
-_CONV = Coefficients(floor=1669, compute=1.0, fill=50, tile=30, memory=0.95, chain=100, growth=0.8, blend=3.0)
+_STREAM = ClassCoefficients(floor=1669, fill=0, tile=0, chain=0, memory=1.0, blend=2)
+_CONV = ClassCoefficients(floor=1669, compute=1.0, fill=50, tile=30, memory=0.95, chain=100, growth=0.8, blend=3.0)
 
 
-def start(what: str, dtype: str) -> Coefficients:
+def start(what: str, dtype: str) -> ClassCoefficients:
     """Coefficients of a class before any whole step was seen: of measured kernels where there are any, else a guess."""
     fits = store.fits()
     kind = what.split()[0]
@@ -62,15 +62,15 @@ Key = tuple[str, str]
 
 
 @dataclass
-class Model:
+class StepModel:
     """Coefficients of all classes, and factors on the achieved peak and bandwidth of a GPU."""
 
-    classes: dict[Key, Coefficients]
+    classes: dict[Key, ClassCoefficients]
     rates: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ClassPart:
     """The kernels of one class that one GPU's steps launch."""
 
     key: Key
@@ -84,10 +84,10 @@ class _Part:
     count: F64
 
 
-class Steps:
+class ReadySteps:
     """The steps of some GPUs, ready to be predicted often."""
 
-    def __init__(self, programs: Programs, steps: Sequence[Step], gpus: Mapping[str, Numbers]) -> None:
+    def __init__(self, programs: StepPrograms, steps: Sequence[PublishedStep], gpus: Mapping[str, Numbers]) -> None:
         index = {name: i for i, name in enumerate(programs.names)}
         self.steps = [step for step in steps if step.program in index and step.gpu in gpus]
         self.measured = np.array([step.ns for step in self.steps])
@@ -98,9 +98,10 @@ class Steps:
         bounds = np.searchsorted(program, np.arange(len(programs.names) + 1))
         of = np.array([index[step.program] for step in self.steps], np.int64)
         self.operators = np.bincount(programs.line_program, programs.line_count, len(programs.names))[of]
-        keys = np.array([f"{w}/{'half' if d in HALF else 'float32'}" for w, d in zip(programs.what, programs.dtype, strict=True)])
+        kinds = np.where(np.isin(programs.dtype, HALF), "/half", "/float32")
+        keys = np.char.add(programs.what, kinds)
         names, key_of = np.unique(keys, return_inverse=True)
-        self._parts: list[_Part] = []
+        self._parts: list[_ClassPart] = []
         for gpu in sorted(set(self.gpu.tolist())):
             here = np.flatnonzero(self.gpu == gpu)
             n = (bounds[1:] - bounds[:-1])[of[here]]
@@ -114,7 +115,7 @@ class Steps:
                 what, half = str(names[i]).split("/")
                 factor = _correction((what, half), gpus[gpu], work)
                 self._parts.append(
-                    _Part((what, half), gpu, work, programs.dtype[used], factor, row[mine], local, count[entry[mine]])
+                    _ClassPart((what, half), gpu, work, programs.dtype[used], factor, row[mine], local, count[entry[mine]])
                 )
         self._known: dict[tuple[Key, str], list[tuple[object, F64]]] = {}
 
@@ -122,7 +123,7 @@ class Steps:
     def keys(self) -> list[Key]:
         return sorted({part.key for part in self._parts})
 
-    def by_class(self, model: Model) -> dict[Key, F64]:
+    def by_class(self, model: StepModel) -> dict[Key, F64]:
         """(N,) ns of each class in each step."""
         out: dict[Key, F64] = {}
         for part in self._parts:
@@ -130,14 +131,14 @@ class Steps:
             out[part.key] += self._sum(part, model)
         return out
 
-    def predict(self, model: Model, host: float = HOST) -> F64:
+    def predict(self, model: StepModel, host: float = HOST) -> F64:
         """(N,) ns."""
         total = np.zeros(len(self.steps))
         for part in self._parts:
             total += self._sum(part, model)
-        return np.maximum(total, self.operators * host)
+        return np.asarray(np.maximum(total, self.operators * host), np.float64)
 
-    def _sum(self, part: _Part, model: Model) -> F64:
+    def _sum(self, part: _ClassPart, model: StepModel) -> F64:
         c, scale = model.classes[part.key], model.rates.get(part.gpu, (1.0, 1.0))
         known = self._known.setdefault((part.key, part.gpu), [])
         for i, (made_of, sums) in enumerate(known):
@@ -145,12 +146,12 @@ class Steps:
                 known.insert(0, known.pop(i))
                 return sums
         time = predict(c, part.work, self._rates(part, scale)) * part.corrected
-        sums = np.bincount(part.row, part.count * time[part.kernel], len(self.steps))
-        known.insert(0, ((c, scale), sums))
+        new = np.bincount(part.row, part.count * time[part.kernel], len(self.steps)).astype(np.float64)
+        known.insert(0, ((c, scale), new))
         del known[3:]
-        return sums
+        return new
 
-    def _rates(self, part: _Part, scale: tuple[float, float]) -> Rates:
+    def _rates(self, part: _ClassPart, scale: tuple[float, float]) -> Rates:
         gpu = self.gpus[part.gpu]
         types, inverse = np.unique(part.dtypes, return_inverse=True)
         peak = np.array([gpu.rate(t if t in (*HALF, "float64") else "float32")[0] for t in types.tolist()])[inverse] * scale[0]
@@ -170,7 +171,9 @@ def _correction(key: Key, gpu: Numbers, work: Work) -> F64:
     if key not in _TABLES:
         return out
     with_table = store.fits()[key[0], "fp32"].gpus
-    like = gpu.name if gpu.name in with_table else kin(gpu.name, with_table, {n: nominal(n) for n in (gpu.name, *with_table)})
+    like = gpu.name
+    if like not in with_table:
+        like = kin(gpu.name, with_table, {name: nominal(name) for name in (gpu.name, *with_table)})
     if like:
         place = np.stack([getattr(work, _SIDES[axis]) * 1024 for axis in _TABLES[key]], axis=1)
         out = np.exp(store.table(key[0], "fp32", like).at(place))
@@ -185,13 +188,16 @@ def numbers_of(gpu: str) -> Numbers:
     return replace(plain, peak={**plain.peak, **known}, bandwidth=bandwidth, measured=frozenset(known))
 
 
-def base(keys: Sequence[Key]) -> Model:
+def base(keys: Sequence[Key]) -> StepModel:
     """The model before any step was seen."""
-    return Model({key: start(key[0], "float16" if key[1] == "half" else "float32") for key in keys})
+    return StepModel({key: start(key[0], "float16" if key[1] == "half" else "float32") for key in keys})
 
 
 _SPREAD = {"compute": 0.35, "memory": 0.35, "fill": 1.0, "tile": 1.0, "special": 1.0, "blend": 0.7}
-_BOUNDS = {"compute": (0.02, 1.5), "memory": (0.05, 1.1), "fill": (1, 2e3), "tile": (1, 2e3), "special": (0.01, 30), "blend": (1.1, 8)}
+_BOUNDS = {
+    "compute": (0.02, 1.5), "memory": (0.05, 1.1),
+    "fill": (1, 2e3), "tile": (1, 2e3), "special": (0.01, 30), "blend": (1.1, 8),
+}
 
 
 def _bounds(key: Key, name: str) -> tuple[float, float]:
@@ -217,7 +223,7 @@ def free(key: Key) -> tuple[str, ...]:
     return ("memory",)
 
 
-def fit(steps: Steps, keys: Sequence[Key], penalty: float = _PENALTY) -> Model:
+def fit(steps: ReadySteps, keys: Sequence[Key], penalty: float = _PENALTY) -> StepModel:
     """Coefficients of all classes `keys` and two factors for each GPU, fitted on steps none of which is held out."""
     _refuse_held(steps)
     model = base(keys)
@@ -229,12 +235,12 @@ def fit(steps: Steps, keys: Sequence[Key], penalty: float = _PENALTY) -> Model:
     low, high = limits[:, 0], limits[:, 1]
     measured, weight = np.log(steps.measured), np.sqrt(penalty * len(steps.steps) / max(len(begin), 1))
 
-    def at(x: F64) -> Model:
+    def at(x: F64) -> StepModel:
         classes = dict(model.classes)
         for (key, name), value in zip(places, np.exp(x[: len(places)]).tolist(), strict=True):
             classes[key] = replace(classes[key], **{name: value})
         factors = np.exp(x[len(places) :]).reshape(-1, 2).tolist()
-        return Model(classes, {gpu: (a, b) for gpu, (a, b) in zip(gpus, factors, strict=True)})
+        return StepModel(classes, {gpu: (a, b) for gpu, (a, b) in zip(gpus, factors, strict=True)})
 
     def residual(x: F64) -> F64:
         off = np.log(steps.predict(at(x))) - measured
@@ -244,21 +250,21 @@ def fit(steps: Steps, keys: Sequence[Key], penalty: float = _PENALTY) -> Model:
     return at(x)
 
 
-def rates_of(steps: Steps, model: Model, gpu: str) -> Model:
+def rates_of(steps: ReadySteps, model: StepModel, gpu: str) -> StepModel:
     """The model with two numbers of one GPU, its peak and its bandwidth, as its steps show them; no class is fitted."""
     _refuse_held(steps)
     measured = np.log(steps.measured)
 
-    def at(x: F64) -> Model:
-        return Model(model.classes, {**model.rates, gpu: (float(np.exp(x[0])), float(np.exp(x[1])))})
+    def at(x: F64) -> StepModel:
+        return StepModel(model.classes, {**model.rates, gpu: (float(np.exp(x[0])), float(np.exp(x[1])))})
 
     def residual(x: F64) -> F64:
-        return np.log(steps.predict(at(x))) - measured
+        return np.asarray(np.log(steps.predict(at(x))) - measured, np.float64)
 
     x, _ = minimise(residual, np.zeros(2), np.full(2, -0.7), np.full(2, 0.7), steps=15)
     return at(x)
 
 
-def _refuse_held(steps: Steps) -> None:
+def _refuse_held(steps: ReadySteps) -> None:
     if any(step.held for step in steps.steps):
         raise ValueError("held-out steps are never fitted")

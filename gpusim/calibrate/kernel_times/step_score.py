@@ -20,8 +20,8 @@ import numpy.typing as npt
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.score import errors
-from gpusim.calibrate.kernel_times.step_fit import HALF, Model, Steps, base, fit, numbers_of, rates_of
-from gpusim.calibrate.kernel_times.steps import Programs, Step
+from gpusim.calibrate.kernel_times.step_fit import HALF, ReadySteps, StepModel, base, fit, numbers_of, rates_of
+from gpusim.calibrate.kernel_times.steps import PublishedStep, StepPrograms
 from gpusim.machine.profile import load_file
 from gpusim.machine.roofline import modelled_durations
 from gpusim.trace.build import TraceBuilder
@@ -30,7 +30,7 @@ F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Line:
+class StepScore:
     """One line of the table."""
 
     source: str
@@ -42,12 +42,11 @@ class Line:
     errors: dict[str, tuple[float, float, float]]
 
 
-def evaluate(programs: Programs, steps: Sequence[Step]) -> tuple[list[Line], str, Model]:
+def evaluate(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[list[StepScore], str, StepModel]:
     """All lines, which steps each fit used, and the fitted model."""
     gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
-    ready = Steps(programs, steps, gpus)
-    visible = thinned([step for step in ready.steps if not step.held])
-    model = fit(Steps(programs, visible, gpus), ready.keys)
+    ready = ReadySteps(programs, steps, gpus)
+    model, visible = fit_all(programs, steps)
     used = ["| fit | steps | networks | GPUs |", "| --- | ---: | ---: | --- |", _used("model", visible)]
     found = {"model": ready.predict(model), "kernels": ready.predict(base(ready.keys))}
     found |= {name: np.full(len(ready.steps), np.nan) for name in ("other GPUs", "two numbers")}
@@ -55,9 +54,9 @@ def evaluate(programs: Programs, steps: Sequence[Step]) -> tuple[list[Line], str
         here = ready.gpu == gpu
         others = thinned([step for step in ready.steps if not step.held and step.gpu != gpu])
         own = [step for step in visible if step.gpu == gpu]
-        elsewhere = Model(fit(Steps(programs, others, gpus), ready.keys).classes)
+        elsewhere = StepModel(fit(ReadySteps(programs, others, gpus), ready.keys).classes)
         found["other GPUs"][here] = ready.predict(elsewhere)[here]
-        found["two numbers"][here] = ready.predict(rates_of(Steps(programs, own, gpus), elsewhere, gpu))[here]
+        found["two numbers"][here] = ready.predict(rates_of(ReadySteps(programs, own, gpus), elsewhere, gpu))[here]
         used += [_used(f"other GPUs than {gpu}", others), _used(f"two numbers of {gpu}", own)]
     held = np.array([step.held for step in ready.steps])
     groups = np.array([f"{s.mode} {s.config if s.source == 'timm' else ''}".strip() for s in ready.steps])
@@ -71,17 +70,25 @@ def evaluate(programs: Programs, steps: Sequence[Step]) -> tuple[list[Line], str
                 rows = own_rows & (held == left) & ((groups == group) | (group == "all"))
                 if rows.any():
                     e = {name: errors(time[rows], ready.measured[rows]) for name, time in found.items()}
-                    lines.append(Line(source, gpu, group, left, int(rows.sum()), e))
+                    lines.append(StepScore(source, gpu, group, left, int(rows.sum()), e))
     return lines, "\n".join(used), model
+
+
+def fit_all(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[StepModel, list[PublishedStep]]:
+    """The fit on visible steps of all GPUs, and these steps."""
+    gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
+    ready = ReadySteps(programs, steps, gpus)
+    visible = thinned([step for step in ready.steps if not step.held])
+    return fit(ReadySteps(programs, visible, gpus), ready.keys), visible
 
 
 MOST = 1200
 """Steps that a fit looks at: networks drawn evenly, with all their rows."""
 
 
-def thinned(steps: list[Step]) -> list[Step]:
+def thinned(steps: list[PublishedStep]) -> list[PublishedStep]:
     """At most about MOST steps of one GPU."""
-    out: list[Step] = []
+    out: list[PublishedStep] = []
     for gpu in sorted({step.gpu for step in steps}):
         own = [step for step in steps if step.gpu == gpu]
         share = -(-len(own) // MOST)
@@ -91,17 +98,18 @@ def thinned(steps: list[Step]) -> list[Step]:
     return out
 
 
-def _used(name: str, steps: Sequence[Step]) -> str:
+def _used(name: str, steps: Sequence[PublishedStep]) -> str:
     return f"| {name} | {len(steps)} | {len({s.network for s in steps})} | {', '.join(sorted({s.gpu for s in steps}))} |"
 
 
-def before(programs: Programs, ready: Steps) -> F64:
+def before(programs: StepPrograms, ready: ReadySteps) -> F64:
     """(N,) ns by the roofline that the product has had."""
     build = TraceBuilder("operators")
     build.meta = {"tf32": False}
     build.begin_phase("fwd")
     for name, dtype, _, flops, read, written in programs.operators:
-        build.op(name.removeprefix("aten.").split(".")[0], [], [], read_bytes=read, written_bytes=written, flops=flops, dtype=dtype)
+        plain = name.removeprefix("aten.").split(".")[0]
+        build.op(plain, [], [], read_bytes=read, written_bytes=written, flops=flops, dtype=dtype)
     trace = build.finish()
     out = np.zeros(len(ready.steps))
     for gpu in sorted(set(ready.gpu.tolist())):
@@ -114,7 +122,7 @@ def before(programs: Programs, ready: Steps) -> F64:
     return out
 
 
-def roofline(programs: Programs, ready: Steps) -> F64:
+def roofline(programs: StepPrograms, ready: ReadySteps) -> F64:
     """(N,) ns by the vendor's peak and bandwidth."""
     flops = np.array([o[3] for o in programs.operators])
     moved = np.array([float(o[4] + o[5]) for o in programs.operators])
@@ -129,7 +137,7 @@ def roofline(programs: Programs, ready: Steps) -> F64:
     return out
 
 
-def two(programs: Programs, ready: Steps, groups: npt.NDArray[np.str_], held: npt.NDArray[np.bool_]) -> F64:
+def two(programs: StepPrograms, ready: ReadySteps, groups: npt.NDArray[np.str_], held: npt.NDArray[np.bool_]) -> F64:
     """(N,) ns by products and activations, with three numbers for each GPU and group."""
     product = np.array([o[3] > 0 for o in programs.operators])
     flops = _summed(programs, ready, np.array([o[3] for o in programs.operators]))
@@ -150,7 +158,7 @@ def two(programs: Programs, ready: Steps, groups: npt.NDArray[np.str_], held: np
     return out
 
 
-def _summed(programs: Programs, ready: Steps, value: F64) -> F64:
+def _summed(programs: StepPrograms, ready: ReadySteps, value: F64) -> F64:
     """(N,) of a value of each operator."""
     index = {name: i for i, name in enumerate(programs.names)}
     total = np.bincount(programs.line_program, programs.line_count * value[programs.line_operator], len(programs.names))
@@ -160,7 +168,7 @@ def _summed(programs: Programs, ready: Steps, value: F64) -> F64:
 COLUMNS = ("model", "kernels", "other GPUs", "two numbers", "two features", "before", "nominal")
 
 
-def text(lines: list[Line], used: str) -> str:
+def text(lines: list[StepScore], used: str) -> str:
     """The table in Markdown: per cent, median / p90 (signed median)."""
     out = [
         f"| rows | GPU | mode | networks | steps | {' | '.join(COLUMNS)} |",

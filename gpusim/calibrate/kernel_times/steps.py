@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.calibrate.kernel_times.held_out import NETWORKS, family, family_held_out, gpu_kept_back
-from gpusim.machine.kernels.classes import Kernel, kernels
+from gpusim.machine.kernels.classes import ClassedKernel, kernels
 from gpusim.machine.kernels.shapes import Work
 
 F64 = npt.NDArray[np.float64]
@@ -44,7 +44,7 @@ def pack(folder: Path, path: Path) -> tuple[int, dict[str, str]]:
     texts = {key: np.array(list(table)) for key, table in tables.items()}
     data = np.array(columns, np.float64)
     np.savez_compressed(
-        path, programs=np.array(programs), **texts,
+        path, programs=np.array(programs), names=texts["names"], types=texts["types"], shapes=texts["shapes"],
         index=data[:, :4].astype(np.int32), flops=data[:, 4], moved=data[:, 5:7].astype(np.int64),
         count=data[:, 7].astype(np.int32),
     )  # fmt: skip
@@ -52,7 +52,7 @@ def pack(folder: Path, path: Path) -> tuple[int, dict[str, str]]:
 
 
 @dataclass(frozen=True)
-class Programs:
+class StepPrograms:
     """The operators of all programs, and the kernels that they launch."""
 
     names: list[str]
@@ -80,7 +80,7 @@ class Programs:
         return self.line_program[line], order[start[self.line_operator[line]] + within], self.line_count[line]
 
 
-def load(path: Path) -> Programs:
+def load(path: Path) -> StepPrograms:
     """The programs of a file that `pack` wrote."""
     with np.load(path) as file:
         names, types, shapes = (file[key].tolist() for key in ("names", "types", "shapes"))
@@ -91,14 +91,14 @@ def load(path: Path) -> Programs:
     operators = [
         (names[int(n)], types[int(t)], shapes[int(s)], float(f), int(r), int(w)) for n, t, s, r, w, f in distinct.tolist()
     ]
-    made: list[Kernel] = []
+    made: list[ClassedKernel] = []
     owner: list[int] = []
     for i, operator in enumerate(operators):
         for kernel in kernels(*operator):
             made.append(kernel)
             owner.append(i)
     work = {name: np.array([getattr(k, name) for k in made], np.float64) for name in WORK}
-    return Programs(
+    return StepPrograms(
         programs,
         operators,
         index[:, 0].astype(np.int64),
@@ -112,7 +112,7 @@ def load(path: Path) -> Programs:
 
 
 @dataclass(frozen=True)
-class Step:
+class PublishedStep:
     """One published row."""
 
     source: str
@@ -131,7 +131,7 @@ class Step:
         return family(self.network) if self.source == "timm" else self.network
 
 
-def published(folder: Path) -> list[Step]:
+def published(folder: Path) -> list[PublishedStep]:
     """The rows of whole steps whose program is known exactly."""
     return [step for step in (*_timm(folder), *_neusight(folder)) if not gpu_kept_back(step.gpu, step.source)]
 
@@ -142,24 +142,24 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _timm(folder: Path) -> Iterator[Step]:
+def _timm(folder: Path) -> Iterator[PublishedStep]:
     for row in rows(folder / "timm_steps.csv.gz"):
         fused = "fused" if int(row["torch"]) >= 200 else "plain"
         size, batch = int(float(row["img"])), int(float(row["batch"]))
         program = f"{row['network']}/{row['mode']}/{row['layout']}/{fused}/{batch}/{size}"
-        yield Step(
+        yield PublishedStep(
             "timm", row["gpu"], row["network"], row["mode"], f"{row['layout']} {row['torch']}", program,
             float(row["step_ms"]) * 1e6, family_held_out(row["network"]),
         )  # fmt: skip
 
 
-def _neusight(folder: Path) -> Iterator[Step]:
+def _neusight(folder: Path) -> Iterator[PublishedStep]:
     for row in rows(folder / "neusight_steps.csv.gz"):
         if not row["batch"].isdigit():
             continue  # fused graphs, several GPUs
         mode = "infer" if row["mode"] == "inf" else "train"
         held = row["network"] in NETWORKS["neusight"]
-        yield Step(
-            "neusight", row["gpu"], row["network"], mode, f"{row['seq']}", f"{row['network']}/{mode}/{row['seq']}/{row['batch']}",
-            float(row["step_ms"]) * 1e6, held,
+        yield PublishedStep(
+            "neusight", row["gpu"], row["network"], mode, row["seq"],
+            f"{row['network']}/{mode}/{row['seq']}/{row['batch']}", float(row["step_ms"]) * 1e6, held,
         )  # fmt: skip

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
+from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers, rounded
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
+from gpusim.calibrate.kernel_times.step_fit import StepModel, numbers_of
+from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
 from gpusim.machine.kernels.store import packed
@@ -79,6 +82,31 @@ def vendors(names: tuple[str, ...]) -> list[str]:
         }  # fmt: skip
         lines.append(f"  {name}: {{{', '.join(f'{key}: {value:.6g}' for key, value in entry.items())}}}")
     return lines
+
+
+STEPS_HEADER = """\
+# Coefficients of classes by `python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS`: what whole steps of eager
+# PyTorch say (gpusim/calibrate/kernel_times/step_fit.py), drawn towards what measured kernels say.  "half": float16, bfloat16.
+"""
+STEPS_SOURCE = (
+    "huggingface/pytorch-image-models @ aa4b5850c1, results (Apache-2.0); trsharm25/NeuSight @ db1fdc9666, label (MIT); "
+    "name families left out by gpusim/calibrate/kernel_times/held_out.py"
+)
+
+
+def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) -> str:
+    """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
+    lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
+    lines.append("classes:")
+    for (what, kind), c in sorted(model.classes.items()):
+        lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
+    lines.append("rates:  # flop/s of large products by element type, bytes/s of streaming, as whole steps show them")
+    for gpu, (peak, bandwidth) in sorted(model.rates.items()):
+        numbers = numbers_of(gpu)
+        kind = "fp16" if any(step.gpu == gpu and step.source == "timm" for step in steps) else "fp32"
+        lines.append(f"  {gpu}: {{{kind}: {numbers.peak[kind] * peak:.4g}, bandwidth: {numbers.bandwidth * bandwidth:.4g}}}")
+    (folder / "steps.yaml").write_text("\n".join(lines) + "\n")
+    return f"{len(model.classes)} classes from {len(steps)} steps"
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:

@@ -8,9 +8,10 @@ bytes alone.
 
     gemm bmm rnn                 products of matrices; recurrent layers
     conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so
-    conversion                   (behind it "pointwise", of 1 x 1) between NCHW, which the program has, and NHWC, which tensor cores take
+    conversion                   between NCHW, which the program has, and NHWC, which tensor cores take;
+                                 "pointwise" behind it for windows of 1 x 1
     attention, attention backward    in one kernel
-    batch_norm, batch_norm train, batch_norm backward; layer_norm, layer_norm backward; group_norm ...; softmax ...
+    batch_norm, batch_norm train, batch_norm backward, layer_norm, group_norm, softmax, and the latter three backward
     pointwise                    elementwise, of tensors that lie alike; "strided" where they do not, and copies that transpose
     special                      elementwise with exponentials or error functions
     cast, join, fill, reduce, pool, pool backward, resize, gather, scatter, sort, random, optimizer
@@ -31,7 +32,7 @@ LARGE = 1e9
 """Of a side that tiles do not see."""
 
 
-class Kernel(NamedTuple):
+class ClassedKernel(NamedTuple):
     """One kernel; the numbers are those of `gpusim.machine.kernels.shapes.Work`."""
 
     what: str
@@ -79,8 +80,8 @@ _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
      r"batch_norm_stats|nll_loss.*|.*loss.*|cross_entropy.*|trace|_chunk_cat.*|aminmax|logcumsumexp", "reduce"),
     (r"cat|stack|_cat|split_with_sizes_copy|_?pad|constant_pad_nd|.*_pad\dd(_backward)?|roll|flip|repeat|tile", "join"),
     (r"_?to_copy|to|type_as|float|half|_autocast.*|convert.*|quantize.*|dequantize.*", "cast"),
-    (r"zeros?|ones|fill|full|(zeros|ones|full|empty)_like|new_(zeros|ones|full|empty)|arange|linspace|scalar_tensor|eye|"
-     r"empty.*|.*mask_gen.*|as_strided|tril_indices|triu_indices|lift_fresh(_copy)?|set", "fill"),
+    (r"zeros?|ones|fill|full|(zeros|ones|full|empty)_like|new_(zeros|ones|full|empty.*)|arange|linspace|scalar_tensor|eye|"
+     r"empty.*|.*mask_gen.*|as_strided|tril_indices|triu_indices|lift_fresh(_copy)?|set|_local_scalar_dense", "fill"),
     (r"(slice|select|diagonal|as_strided|unfold)_backward", "fill"),
     (r"gelu|silu|sigmoid|tanh|exp|log|softplus|mish|elu|selu|celu|erf|sin|cos|pow|log_sigmoid.*|logit|expm1|log1p|swiglu|"
      r"glu|.*(gelu|silu|sigmoid|tanh|softplus|mish|elu|glu)_backward", "special"),
@@ -112,7 +113,7 @@ def base(name: str) -> str:
     return words[0] if len(words) < 3 else words[1]
 
 
-def kernels(name: str, dtype: str, text: str, flops: float, read: float, written: float) -> tuple[Kernel, ...]:
+def kernels(name: str, dtype: str, text: str, flops: float, read: float, written: float) -> tuple[ClassedKernel, ...]:
     """The kernels of one operator with the shape `text` ("" where it has none)."""
     what = class_of(name)
     moved = float(read + written)
@@ -133,7 +134,7 @@ def kernels(name: str, dtype: str, text: str, flops: float, read: float, written
         except (IndexError, ValueError, TypeError, AttributeError):
             pass  # a shape of another kind: flops and bytes remain
     if flops and kind in ("gemm", "bmm", "conv", "attention"):
-        return (Kernel("conv" if kind == "conv" else what, dtype, flops, moved, moved, loop=64.0),)
+        return (ClassedKernel("conv" if kind == "conv" else what, dtype, flops, moved, moved, loop=64.0),)
     return tuple(_stream(what, name, dtype, shape, float(read), float(written), flops))
 
 
@@ -144,7 +145,9 @@ def _parsed(text: str) -> Shape | None:
         return None
 
 
-def _stream(what: str, name: str, dtype: str, shape: Shape | None, read: float, written: float, flops: float) -> Iterator[Kernel]:
+def _stream(
+    what: str, name: str, dtype: str, shape: Shape | None, read: float, written: float, flops: float
+) -> Iterator[ClassedKernel]:
     """Kernels that move bytes: how often they pass over what they read, and whether it lies as it is written."""
     layout = shape.parameters.get("layout", "") if shape else ""
     mixed = "," in layout or "+gaps" in layout
@@ -161,20 +164,22 @@ def _stream(what: str, name: str, dtype: str, shape: Shape | None, read: float, 
             what += " nhwc"
     elif what.startswith(("layer_norm", "group_norm", "softmax")):
         if mixed:  # their input is copied where it is not contiguous
-            yield Kernel("strided", dtype, 0.0, 2 * written, 2 * written)
+            yield ClassedKernel("strided", dtype, 0.0, 2 * written, 2 * written)
         if what.startswith(("group_norm", "layer_norm backward")):
             moved = 2 * read + written
-    elif (what == "cast" and mixed) or (what == "pointwise" and (mixed or (base(name).rstrip("_") in _COPIES and layout not in ("", "nhwc", "contiguous")))):
-        what = "strided"
+    elif what in ("cast", "pointwise"):
+        copies = what == "pointwise" and base(name).rstrip("_") in _COPIES
+        if mixed or (copies and layout not in ("", "nhwc", "contiguous")):
+            what = "strided"
     elif what in ("pool", "pool backward") and layout == "nhwc":
         what += " nhwc"
     special = written / size if what == "special" else 0.0
-    yield Kernel(what, dtype, 0.0, moved, moved, special=special)
+    yield ClassedKernel(what, dtype, 0.0, moved, moved, special=special)
     if flops:
-        yield Kernel("gemm", dtype, flops, 0.0, 0.0, loop=64.0)
+        yield ClassedKernel("gemm", dtype, flops, 0.0, 0.0, loop=64.0)
 
 
-def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> Kernel | None:
+def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> ClassedKernel | None:
     matrices = [item for item in shape.inputs if isinstance(item, tuple) and len(item) >= 2]
     out = _tensor(shape.outputs[0]) if shape.outputs else None
     if len(matrices) < 2 or out is None or len(out) < 2:
@@ -184,18 +189,18 @@ def _product(what: str, dtype: str, shape: Shape, flops: float, moved: float) ->
     if what == "gemm":
         rows, batch = rows * batch, 1.0
     found = flops or 2.0 * rows * columns * k * batch
-    return Kernel(what, dtype, found, moved, moved, float(k), rows, columns, batch)
+    return ClassedKernel(what, dtype, found, moved, moved, float(k), rows, columns, batch)
 
 
-def _recurrent(name: str, dtype: str, shape: Shape, moved: float) -> Kernel:
+def _recurrent(name: str, dtype: str, shape: Shape, moved: float) -> ClassedKernel:
     """All steps of one layer: its first input, and two matrices behind it."""
     x, inner, hidden = (_some(shape.inputs[i]) for i in range(3))
     steps = x[0] * x[1]
     flops = 2.0 * steps * (prod(inner) + prod(hidden)) * (2 if "backward" in name else 1)
-    return Kernel("rnn", dtype, flops, moved, moved, float(hidden[-1]), float(x[1]), float(hidden[0]), float(x[0]))
+    return ClassedKernel("rnn", dtype, flops, moved, moved, float(hidden[-1]), float(x[1]), float(hidden[0]), float(x[0]))
 
 
-def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> Kernel:
+def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) -> ClassedKernel:
     backward = what == "attention backward"
     query, key = (_some(shape.inputs[i]) for i in ((1, 2) if backward else (0, 1)))
     heads, rows, wide = query[1], query[2], query[3]
@@ -203,20 +208,21 @@ def _attention(what: str, dtype: str, shape: Shape, flops: float, moved: float) 
     if "1" in (shape.parameters.get("is_causal"), shape.parameters.get("causal")):
         pairs /= 2
     counted = (10.0 if backward else 4.0) * pairs * wide
-    return Kernel(what, dtype, counted, moved, moved, float(key[2]), float(rows), float(wide), float(query[0] * heads), special=pairs)
+    sides = (float(key[2]), float(rows), float(wide), float(query[0] * heads))
+    return ClassedKernel(what, dtype, counted, moved, moved, *sides, special=pairs)
 
 
-def _conv(dtype: str, shape: Shape, moved: float) -> Iterator[Kernel]:
+def _conv(dtype: str, shape: Shape, moved: float) -> Iterator[ClassedKernel]:
     x, w, out = _some(shape.inputs[0]), _some(shape.inputs[1]), _some((shape.outputs or ())[0])
     transposed = shape.parameters.get("transposed") == "1"
     side = x if transposed else out
     yield from _convolution("conv", dtype, shape, x, w, out, side)
     if len(shape.inputs) > 2 and shape.inputs[2] is not None and not _depthwise(shape, x, w):
         bytes_ = 2.0 * _size(dtype) * prod(out)  # the bias is a kernel of its own
-        yield Kernel("pointwise", dtype, 0.0, bytes_, bytes_)
+        yield ClassedKernel("pointwise", dtype, 0.0, bytes_, bytes_)
 
 
-def _conv_backward(dtype: str, shape: Shape) -> Iterator[Kernel]:
+def _conv_backward(dtype: str, shape: Shape) -> Iterator[ClassedKernel]:
     grad, x, w = (_some(shape.inputs[i]) for i in range(3))
     mask = shape.numbers("output_mask") or (1, 1, 1)
     transposed = shape.parameters.get("transposed") == "1"
@@ -227,10 +233,10 @@ def _conv_backward(dtype: str, shape: Shape) -> Iterator[Kernel]:
         yield from _convolution("conv wgrad", dtype, shape, x, w, grad, side)
     if mask[2]:
         bytes_ = float(_size(dtype) * prod(grad))
-        yield Kernel("reduce", dtype, 0.0, bytes_, bytes_)
+        yield ClassedKernel("reduce", dtype, 0.0, bytes_, bytes_)
 
 
-def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dims, side: Dims) -> Iterator[Kernel]:
+def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dims, side: Dims) -> Iterator[ClassedKernel]:
     """One of a convolution's three products; `side`: the tensor whose pixels the window visits."""
     groups = (shape.numbers("groups") or (1,))[0]
     size, nhwc = _size(dtype), shape.parameters.get("layout") == "nhwc"
@@ -243,7 +249,7 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
     stride = shape.numbers("stride") or (1,)
     if _depthwise(shape, x, w):
         name = f"{what} depthwise{' nhwc' if nhwc else ''}"
-        yield Kernel(name, "float32", flops, moved, moved, float(window), pixels, 1e9)
+        yield ClassedKernel(name, "float32", flops, moved, moved, float(window), pixels, 1e9)
         return
     rows, columns, loop = {
         "conv": (pixels, outside, inside * window),
@@ -255,10 +261,10 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         what += " grouped nhwc" if nhwc else " grouped"
     elif window == 1 and set(stride) == {1}:
         what += " pointwise"
-    yield Kernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), fast=fast)
+    yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), fast=fast)
     if dtype in _HALF and not nhwc:
         name = "conversion pointwise" if what.endswith("pointwise") else "conversion"
-        yield Kernel(name, dtype, 0.0, 2 * activations, 2 * activations)
+        yield ClassedKernel(name, dtype, 0.0, 2 * activations, 2 * activations)
 
 
 def _depthwise(shape: Shape, x: Dims, w: Dims) -> bool:

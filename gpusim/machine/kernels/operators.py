@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.machine.kernels.classes import Kernel, class_of, kernels
+from gpusim.machine.kernels.classes import ClassedKernel, class_of, kernels
 from gpusim.machine.kernels.shapes import Work
 from gpusim.trace.shapes import Dims, parse
 from gpusim.trace.trace import Trace
@@ -102,7 +102,7 @@ def _of_names(trace: Trace, rows: I64, at: I64, everything: float) -> list[Kerne
 
 
 def _of_shapes(trace: Trace, rows: I64, at: I64, everything: float) -> list[KernelGroup]:
-    lists: dict[tuple[str, str], tuple[list[int], list[Kernel], list[dict[str, float]]]] = {}
+    lists: dict[tuple[str, str], tuple[list[int], list[ClassedKernel], list[dict[str, float]]]] = {}
     for i in at.tolist():
         row = rows[i]
         name, text = trace.op_names[trace.op[row]], trace.shapes[trace.shape[row]]
@@ -128,7 +128,7 @@ def _of_shapes(trace: Trace, rows: I64, at: I64, everything: float) -> list[Kern
 _kernels = lru_cache(maxsize=1 << 17)(kernels)
 
 
-def _exact(kernel: Kernel) -> str:
+def _exact(kernel: ClassedKernel) -> str:
     """Attention by what its queries see: the measured classes tell these apart."""
     if kernel.what != "attention":
         return kernel.what
@@ -138,7 +138,7 @@ def _exact(kernel: Kernel) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _place(kind: str, text: str, kernel: Kernel) -> dict[str, float]:
+def _place(kind: str, text: str, kernel: ClassedKernel) -> dict[str, float]:
     """The dimensions of a kernel by the names that corrections use; {} where there are none for its class."""
     if kind == "gemm":
         return {"m": kernel.rows, "n": kernel.columns, "k": kernel.loop}
@@ -157,7 +157,7 @@ def _place(kind: str, text: str, kernel: Kernel) -> dict[str, float]:
     return {}
 
 
-def _attention(kernel: Kernel, query: Dims, key: Dims) -> dict[str, float]:
+def _attention(kernel: ClassedKernel, query: Dims, key: Dims) -> dict[str, float]:
     return {
         "b": float(query[0]), "q": kernel.rows, "kv": kernel.loop, "heads": float(query[1]), "kv_heads": float(key[1]),
         "dim": float(query[3]),
