@@ -21,7 +21,7 @@ LOADS = ("gpusim.cli.verbs",)  # packages whose modules are imported by name
 ROOT = LOADS[0]
 VERBS = (
     "run", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom", "export",
-    "trace", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles", "policies", "metrics", "schema",
+    "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles", "policies", "metrics", "schema",
     "calibrate",
 )  # fmt: skip
 GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "all", "bundle")}

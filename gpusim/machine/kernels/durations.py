@@ -26,6 +26,7 @@ from gpusim.machine.kernels.numbers import tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
 from gpusim.machine.kernels.physics import Rates, predict, terms
 from gpusim.machine.kernels.store import ShippedFit, fits, step_coefficients, table
+from gpusim.machine.kernels.user_table import UserTable
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
 from gpusim.machine.transfer_times import transfer_times
@@ -73,13 +74,17 @@ class KernelTimes(NamedTuple):
     classes: tuple[str, ...]
 
 
-def durations(trace: Trace, profile: Profile, recorded_on: Profile | None = None) -> KernelTimes:
-    """The times of the trace's operators on the machine.
+def durations(
+    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None
+) -> KernelTimes:
+    """The times of the trace's operators on the machine; what the table `own` has measured there replaces the model's.
 
     Recorded ones are kept; `recorded_on` names the machine that they are of: on another one each kernel's is scaled by the
     ratio of the model's times, of which the class's error stays.  Raises ProfileError when a profile has no fp32 peak.
     """
     modelled = modelled_durations(trace, profile)
+    if own is not None:
+        modelled = _with_table(trace, modelled, own)
     recorded = trace.duration >= 0
     if not recorded.any():
         return modelled
@@ -96,6 +101,19 @@ def durations(trace: Trace, profile: Profile, recorded_on: Profile | None = None
         low=modelled.low * zero,
         high=modelled.high * zero,
     )
+
+
+def _with_table(trace: Trace, times: KernelTimes, own: UserTable) -> KernelTimes:
+    first, which = distinct(trace)
+    for i in np.flatnonzero(trace.shape[first] >= 0).tolist():
+        row = first[i]
+        dtype = trace.dtypes[trace.dtype[row]] if trace.dtype[row] >= 0 else "float32"
+        found = own.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
+        if found is not None:
+            at = which == i
+            times.ns[at], times.low[at], times.high[at] = round(found[0]), found[1], found[2]
+            times.basis[at] = MEASURED
+    return times
 
 
 def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:

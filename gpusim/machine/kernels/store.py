@@ -42,7 +42,7 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
     for entry in document.read(DATA / "kernels.yaml").data["classes"]:
         intervals = {basis: (float(low), float(high)) for basis, (low, high) in entry["intervals"].items()}
         found[entry["what"], entry["type"]] = ShippedFit(
-            ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()}),
+            _coefficients(entry),
             tuple(entry["axes"]),
             tuple(entry["tables"]),
             intervals,
@@ -54,10 +54,8 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 def step_coefficients() -> dict[tuple[str, str], ClassCoefficients]:
     """By class and "half" or "float32": what whole steps of eager programs say; {} where no steps were fitted."""
     file = DATA / "steps.yaml"
-    return {
-        (entry["what"], entry["type"]): ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()})
-        for entry in (document.read(file).data["classes"] if file.is_file() else ())
-    }
+    entries = document.read(file).data["classes"] if file.is_file() else ()
+    return {(entry["what"], entry["type"]): _coefficients(entry) for entry in entries}
 
 
 @cache
@@ -85,6 +83,10 @@ def table(what: str, dtype: str, gpu: str) -> Lattice:
             keys = np.cumsum(file[f"{part}/keys"].astype(np.int64))
             levels.append(Level(tuple(file[f"{part}/steps"].tolist()), keys, file[f"{part}/values"] / HUNDREDTHS))
     return Lattice(tuple(levels))
+
+
+def _coefficients(entry: dict[str, Any]) -> ClassCoefficients:
+    return ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()})
 
 
 def packed(name: str, lattice: Lattice) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import I64, OP, Trace
 
 WHERE = (
-    "Every time is estimated: kernel times are modelled, and the interval has every class of kernels at the 10th or at the 90th "
-    "percentile of its own error (docs/fit.md)"
+    "Every time is estimated: kernel times are modelled, and the interval has every class of kernels at the 10th or at the "
+    "90th percentile of its own error (docs/fit.md)"
 )
 
 
