@@ -171,7 +171,8 @@ def kernel_times(
     """
     program, profile = _recorded(trace), machine_of(on)[1]
     origin = None if recorded_on is None else machine_of(recorded_on)[1]
-    return KernelTimes(kernel_study.study(program, profile, origin, None if own is None else user_table.read(Path(own), profile)))
+    measured = None if own is None else user_table.read(Path(own), profile)
+    return KernelTimes(kernel_study.study(program, profile, origin, measured))
 
 
 def oom(

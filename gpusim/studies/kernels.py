@@ -46,7 +46,8 @@ class KernelStudy:
             "low_ns": round(self.ns * low), "high_ns": round(self.ns * high), "decides": most.what if most else "",
             "classes": [
                 {"class": bar.what, "count": bar.count, "ns": bar.ns, "share": bar.ns / max(self.ns, 1),
-                 "bound": self.bound(bar), "basis": bar.basis, "low_ns": round(bar.ns * bar.low), "high_ns": round(bar.ns * bar.high)}
+                 "bound": self.bound(bar), "basis": bar.basis,
+                 "low_ns": round(bar.ns * bar.low), "high_ns": round(bar.ns * bar.high)}
                 for bar in self.classes
             ],
             "unknown": {name: ns / max(self.ns, 1) for name, ns in self.unknown.items()},

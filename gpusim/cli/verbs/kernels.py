@@ -22,7 +22,7 @@ def verb(
     ] = None,
     recorded_on: Annotated[
         str | None,
-        typer.Option("--recorded-on", metavar="MACHINE", help="Scale the recording's own times from the machine that they are of."),
+        typer.Option("--recorded-on", metavar="MACHINE", help="Of which machine the recording's own times are: they are scaled."),
     ] = None,
     device: Device = None,
     json: Json = False,
