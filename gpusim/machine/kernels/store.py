@@ -58,6 +58,22 @@ def rates() -> dict[str, dict[str, float]]:
 
 
 @cache
+def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
+    """What whole steps of eager PyTorch say, by class (`classes`) and "half" (16 bits) or "float32"."""
+    return {
+        (entry["what"], entry["type"]): ClassCoefficients(**{k: float(v) for k, v in entry["coefficients"].items()})
+        for entry in document.read(DATA / "steps.yaml").data["classes"]
+    }
+
+
+@cache
+def rates_of_steps() -> dict[str, dict[str, float]]:
+    """As `rates`, of GPUs whose whole steps were fitted."""
+    rows = document.read(DATA / "steps.yaml").data["rates"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
 def table(what: str, dtype: str, gpu: str) -> Lattice:
     """The correction of one class on one GPU."""
     with np.load(DATA / "tables.npz") as file:
