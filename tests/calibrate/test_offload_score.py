@@ -8,7 +8,7 @@ import pytest
 
 from gpusim.base.errors import GpusimError
 from gpusim.calibrate.offload import generating
-from gpusim.calibrate.offload.cases import Case, shipped, visible
+from gpusim.calibrate.offload.cases import OffloadCase, shipped, visible
 from gpusim.calibrate.offload.machines import machine
 from gpusim.calibrate.offload.score import Scored, median, order, score
 from gpusim.machine import words
@@ -25,7 +25,7 @@ def test_every_machine_has_a_profile() -> None:
 
 
 @pytest.mark.parametrize("case", [c for c in visible() if c.task == "generate"], ids=lambda c: c.name)
-def test_the_published_placement_is_the_programs(case: Case) -> None:
+def test_the_published_placement_is_the_programs(case: OffloadCase) -> None:
     place, decoder = generating.placement(case), generating.decoder(case)
     assert place.weights_host == case.weights.get("host", 0) and place.weights_nvme == case.weights.get("nvme", 0)
     assert place.cpu_blocks / decoder.layers == pytest.approx(case.weights.get("cpu", 0), abs=0.001)

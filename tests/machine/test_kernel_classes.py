@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpusim.machine.kernels import store
 from gpusim.machine.kernels.classes import base, class_of, kernels
 from gpusim.trace.files import load_trace
 
@@ -119,6 +120,16 @@ def test_without_a_shape_flops_and_bytes_remain():
     (k,) = kernels("mm", "float16", "", 1e9, 100, 50)
     assert (k.what, k.flops, k.moved) == ("gemm", 1e9, 150)
     assert kernels("aten.relu_.default", "float16", "", 0.0, 100, 50)[0].moved == 150
+
+
+def test_what_whole_steps_say_is_of_known_classes_and_physical():
+    found = store.of_steps()
+    assert {kind for _, kind in found} == {"half", "float32"}
+    assert {"gemm", "conv", "conv pointwise", "batch_norm nhwc", "pointwise", "softmax"} <= {what for what, _ in found}
+    for (what, _), c in found.items():
+        if what not in ("conversion", "conversion pointwise"):  # of which some convolutions need none
+            assert c.memory <= 1.3, what
+    assert 0.8 < store.rates_of_steps()["rtx-3090"]["bandwidth"] / 936e9 < 1
 
 
 def test_every_operator_of_the_shipped_traces_has_a_class():

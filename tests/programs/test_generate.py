@@ -22,14 +22,14 @@ from gpusim.programs import generate
 from gpusim.programs.generate import gpt2, lengths, llama, registry, schedule, serving, training
 from gpusim.programs.generate.programs import mixed_jobs
 from gpusim.programs.generate.tape import AffineSize, RequestTape
-from gpusim.programs.generate.transformer import Shape
+from gpusim.programs.generate.transformer import Dimensions
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import ALLOC, FREE, PHASE
 
 ROOT = Path(__file__).parents[2]
-GPT2 = Shape(12, 768, 12, 12, 3072, 50257, 1024, batch=8, element=2)
-GPT2_EXACT = Shape(12, 768, 12, 12, 3072, 50257, 1024, batch=8, element=4)
-LLAMA = Shape(16, 2048, 32, 8, 8192, 128256, 131072, batch=2, element=2)
+GPT2 = Dimensions(12, 768, 12, 12, 3072, 50257, 1024, batch=8, element=2)
+GPT2_EXACT = Dimensions(12, 768, 12, 12, 3072, 50257, 1024, batch=8, element=4)
+LLAMA = Dimensions(16, 2048, 32, 8, 8192, 128256, 131072, batch=2, element=2)
 TINY = "layers=1, width=2, heads=1, vocabulary=3"
 SPECS = (
     "variable_training(hours=0.02, ends=1)",
@@ -139,7 +139,7 @@ def test_decoding_is_the_recorded_one() -> None:
 
     The recording's last phase, decode31, goes on with the end of the program.
     """
-    shape = Shape(16, 2048, 32, 8, 8192, 128256, 8192, batch=1, element=2)
+    shape = Dimensions(16, 2048, 32, 8, 8192, 128256, 8192, batch=1, element=2)
     tape = serving.tape(shape, page=0)
     rows = generate.get("growing_cache(hours=0.02, batch=1, lengths=fixed, prompt=1024, output=33, ends=1)").rows()
     weights = tape.start.end - tape.start.first
@@ -318,7 +318,7 @@ def test_training_by_hand() -> None:
 def caches_of(spec: str) -> list[tuple[int, int, int]]:
     """(kind, unit, bytes) of the caches of the first sequence, from 0 on; what is temporary left out."""
     made = registry.schedule(spec)
-    shape = Shape(1, 2, 1, 1, 8, 3, 8, 1, 2)
+    shape = Dimensions(1, 2, 1, 1, 8, 3, 8, 1, 2)
     base = serving.tape(shape, 2 if "pages" in spec else 0).units
     rows = made.requests().rows()
     mine = rows[rows["unit"] >= base]
@@ -443,7 +443,7 @@ def test_what_cannot_be_made_is_refused_in_one_sentence(spec: str, said: str) ->
 
 def test_all_models_have_a_gradient_for_each_parameter() -> None:
     for name, module in training.MODELS.items():
-        tape, shape = RequestTape(), Shape(2, 8, 2, 1 if name == "llama" else 2, 16, 11, 32, 1, 4)
+        tape, shape = RequestTape(), Dimensions(2, 8, 2, 1 if name == "llama" else 2, 16, 11, 32, 1, 4)
         sizes = {}
         gradients = module.step(tape, shape, False)
         for row in tape.rows():

@@ -4,7 +4,7 @@
     kernels     the same before any step was fitted
     other GPUs  fitted on the steps of the other GPUs, with no rate of this GPU from a step
     two numbers the same with a peak and a bandwidth that this GPU's visible steps show
-    before      `gpusim.machine.roofline`
+    before      the model before this one
     nominal     each operator's larger side at the vendor's numbers
     two features  a * products + b * activations + c, fitted on the visible steps of the same table
 """
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.calibrate.kernel_times.before import modelled_before
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.score import errors
 from gpusim.calibrate.kernel_times.step_fit import HALF, ReadySteps, StepModel, base, fit, numbers_of, rates_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep, StepPrograms
 from gpusim.machine.profile import load_file
-from gpusim.machine.roofline import modelled_durations
 from gpusim.trace.build import TraceBuilder
 
 F64 = npt.NDArray[np.float64]
@@ -117,7 +117,7 @@ def before(programs: StepPrograms, ready: ReadySteps) -> F64:
         if not path.exists():
             out[ready.gpu == gpu] = np.nan
             continue
-        time = modelled_durations(trace, load_file(path))[0].astype(np.float64)
+        time = modelled_before(trace, load_file(path)).astype(np.float64)
         out += np.where(ready.gpu == gpu, _summed(programs, ready, time), 0.0)
     return out
 

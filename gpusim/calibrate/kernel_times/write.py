@@ -17,7 +17,7 @@ from gpusim.calibrate.kernel_times.step_fit import StepModel, numbers_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
-from gpusim.machine.kernels.store import packed
+from gpusim.machine.kernels.store import packed, rates_of_steps
 from gpusim.machine.profile import load_file
 
 HEADER = """\
@@ -64,7 +64,7 @@ def write(tables: list[Rows], folder: Path) -> str:
             known["bandwidth"] = numbers.bandwidth
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
-    lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus})))
+    lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus} | set(rates_of_steps()))))
     (folder / "kernels.yaml").write_text("\n".join(lines) + "\n")
     np.savez_compressed(folder / "tables.npz", **arrays)
     return "\n".join(report)

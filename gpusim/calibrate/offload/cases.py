@@ -22,7 +22,7 @@ Known = Literal["yes", "no", "unstated"]
 
 
 @dataclass(frozen=True, config=STRICT)
-class Case:
+class OffloadCase:
     """One published measurement and its configuration."""
 
     name: str
@@ -109,20 +109,20 @@ class Case:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Published:
+class OffloadResult:
     """The file: where its numbers were published, and the cases."""
 
     sources: dict[str, str]
-    cases: list[Case] = field(default_factory=list)
+    cases: list[OffloadCase] = field(default_factory=list)
 
 
-def load(path: Path = DATA) -> list[Case]:
+def load(path: Path = DATA) -> list[OffloadCase]:
     """The cases of a file, in its order.
 
     Raises ConfigError for keys that are unknown or missing and for values out of range, GpusimError for two cases of one name
     and for a source that the file does not list.
     """
-    published = validate.build(Published, document.read(path))
+    published = validate.build(OffloadResult, document.read(path))
     names: set[str] = set()
     for case in published.cases:
         if case.name in names:
@@ -144,11 +144,11 @@ def load(path: Path = DATA) -> list[Case]:
 
 
 @cache
-def shipped() -> tuple[Case, ...]:
+def shipped() -> tuple[OffloadCase, ...]:
     """The cases that come with the program."""
     return tuple(load())
 
 
-def visible() -> list[Case]:
+def visible() -> list[OffloadCase]:
     """The shipped cases that may be looked at while a simulation of them is written."""
     return [case for case in shipped() if not case.held_out]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.offload.cases import Case
-from gpusim.programs.blockwise import Decoder, Placement, Workload, generation
+from gpusim.calibrate.offload.cases import OffloadCase
+from gpusim.programs.blockwise import Decoder, GenerationLoad, Placement, generation
 from gpusim.programs.blockwise.placement import Memory, Where
 from gpusim.trace.trace import Trace
 
@@ -29,15 +29,15 @@ SYSTEMS: Mapping[str, Placement] = {
 _UNPINNED: Mapping[str, Memory] = {"FlexGen": "relay"}
 
 
-def program(case: Case) -> Trace:
+def program(case: OffloadCase) -> Trace:
     """The trace of what was measured: the whole generation, or its decoding alone."""
     if case.prompt is None or case.generate is None or case.vocabulary is None:
         raise GpusimError(f"case '{case.name}' generates nothing")
-    work = Workload(case.gpu_batch, case.prompt, case.generate, case.batch // case.gpu_batch, prefill=case.phase == "all")
+    work = GenerationLoad(case.gpu_batch, case.prompt, case.generate, case.batch // case.gpu_batch, prefill=case.phase == "all")
     return generation(decoder(case), placement(case), work, case.name)
 
 
-def decoder(case: Case) -> Decoder:
+def decoder(case: OffloadCase) -> Decoder:
     """Its shapes."""
     assert case.vocabulary is not None
     gated = not case.model.startswith(("OPT", "BLOOM"))
@@ -47,7 +47,7 @@ def decoder(case: Case) -> Decoder:
     )  # fmt: skip
 
 
-def placement(case: Case) -> Placement:
+def placement(case: OffloadCase) -> Placement:
     """What is where, by the case's own words and its system's ways."""
     usual = SYSTEMS[case.system]
     on_cpu = case.layers_on_cpu
@@ -62,7 +62,7 @@ def placement(case: Case) -> Placement:
     )  # fmt: skip
 
 
-def value(case: Case, seconds: float) -> float:
+def value(case: OffloadCase, seconds: float) -> float:
     """The measured quantity of a run that took so long."""
     assert case.generate is not None
     return seconds / case.generate if case.unit == "s/token" else case.batch * case.generate / seconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.calibrate.offload.cases import Case
+from gpusim.calibrate.offload.cases import OffloadCase
 
 # GPUs without a profile of their own are those of their generation, with their own memory and peak: TITAN RTX and RTX 2080 by
 # gist.github.com/sagnitude/c32a204dc698639e1ef54ad260f53449, fp32 of an RTX 4070 Ti SUPER by
@@ -47,7 +47,7 @@ _HOSTS = {
 }
 
 
-def machine(case: Case) -> str:
+def machine(case: OffloadCase) -> str:
     """The profile of a case as text.  Raises GpusimError for a GPU or a host that none stands for."""
     for what, given, known in (("GPU", case.gpu, _GPUS), ("host", case.host, _HOSTS)):
         if given not in known:

@@ -9,7 +9,7 @@ from itertools import combinations
 
 from gpusim.base.errors import GpusimError
 from gpusim.calibrate.offload import generating, training
-from gpusim.calibrate.offload.cases import Case
+from gpusim.calibrate.offload.cases import OffloadCase
 from gpusim.calibrate.offload.machines import machine
 from gpusim.trace.trace import Trace
 
@@ -18,7 +18,7 @@ from gpusim.trace.trace import Trace
 class Scored:
     """A case, what was simulated (None where it cannot be), and why not."""
 
-    case: Case
+    case: OffloadCase
     simulated: float | None
     why: str = ""
 
@@ -33,7 +33,7 @@ class Scored:
         return (ratio if self.case.higher_is_better else 1 / ratio) - 1
 
 
-def score(cases: Iterable[Case], seconds: Callable[[Trace, str], float]) -> list[Scored]:
+def score(cases: Iterable[OffloadCase], seconds: Callable[[Trace, str], float]) -> list[Scored]:
     """Each case simulated; `seconds` runs a trace on a profile (text) and says how long it took."""
     found = []
     for case in cases:

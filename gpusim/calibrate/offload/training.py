@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gpusim.base.errors import GpusimError
-from gpusim.calibrate.offload.cases import Case
+from gpusim.calibrate.offload.cases import OffloadCase
 from gpusim.programs import transforms
 from gpusim.programs.record.script import record_program
 from gpusim.programs.zoo.catalogue import FAMILIES, Asked
@@ -28,7 +28,7 @@ _CHAINS: Mapping[str, str] = {
 _SHARED = "zero(stage=3, ranks={gpus})"  # of several GPUs that share all of their states
 
 
-def simulated(case: Case, seconds: Callable[[Trace, str], float], machine: str) -> float:
+def simulated(case: OffloadCase, seconds: Callable[[Trace, str], float], machine: str) -> float:
     """What the case measured, of its third step: only then is the optimizer's state told from what a step makes and drops.
 
     Raises GpusimError for a system or a model that is not expressible.
@@ -47,18 +47,18 @@ def simulated(case: Case, seconds: Callable[[Trace, str], float], machine: str) 
     return took if case.unit == "s/step" else case.batch * case.seq / took
 
 
-def _chain(case: Case) -> str:
+def _chain(case: OffloadCase) -> str:
     if case.system not in _CHAINS:
         raise GpusimError(f"what {case.system} moves in training is not written down", hint=", ".join(_CHAINS))
     chain = f"{_CHAINS[case.system]} | {_SHARED}" if case.gpus > 1 else _CHAINS[case.system]
     return chain.format(memory="pool" if case.pinned == "pool" else "fresh", short=_short(case), gpus=case.gpus)
 
 
-def _short(case: Case) -> str:
+def _short(case: OffloadCase) -> str:
     return case.precision.partition(",")[0]
 
 
-def _recorded(case: Case, steps: int) -> Trace:
+def _recorded(case: OffloadCase, steps: int) -> Trace:
     """Some steps of the plain program.  Needs PyTorch, as the zoo does."""
     try:
         from gpusim.programs.zoo.model_program import make
@@ -78,7 +78,7 @@ def _recorded(case: Case, steps: int) -> Trace:
         return record_program(lambda: make(asked).run(), Path(folder) / "step.npz", case.name, name=case.name)
 
 
-def _model(case: Case) -> tuple[str, dict[str, int]]:
+def _model(case: OffloadCase) -> tuple[str, dict[str, int]]:
     """The zoo's family and the arguments of its model."""
     config = {"layers": case.layers, "width": case.hidden, "heads": case.heads}
     if case.model.startswith("ViT-giant"):

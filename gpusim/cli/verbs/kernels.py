@@ -18,7 +18,7 @@ def verb(
     on: Machine = None,
     kernel_times: Annotated[
         Path | None,
-        typer.Option("--kernel-times", metavar="FILE", help="Your own measured times on it: gpu,operator,dtype,shape,time_us."),
+        typer.Option("--kernel-times", metavar="FILE", help="Your own times: gpu,operator,dtype,shape,time_us."),
     ] = None,
     recorded_on: Annotated[
         str | None,

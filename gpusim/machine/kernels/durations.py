@@ -25,7 +25,7 @@ from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
 from gpusim.machine.kernels.physics import Rates, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, step_coefficients, table
+from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table
 from gpusim.machine.kernels.user_table import UserTable
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
@@ -217,14 +217,15 @@ def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[st
     """The coefficients of a class and type, whose they are, and whether these are others."""
     known = fits()
     candidate = what
-    steps = step_coefficients().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
+    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
     while True:
         for of in _types(dtype, capability):
             if (candidate, of) in known:
                 same = candidate == what or what in _SAME
                 alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
-                found = replace(known[candidate, of], coefficients=steps) if steps else known[candidate, of]
-                return found, (candidate, of), not (same and alike)
+                exact = same and alike
+                found = known[candidate, of] if exact or not steps else replace(known[candidate, of], coefficients=steps)
+                return found, (candidate, of), not exact
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 

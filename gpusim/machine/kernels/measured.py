@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from gpusim.machine.kernels.numbers import Numbers, numbers
-from gpusim.machine.kernels.store import rates, vendors
+from gpusim.machine.kernels.store import rates, rates_of_steps, vendors
 from gpusim.machine.profile import Profile
 
 _SAME = 0.02  # of the vendor's numbers
@@ -35,9 +35,10 @@ def measured_gpu(profile: Profile) -> MeasuredGpu:
     own = profile.name if profile.name in known else next((name for name, of in known.items() if _is(plain, of)), "")
     kin = [name for name, of in known.items() if name != own and _alike(plain, of)]
     kin.sort(key=lambda name: abs(math.log(known[name]["bandwidth"] / plain.nominal_bandwidth)))
-    if own not in rates():
+    found = rates().get(own) or rates_of_steps().get(own)
+    if not found:
         return MeasuredGpu(plain, own, tuple(kin))
-    base, found = known[own], rates()[own]
+    base = known[own]
     peak = {name: rate * plain.nominal_peak[name] / base[name] for name, rate in found.items() if name in plain.nominal_peak}
     if "bf16" in peak and "fp16" in plain.nominal_peak:  # since Ampere both run at one rate
         peak.setdefault("fp16", peak["bf16"])

@@ -51,14 +51,6 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 
 
 @cache
-def step_coefficients() -> dict[tuple[str, str], ClassCoefficients]:
-    """By class and "half" or "float32": what whole steps of eager programs say; {} where no steps were fitted."""
-    file = DATA / "steps.yaml"
-    entries = document.read(file).data["classes"] if file.is_file() else ()
-    return {(entry["what"], entry["type"]): _coefficients(entry) for entry in entries}
-
-
-@cache
 def rates() -> dict[str, dict[str, float]]:
     """By GPU: measured flop/s by element type, and bytes/s as "bandwidth"."""
     rows = document.read(DATA / "kernels.yaml").data["rates"]
@@ -69,6 +61,22 @@ def rates() -> dict[str, dict[str, float]]:
 def vendors() -> dict[str, dict[str, float]]:
     """By measured GPU: capability, processors, hbm (0 or 1), bandwidth, copy and the vendor's peak by element type."""
     rows = document.read(DATA / "kernels.yaml").data["gpus"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
+def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
+    """What whole steps of eager PyTorch say, by class (`classes`) and "half" (16 bits) or "float32"."""
+    return {
+        (entry["what"], entry["type"]): _coefficients(entry)
+        for entry in document.read(DATA / "steps.yaml").data["classes"]
+    }
+
+
+@cache
+def rates_of_steps() -> dict[str, dict[str, float]]:
+    """As `rates`, of GPUs whose whole steps were fitted."""
+    rows = document.read(DATA / "steps.yaml").data["rates"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
 

@@ -10,7 +10,7 @@ from gpusim.base.errors import GpusimError
 ATTENTION, MLP, EMBEDDING, HEAD = "attention", "mlp", "embedding", "head"
 
 
-class Kernel(NamedTuple):
+class BlockKernel(NamedTuple):
     """One operator: its name, arithmetic, and the bytes that it reads and writes, weights included."""
 
     name: str
@@ -89,7 +89,9 @@ class Decoder:
         """Whether stored weights are smaller than what the GPU computes with."""
         return self.weight_bits < 8 * self.element
 
-    def attention(self, batch: int, tokens: int, context: int, scores: bool = True, fused_bits: bool = False) -> list[Kernel]:
+    def attention(
+        self, batch: int, tokens: int, context: int, scores: bool = True, fused_bits: bool = False
+    ) -> list[BlockKernel]:
         """Operators of an attention part on `tokens` new tokens of each sample that see `context` in all.
 
         scores      whether the scores are computed here
@@ -101,7 +103,7 @@ class Decoder:
             found += self._scores(batch, tokens, context)
         return [*found, out, self._elementwise("aten.add", 2, batch * tokens, self.width)]
 
-    def mlp(self, batch: int, tokens: int, fused_bits: bool = False) -> list[Kernel]:
+    def mlp(self, batch: int, tokens: int, fused_bits: bool = False) -> list[BlockKernel]:
         """Operators of a feed-forward part."""
         rows = batch * tokens
         *up, down = (self._product(pair, rows, fused_bits) for pair in self.matrices(MLP))
@@ -109,37 +111,37 @@ class Decoder:
         act += [self._elementwise("aten.mul", 2, rows, self.hidden)] if self.gated else []
         return [self._norm(rows), *up, *act, down, self._elementwise("aten.add", 2, rows, self.width)]
 
-    def head(self, batch: int, fused_bits: bool = False) -> list[Kernel]:
+    def head(self, batch: int, fused_bits: bool = False) -> list[BlockKernel]:
         """Norm, scores of the words for the last token of each sample, and the likeliest."""
         product = self._product((self.width, self.vocabulary), batch, fused_bits)
-        return [self._norm(batch), product, Kernel("aten.argmax", 0, batch * self.vocabulary * self.element, 8 * batch)]
+        return [self._norm(batch), product, BlockKernel("aten.argmax", 0, batch * self.vocabulary * self.element, 8 * batch)]
 
-    def unpack(self, elements: int, bits: float, moves: float = 0) -> Kernel:
+    def unpack(self, elements: int, bits: float, moves: float = 0) -> BlockKernel:
         """From stored bits to elements that products can read; `moves`: bytes for each element, when it is not one kernel."""
         if moves:
-            return Kernel("aten.mul", 0, int(elements * moves / 2), int(elements * moves / 2))
-        return Kernel("aten.mul", 0, int(elements * bits / 8), elements * self.element)
+            return BlockKernel("aten.mul", 0, int(elements * moves / 2), int(elements * moves / 2))
+        return BlockKernel("aten.mul", 0, int(elements * bits / 8), elements * self.element)
 
-    def _product(self, matrix: tuple[int, int], rows: int, fused_bits: bool) -> Kernel:
+    def _product(self, matrix: tuple[int, int], rows: int, fused_bits: bool) -> BlockKernel:
         inputs, outputs = matrix
         bits = self.weight_bits if fused_bits else 8 * self.element
         read = int(inputs * outputs * bits / 8) + rows * inputs * self.element
-        return Kernel("aten.addmm", 2.0 * rows * inputs * outputs, read, rows * outputs * self.element)
+        return BlockKernel("aten.addmm", 2.0 * rows * inputs * outputs, read, rows * outputs * self.element)
 
-    def _scores(self, batch: int, tokens: int, context: int) -> list[Kernel]:
+    def _scores(self, batch: int, tokens: int, context: int) -> list[BlockKernel]:
         e, heads = self.element, batch * self.heads
         keys = batch * context * self.kv_width * e
         rows, table = heads * tokens * self.size * e, heads * tokens * context * e
         flops = 2.0 * heads * tokens * context * self.size
         return [
-            Kernel("aten.bmm", flops, rows + keys, table),
-            Kernel("aten._softmax", 0, table, table),
-            Kernel("aten.bmm", flops, table + keys, rows),
+            BlockKernel("aten.bmm", flops, rows + keys, table),
+            BlockKernel("aten._softmax", 0, table, table),
+            BlockKernel("aten.bmm", flops, table + keys, rows),
         ]
 
-    def _norm(self, rows: int) -> Kernel:
+    def _norm(self, rows: int) -> BlockKernel:
         return self._elementwise("aten.native_layer_norm", 1, rows, self.width)
 
-    def _elementwise(self, name: str, operands: int, rows: int, width: int) -> Kernel:
+    def _elementwise(self, name: str, operands: int, rows: int, width: int) -> BlockKernel:
         moved = rows * width * self.element
-        return Kernel(name, 0, operands * moved, moved)
+        return BlockKernel(name, 0, operands * moved, moved)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from gpusim.base.errors import GpusimError
 from gpusim.machine.transfer_times import STAGED
-from gpusim.programs.blockwise.decoder import ATTENTION, EMBEDDING, HEAD, MLP, Decoder, Kernel
+from gpusim.programs.blockwise.decoder import ATTENTION, EMBEDDING, HEAD, MLP, BlockKernel, Decoder
 from gpusim.programs.blockwise.placement import Placement
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COPY_IN, COPY_OUT, HOST_WORK, NVME_READ, NVME_WRITE, SYNC, Trace
@@ -18,7 +18,7 @@ STAGE = "gpusim::stage"
 
 
 @dataclass(frozen=True)
-class Workload:
+class GenerationLoad:
     """What is generated: `batches` batches of `batch` samples, `tokens` tokens after a prompt of `prompt`.
 
     The first token comes out of the prompt's pass; without `prefill` the prompt is there already, and each token has a pass.
@@ -42,7 +42,7 @@ class Workload:
         return first + [(f"decode{i}", 1, self.prompt + len(first) + i) for i in range(later)]
 
 
-def generation(decoder: Decoder, placement: Placement, work: Workload, name: str = "generation") -> Trace:
+def generation(decoder: Decoder, placement: Placement, work: GenerationLoad, name: str = "generation") -> Trace:
     """The trace of the whole generation.  Raises GpusimError for more blocks on the CPU than there are."""
     if not 0 <= placement.cpu_blocks <= decoder.layers:
         raise GpusimError(f"{placement.cpu_blocks} of {decoder.layers} blocks are on the CPU")
@@ -62,7 +62,7 @@ class _Part:
 
 
 class _Generation:
-    def __init__(self, decoder: Decoder, placement: Placement, work: Workload, name: str) -> None:
+    def __init__(self, decoder: Decoder, placement: Placement, work: GenerationLoad, name: str) -> None:
         self.d, self.p, self.w = decoder, placement, work
         self.b = TraceBuilder(name)
         pieces = [(ATTENTION,), (MLP,)] if placement.parts else [(ATTENTION, MLP)]
@@ -199,7 +199,7 @@ class _Generation:
         for piece in part.pieces:
             if piece == EMBEDDING:
                 moved = rows * self.d.width * self.d.element
-                self.kernels([Kernel("aten.embedding", 0, moved, moved)], held, k)
+                self.kernels([BlockKernel("aten.embedding", 0, moved, moved)], held, k)
             elif piece == MLP:
                 self.kernels(self.d.mlp(self.w.batch, tokens, own), held, k)
             elif piece == HEAD:
@@ -222,15 +222,15 @@ class _Generation:
         self.b.op("gpusim::copy_in", (), (self.hidden[k],), read_bytes=self.activation(tokens), activity=COPY_IN)
         self.kernels((out, add), held, k)
 
-    def ready(self, context: int) -> Iterator[Kernel]:
+    def ready(self, context: int) -> Iterator[BlockKernel]:
         """What happens to the cache on the GPU before the scores of a new token: unpacked, copied in another order."""
         elements = 2 * self.w.batch * context * self.d.kv_width
         if self.d.cache_bits < 8 * self.d.element:
             yield self.d.unpack(elements, self.d.cache_bits, self.p.unpack_moves)
         if self.p.cache_moves:
-            yield Kernel("aten.clone", 0, int(elements * self.p.cache_moves / 2), int(elements * self.p.cache_moves / 2))
+            yield BlockKernel("aten.clone", 0, int(elements * self.p.cache_moves / 2), int(elements * self.p.cache_moves / 2))
 
-    def kernels(self, kernels: Iterator[Kernel] | list[Kernel] | tuple[Kernel, ...], held: tuple[int, ...], k: int) -> None:
+    def kernels(self, kernels: Iterable[BlockKernel], held: tuple[int, ...], k: int) -> None:
         for kernel in kernels:
             self.b.op(
                 kernel.name, held, (self.hidden[k],), read_bytes=kernel.read, written_bytes=kernel.written, flops=kernel.flops,

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.programs.generate.tape import AffineSize, RequestTape
-from gpusim.programs.generate.transformer import Shape, attention, embedding_backward, loss_backward, loss_forward
+from gpusim.programs.generate.transformer import Dimensions, attention, embedding_backward, loss_backward, loss_forward
 
 
-def parameters(m: Shape) -> list[AffineSize]:
+def parameters(m: Dimensions) -> list[AffineSize]:
     """In the order in which the module lists them."""
     d, h, w = m.width, m.hidden, m.weight
     layer = [w(d), w(d), w(d, 3 * d), w(3 * d), w(d, d), w(d), w(d), w(d), w(d, h), w(h), w(h, d), w(d)]
     return [w(m.vocabulary, d), w(m.context, d), *layer * m.layers, w(d), w(d)]
 
 
-def buffers(m: Shape) -> list[AffineSize]:
+def buffers(m: Dimensions) -> list[AffineSize]:
     return []
 
 
@@ -39,7 +39,7 @@ class SavedLayer:
     mask2: int
 
 
-def step(t: RequestTape, m: Shape, checkpoint: bool) -> list[int]:
+def step(t: RequestTape, m: Dimensions, checkpoint: bool) -> list[int]:
     """Forward and backward pass; answers the gradients in the order of the parameters."""
     words = t.new(m.activation)
     index = t.new(m.positions(8))
@@ -84,19 +84,19 @@ def step(t: RequestTape, m: Shape, checkpoint: bool) -> list[int]:
     return [embedding, positions, *grads, *norm_gradients]
 
 
-def _norm(t: RequestTape, m: Shape) -> list[int]:
+def _norm(t: RequestTape, m: Dimensions) -> list[int]:
     """Output, mean and inverse deviation."""
     return [t.new(m.activation), t.new(m.statistic), t.new(m.statistic)]
 
 
-def _dropout(t: RequestTape, m: Shape, x: int) -> tuple[int, int]:
+def _dropout(t: RequestTape, m: Dimensions, x: int) -> tuple[int, int]:
     """(output, mask); x dies."""
     made = t.new(m.activation), t.new(m.tokens(m.width, 1))
     t.free(x)
     return made
 
 
-def _gelu(t: RequestTape, m: Shape, keep: bool) -> list[int]:
+def _gelu(t: RequestTape, m: Dimensions, keep: bool) -> list[int]:
     """0.5 x (1 + tanh(c (x + 0.044715 x^3))), operator by operator: x / 2, tanh, 1 + tanh, output."""
     half, inner = t.new(m.wide), t.new(m.wide)
     for _ in range(3):  # scaled cube, sum with x, scaled sum
@@ -111,7 +111,7 @@ def _gelu(t: RequestTape, m: Shape, keep: bool) -> list[int]:
     return [half, tanh, one, t.new(m.wide)]
 
 
-def _forward(t: RequestTape, m: Shape, x: int, again: bool = False) -> tuple[SavedLayer, int, int]:
+def _forward(t: RequestTape, m: Dimensions, x: int, again: bool = False) -> tuple[SavedLayer, int, int]:
     """All but the last addition, with everything kept: (what is kept, output of the MLP, output of attention).
 
     again  recomputed for the backward pass: it ends as soon as all that was to be kept is there, and both outputs die
@@ -134,7 +134,7 @@ def _forward(t: RequestTape, m: Shape, x: int, again: bool = False) -> tuple[Sav
     return SavedLayer(x, norm1, qkv, attended, mask1, residual, norm2, up, [half, tanh, one], act, mask2), mlp, out
 
 
-def _forward_only(t: RequestTape, m: Shape, x: int) -> int:
+def _forward_only(t: RequestTape, m: Dimensions, x: int) -> int:
     """A layer whose backward pass computes it again: only its input stays."""
     norm, *statistics = _norm(t, m)
     t.free(*statistics)
@@ -161,21 +161,23 @@ def _forward_only(t: RequestTape, m: Shape, x: int) -> int:
     return x
 
 
-def _norm_backward(t: RequestTape, m: Shape, gradient: int, saved: list[int]) -> list[int]:
+def _norm_backward(t: RequestTape, m: Dimensions, gradient: int, saved: list[int]) -> list[int]:
     """Gradients of input, weight and bias."""
     made = [t.new(m.activation), t.new(m.weight(m.width)), t.new(m.weight(m.width))]
     t.free(gradient, *saved)
     return made
 
 
-def _linear_backward(t: RequestTape, m: Shape, gradient: int, saved: int, size: AffineSize, dims: tuple[int, int]) -> list[int]:
+def _linear_backward(
+    t: RequestTape, m: Dimensions, gradient: int, saved: int, size: AffineSize, dims: tuple[int, int]
+) -> list[int]:
     """Gradients of input (of this size), weight and bias."""
     made = [t.new(size), t.new(m.weight(*dims)), t.new(m.weight(dims[1]))]
     t.free(gradient, saved)
     return made
 
 
-def _gelu_backward(t: RequestTape, m: Shape, gradient: int, layer: SavedLayer) -> int:
+def _gelu_backward(t: RequestTape, m: Dimensions, gradient: int, layer: SavedLayer) -> int:
     half, tanh, one = layer.gelu
     of_one, of_half = t.new(m.wide), t.new(m.wide)
     t.free(gradient, one, half)
@@ -194,7 +196,7 @@ def _gelu_backward(t: RequestTape, m: Shape, gradient: int, layer: SavedLayer) -
     return result
 
 
-def _backward(t: RequestTape, m: Shape, layer: SavedLayer, gradient: int) -> tuple[int, list[int]]:
+def _backward(t: RequestTape, m: Dimensions, layer: SavedLayer, gradient: int) -> tuple[int, list[int]]:
     """(gradient of the layer's input, gradients of its parameters)."""
     d, h = m.width, m.hidden
     dropped = t.new(m.activation)

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpusim.programs.generate.tape import AffineSize, RequestTape
-from gpusim.programs.generate.transformer import Shape, attention, embedding_backward, loss_backward, loss_forward
+from gpusim.programs.generate.transformer import Dimensions, attention, embedding_backward, loss_backward, loss_forward
 
 
-def parameters(m: Shape) -> list[AffineSize]:
+def parameters(m: Dimensions) -> list[AffineSize]:
     """In the order in which the module lists them."""
     d, h, kv, w = m.width, m.hidden, m.kv_width, m.weight
     layer = [w(d, d), w(d, kv), w(d, kv), w(d, d), w(d, h), w(d, h), w(h, d), w(d), w(d)]
     return [w(m.vocabulary, d), *layer * m.layers, w(d)]
 
 
-def buffers(m: Shape) -> list[AffineSize]:
+def buffers(m: Dimensions) -> list[AffineSize]:
     """The rotary embedding's frequencies, and a copy of them as they were at first."""
     return [AffineSize(m.head // 2 * 4)] * 2
 
@@ -41,7 +41,7 @@ class SavedLayer:
     product: int
 
 
-def step(t: RequestTape, m: Shape, checkpoint: bool) -> list[int]:
+def step(t: RequestTape, m: Dimensions, checkpoint: bool) -> list[int]:
     """Forward and backward pass; answers the gradients in the order of the parameters."""
     words, place, rotary = embed(t, m)
     x = t.share(words)
@@ -78,7 +78,7 @@ def step(t: RequestTape, m: Shape, checkpoint: bool) -> list[int]:
     return [embedding, *grads, norm_gradient]
 
 
-def embed(t: RequestTape, m: Shape) -> tuple[int, int, tuple[int, int]]:
+def embed(t: RequestTape, m: Dimensions) -> tuple[int, int, tuple[int, int]]:
     """(embedded tokens, their positions, (cosine, sine) of the rotary embedding)."""
     words = t.new(m.activation)
     index = t.new(m.positions(8))
@@ -98,7 +98,7 @@ def embed(t: RequestTape, m: Shape) -> tuple[int, int, tuple[int, int]]:
     return words, place, (cosine, sine)
 
 
-def _norm(t: RequestTape, m: Shape, x: int, keep: bool = True) -> tuple[list[int], int]:
+def _norm(t: RequestTape, m: Dimensions, x: int, keep: bool = True) -> tuple[list[int], int]:
     """([float32 input, inverse norm, normalised], output)."""
     exact = m.cast(t, x, m.exact)
     square = t.new(m.exact)
@@ -132,7 +132,7 @@ def _rotate(t: RequestTape, x: AffineSize) -> int:
     return result
 
 
-def project(t: RequestTape, m: Shape) -> tuple[int, int, int]:
+def project(t: RequestTape, m: Dimensions) -> tuple[int, int, int]:
     """Query and key with their positions, and the value."""
     kv = m.tokens(m.kv_width)
     query, key, value = t.new(m.activation), t.new(kv), t.new(kv)
@@ -141,7 +141,7 @@ def project(t: RequestTape, m: Shape) -> tuple[int, int, int]:
     return *turned, value
 
 
-def _forward(t: RequestTape, m: Shape, x: int) -> tuple[SavedLayer, int, int]:
+def _forward(t: RequestTape, m: Dimensions, x: int) -> tuple[SavedLayer, int, int]:
     """All but the last addition, with everything kept: (what is kept, output of attention + x, output of the MLP)."""
     norm1, normed1 = _norm(t, m, x)
     query, key, value = project(t, m)
@@ -155,19 +155,19 @@ def _forward(t: RequestTape, m: Shape, x: int) -> tuple[SavedLayer, int, int]:
     return SavedLayer(norm1, normed1, query, key, value, attended, norm2, normed2, gate, act, up, product), residual, down
 
 
-def forward_only(t: RequestTape, m: Shape, x: int) -> tuple[int, list[int]]:
+def forward_only(t: RequestTape, m: Dimensions, x: int) -> tuple[int, list[int]]:
     """A layer of which nothing is kept: (output, [key, value])."""
     normed, query, key, value = attend(t, m, x)
     return finish(t, m, x, normed, query), [key, value]
 
 
-def attend(t: RequestTape, m: Shape, x: int) -> tuple[int, int, int, int]:
+def attend(t: RequestTape, m: Dimensions, x: int) -> tuple[int, int, int, int]:
     """The first half, up to attention: (normalised input, query, key, value)."""
     _, normed = _norm(t, m, x, keep=False)
     return normed, *project(t, m)
 
 
-def finish(t: RequestTape, m: Shape, x: int, normed: int, query: int) -> int:
+def finish(t: RequestTape, m: Dimensions, x: int, normed: int, query: int) -> int:
     """The second half, from attention: the output; all that is given dies."""
     attended, *extras = attention(t, m)
     t.free(*reversed(extras))
@@ -189,14 +189,14 @@ def finish(t: RequestTape, m: Shape, x: int, normed: int, query: int) -> int:
     return out
 
 
-def last(t: RequestTape, m: Shape, x: int, place: int, words: int, rotary: tuple[int, int]) -> int:
+def last(t: RequestTape, m: Dimensions, x: int, place: int, words: int, rotary: tuple[int, int]) -> int:
     """The final norm's output; what the layers shared dies."""
     _, out = _norm(t, m, x, keep=False)
     t.free(x, place, words, *reversed(rotary))
     return out
 
 
-def _norm_backward(t: RequestTape, m: Shape, gradient: int, saved: list[int]) -> tuple[int, int]:
+def _norm_backward(t: RequestTape, m: Dimensions, gradient: int, saved: list[int]) -> tuple[int, int]:
     """Gradients of input and weight."""
     exact, inverse, normed = saved
     below, product = t.new(m.activation), t.new(m.activation)
@@ -239,13 +239,15 @@ def _rotate_backward(t: RequestTape, x: AffineSize, gradient: int, rotary: tuple
     return result
 
 
-def _add(t: RequestTape, m: Shape, one: int, other: int) -> int:
+def _add(t: RequestTape, m: Dimensions, one: int, other: int) -> int:
     total = t.new(m.activation)
     t.free(one, other)
     return total
 
 
-def _backward(t: RequestTape, m: Shape, layer: SavedLayer, gradient: int, rotary: tuple[int, ...]) -> tuple[int, list[int]]:
+def _backward(
+    t: RequestTape, m: Dimensions, layer: SavedLayer, gradient: int, rotary: tuple[int, ...]
+) -> tuple[int, list[int]]:
     """(gradient of the layer's input, gradients of its parameters)."""
     d, h, kv = m.width, m.hidden, m.tokens(m.kv_width)
     w_down, product = t.new(m.weight(h, d)), t.new(m.wide)

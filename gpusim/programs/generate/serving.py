@@ -8,7 +8,7 @@ from typing import Any
 
 from gpusim.programs.generate import llama
 from gpusim.programs.generate.tape import AffineSize, RequestTape, Section
-from gpusim.programs.generate.transformer import Shape
+from gpusim.programs.generate.transformer import Dimensions
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Serving:
 
 
 @cache
-def tape(shape: Shape, page: int) -> Serving:
+def tape(shape: Dimensions, page: int) -> Serving:
     """page  tokens whose keys and values are one tensor, a page; 0: a tensor of all keys and one of all values"""
     t = RequestTape()
     for size in llama.parameters(shape) + llama.buffers(shape):
@@ -49,7 +49,7 @@ def tape(shape: Shape, page: int) -> Serving:
     return Serving(t.rows(), units, 1 if page else 3, start, prompt, decode, make, grow, drop, end)
 
 
-def _forward(t: RequestTape, m: Shape, of_prompt: bool) -> list[Section]:
+def _forward(t: RequestTape, m: Dimensions, of_prompt: bool) -> list[Section]:
     sections = []
     ids = t.new(m.tokens(1, 8))
     words, place, rotary = llama.embed(t, m)
@@ -68,14 +68,14 @@ def _forward(t: RequestTape, m: Shape, of_prompt: bool) -> list[Section]:
     return [*sections, t.cut()]
 
 
-def _page(t: RequestTape, m: Shape, page: int) -> tuple[Section, list[Section], list[Section]]:
+def _page(t: RequestTape, m: Dimensions, page: int) -> tuple[Section, list[Section], list[Section]]:
     kept = t.new(AffineSize(2 * page * m.tokens(m.kv_width).per))
     make = t.cut()
     t.free(kept)
     return make, [make], [t.cut()]
 
 
-def _whole(t: RequestTape, m: Shape) -> tuple[Section, list[Section], list[Section]]:
+def _whole(t: RequestTape, m: Dimensions) -> tuple[Section, list[Section], list[Section]]:
     """As by torch.cat: the new tensor is there before the old one dies.  Three units take turns."""
     size, drop = m.tokens(m.kv_width), []
     for grown in range(4):

@@ -10,7 +10,7 @@ from typing import Any
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.programs.generate import gpt2, llama
 from gpusim.programs.generate.tape import AffineSize, RequestTape, Section
-from gpusim.programs.generate.transformer import Shape
+from gpusim.programs.generate.transformer import Dimensions
 
 MODELS: dict[str, ModuleType] = {"gpt2": gpt2, "llama": llama}
 
@@ -34,7 +34,7 @@ def model(name: str) -> ModuleType:
 
 
 @cache
-def tape(name: str, shape: Shape, checkpoint: bool) -> Training:
+def tape(name: str, shape: Dimensions, checkpoint: bool) -> Training:
     """PyTorch's order: Adam makes its state in the first step; gradients die after each; its foreach form has one
     temporary for each parameter."""
     t, sizes = RequestTape(), model(name).parameters(shape)
@@ -46,7 +46,7 @@ def tape(name: str, shape: Shape, checkpoint: bool) -> Training:
     return Training(t.rows(), t.units, start, first, step, t.cut())
 
 
-def _step(t: RequestTape, name: str, shape: Shape, sizes: list[AffineSize], checkpoint: bool, state: bool) -> Section:
+def _step(t: RequestTape, name: str, shape: Dimensions, sizes: list[AffineSize], checkpoint: bool, state: bool) -> Section:
     inputs = [t.new(shape.tokens(1, 8)) for _ in ("ids", "labels")]
     gradients = model(name).step(t, shape, checkpoint)
     if state:

@@ -10,7 +10,7 @@ from gpusim.programs.generate.tape import AffineSize, RequestTape
 
 
 @dataclass(frozen=True)
-class Shape:
+class Dimensions:
     """A decoder whose sequences have a length that changes: sizes are affine in it.
 
     element  bytes of a parameter and of an activation: 2 or 4; statistics, losses and softmax are in 4
@@ -82,14 +82,14 @@ class Shape:
         return tape.new(size) if self.element < 4 else tape.share(unit)
 
 
-def attention(tape: RequestTape, shape: Shape) -> list[int]:
+def attention(tape: RequestTape, shape: Dimensions) -> list[int]:
     """What fused attention leaves: output, log-sum-exp for the backward pass, seed and offset of its random numbers."""
     lse = shape.tokens(shape.heads, 4)
     small = (16, 8) if shape.element < 4 else (8, 8)  # flash attention's and the memory-efficient kernel's
     return [tape.new(shape.activation), tape.new(lse), *(tape.new(AffineSize(n)) for n in small)]
 
 
-def loss_forward(tape: RequestTape, shape: Shape, hidden: int) -> list[int]:
+def loss_forward(tape: RequestTape, shape: Dimensions, hidden: int) -> list[int]:
     """Logits of all positions and their cross entropy; answers what the backward pass needs."""
     logits = tape.new(shape.tokens(shape.vocabulary))
     exact = shape.cast(tape, logits, shape.tokens(shape.vocabulary, 4))
@@ -101,7 +101,7 @@ def loss_forward(tape: RequestTape, shape: Shape, hidden: int) -> list[int]:
     return [hidden, labels, log_softmax, loss, weight]
 
 
-def loss_backward(tape: RequestTape, shape: Shape, saved: list[int]) -> tuple[int, int, list[int]]:
+def loss_backward(tape: RequestTape, shape: Dimensions, saved: list[int]) -> tuple[int, int, list[int]]:
     """(gradient of the embedding, gradient of the hidden state, what lives until the pass is over)."""
     hidden, labels, log_softmax, loss, weight = saved
     size = shape.tokens(shape.vocabulary, 4)
@@ -118,7 +118,7 @@ def loss_backward(tape: RequestTape, shape: Shape, saved: list[int]) -> tuple[in
     return embedding, gradient, [one, loss]
 
 
-def embedding_backward(tape: RequestTape, shape: Shape, head: int, gradient: int) -> int:
+def embedding_backward(tape: RequestTape, shape: Dimensions, head: int, gradient: int) -> int:
     """Embedding and output head are one parameter: the sum of both gradients."""
     table = shape.weight(shape.vocabulary, shape.width)
     own = tape.new(table)

@@ -14,7 +14,7 @@ from gpusim.base.tables import table
 from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import serving
 from gpusim.programs.generate.schedule import PLAY, RequestSchedule, play
-from gpusim.programs.generate.transformer import Shape
+from gpusim.programs.generate.transformer import Dimensions
 
 i8 = np.int64
 CACHES = ("contiguous", "pages")
@@ -64,7 +64,7 @@ def growing_cache(
         raise GpusimError(f"sequences of {longest} token have no output", hint="longest is 2 or more")
     paged = cache == "pages"
     chunk = chunk or (16 if paged else 1)
-    shape = Shape(layers, width, heads, kv_heads, hidden, vocabulary, longest, 1, dtype_bytes)
+    shape = Dimensions(layers, width, heads, kv_heads, hidden, vocabulary, longest, 1, dtype_bytes)
     tape = serving.tape(shape, chunk if paged else 0)
     waiting = _arrivals(
         np.random.Generator(np.random.PCG64(seed)), requests_per_hour * hours, hours * 3600 * steps_per_second, lengths,

@@ -10,7 +10,7 @@ import numpy as np
 from gpusim.programs.generate import lengths as distributions
 from gpusim.programs.generate import training
 from gpusim.programs.generate.schedule import RequestSchedule, play
-from gpusim.programs.generate.transformer import Shape
+from gpusim.programs.generate.transformer import Dimensions
 
 CHUNK = 1 << 10  # steps
 
@@ -44,7 +44,7 @@ def variable_training(
     ends            1: gives everything back when its time is over
     seed            of the lengths
     """
-    shape = Shape(
+    shape = Dimensions(
         layers, width, heads, kv_heads or heads, hidden or 4 * width, vocabulary, longest, batch, dtype_bytes
     )  # fmt: skip
     tape = training.tape(model, shape, checkpointing)
