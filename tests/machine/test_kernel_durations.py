@@ -61,7 +61,8 @@ def test_a_product_of_known_shape_is_the_class_with_the_table_of_its_gpu() -> No
     ("machine", "dtype", "basis"),
     [
         ("a100-sxm4-80gb", "bfloat16", "measured"), ("a100-sxm4-40gb", "bfloat16", "family"),
-        ("h200-sxm", "bfloat16", "family"), ("rtx-a6000", "bfloat16", "default"), ("rtx-3090", "bfloat16", "class"), ("rtx-3090", "float32", "default"),
+        ("h200-sxm", "bfloat16", "family"), ("rtx-a6000", "bfloat16", "default"),
+        ("rtx-3090", "bfloat16", "class"), ("rtx-3090", "float32", "default"),
         ("v100-pcie-32gb", "float32", "measured"),
     ],
 )  # fmt: skip

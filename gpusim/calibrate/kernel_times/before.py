@@ -11,7 +11,7 @@ Its coefficients (`before.yaml`) are of three GPUs and six classes; other GPUs t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -194,7 +194,7 @@ def _adapted(fitted: FormerCoefficients, profile: Profile, same_gpu: bool) -> Fo
         return fitted
     reached = profile.memory.copy.value / profile.memory.bandwidth.value
     memory = min(fitted.memory, reached)
-    return FormerCoefficients(fitted.floor, fitted.compute, memory, max(fitted.cached, memory), fitted.cache_share, fitted.blend)
+    return replace(fitted, memory=memory, cached=max(fitted.cached, memory))
 
 
 def _peak(profile: Profile, dtype: str, tf32: bool) -> float:

@@ -22,7 +22,7 @@ def verb(
     ] = None,
     recorded_on: Annotated[
         str | None,
-        typer.Option("--recorded-on", metavar="MACHINE", help="Of which machine the recording's own times are: they are scaled."),
+        typer.Option("--recorded-on", metavar="MACHINE", help="The machine of the recorded times, which are scaled to --on."),
     ] = None,
     device: Device = None,
     json: Json = False,
