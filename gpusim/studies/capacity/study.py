@@ -10,6 +10,7 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.allocator_replay import ENDLESS, replay
@@ -23,7 +24,7 @@ from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.times import CERTAIN, StepBar, everywhere, refused, step_bar
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import OP, Trace
+from gpusim.trace.trace import I64, OP, Trace
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,10 @@ def _answer(
     profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings
 ) -> MachineAnswer:
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
-    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"))
+    times = modelled_durations(n.trace, profile)
+    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest, bar = batches.largest(room), step_bar(n.trace, profile)
+    largest, bar = batches.largest(room), step_bar(n.trace, times)
     if n.reserved <= room:
         return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
     ways, helpless = [], {}
@@ -171,11 +173,13 @@ def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettin
     return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
 
 
-def _simulated(n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str]) -> Result:
+def _simulated(
+    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], times: I64 | None = None
+) -> Result:
     evict, prefetch = policies
     return simulate(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
-        durations=everywhere(n.trace, profile),
+        durations=everywhere(n.trace, profile) if times is None else times,
     )  # fmt: skip
 
 

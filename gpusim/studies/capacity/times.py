@@ -8,7 +8,7 @@ import numpy as np
 
 from gpusim.base.units import show_time
 from gpusim.machine.kernels import bars
-from gpusim.machine.kernels.durations import modelled_durations
+from gpusim.machine.kernels.durations import KernelTimes, modelled_durations
 from gpusim.machine.profile import Profile
 from gpusim.trace.answers import answers, instead, lacking
 from gpusim.trace.iterations import iterations
@@ -48,9 +48,8 @@ class StepBar:
 CERTAIN = StepBar(0, 1.0, 1.0, "")
 
 
-def step_bar(trace: Trace, profile: Profile) -> StepBar:
-    """The bar of a program's steps on a machine."""
-    times = modelled_durations(trace, profile)
+def step_bar(trace: Trace, times: KernelTimes) -> StepBar:
+    """The bar of a program's steps, whose operators take these times."""
     of = iterations(trace)[trace.kind == OP]
     last = of == of.max(initial=0)
     columns = {name: getattr(times, name)[last] for name in ("ns", "basis", "low", "high", "bound", "what")}
