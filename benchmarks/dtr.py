@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 from dtr_reference import Replay, schedule  # noqa: E402
 
 from gpusim.machine.catalogue import load  # noqa: E402
-from gpusim.machine.roofline import durations  # noqa: E402
+from gpusim.machine.kernels.durations import durations  # noqa: E402
 from gpusim.policies.plan.parts.recompute import from_log, from_trace  # noqa: E402
 from gpusim.policies.plan.parts.recompute.execution import peak, replay  # noqa: E402
 from gpusim.trace.exporters.dtr import write  # noqa: E402

@@ -10,12 +10,15 @@ from gpusim.api.frames import frame
 from gpusim.api.inputs import load_trace, machine_of
 from gpusim.api.showing import inline, preformatted
 from gpusim.base.errors import ResultError, TraceError, suggest
+from gpusim.base.text import table
 from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
+from gpusim.machine.kernels import user_table
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
 from gpusim.show import allocator_study as study
 from gpusim.show import fit as fit_figure
+from gpusim.studies import kernels as kernel_study
 from gpusim.studies.capacity import remedies
 from gpusim.studies.capacity import report as fit_report
 from gpusim.studies.capacity import study as capacity
@@ -127,6 +130,49 @@ def fit(
     program, own = _recorded(trace), registry.of(*use)
     chosen = remedies.named(list(tries), own) if tries else remedies.default(program)
     return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own))
+
+
+class KernelTimes:
+    """How long a program's kernels take on a machine, by class; as text, rows or JSON values."""
+
+    def __init__(self, of: kernel_study.KernelStudy) -> None:
+        self._of = of
+        self.values: dict[str, Any] = of.values()
+
+    def frame(self) -> DataFrame:
+        """As a pandas DataFrame: a row per class of kernels, the longest first.
+
+        class, count, ns, share (of all kernels' time), bound (compute, memory, launch, host), basis, low_ns, high_ns.
+        """
+        return frame(self.values["classes"])
+
+    def __str__(self) -> str:
+        rows = self._of.rows()
+        return "\n".join([table(rows, list(rows[0])) if rows else "", "", *self._of.sentences()])
+
+    def _repr_html_(self) -> str:
+        return preformatted(str(self))
+
+
+def kernel_times(
+    trace: str | Path | Trace, *, on: str | Profile, recorded_on: str | Profile | None = None, own: str | Path | None = None,
+) -> KernelTimes:  # fmt: skip
+    """Ask how long a program's kernels take on a machine: per class count, time, bound, basis and interval.
+
+    recorded_on  the machine that the recording's own times are of: on another one they are scaled
+    own          a CSV file with measured times on the machine: gpu, operator, dtype, shape, time_us
+
+    Raises TraceError for a file that is no such table, ProfileError for one of another GPU.
+
+    >>> import gpusim
+    >>> found = gpusim.kernel_times("gpt2-small-train", on="a100-sxm4-80gb").values
+    >>> max(found["classes"], key=lambda each: each["ns"])["class"], found["low_ns"] < found["kernels_ns"] < found["high_ns"]
+    ('gemm', True)
+    """
+    program, profile = _recorded(trace), machine_of(on)[1]
+    origin = None if recorded_on is None else machine_of(recorded_on)[1]
+    measured = None if own is None else user_table.read(Path(own), profile)
+    return KernelTimes(kernel_study.study(program, profile, origin, measured))
 
 
 def oom(

@@ -5,6 +5,7 @@ PUBLIC = {
     "Result": "gpusim.api.result:Result",
     "check": "gpusim.api.checking:check",
     "fit": "gpusim.api.questions:fit",
+    "kernel_times": "gpusim.api.questions:kernel_times",
     "load_machine": "gpusim.api.inputs:load_machine",
     "load_results": "gpusim.api.grids:load_results",
     "load_trace": "gpusim.api.inputs:load_trace",

@@ -6,6 +6,7 @@ same process.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,9 +24,10 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
+from gpusim.machine.kernels import bars
+from gpusim.machine.kernels.durations import durations, model_error, shares
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
-from gpusim.machine.roofline import durations, model_error, shares
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.folder import save_result
 from gpusim.results.metrics import avoidable
@@ -155,6 +157,7 @@ class RunProgram:
     def __init__(self, source: Trace | ManagedProgram, profile: Profile) -> None:
         self.profile = profile
         self.basis: dict[str, float] = {}
+        self.classes: list[bars.ClassBar] = []
         if isinstance(source, Trace):
             self._of_trace(source)
         else:
@@ -162,20 +165,21 @@ class RunProgram:
 
     def _of_trace(self, trace: Trace) -> None:
         profile = self.profile
-        duration, basis = durations(trace, profile)
-        self.work = work = build(trace, duration)
+        times = durations(trace, profile)
+        self.work = work = build(trace, times.ns)
         # How sure the kernel times are; a trace without kernels has none.
-        self.basis = {f"kernel_{n}_share": v for n, v in shares(duration, basis).items()} if trace.ops else {}
+        self.basis = {f"kernel_{n}_share": v for n, v in shares(times).items()} if trace.ops else {}
+        self.classes = bars.uncertain(bars.bars(times))
         found = model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
         self.bounds = Bounds(work)
 
-    def elsewhere(self, profile: Profile) -> Source:
-        """The same on another machine, or on one with other numbers."""
+    def elsewhere(self, profile: Profile, factors: Mapping[str, float] | None = None) -> Source:
+        """The same on another machine, or on one with other numbers; `factors` of classes of kernels by path."""
         if not isinstance(self.work, Workload):
             return self.work
-        duration = durations(self.work.trace, profile)[0]
+        duration = bars.scaled(durations(self.work.trace, profile), factors or {})
         return self.work if np.array_equal(duration, self.work.duration) else build(self.work.trace, duration)
 
 

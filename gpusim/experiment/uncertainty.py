@@ -25,7 +25,9 @@ from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.spec import KINDS, Uncertainty
 from gpusim.experiment.tasks import GridPlan, Task
 from gpusim.machine.constants import machine
+from gpusim.machine.kernels.bars import PREFIX, ClassBar
 from gpusim.machine.profile import Profile
+from gpusim.machine.quantity import Quantity
 from gpusim.machine.sampling import Interval, draws, intervals, with_numbers
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
@@ -95,7 +97,7 @@ def sample_group(group: SampledGroup) -> None:
     first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
     settings = group.settings
     program = program_of(first)
-    uncertain = intervals(program.profile, settings.estimated)
+    uncertain = [*intervals(program.profile, settings.estimated), *map(_of_class, program.classes)]
     drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
     every = {task.key: task for tasks in (*group.free.values(), group.runs) for task in tasks}
     samples = []
@@ -178,8 +180,14 @@ def _rivals(grid: Iterable[Task], done: Mapping[str, Result]) -> list[dict[str, 
 
 def _elsewhere(program: RunProgram, numbers: Mapping[str, float]) -> tuple[Source, Profile]:
     """The program on its machine with other numbers."""
-    profile = with_numbers(program.profile, numbers)
-    return program.elsewhere(profile), profile
+    profile = with_numbers(program.profile, {path: value for path, value in numbers.items() if not path.startswith(PREFIX)})
+    return program.elsewhere(profile, {path: value for path, value in numbers.items() if path.startswith(PREFIX)}), profile
+
+
+def _of_class(bar: ClassBar) -> Interval:
+    """The factor of a class of kernels: one for all of them, since their errors go together."""
+    one = Quantity(value=1.0, basis="estimated", source="the model of kernel times")
+    return Interval(bar.path, round(bar.low, 3), 1.0, round(bar.high, 3), False, one)
 
 
 def _makespans(tasks: Iterable[Task], work: Source, profile: Profile) -> Makespans:

@@ -1,6 +1,6 @@
 """How long a kernel takes that does nothing but move bytes: the profile's own rates, by what it reads, writes and touches.
 
-Such kernels are what bandwidth tests run, under the names below; real operators have fitted efficiencies (`roofline`).
+Such kernels are what bandwidth tests run, under the names below; real operators have the model of `kernels`.
 Reading alone, writing alone and both at once have a rate each; between them the time per byte is interpolated.  The curves of
 the profile say how the rates change with the bytes that the kernel touches, as long as these stay in L2; without them L2
 changes nothing.

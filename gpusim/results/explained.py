@@ -14,7 +14,8 @@ FORMULAS = {
     "slowdown": "makespan_ns / bound_no_limit_ns",
     "over_oracle": "makespan_ns / bound_oracle_ns",
     "over_best_plan": "makespan_ns / bound_best_plan_ns",
-    "kernel_estimated_share": "1 - kernel_recorded_share - kernel_fitted_share",
+    "kernel_default_share": "1 - kernel_recorded_share - kernel_scaled_share - kernel_measured_share - kernel_family_share"
+    " - kernel_class_share",
     "swaps_per_s": "(swap_ins + swap_outs) / (makespan_ns / 1e9)",
     "faults_per_batch": "(gpu_faults + fault_duplicates) / fault_batches",
     "touched_per_s": "touched_bytes / (makespan_ns / 1e9)",

@@ -12,6 +12,8 @@ UNIFIED = {
     "allocated_peak_bytes": "resident_peak_bytes", "reserved_peak_bytes": "chunks_peak_bytes",
     "host_peak_bytes": "host_resident_peak_bytes", "stall_sync_ns": "stall_host_ns",
 }  # fmt: skip
+# How sure kernel times were, before their basis had five names.
+BASIS = {"kernel_fitted_share": "kernel_measured_share", "kernel_estimated_share": "kernel_default_share"}
 # Policies (kind, name), in results, experiments and on the command line.
 POLICIES = {
     ("place", "device"): "cuda_malloc", ("place", "rmm_fixed"): "rmm_fixed_size", ("place", "size_classes"): "slab",
@@ -32,7 +34,7 @@ def policy(kind: str, text: str) -> str:
 
 def metrics(of: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics of a result with the spec `of` under the names of today."""
-    return renamed(found, UNIFIED if "unified" in of and "chunks_peak_bytes" not in found else {})
+    return renamed(found, BASIS | (UNIFIED if "unified" in of and "chunks_peak_bytes" not in found else {}))
 
 
 def renamed(table: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the kernel times of results come from, in words: recorded, fitted, or estimated; and how near a replay comes."""
+"""Where the kernel times of results come from, in words: recorded, or estimated from what; and how near a replay comes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from gpusim.trace.answers import unanswered
 
 _WORDS = {
     "kernel_recorded_share": "recorded",
-    "kernel_fitted_share": "fitted to measurements",
-    "kernel_estimated_share": "estimated",
+    "kernel_scaled_share": "scaled from another GPU",
+    "kernel_measured_share": "estimated from measurements on this GPU",
+    "kernel_family_share": "estimated from its family",
+    "kernel_class_share": "estimated from other GPUs at its own rates",
+    "kernel_default_share": "estimated from the vendor's numbers",
 }
 MOST = 3  # names before "and N others"
 

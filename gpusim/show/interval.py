@@ -46,7 +46,7 @@ def drawn(results: Sequence[Result]) -> str:
     return (
         f"Sampled: {count} machines per profile, {_from_to(given)} of its numbers between error bars of their own, "
         f"{_from_to(assumed)} estimates within {show_fraction(found[0].estimated)}; p10 to p90 is over these. "
-        "How far the model of kernel times is off is not in it."
+        "Kernel times vary by one factor for each class of kernels."
     )
 
 

@@ -29,6 +29,7 @@ AT_FIRST_USE = {
     "base/errors.py": "start-up: multiprocessing",
     "base/tables.py": "start-up: numba",
     "calibrate/measure/command.py": "needs CUDA packages",
+    "calibrate/kernel_times/networks.py": "PyTorch, timm and transformers are extras",
     "calibrate/offload/training.py": "PyTorch is an extra",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",

@@ -8,7 +8,7 @@ from gpusim.base.errors import GpusimError, UnitError
 from gpusim.engine.run.bounds import swap_in_bound
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.programs.generate.synth import random_program, training
 from gpusim.trace import grain
 from gpusim.trace.build import make_trace

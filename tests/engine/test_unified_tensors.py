@@ -17,7 +17,7 @@ from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import DriverSettings
 from gpusim.engine.pages.tensors import AllocatorPass, _rows, managed
 from gpusim.machine.catalogue import load
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.programs.managed.steps import Kernel, Prefetch, Start
 from gpusim.results.result import Result
 from gpusim.trace.build import TraceBuilder

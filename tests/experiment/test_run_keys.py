@@ -142,7 +142,7 @@ print(*(m.__file__ for name, m in sys.modules.items() if name not in before and 
 @pytest.mark.slow
 def test_the_reader_of_a_table_has_it_in_its_key(package: Path, tmp_path: Path) -> None:
     run = spec(RUNS["eviction"][0], tmp_path)
-    key, table = Code(package).of(run), package / "machine" / "data" / "roofline.yaml"
+    key, table = Code(package).of(run), package / "machine" / "kernels" / "data" / "kernels.yaml"
     text = table.read_text()
     table.write_text(text + "\n# other numbers\n")
     assert Code(package).of(run) != key

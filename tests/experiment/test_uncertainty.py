@@ -36,7 +36,7 @@ from gpusim.experiment.spec import KINDS, Capacity, Policies, PolicySpec, RunSpe
 from gpusim.experiment.tasks import inputs, plan
 from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.machine.sampling import draws, intervals, with_numbers
 from gpusim.policies import registry
 from gpusim.programs.recordings import import_trace

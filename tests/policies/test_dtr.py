@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gpusim.base.errors import TraceError
 from gpusim.cli.app import app
 from gpusim.machine.catalogue import load
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.programs.recordings import import_trace
 from gpusim.trace.build import TraceBuilder, make_trace
 from gpusim.trace.exporters import export_trace

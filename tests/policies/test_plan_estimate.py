@@ -12,8 +12,8 @@ from gpusim.engine import state
 from gpusim.engine.run.plans import view as view_of
 from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
+from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import durations
 from gpusim.policies import registry
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.planning import NOTHING

@@ -15,7 +15,7 @@ from gpusim import referee
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.policies import registry
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.planning import EVICT, NOTHING, PREFETCH, PlanTier, Schedule, View

@@ -20,7 +20,7 @@ from test_dtr import START, call, constant, exported, line, log, made_up
 
 from gpusim.base.errors import PolicyError, TraceError
 from gpusim.machine.catalogue import load
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.policies.plan.parts.recompute import from_log
 from gpusim.policies.plan.parts.recompute import victim as choice
 from gpusim.policies.plan.parts.recompute.execution import RecomputeOutcome, peak, replay

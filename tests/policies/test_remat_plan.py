@@ -18,7 +18,7 @@ from gpusim import referee, transform
 from gpusim.base.errors import PolicyError
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.policies import registry
 from gpusim.policies.plan import checkmate, checkpointing, dtr
 from gpusim.policies.plan.parts.recompute import from_trace

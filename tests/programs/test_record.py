@@ -294,6 +294,14 @@ def test_inference_mode_runs_the_same_operators(mode: Any) -> None:
     assert names(recording.trace) == ["addmm", "relu"]
 
 
+def test_resizing_in_inference_mode_is_one_kernel() -> None:
+    """Python's own decomposition would make dozens of it."""
+    images = torch.empty(2, 3, 32, 32)
+    with gpusim.record(None, fake=True) as recording, torch.inference_mode():
+        F.interpolate(images, size=(48, 48), mode="bicubic")
+    assert names(recording.trace) == ["upsample_bicubic2d"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_model_is_copied_whole(device: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import gpusim
 from gpusim.base.errors import GpusimError
-from gpusim.machine.roofline import durations
+from gpusim.machine.kernels.durations import durations
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COPY_IN, COPY_OUT, FREE, HOST_WORK, OP, Trace
 

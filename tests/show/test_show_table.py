@@ -238,15 +238,18 @@ def test_a_report_has_question_answer_table_figures_and_doubts(tmp_path):
 def test_the_basis_of_kernel_times_is_said_per_machine():
     def timed(profile, fitted, error=None):
         result = run(profile=profile)
-        result.metrics.update(kernel_recorded_share=0.0, kernel_fitted_share=fitted, kernel_estimated_share=1 - fitted)
+        result.metrics.update(kernel_recorded_share=0.0, kernel_measured_share=fitted, kernel_default_share=1 - fitted)
         result.metrics.update({} if error is None else {"duration_error": error})
         return result
 
     assert basis([run()]) == ""
-    assert basis([timed("a", 0.0), timed("b", 0.0)]) == "Kernel times: all estimated."
-    assert basis([timed("a", 0.998)]) == "Kernel times: > 99 % fitted to measurements, < 1 % estimated."
+    assert basis([timed("a", 0.0), timed("b", 0.0)]) == "Kernel times: all estimated from the vendor's numbers."
+    assert basis([timed("a", 0.998)]) == (
+        "Kernel times: > 99 % estimated from measurements on this GPU, < 1 % estimated from the vendor's numbers."
+    )
     assert basis([timed(p, 0.0) for p in "abcde"] + [timed("f", 0.7, 0.25)]) == (
-        "Kernel times: all estimated (a, b and 3 others); 70 % fitted to measurements, 30 % estimated (f). "
+        "Kernel times: all estimated from the vendor's numbers (a, b and 3 others); "
+        "70 % estimated from measurements on this GPU, 30 % estimated from the vendor's numbers (f). "
         "Where they were recorded, the model is off by 25 % (median over kernels)."
     )
 

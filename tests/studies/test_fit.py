@@ -14,6 +14,7 @@ from gpusim.base.units import show_bytes
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile, changed
 from gpusim.programs import transforms
 from gpusim.referee import check
@@ -24,7 +25,7 @@ from gpusim.studies.capacity.machine import emulated
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
-from gpusim.studies.capacity.times import interval
+from gpusim.studies.capacity.times import step_bar
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
@@ -194,7 +195,8 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     found = study(trace, [catalogue.load("h100-sxm-80gb")], (remedies.AS_IT_IS,), settings=AllocatorSettings(context=2**30))
     values = report.values(found)
     way = values["machines"][0]["ways"][0]
-    assert (way["low_ns"], way["high_ns"]) == interval(way["step_ns"])
+    times = modelled_durations(trace, catalogue.load("h100-sxm-80gb"))
+    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, times).interval(way["step_ns"])
     assert way["low_ns"] < way["step_ns"] < way["high_ns"]
     assert way["basis"] == "estimated"
     row = report.rows(found)[0]

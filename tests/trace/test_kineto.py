@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpusim.base.errors import TraceError
-from gpusim.machine.roofline import operator_class
+from gpusim.machine.kernels.classes import class_of
 from gpusim.programs.recordings import import_trace
 from gpusim.trace.importers.kineto_events import MemoryInstant
 from gpusim.trace.importers.kineto_memory import pair
@@ -68,7 +68,7 @@ def test_each_kernel_is_an_operator_with_its_time_and_the_name_of_its_launcher()
     work = [e for e in raw("kineto_v100_ddp.json.gz")["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     assert trace.ops == len(work) and trace.duration.sum() == 1000 * sum(e["dur"] for e in work)
     names = Counter(trace.op_names[op] for op in trace.op)
-    assert names["aten.mm"] > 9 and operator_class("aten.mm") == ("gemm", True)  # a name that the roofline knows
+    assert names["aten.mm"] > 9 and class_of("aten.mm") == "gemm"  # a name that the model of kernel times knows
     touched = set(trace.read_id.tolist()) | set(trace.write_id.tolist())
     assert len(touched) > 0.99 * trace.tensors
 

@@ -1,7 +1,11 @@
 """python -m gpusim.calibrate.kernel_times score FOLDER    the errors of kernel times, and which rows each fit used
 python -m gpusim.calibrate.kernel_times fit FOLDER      the same fits, written to gpusim/machine/kernels/data
+python -m gpusim.calibrate.kernel_times record FOLDER PROGRAMS    the programs of whole steps, recorded into the folder PROGRAMS
+python -m gpusim.calibrate.kernel_times steps FOLDER PROGRAMS     the errors of whole steps
+python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS the second-level fit, written there too
 
-FOLDER holds the tables of measured kernels.  A developer's tool; the product reads only what it writes.
+FOLDER holds the tables of measured kernels and steps.  `record` needs timm and transformers, goes on where it was stopped, and
+may run in several processes.  A developer's tool; the product reads only what it writes.
 """
 
 from __future__ import annotations
@@ -9,18 +13,36 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gpusim.calibrate.kernel_times.networks import record_all
 from gpusim.calibrate.kernel_times.rows import gather
 from gpusim.calibrate.kernel_times.score import score, text
-from gpusim.calibrate.kernel_times.write import write
+from gpusim.calibrate.kernel_times.step_score import evaluate, fit_all
+from gpusim.calibrate.kernel_times.step_score import text as step_text
+from gpusim.calibrate.kernel_times.steps import load, pack, published
+from gpusim.calibrate.kernel_times.write import write, write_steps
 from gpusim.machine.kernels.store import DATA
+
+PACKED = "programs.npz"
 
 
 def main(arguments: list[str]) -> None:
     """Run one command."""
-    if len(arguments) < 2 or arguments[0] not in ("score", "fit"):
-        sys.exit(__doc__)
-    tables = gather(Path(arguments[1]))
-    print(text(score(tables)) if arguments[0] == "score" else write(tables, DATA))
+    match arguments:
+        case ["score", folder]:
+            print(text(score(gather(Path(folder)))))
+        case ["fit", folder]:
+            print(write(gather(Path(folder)), DATA))
+        case ["record", folder, programs]:
+            record_all(Path(folder), Path(programs))
+        case ["steps", folder, programs]:
+            pack(Path(programs), Path(programs) / PACKED)
+            lines, used, _ = evaluate(load(Path(programs) / PACKED), published(Path(folder)))
+            print(step_text(lines, used))
+        case ["fit-steps", folder, programs]:
+            pack(Path(programs), Path(programs) / PACKED)
+            print(write_steps(*fit_all(load(Path(programs) / PACKED), published(Path(folder))), DATA))
+        case _:
+            sys.exit(__doc__)
 
 
 if __name__ == "__main__":

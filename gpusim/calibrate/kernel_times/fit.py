@@ -143,7 +143,7 @@ def fit(
 
     low, start, high = np.log([_BOUNDS[name] for name in names]).T
     x, _ = minimise(residual, start, low, high)
-    found = _rounded(at(x))
+    found = rounded(at(x))
     axes = AXES[kind]
     done: dict[str, Lattice] = {}
     if correct:
@@ -212,5 +212,6 @@ def _rates(rows: Rows, gpus: dict[str, Numbers]) -> Rates:
     return Rates(*(np.concatenate([getattr(r, f.name) for r in each])[inverse] for f in fields(Rates)))
 
 
-def _rounded(c: ClassCoefficients) -> ClassCoefficients:
+def rounded(c: ClassCoefficients) -> ClassCoefficients:
+    """With four digits, as they are shipped."""
     return ClassCoefficients(**{f.name: float(f"{getattr(c, f.name):.4g}") for f in fields(ClassCoefficients)})

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.calibrate.kernel_times.before import former
 from gpusim.calibrate.kernel_times.fit import BYTES, FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import nominal
 from gpusim.calibrate.kernel_times.rows import Rows
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.shapes import work
-from gpusim.machine.roofline import references
 
 F64 = npt.NDArray[np.float64]
 
@@ -124,18 +124,18 @@ def roofline(rows: Rows) -> F64:
 
 
 def today(rows: Rows) -> F64:
-    """(N,) ns by `gpusim.machine.roofline`, with the coefficients that it takes for the GPU."""
+    """(N,) ns by the model before this one, with the coefficients that it took for the GPU."""
     w = work(rows.what, rows.dims, BYTES[rows.dtype])
     kind = rows.what.split()[0]
     what = {"layer_norm": "norm", "softmax": "norm"}.get(kind, "act" if rows.what.split()[-1] in _ACT else "add")
     if w.flops.any():
         what = "gemm"
-    known, out = references(), np.zeros(len(rows))
+    known, out = former(), np.zeros(len(rows))
     for name in set(rows.gpu.tolist()):
         gpu, here = nominal(name), rows.gpu == name
         like = name if name in known else "a40" if not gpu.hbm else "h100-sxm-80gb" if gpu.capability >= 9 else "a100-sxm4-80gb"
         peak = gpu.nominal_peak.get(gpu.rate(rows.dtype)[1], gpu.nominal_peak["fp32"])
-        c = known[like].classes[what]
+        c = known[like][what]
         out[here] = c.predict(w.flops[here], w.moved[here], peak, gpu.nominal_bandwidth, gpu.cache)
     return out
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
-from gpusim.calibrate.kernel_times.gpus import SAME, nominal
+from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers, rounded
+from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
+from gpusim.calibrate.kernel_times.step_fit import StepModel, numbers_of
+from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
-from gpusim.machine.kernels.store import packed
+from gpusim.machine.kernels.store import packed, rates_of_steps
+from gpusim.machine.profile import load_file
 
 HEADER = """\
 # Coefficients of kernel times (see gpusim/machine/kernels/physics.py) by `python -m gpusim.calibrate.kernel_times fit FOLDER`.
@@ -60,9 +64,49 @@ def write(tables: list[Rows], folder: Path) -> str:
             known["bandwidth"] = numbers.bandwidth
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
+    lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus} | set(rates_of_steps()))))
     (folder / "kernels.yaml").write_text("\n".join(lines) + "\n")
     np.savez_compressed(folder / "tables.npz", **arrays)
     return "\n".join(report)
+
+
+def vendors(names: tuple[str, ...]) -> list[str]:
+    """The lines that say by which numbers the measured GPUs are known again."""
+    lines = ["gpus:  # the vendor's numbers, and bytes/s of copies as the profile has them"]
+    for name in names:
+        gpu = nominal(name)
+        copy = load_file(path).memory.copy.value if (path := PROFILES / f"{name}.yaml").is_file() else gpu.bandwidth
+        entry = {
+            "capability": gpu.capability, "processors": gpu.processors, "hbm": int(gpu.hbm), "bandwidth": gpu.nominal_bandwidth,
+            "copy": copy, **gpu.nominal_peak,
+        }  # fmt: skip
+        lines.append(f"  {name}: {{{', '.join(f'{key}: {value:.6g}' for key, value in entry.items())}}}")
+    return lines
+
+
+STEPS_HEADER = """\
+# Coefficients of classes by `python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS`: what whole steps of eager
+# PyTorch say (gpusim/calibrate/kernel_times/step_fit.py), drawn towards what measured kernels say.  "half": float16, bfloat16.
+"""
+STEPS_SOURCE = (
+    "huggingface/pytorch-image-models @ aa4b5850c1, results (Apache-2.0); trsharm25/NeuSight @ db1fdc9666, label (MIT); "
+    "name families left out by gpusim/calibrate/kernel_times/held_out.py"
+)
+
+
+def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) -> str:
+    """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
+    lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
+    lines.append("classes:")
+    for (what, kind), c in sorted(model.classes.items()):
+        lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
+    lines.append("rates:  # flop/s of large products by element type, bytes/s of streaming, as whole steps show them")
+    for gpu, (peak, bandwidth) in sorted(model.rates.items()):
+        numbers = numbers_of(gpu)
+        kind = "fp16" if any(step.gpu == gpu and step.source == "timm" for step in steps) else "fp32"
+        lines.append(f"  {gpu}: {{{kind}: {numbers.peak[kind] * peak:.4g}, bandwidth: {numbers.bandwidth * bandwidth:.4g}}}")
+    (folder / "steps.yaml").write_text("\n".join(lines) + "\n")
+    return f"{len(model.classes)} classes from {len(steps)} steps"
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:

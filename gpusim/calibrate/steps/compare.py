@@ -8,8 +8,8 @@ from pathlib import Path
 from gpusim.calibrate.steps.offloaded import offloaded, saved
 from gpusim.calibrate.steps.recording import RESIDENT, MeasuredStep, read
 from gpusim.engine.run.simulate import simulate
+from gpusim.machine.kernels.durations import model_error
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import model_error
 from gpusim.trace.files import load_trace
 from gpusim.trace.trace import Trace
 
@@ -56,7 +56,7 @@ def _memory_and_kernels(step: MeasuredStep, trace: Trace, profile: Profile) -> l
     error = model_error(trace, profile)
     if error:
         recorded = float(trace.duration[trace.duration > 0].sum())
-        found.append(Found(step.program, step.way, "kernels by roofline", "ns", recorded, recorded * (1 + error["total"])))
+        found.append(Found(step.program, step.way, "kernels by the model", "ns", recorded, recorded * (1 + error["total"])))
     return found
 
 

@@ -62,11 +62,11 @@ def _trace(what: str, format: str, device: int | None, on: str | None, grain: st
     found = recording(what, device)
     options: dict[str, Any] = {}
     if on is not None:
-        from gpusim.machine.roofline import durations
+        from gpusim.machine.kernels.durations import durations
         from gpusim.trace.answers import require
 
         require(found, "times", f"--on {on}")
-        options["duration"] = durations(found, machine(on, "gpusim export"))[0]
+        options["duration"] = durations(found, machine(on, "gpusim export")).ns
     if grain is not None:
         options["grain"] = parse_bytes(grain)
     path = out or Path(f"{found.name}{exporters.FORMATS[format].suffix}")

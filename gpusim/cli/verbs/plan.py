@@ -33,7 +33,7 @@ def verb(
     from gpusim.base.files import write_text
     from gpusim.base.yaml.values import capacity
     from gpusim.engine.run.simulate import simulate
-    from gpusim.machine.roofline import durations
+    from gpusim.machine.kernels.durations import durations
     from gpusim.machine.tiers import parse
     from gpusim.policies.contract import EVICT, PREFETCH
     from gpusim.policies.plan.file import written
@@ -43,7 +43,7 @@ def verb(
 
     trace, profile = words.trace(name), words.machine(on, "gpusim plan", before)
     require(trace, ("accesses", "times"), "gpusim plan")
-    work = build(trace, durations(trace, profile)[0])
+    work = build(trace, durations(trace, profile).ns)
     room = capacity(memory).resolve(work.live_peak, words.room(profile))
     below = parse(tiers, profile)
     result = simulate(trace, profile, plan=policy, tiers=tiers, evict=evict, capacity_bytes=room, work=work, use=use or ())

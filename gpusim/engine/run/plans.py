@@ -10,8 +10,8 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.machine.constants import Machine
+from gpusim.machine.kernels.durations import durations
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import durations
 from gpusim.policies.forms import PlanPolicy
 from gpusim.policies.planning import NOTHING, PlanTier, Schedule, View
 from gpusim.trace.grain import TENSOR, Chunks, chunked
@@ -83,7 +83,7 @@ def rewritten(policy: PlanPolicy, work: Workload, seen: Callable[[Workload], Vie
     """The program as the policy would run it, ready to simulate; the same one when it rewrites nothing.
 
     The policy sees all times in the trace, as if they had been recorded: what it copies keeps its time, and what it adds
-    without one gets the roofline's.  Bytes over links take what the engine finds, as ever.
+    without one gets the model's.  Bytes over links take what the engine finds, as ever.
     """
     if policy.rewrite is None:
         return work
@@ -95,4 +95,4 @@ def rewritten(policy: PlanPolicy, work: Workload, seen: Callable[[Workload], Vie
 
 def timed(program: Trace, profile: Profile) -> Workload:
     """A program that a policy has made, bound to its times."""
-    return build(program, durations(program, profile)[0])
+    return build(program, durations(program, profile).ns)

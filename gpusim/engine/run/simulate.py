@@ -23,8 +23,8 @@ from gpusim.engine.memory.release import BAD_AMOUNT
 from gpusim.engine.run import outcome, plans, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.machine.constants import Machine, machine
+from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import durations as roofline
 from gpusim.machine.tiers import DEFAULT
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
@@ -193,7 +193,7 @@ def simulate(
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
     tiers                   the memories below the device's, nearest first, as `gpusim.machine.tiers` reads them
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
-    durations               int64[O] ns per operator; None: recorded times, else the profile's roofline
+    durations               int64[O] ns per operator; None: recorded times, else modelled ones
     log                     keep the event log, which `gpusim check` recomputes everything from
     use                     files with policies of your own, or the decorated policies themselves, to name above
     control                 SimPy processes beside the island: functions of (env, simulation)
@@ -207,7 +207,7 @@ def simulate(
     policies["defrag"].check(policies["place"])
     if work is None:
         if durations is None:
-            durations = roofline(trace, profile)[0]
+            durations = modelled(trace, profile).ns
         work = workload.build(trace, durations)
     with_tiers = machine(profile, capacity_bytes, tiers)
 

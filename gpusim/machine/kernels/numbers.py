@@ -6,6 +6,7 @@ the vendor's number times the share that is usual for the class of GPU, with a b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from gpusim.base.errors import ProfileError
@@ -24,6 +25,10 @@ _FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.
 """Below this capability, above so many fp32 flop/s per watt of its limit, a GPU cannot hold its clock (P4, T4, A10, L4)."""
 POWER_SHARE = 0.58
 """Share of the vendor's fp32 peak that such a GPU reaches."""
+_GEFORCE = re.compile(r"rtx-[2345]0[5-9]0(-.*)?")
+"""GeForce since Turing: products of 16 bits run at half the vendor's rate when they are summed in fp32, as PyTorch has it."""
+_GEFORCE_FP16, _GEFORCE_BANDWIDTH = 0.95, 0.93
+"""Shares that they reach, instead of SHARE and BANDWIDTH: half the rate leaves the clock its boost (whole steps, RTX 3090)."""
 _CACHE_HBM, _CACHE = 18.7, 14.6
 """Bytes a clock and processor that reads get from the second-level cache, of GPUs with HBM and others: 0.73 (`streaming`) of
 what copies get on an A100 and a GH200 (26.1, 25.2) and on an A40 (20.4), the curves of their profiles."""
@@ -89,8 +94,13 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
     """The numbers of a machine; `peak` (by fp32, bf16, ...) and `bandwidth` are rates that were measured on it."""
     gpu, memory = profile.gpu, profile.memory
     nominal = {name: float(quantity.value) for name, quantity in gpu.peak.items()}
+    geforce = bool(_GEFORCE.fullmatch(profile.name))
+    if geforce and "fp16" in nominal:
+        nominal["fp16"] /= 2
     bound = starved(float(gpu.compute_capability), nominal.get("fp32", 0.0), float(gpu.tdp.value))
     share = {**SHARE, "fp32": POWER_SHARE} if bound else SHARE
+    if geforce:
+        share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16}
     achieved = {name: value * share.get(name, SHARE["bf16"]) for name, value in nominal.items()}
     measured = set(peak or {}) | ({"bandwidth"} if bandwidth else set())
     if not bandwidth:
@@ -98,7 +108,7 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
         if memory.copy.basis == "measured":
             measured.add("bandwidth")
         else:
-            bandwidth = float(memory.bandwidth.value) * BANDWIDTH
+            bandwidth = float(memory.bandwidth.value) * (_GEFORCE_BANDWIDTH if geforce else BANDWIDTH)
     return Numbers(
         name=profile.name,
         capability=float(gpu.compute_capability),

@@ -42,7 +42,7 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
     for entry in document.read(DATA / "kernels.yaml").data["classes"]:
         intervals = {basis: (float(low), float(high)) for basis, (low, high) in entry["intervals"].items()}
         found[entry["what"], entry["type"]] = ShippedFit(
-            ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()}),
+            _coefficients(entry),
             tuple(entry["axes"]),
             tuple(entry["tables"]),
             intervals,
@@ -58,6 +58,29 @@ def rates() -> dict[str, dict[str, float]]:
 
 
 @cache
+def vendors() -> dict[str, dict[str, float]]:
+    """By measured GPU: capability, processors, hbm (0 or 1), bandwidth, copy and the vendor's peak by element type."""
+    rows = document.read(DATA / "kernels.yaml").data["gpus"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
+def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
+    """What whole steps of eager PyTorch say, by class (`classes`) and "half" (16 bits) or "float32"."""
+    return {
+        (entry["what"], entry["type"]): _coefficients(entry)
+        for entry in document.read(DATA / "steps.yaml").data["classes"]
+    }
+
+
+@cache
+def rates_of_steps() -> dict[str, dict[str, float]]:
+    """As `rates`, of GPUs whose whole steps were fitted."""
+    rows = document.read(DATA / "steps.yaml").data["rates"]
+    return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
+
+
+@cache
 def table(what: str, dtype: str, gpu: str) -> Lattice:
     """The correction of one class on one GPU."""
     with np.load(DATA / "tables.npz") as file:
@@ -68,6 +91,10 @@ def table(what: str, dtype: str, gpu: str) -> Lattice:
             keys = np.cumsum(file[f"{part}/keys"].astype(np.int64))
             levels.append(Level(tuple(file[f"{part}/steps"].tolist()), keys, file[f"{part}/values"] / HUNDREDTHS))
     return Lattice(tuple(levels))
+
+
+def _coefficients(entry: dict[str, Any]) -> ClassCoefficients:
+    return ClassCoefficients(**{name: float(value) for name, value in entry["coefficients"].items()})
 
 
 def packed(name: str, lattice: Lattice) -> dict[str, Any]:

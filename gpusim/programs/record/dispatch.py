@@ -59,7 +59,7 @@ class Dispatch(TorchDispatchMode):
             return func(*args, **(kwargs or {}))
         if torch.is_inference_mode_enabled() and is_composite(func):  # else autograd takes it apart
             with self:
-                return func.decompose(*args, **(kwargs or {}))
+                return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **(kwargs or {}))
         self.homes.inside = True
         try:
             return self._run(func, args, kwargs or {})

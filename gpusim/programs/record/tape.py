@@ -77,6 +77,10 @@ class Tape:
         """How many operators were written down since `begin`."""
         return sum(kind == OP for kind, _ in self._events[self._start :])
 
+    def issued(self) -> list[Operator]:
+        """All operators, with those before `begin`."""
+        return [what for kind, what in self._events if kind == OP]
+
     def trace(self, name: str, meta: Mapping[str, Any], rename: Mapping[str, str]) -> Trace:
         """The trace; `rename` gives phases their final names.  Raises TraceError."""
         build = TraceBuilder(name)

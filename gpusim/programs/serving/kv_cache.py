@@ -211,7 +211,7 @@ def serve(name: str, path: str, requests: ServerRequests, setup: Setup) -> Trace
     slow = server.now > 1.5 * last + 60e9
     prompt, output = sum(requests.prompt), sum(requests.output)
     service = (
-        f"{clock.compute / 1e12:.0f} Tflop/s and {clock.memory / 1e9:.0f} GB/s, the roofline of {setup.profile}"
+        f"{clock.compute / 1e12:.0f} Tflop/s and {clock.memory / 1e9:.0f} GB/s, the kernel times of {setup.profile}"
         + (f"; prompts {setup.prefill:g} tokens/s" if setup.prefill > 0 else "")
         + (f"; decoding {setup.decode:g} iterations/s" if setup.decode > 0 else "")
     )

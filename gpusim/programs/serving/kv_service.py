@@ -2,7 +2,7 @@
 
 An operator takes the longer of computing (2 flops per parameter and token, 4 per head dimension, head, layer and pair of
 tokens that attend) and moving (weights, cache read, cache written, once per iteration), at the rates that the profile's
-roofline gives large matrix products and reads.
+model of kernel times gives large matrix products and reads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.machine.catalogue import load
-from gpusim.machine.roofline import modelled_durations
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.trace.build import make_trace
 from gpusim.trace.trace import ALLOC, FREE, OP
 
@@ -111,9 +111,9 @@ def clock_of(setup: Setup, path: str) -> Clock:
 
 
 def _rates(profile: str) -> tuple[float, float]:
-    """(flop/s of large 16-bit matrix products, bytes/s of large reads), by the roofline of `hardware.roofline`."""
+    """(flop/s of large 16-bit matrix products, bytes/s of large reads), by the model of kernel times."""
     probe: dict[str, Any] = {"size": [0], "kind": [ALLOC, OP, OP, FREE], "arg": [0, 0, 1, 0], "op": [0, 0], "dtype": [0, 0],
                              "flops": [1e15, 0.0], "read_bytes": [0, 10**12]}  # fmt: skip
     trace = make_trace("probe", probe, {"op_names": ["linear"], "dtypes": ["bfloat16"]})
-    compute, memory = modelled_durations(trace, load(profile))[0]
+    compute, memory = modelled_durations(trace, load(profile)).ns
     return 1e15 / compute * 1e9, 1e12 / memory * 1e9

@@ -16,7 +16,7 @@ Azure: CSV TIMESTAMP,ContextTokens,GeneratedTokens (Azure/AzurePublicDataset, Az
     tokens      that sequences under way hold at once, prompts and whole outputs; 0: no limit
     stride      iterations of decoding that one operator stands for; sequences come and go between operators
     retain      seconds that a prefix no sequence uses stays in the cache; below 0: until no later request uses it
-    profile     the machine whose roofline gives the times
+    profile     the machine whose kernel times count
     prefill, decode
                 instead: prompt tokens a second, and iterations of decoding a second
     budget      accesses to cache blocks that the trace may have: a decode reads each block of each sequence under way.  An

@@ -9,7 +9,8 @@ import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.base.errors import TraceError
-from gpusim.machine.roofline import operator_class
+from gpusim.machine.kernels.classes import base
+from gpusim.machine.kernels.operators import is_product
 from gpusim.programs.transforms.parameters import SMALL, parameters
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.model_blocks import blocks
@@ -30,13 +31,13 @@ def tensor_parallel(trace: Trace, ranks: int = 8) -> Trace:
     Source: Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3; memory as in Korthikanti et al., arXiv:2205.05198, eq. 2.
     """
     kinds = phase_kinds(trace)[issued(trace)].astype(np.int64)
-    product = _named(trace, lambda name: operator_class(name)[0] == "gemm" and "conv" not in name)
+    product = _named(trace, lambda name: is_product(name) and "conv" not in name)
     flag = np.zeros(trace.tensors, np.uint8)
     origin = np.where(parameters(trace), np.arange(trace.tensors), -1)
     flag[_weights(trace, kinds, product, origin)] = WEIGHT
     role = roles(trace)
     reduced = follow(
-        product, _named(trace, lambda name: operator_class(name) == ("add", True)), kinds == STEP, trace.read_start,
+        product, _named(trace, lambda name: base(name).rstrip("_") == "add"), kinds == STEP, trace.read_start,
         trace.read_id, trace.write_start, trace.write_id, role == GRADIENT, role == PARAMETER, flag, origin,
     )  # fmt: skip
     split = ((flag == WEIGHT) | (flag == PART)) & (trace.size > SMALL)

@@ -13,7 +13,7 @@ from gpusim.studies.capacity.assumptions import values as assumption_values
 from gpusim.studies.capacity.machine import emulated, estimates
 from gpusim.studies.capacity.need import BYTES_PER_PARAMETER, count, rule_of_thumb
 from gpusim.studies.capacity.study import CapacityStudy, MachineAnswer, Way
-from gpusim.studies.capacity.times import WHERE, interval, shown
+from gpusim.studies.capacity.times import WHERE
 
 
 def rows(found: CapacityStudy) -> list[dict[str, Any]]:
@@ -51,7 +51,7 @@ def _row(a: MachineAnswer, way: Way | None, found: CapacityStudy) -> dict[str, A
 def _times(a: MachineAnswer, way: Way | None) -> dict[str, str]:
     if way is None or way.step_ns is None:
         return {"step, estimated": "", "slowdown, estimated": ""}
-    return {"step, estimated": shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
+    return {"step, estimated": a.bar.shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
 
 
 def _batch(times: float | None, found: CapacityStudy) -> str:
@@ -89,7 +89,7 @@ def assumed(found: CapacityStudy) -> list[Assumption]:
 
 def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
-    lines = [f"No times: {found.timeless}" if found.timeless else WHERE + "."]
+    lines = [f"No times: {found.timeless}" if found.timeless else f"{WHERE}{_deciding(found)}."]
     emulating = {a.profile.name: types for a in found.answers if (types := emulated(found.need.trace, a.profile))}
     for types in dict.fromkeys(emulating.values()):
         names = [name for name, own in emulating.items() if own == types]
@@ -102,6 +102,13 @@ def remarks(found: CapacityStudy) -> list[str]:
     return lines
 
 
+def _deciding(found: CapacityStudy) -> str:
+    """On which classes of kernels the intervals depend most."""
+    most = Counter(a.bar.decides for a in found.answers if a.bar.decides)
+    words = join([f"{what} ({number} of {len(found.answers)} machines)" for what, number in most.most_common()])
+    return f"; most of it comes from the kernels of class {words}" if most else ""
+
+
 def answer(found: CapacityStudy) -> str:
     """One sentence."""
     fits = [a for a in found.answers if a.fits]
@@ -109,7 +116,7 @@ def answer(found: CapacityStudy) -> str:
     together = [a for a in found.answers if a.ways and not a.best()]
     words = f"It fits {len(fits)} of {len(found.answers)} machines as it is"
     if fits and (step := ordered(found)[0].ways[0].step_ns) is not None:
-        words += f", fastest on {ordered(found)[0].profile.name} with an estimated {shown(step)} a step"
+        words += f", fastest on {ordered(found)[0].profile.name} with an estimated {ordered(found)[0].bar.shown(step)} a step"
     if helped:
         words += f"; {len(helped)} more when tensors are recomputed or moved elsewhere"
     if together:
@@ -182,6 +189,9 @@ def values(found: CapacityStudy) -> dict[str, Any]:
 def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
     times: dict[str, Any] = {"step_ns": None, "slowdown": None}
     if way.step_ns is not None:
-        low, high = interval(way.step_ns)
-        times = {"step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "slowdown": a.slowdown(way)}
+        low, high = a.bar.interval(way.step_ns)
+        times = {
+            "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": a.bar.decides,
+            "slowdown": a.slowdown(way),
+        }  # fmt: skip
     return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}

@@ -10,6 +10,7 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.allocator_replay import ENDLESS, replay
@@ -21,9 +22,9 @@ from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
 from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
-from gpusim.studies.capacity.times import everywhere, refused
+from gpusim.studies.capacity.times import CERTAIN, StepBar, everywhere, refused, step_bar
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import OP, Trace
+from gpusim.trace.trace import I64, OP, Trace
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class MachineAnswer:
     ways     what fits: the program as it is and nothing else, or what was tried instead, fastest first
     refused  the others, and why
     batch    the largest that fits as it is: samples where the recording says how many it has, else in recorded batches
+    bar      how sure its times are
     """
 
     profile: Profile
@@ -56,6 +58,7 @@ class MachineAnswer:
     ways: tuple[Way, ...]
     refused: dict[str, str]
     batch: float | None  # None: cannot be told
+    bar: StepBar = CERTAIN
 
     @property
     def fits(self) -> bool:
@@ -138,11 +141,12 @@ def _answer(
     profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings
 ) -> MachineAnswer:
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
-    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"))
+    times = modelled_durations(n.trace, profile)
+    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest = batches.largest(room)
+    largest, bar = batches.largest(room), step_bar(n.trace, times)
     if n.reserved <= room:
-        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest)
+        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
     ways, helpless = [], {}
     for remedy in tried:
         found = _try(profile, remedy, needs[remedy.chain], settings)
@@ -152,7 +156,7 @@ def _answer(
         ways.append(found)
         if remedy == AS_IT_IS:
             break
-    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest)
+    return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
 
 
 def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings) -> Way | str:
@@ -169,11 +173,13 @@ def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettin
     return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
 
 
-def _simulated(n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str]) -> Result:
+def _simulated(
+    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], times: I64 | None = None
+) -> Result:
     evict, prefetch = policies
     return simulate(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
-        durations=everywhere(n.trace, profile),
+        durations=everywhere(n.trace, profile) if times is None else times,
     )  # fmt: skip
 
 

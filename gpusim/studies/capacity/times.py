@@ -1,34 +1,61 @@
-"""How sure the time of a step is: kernel times are a model's, and whole steps show how far it is off."""
+"""How sure the time of a step is: kernel times are a model's, whose classes have each an interval."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from gpusim.base.units import show_time
+from gpusim.machine.kernels import bars
+from gpusim.machine.kernels.durations import KernelTimes, modelled_durations
 from gpusim.machine.profile import Profile
-from gpusim.machine.roofline import modelled_durations
 from gpusim.trace.answers import answers, instead, lacking
-from gpusim.trace.trace import I64, Trace
+from gpusim.trace.iterations import iterations
+from gpusim.trace.trace import I64, OP, Trace
 
-# Of single kernels the model is within 24 % at the 90th percentile (docs/traces.md, "Kernel times").  Of whole training
-# steps, compared once with 70 published throughputs (ResNet-50 and BERT on 15 GPUs), it is off by a factor of 1.41 in the
-# median, mostly too fast.  With errors normal in the logarithm, that has its 90th percentile at 1.41 ** (1.645 / 0.674) = 2.3.
-FASTER, SLOWER = 0.8, 2.3
 WHERE = (
-    "Every time is estimated, from a roofline: real steps lie between 0.8 and 2.3 times it (90 %; the model's kernels are "
-    "within 24 %, its whole steps 41 % off in the median, mostly too fast; docs/fit.md)"
+    "Every time is estimated: kernel times are modelled, and the interval has every class of kernels at the 10th or at the "
+    "90th percentile of its own error (docs/fit.md)"
 )
 
 
-def interval(step_ns: int) -> tuple[int, int]:
-    """Between which times in ns a step lies nine times out of ten."""
-    return round(FASTER * step_ns), round(SLOWER * step_ns)
+@dataclass(frozen=True)
+class StepBar:
+    """How sure the kernels of the last iteration are on one machine.
+
+    kernel_ns  their time
+    low, high  factors on it
+    decides    the class on which the interval depends most, "" for none
+    """
+
+    kernel_ns: int
+    low: float
+    high: float
+    decides: str
+
+    def interval(self, step_ns: int) -> tuple[int, int]:
+        """Between which times in ns a step lies; what is not kernels in it stays as it is."""
+        kernels = min(self.kernel_ns, step_ns)
+        return round(step_ns - kernels * (1 - self.low)), round(step_ns + kernels * (self.high - 1))
+
+    def shown(self, step_ns: int) -> str:
+        """ "120 ms (96 ms to 276 ms)"."""
+        low, high = self.interval(step_ns)
+        return f"{show_time(step_ns)} ({show_time(low)} to {show_time(high)})"
 
 
-def shown(step_ns: int) -> str:
-    """ "120 ms (96 ms to 276 ms)"."""
-    low, high = interval(step_ns)
-    return f"{show_time(step_ns)} ({show_time(low)} to {show_time(high)})"
+CERTAIN = StepBar(0, 1.0, 1.0, "")
+
+
+def step_bar(trace: Trace, times: KernelTimes) -> StepBar:
+    """The bar of a program's steps, whose operators take these times."""
+    of = iterations(trace)[trace.kind == OP]
+    last = of == of.max(initial=0)
+    columns = {name: getattr(times, name)[last] for name in ("ns", "basis", "low", "high", "bound", "what")}
+    found = bars.bars(times._replace(**columns))
+    most = bars.decides(found)
+    return StepBar(sum(bar.ns for bar in found), *bars.interval(found), most.what if most else "")
 
 
 def refused(trace: Trace) -> str:
@@ -45,4 +72,4 @@ def refused(trace: Trace) -> str:
 
 def everywhere(trace: Trace, profile: Profile) -> I64 | None:
     """Durations of the operators on the machine by the model, where the recording's own would hide the machine; else None."""
-    return np.asarray(modelled_durations(trace, profile)[0]) if (trace.duration >= 0).any() else None
+    return np.asarray(modelled_durations(trace, profile).ns) if (trace.duration >= 0).any() else None

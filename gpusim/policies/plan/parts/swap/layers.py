@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gpusim.base.errors import TraceError
-from gpusim.machine.roofline import operator_class
+from gpusim.machine.kernels.operators import is_product
 from gpusim.policies.plan.parts.swap.idle import I64, Mask
 from gpusim.policies.planning import View
 from gpusim.trace.trace import Trace
@@ -13,7 +13,7 @@ from gpusim.trace.trace import Trace
 
 def products(trace: Trace) -> Mask:
     """(O,) whether the operator is a convolution, a matrix product or an attention: what computes long for its bytes."""
-    named = np.array([operator_class(name)[0] == "gemm" for name in trace.op_names], bool)
+    named = np.array([is_product(name) for name in trace.op_names], bool)
     return np.asarray(named[trace.op])
 
 

@@ -1,27 +1,19 @@
-"""How long a kernel takes on a machine: its recorded time if there is one, else a roofline with fitted efficiencies.
+"""The model of kernel times before this one, to compare with: one roofline per class, fitted on a decoder's layers.
 
-    t = floor + (a^p + b^p)^(1/p)           a smooth maximum: the larger side rules, near the ridge both count
+    t = floor + (a^p + b^p)^(1/p)
     a = flops / (peak of the element type * compute)
     b = bytes / bandwidth * (hit / cached + (1 - hit) / memory)
-    hit = 2 - bytes / (cache_share * L2), within 0..1      the part that comes from the L2 cache
+    hit = 2 - bytes / (cache_share * L2), within 0..1
 
-`peak`, `bandwidth` (nominal, of the pins) and `L2` are the profile's; floor, compute, memory, cached, cache_share and
-p (blend) are fitted per GPU and operator class on measured kernels (`data/roofline.yaml`, made by `fit_roofline`).
-
-A duration is *fitted* when GPU, operator class and a 16-bit type are those measured; else it is *estimated* with the
-coefficients of the nearest GPU and class, and no faster than the profile's own copy rate.  float32 runs as PyTorch runs
-it by default, matrix products at the plain fp32 rate and convolutions at the tf32 rate where there is one, unless the
-trace's meta says `tf32: true` or `tf32: false` for both.  Operators that move nothing cost the floor.  Kernels that do
-nothing but move bytes, as bandwidth tests have them, run at the profile's own rates (`streaming`).
+Its coefficients (`before.yaml`) are of three GPUs and six classes; other GPUs took those of the nearest.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +24,12 @@ from gpusim.base.yaml import document
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
 from gpusim.machine.transfer_times import transfer_times
-from gpusim.trace.answers import answers
 from gpusim.trace.trace import Trace
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
 
-RECORDED, FITTED, ESTIMATED = range(3)
-BASIS = ("recorded", "fitted", "estimated")
-DATA = Path(__file__).parent / "data" / "roofline.yaml"
+DATA = Path(__file__).parent / "before.yaml"
 
 # Operator name -> class, first match wins; True where the class was measured on this very kind of operator.
 _CLASSES: tuple[tuple[str, str, bool], ...] = (
@@ -61,7 +50,7 @@ _PEAK_OF = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64":
 
 
 @dataclass(frozen=True)
-class Coefficients:
+class FormerCoefficients:
     """One operator class on one GPU; see the module's formula."""
 
     floor: float  # ns
@@ -83,7 +72,7 @@ class Coefficients:
 
 
 @dataclass(frozen=True)
-class Reference:
+class FormerGpu:
     """One measured GPU: the rates that its efficiencies are shares of, the coefficients, and their held-out errors."""
 
     name: str
@@ -91,7 +80,7 @@ class Reference:
     peak: float
     bandwidth: float
     l2: float
-    classes: dict[str, Coefficients]
+    classes: dict[str, FormerCoefficients]
     errors: dict[str, dict[str, float]]  # class -> median, p90, total (held out), rows
 
     def is_of(self, profile: Profile) -> bool:
@@ -106,13 +95,13 @@ class Reference:
 
 
 @cache
-def references() -> dict[str, Reference]:
+def references() -> dict[str, FormerGpu]:
     """The measured GPUs by name."""
     found = {}
     for name, entry in document.read(DATA).data["gpus"].items():
         classes, errors = {}, {}
         for what, row in entry["classes"].items():
-            classes[what] = Coefficients(
+            classes[what] = FormerCoefficients(
                 float(parse(row["floor"], TIME)),
                 row["compute"],
                 row["memory"],
@@ -121,7 +110,7 @@ def references() -> dict[str, Reference]:
                 row["blend"],
             )
             errors[what] = {key: float(row[key]) for key in ("median_error", "p90_error", "total_error", "held_out")}
-        found[name] = Reference(
+        found[name] = FormerGpu(
             name,
             entry["compute_capability"],
             float(parse(entry["peak"], FLOPS)),
@@ -133,7 +122,7 @@ def references() -> dict[str, Reference]:
     return found
 
 
-def reference_of(profile: Profile) -> tuple[Reference, bool]:
+def reference_of(profile: Profile) -> tuple[FormerGpu, bool]:
     """The measured GPU whose efficiencies apply, and whether the profile is that GPU."""
     known = references()
     for reference in known.values():
@@ -154,22 +143,10 @@ def operator_class(name: str) -> tuple[str, bool]:
     raise AssertionError("the last pattern matches everything")
 
 
-def durations(trace: Trace, profile: Profile) -> tuple[I64, npt.NDArray[np.uint8]]:
-    """(O,) durations in ns and (O,) basis (index into BASIS) of the trace's operators on the machine.
-
-    Recorded durations are kept as they are: they belong to the machine of the recording.  Raises ProfileError when the
-    profile has no fp32 peak.
-    """
-    modelled, basis = modelled_durations(trace, profile)
-    recorded = trace.duration >= 0
-    return np.where(recorded, trace.duration, modelled), np.where(recorded, RECORDED, basis).astype(np.uint8)
-
-
-def modelled_durations(trace: Trace, profile: Profile) -> tuple[I64, npt.NDArray[np.uint8]]:
-    """As `durations`, but from the model alone even where the trace carries times."""
+def modelled_before(trace: Trace, profile: Profile) -> I64:
+    """(O,) ns of the trace's operators on the machine."""
     reference, same_gpu = reference_of(profile)
     out = np.zeros(trace.ops, np.int64)
-    basis = np.full(trace.ops, ESTIMATED, np.uint8)
     flops, moved = trace.flops, _moved(trace)
     # Operators alike in name and type share class and peak: few groups, each one vector operation.
     pairs = trace.op.astype(np.int64) * (len(trace.dtypes) + 1) + trace.dtype + 1
@@ -190,11 +167,9 @@ def modelled_durations(trace: Trace, profile: Profile) -> tuple[I64, npt.NDArray
             profile.gpu.l2.value,
         )
         out[rows] = np.rint(time).astype(np.int64)
-        if same_gpu and measured and dtype in ("float16", "bfloat16"):
-            basis[rows] = FITTED
     others, took = transfer_times(trace, profile)
-    out[others], basis[others] = took, ESTIMATED
-    return out, basis
+    out[others] = took
+    return out
 
 
 def _moved(trace: Trace) -> F64:
@@ -213,13 +188,13 @@ def _uses_tf32(trace: Trace, name: str) -> bool:
     return "conv" in name if stated is None else stated is True
 
 
-def _adapted(fitted: Coefficients, profile: Profile, same_gpu: bool) -> Coefficients:
+def _adapted(fitted: FormerCoefficients, profile: Profile, same_gpu: bool) -> FormerCoefficients:
     """Another machine's coefficients: never faster from memory than the profile says copies are."""
     if same_gpu:
         return fitted
     reached = profile.memory.copy.value / profile.memory.bandwidth.value
     memory = min(fitted.memory, reached)
-    return Coefficients(fitted.floor, fitted.compute, memory, max(fitted.cached, memory), fitted.cache_share, fitted.blend)
+    return replace(fitted, memory=memory, cached=max(fitted.cached, memory))
 
 
 def _peak(profile: Profile, dtype: str, tf32: bool) -> float:
@@ -236,30 +211,6 @@ def _peak(profile: Profile, dtype: str, tf32: bool) -> float:
     return float(found.value)
 
 
-def shares(duration: I64, basis: npt.NDArray[np.uint8]) -> dict[str, float]:
-    """How much of the kernel time is recorded, fitted and estimated: fractions by the names of BASIS."""
-    total = max(float(duration.sum()), 1.0)
-    return {name: float(duration[basis == i].sum()) / total for i, name in enumerate(BASIS)}
-
-
-def model_error(trace: Trace, profile: Profile) -> dict[str, Any] | None:
-    """How far the model is from the trace's own times; None when it carries none, or no flops from which to model them.
-
-    Relative errors: median and p90 of |model / recorded - 1| over operators, total = sum of model / sum of recorded
-    - 1, and `worst`: the operator names that contribute most to the difference, [name, recorded ns, modelled ns].
-    """
-    rows = np.flatnonzero(trace.duration > 0)
-    if not len(rows) or not answers(trace).flops:
-        return None
-    modelled = modelled_durations(trace, profile)[0][rows].astype(np.float64)
-    recorded = trace.duration[rows].astype(np.float64)
-    error = np.abs(modelled / recorded - 1)
-    by_name = [np.bincount(trace.op[rows], weights, len(trace.op_names)) for weights in (recorded, modelled)]
-    worst = np.argsort(-np.abs(by_name[1] - by_name[0]), kind="stable")[:5]
-    return {
-        "operators": len(rows),
-        "median": float(np.median(error)),
-        "p90": float(np.quantile(error, 0.9)),
-        "total": float(modelled.sum() / recorded.sum() - 1),
-        "worst": [[trace.op_names[i], float(by_name[0][i]), float(by_name[1][i])] for i in worst if by_name[0][i] > 0],
-    }
+def former() -> dict[str, dict[str, FormerCoefficients]]:
+    """By GPU and class."""
+    return {name: gpu.classes for name, gpu in references().items()}

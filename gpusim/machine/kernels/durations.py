@@ -1,0 +1,258 @@
+"""How long the operators of a trace take on a machine, how that is known, and within which interval.
+
+A time is recorded (of the trace) or modelled (`physics`, with the correction of a measured GPU where there is one).  Its basis:
+
+    recorded   the trace's own
+    scaled     the trace's own of another GPU, times the model's ratio of the two
+    measured   modelled, with measurements of this class and type on this very GPU
+    family     the same, of a GPU of its family
+    class      modelled from other GPUs, with rates of this one that were measured
+    default    modelled from other GPUs with the vendor's numbers, or from a class or type like its own
+
+An interval holds the logarithm of true / stated time four times out of five.  Errors of one class of kernels go together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
+from gpusim.machine.kernels.numbers import tf32
+from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
+from gpusim.machine.kernels.physics import Rates, predict, terms
+from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table
+from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.profile import Profile
+from gpusim.machine.streaming import streaming_times, streams
+from gpusim.machine.transfer_times import transfer_times
+from gpusim.trace.answers import answers
+from gpusim.trace.trace import Trace
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+I32 = npt.NDArray[np.int32]
+U8 = npt.NDArray[np.uint8]
+
+RECORDED, SCALED, MEASURED, FAMILY, CLASS, DEFAULT = range(6)
+BASIS = ("recorded", "scaled", "measured", "family", "class", "default")
+COMPUTE, MEMORY, LAUNCH = range(3)
+BOUND = ("compute", "memory", "launch")
+
+_UNSHAPED = {True: (0.1, 0.45), False: (0.05, 0.05)}
+"""What an unknown shape adds to the logarithm's interval on either side, of products and of other classes: the measured
+products, looked at by flops and bytes alone, were a third to a half slower at the 90th percentile."""
+_NEAR = 0.30
+"""What it adds that the coefficients are those of another class or type."""
+_UNKNOWN = 2.3
+"""An operator without shape, flops and bytes: up to ten times the floor that it is given."""
+_MOVES, _STREAMS = "transfer", "streaming"
+_LIKE = {  # classes that were not measured -> one whose coefficients they take
+    "bmm": "gemm", "attention causal": "attention", "attention backward": "attention causal", "decode": "attention causal",
+    "conv dgrad": "conv", "conv wgrad": "conv", "conv backward": "conv", "pointwise": "elementwise mul",
+    "special": "elementwise gelu", "layer_norm": "elementwise mul", "softmax": "layer_norm", "group_norm": "layer_norm",
+}  # fmt: skip
+_SAME = ("pointwise", "special")
+"""Classes that the one whose coefficients they take was measured for."""
+_STREAMING = "elementwise mul"
+_TYPE = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
+
+
+class KernelTimes(NamedTuple):
+    """(O,) of the operators of a trace; basis, bound and what as indices into BASIS, BOUND and `classes`."""
+
+    ns: I64
+    basis: U8
+    low: F64
+    high: F64
+    bound: U8
+    what: I32
+    classes: tuple[str, ...]
+
+
+def durations(
+    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None
+) -> KernelTimes:
+    """The times of the trace's operators on the machine; what the table `own` has measured there replaces the model's.
+
+    Recorded ones are kept; `recorded_on` names the machine that they are of: on another one each kernel's is scaled by the
+    ratio of the model's times, of which the class's error stays.  Raises ProfileError when a profile has no fp32 peak.
+    """
+    modelled = modelled_durations(trace, profile)
+    if own is not None:
+        modelled = _with_table(trace, modelled, own)
+    recorded = trace.duration >= 0
+    if not recorded.any():
+        return modelled
+    if recorded_on is not None and recorded_on.name != profile.name:
+        ratio = modelled.ns / np.maximum(modelled_durations(trace, recorded_on).ns, 1)
+        scaled = np.rint(np.maximum(trace.duration, 0) * ratio).astype(np.int64)
+        return modelled._replace(
+            ns=np.where(recorded, scaled, modelled.ns), basis=np.where(recorded, SCALED, modelled.basis).astype(np.uint8)
+        )
+    zero = np.where(recorded, 0.0, 1.0)
+    return modelled._replace(
+        ns=np.where(recorded, trace.duration, modelled.ns),
+        basis=np.where(recorded, RECORDED, modelled.basis).astype(np.uint8),
+        low=modelled.low * zero,
+        high=modelled.high * zero,
+    )
+
+
+def _with_table(trace: Trace, times: KernelTimes, own: UserTable) -> KernelTimes:
+    first, which = distinct(trace)
+    for i in np.flatnonzero(trace.shape[first] >= 0).tolist():
+        row = first[i]
+        dtype = trace.dtypes[trace.dtype[row]] if trace.dtype[row] >= 0 else "float32"
+        found = own.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
+        if found is not None:
+            at = which == i
+            times.ns[at], times.low[at], times.high[at] = round(found[0]), found[1], found[2]
+            times.basis[at] = MEASURED
+    return times
+
+
+def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:
+    """As `durations`, but from the model alone even where the trace carries times."""
+    first, which = distinct(trace)
+    found = _estimate(trace, first, measured_gpu(profile))
+    columns = {name: getattr(found, name)[which] for name in ("ns", "basis", "low", "high", "bound", "what")}
+    return _with_moves(trace, profile, found._replace(**columns))
+
+
+def _with_moves(trace: Trace, profile: Profile, times: KernelTimes) -> KernelTimes:
+    """Kernels that only stream, and what is no kernel, have the profile's own rates, whose bars are the profile's."""
+    named = np.flatnonzero([streams(name) for name in trace.op_names])
+    rows = np.flatnonzero(np.isin(trace.op, named)) if len(named) else np.zeros(0, np.int64)
+    others, took = transfer_times(trace, profile)
+    for at, ns, word in ((rows, streaming_times(trace, rows, profile), _STREAMS), (others, took, _MOVES)):
+        if len(at):
+            times.ns[at], times.basis[at], times.low[at], times.high[at] = ns, CLASS, 0.0, 0.0
+            times.bound[at] = MEMORY
+            times.what[at] = len(times.classes)
+            times = times._replace(classes=(*times.classes, word))
+    return times
+
+
+def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
+    """The model's times of these operators.  Of several kernels of one operator the longest says what it is."""
+    n = len(rows)
+    ns, low, high, longest = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
+    basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
+    classes: dict[str, int] = {}
+    for group in groups(trace, rows):
+        dtype = _type(group, trace.meta.get("tf32"), gpu)
+        fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
+        rates = Rates.of(gpu.numbers, dtype)
+        time = predict(fit.coefficients, group.work, rates)
+        computing, moving, _ = terms(fit.coefficients, group.work, rates)
+        known, of = _basis(dtype, group, fit, near, gpu)
+        if of and (points := _points(group, fit)) is not None:
+            time = time * np.exp(table(*name, of).at(points))
+        down, up = fit.intervals[BASIS[known]]
+        fast, slow = _UNSHAPED[kind(group.what) in PRODUCTS] if group.places is None else (0.0, 0.0)
+        more = _NEAR if near else 0.0
+        at = group.operator
+        np.add.at(ns, at, time)
+        np.add.at(low, at, time * (min(down, 0.0) - fast - more))
+        np.add.at(high, at, time * (max(up, 0.0) + slow + more))
+        most = time > longest[at]
+        at, time = at[most], time[most]
+        longest[at], basis[at], what[at] = time, known, classes.setdefault(group.what, len(classes))
+        computing, moving = computing[most], moving[most]
+        bound[at] = np.where(np.maximum(computing, moving) * 2 < time, LAUNCH, np.where(computing > moving, COMPUTE, MEMORY))
+    low, high = low / np.maximum(ns, 1e-9), high / np.maximum(ns, 1e-9)
+    high[unknown(trace)[rows]] = _UNKNOWN
+    return KernelTimes(np.rint(ns).astype(np.int64), basis, low, high, bound, what, tuple(classes))
+
+
+def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
+    """(O,) operators without shape, flops and bytes: they are given what an empty kernel takes."""
+    told: npt.NDArray[np.bool_] = trace.shape >= 0
+    for column in (trace.flops, trace.read_bytes, trace.written_bytes):
+        told = told | (column > 0)
+    return ~told
+
+
+def _type(group: KernelGroup, stated: bool | None, gpu: MeasuredGpu) -> str:
+    """The type in which the GPU computes, as `Numbers.peak` names it."""
+    name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
+    if name == "fp32" and kind(group.what) in PRODUCTS and tf32(group.what, stated):
+        name = "tf32"
+    return gpu.numbers.rate(name)[1]
+
+
+def _basis(dtype: str, group: KernelGroup, fit: ShippedFit, near: bool, gpu: MeasuredGpu) -> tuple[int, str]:
+    """How the times are known, and the measured GPU whose table corrects them."""
+    if not near and gpu.own in fit.gpus:
+        return MEASURED, gpu.own
+    kin = next((name for name in gpu.kin if name in fit.gpus), "")
+    if not near and kin:
+        return FAMILY, kin
+    rate = dtype if kind(group.what) in PRODUCTS else "bandwidth"
+    return (CLASS if not near and rate in gpu.numbers.measured else DEFAULT), ""
+
+
+def _points(group: KernelGroup, fit: ShippedFit) -> F64 | None:
+    """(N, D) places in the correction."""
+    if group.places is None or not all(axis in group.places[0] for axis in fit.axes):
+        return None
+    return np.array([[place.get(axis, 1.0) for axis in fit.axes] for place in group.places], np.float64) * 1024
+
+
+def _types(dtype: str, capability: float) -> tuple[str, ...]:
+    """Element types by how near their kernels are."""
+    halves = ("bf16", "fp16") if capability >= 8.0 else ("fp16", "bf16")
+    return {"fp32": ("fp32", *halves), "fp64": ("fp32",), "tf32": (*halves, "fp32"), "fp8": ("fp8", *halves, "fp32")}.get(
+        dtype, (*halves, "fp32")
+    )
+
+
+@cache
+def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[str, str], bool]:
+    """The coefficients of a class and type, whose they are, and whether these are others."""
+    known = fits()
+    candidate = what
+    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
+    while True:
+        for of in _types(dtype, capability):
+            if (candidate, of) in known:
+                same = candidate == what or what in _SAME
+                alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
+                exact = same and alike
+                found = known[candidate, of] if exact or not steps else replace(known[candidate, of], coefficients=steps)
+                return found, (candidate, of), not exact
+        candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
+
+
+def shares(times: KernelTimes) -> dict[str, float]:
+    """How much of the kernel time has which basis: fractions by the names of BASIS."""
+    total = max(float(times.ns.sum()), 1.0)
+    return {name: float(times.ns[times.basis == i].sum()) / total for i, name in enumerate(BASIS)}
+
+
+def model_error(trace: Trace, profile: Profile) -> dict[str, Any] | None:
+    """How far the model is from the trace's own times; None when it carries none, or no flops from which to model them.
+
+    Relative errors: median and p90 of |model / recorded - 1| over operators, total = sum of model / sum of recorded
+    - 1, and `worst`: the operator names that contribute most to the difference, [name, recorded ns, modelled ns].
+    """
+    rows = np.flatnonzero(trace.duration > 0)
+    if not len(rows) or not answers(trace).flops:
+        return None
+    modelled = modelled_durations(trace, profile).ns[rows].astype(np.float64)
+    recorded = trace.duration[rows].astype(np.float64)
+    error = np.abs(modelled / recorded - 1)
+    by_name = [np.bincount(trace.op[rows], weights, len(trace.op_names)) for weights in (recorded, modelled)]
+    worst = np.argsort(-np.abs(by_name[1] - by_name[0]), kind="stable")[:5]
+    return {
+        "operators": len(rows),
+        "median": float(np.median(error)),
+        "p90": float(np.quantile(error, 0.9)),
+        "total": float(modelled.sum() / recorded.sum() - 1),
+        "worst": [[trace.op_names[i], float(by_name[0][i]), float(by_name[1][i])] for i in worst if by_name[0][i] > 0],
+    }

@@ -1,0 +1,88 @@
+"""A user's own measured kernel times: a CSV file with the columns gpu, operator, dtype, shape, time_us.
+
+    gpu,operator,dtype,shape,time_us
+    a100-sxm4-80gb,aten.mm.default,bfloat16,4096x4096 4096x4096 -> 4096x4096,560.1
+
+`gpu` is a machine's name, `shape` a text as traces have it (`gpusim.trace.shapes`).  Rows of one shape are measurements of the
+same: their median counts, and how far they are apart is its interval.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from gpusim.base.errors import ProfileError, TraceError
+from gpusim.base.text import join
+from gpusim.machine.kernels.classes import base
+from gpusim.machine.profile import Profile
+from gpusim.trace.shapes import parse
+
+COLUMNS = ("gpu", "operator", "dtype", "shape", "time_us")
+APART = 1.1
+"""Ratio of the longest to the shortest from which on rows of one shape are called contradictory."""
+
+Key = tuple[str, str, str]
+"""Operator without namespace and overload, element type, shape."""
+
+
+@dataclass(frozen=True)
+class UserTable:
+    """Measured times in ns, each shape's all together, in rising order."""
+
+    times: Mapping[Key, tuple[float, ...]]
+
+    def at(self, operator: str, dtype: str, shape: str) -> tuple[float, float, float] | None:
+        """(ns, log low, log high) of an operator; None where it was not measured."""
+        found = self.times.get((base(operator), dtype, shape))
+        if found is None:
+            return None
+        middle = median(found)
+        return middle, math.log(found[0] / middle), math.log(found[-1] / middle)
+
+    def contradictions(self) -> list[str]:
+        """A sentence for each shape whose measurements are apart, the farthest first."""
+        wide = [(t[-1] / t[0], key, t) for key, t in self.times.items() if t[-1] / t[0] >= APART]
+        return [
+            f"{len(t)} rows of {name} {dtype} {shape} are {ratio:.2f}x apart: {t[0] / 1e3:g} to {t[-1] / 1e3:g} us; "
+            f"the median counts"
+            for ratio, (name, dtype, shape), t in sorted(wide, key=lambda item: -item[0])
+        ]
+
+
+def read(path: Path, profile: Profile) -> UserTable:
+    """The table in a file.  Raises ProfileError for one of another GPU, TraceError for what is no such table."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.DictReader(file)
+            if tuple(lines.fieldnames or ()) != COLUMNS:
+                raise TraceError(f"{path} has not the columns {', '.join(COLUMNS)}", str(path))
+            rows = list(lines)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TraceError(f"{path} cannot be read: {error}", str(path)) from None
+    others = sorted({row["gpu"] or "" for row in rows} - {profile.name})
+    if others:
+        raise ProfileError(f"{path} has kernel times of {join(others)}, not of {profile.name}", hint=f"--on {others[0]}")
+    times: dict[Key, list[float]] = {}
+    for number, row in enumerate(rows, 2):
+        key, time = _row(row, f"{path}, line {number}")
+        times.setdefault(key, []).append(time)
+    return UserTable({key: tuple(sorted(found)) for key, found in times.items()})
+
+
+def _row(row: Mapping[str | None, str | None], where: str) -> tuple[Key, float]:
+    if None in row or None in row.values():
+        raise TraceError(f"{where} has not {len(COLUMNS)} cells", where)
+    operator, dtype, shape, text = (str(row[name]) for name in COLUMNS[1:])
+    parse(shape)
+    try:
+        time = float(text) * 1e3
+    except ValueError:
+        time = math.nan
+    if not 0 < time < math.inf:
+        raise TraceError(f"{where}: '{text}' is no time in microseconds", where)
+    return (base(operator), dtype, shape), time

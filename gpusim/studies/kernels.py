@@ -1,0 +1,96 @@
+"""A program's kernels on a machine by class: how many, how long, bound by what, how that is known, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpusim.base.units import show_time
+from gpusim.machine.kernels import bars
+from gpusim.machine.kernels.durations import durations, unknown
+from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.profile import Profile
+from gpusim.trace.trace import KERNEL, Trace
+
+HOST = "host"
+"""What bounds classes whose kernels are shorter, in the mean, than the host takes to launch one."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelStudy:
+    """The kernels of a program.
+
+    submit_ns  the host's time of one launch
+    unknown    name -> time in ns of operators of which neither shape nor flops nor bytes are known
+    notes      what is to be said of a user's own table
+    """
+
+    trace: Trace
+    profile: Profile
+    classes: list[bars.ClassBar]
+    submit_ns: int
+    unknown: dict[str, int]
+    notes: list[str]
+
+    @property
+    def ns(self) -> int:
+        """Of all kernels."""
+        return sum(bar.ns for bar in self.classes)
+
+    def values(self) -> dict[str, Any]:
+        """All of it as JSON values; times in ns."""
+        low, high = bars.interval(self.classes)
+        most = bars.decides(self.classes)
+        return {
+            "trace": self.trace.name, "profile": self.profile.name, "kernels_ns": self.ns,
+            "low_ns": round(self.ns * low), "high_ns": round(self.ns * high), "decides": most.what if most else "",
+            "classes": [
+                {"class": bar.what, "count": bar.count, "ns": bar.ns, "share": bar.ns / max(self.ns, 1),
+                 "bound": self.bound(bar), "basis": bar.basis,
+                 "low_ns": round(bar.ns * bar.low), "high_ns": round(bar.ns * bar.high)}
+                for bar in self.classes
+            ],
+            "unknown": {name: ns / max(self.ns, 1) for name, ns in self.unknown.items()},
+            "notes": self.notes,
+        }  # fmt: skip
+
+    def bound(self, bar: bars.ClassBar) -> str:
+        """What limits most of a class's time."""
+        return HOST if bar.ns < bar.count * self.submit_ns else bar.bound
+
+    def rows(self) -> list[dict[str, str]]:
+        """A row for each class, the longest first."""
+        return [
+            {"class": bar.what, "count": f"{bar.count:,}", "time": show_time(bar.ns),
+             "share": f"{bar.ns / max(self.ns, 1):.1%}", "bound": self.bound(bar), "basis": bar.basis,
+             "interval": f"{show_time(round(bar.ns * bar.low))} to {show_time(round(bar.ns * bar.high))}"}
+            for bar in self.classes
+        ]  # fmt: skip
+
+    def sentences(self) -> list[str]:
+        """What the table comes to."""
+        found = self.values()
+        said = [
+            f"{self.trace.name} on {self.profile.name}: {show_time(self.ns)} of kernels, estimated "
+            f"({show_time(found['low_ns'])} to {show_time(found['high_ns'])})"
+            + (f"; most of that interval comes from {found['decides']}." if found["decides"] else ".")
+        ]
+        if self.unknown:
+            names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
+            said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
+        return [*said, *self.notes]
+
+
+def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
+    """Look at a program's kernels; copies and work of the CPU are left out.  Raises ProfileError."""
+    times = durations(trace, profile, recorded_on, own)
+    kernels = trace.activity == KERNEL
+    columns = {name: getattr(times, name)[kernels] for name in ("ns", "basis", "low", "high", "bound", "what")}
+    blind = unknown(trace) & kernels & (trace.duration < 0)
+    by_name: dict[str, int] = {}
+    for i, ns in zip(trace.op[blind].tolist(), times.ns[blind].tolist(), strict=True):
+        by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
+    notes = own.contradictions() if own else []
+    return KernelStudy(
+        trace, profile, bars.bars(times._replace(**columns)), round(profile.launch.submit.value), by_name, notes
+    )

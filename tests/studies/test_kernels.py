@@ -1,0 +1,89 @@
+"""Does the account of a program's kernels add up, and what does a user's own table change?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gpusim
+from gpusim.base.errors import ProfileError, TraceError
+from gpusim.machine.catalogue import load
+from gpusim.machine.kernels.durations import durations
+from gpusim.machine.kernels.user_table import read
+from gpusim.studies.kernels import HOST, study
+from gpusim.trace.build import TraceBuilder
+from gpusim.trace.trace import Trace
+
+pytestmark = pytest.mark.fast
+
+SHAPE = "4096x4096 4096x4096 -> 4096x4096"
+HEADER = "gpu,operator,dtype,shape,time_us\n"
+
+
+def products(count: int = 2) -> Trace:
+    build = TraceBuilder("t")
+    for _ in range(count):
+        build.op("aten.mm.default", [], [], flops=2.0 * 4096**3, read_bytes=2**26, written_bytes=2**25, dtype="bfloat16")
+    build.op("my_kernel", [], [], dtype="bfloat16")
+    made = build.finish()
+    return replace(made, shape=np.array([0] * count + [-1], np.int32), shapes=(SHAPE,))
+
+
+def written(tmp_path: Path, *rows: str) -> Path:
+    (tmp_path / "mine.csv").write_text(HEADER + "".join(f"{row}\n" for row in rows))
+    return tmp_path / "mine.csv"
+
+
+def test_the_classes_add_up_and_what_is_blind_is_named() -> None:
+    trace, a100 = products(), load("a100-sxm4-80gb")
+    found = study(trace, a100)
+    values = found.values()
+    assert values["kernels_ns"] == durations(trace, a100).ns.sum() == sum(each["ns"] for each in values["classes"])
+    assert [each["class"] for each in values["classes"]] == ["gemm", "other"] and values["decides"] == "gemm"
+    assert values["classes"][0]["bound"] == "compute" and values["classes"][1]["bound"] == HOST
+    assert list(values["unknown"]) == ["my_kernel"] and 0 < values["unknown"]["my_kernel"] < 0.01
+    assert "my_kernel (" in found.sentences()[1]
+
+
+def test_a_users_table_counts_before_the_model_and_shows_what_contradicts(tmp_path: Path) -> None:
+    a100 = load("a100-sxm4-80gb")
+    rows = [f"a100-sxm4-80gb,aten::mm,bfloat16,{SHAPE},{time}" for time in (600, 500, 750)]
+    table = read(written(tmp_path, *rows), a100)
+    found = durations(products(), a100, own=table)
+    assert found.ns[:2].tolist() == [600_000] * 2
+    assert (found.low[0], found.high[0]) == pytest.approx((math.log(500 / 600), math.log(750 / 600)))
+    assert table.contradictions() == [f"3 rows of mm bfloat16 {SHAPE} are 1.50x apart: 500 to 750 us; the median counts"]
+
+
+@pytest.mark.parametrize(
+    ("row", "error", "said"),
+    [
+        (f"h100-sxm-80gb,mm,bfloat16,{SHAPE},5", ProfileError, "has kernel times of h100-sxm-80gb, not of a100-sxm4-80gb"),
+        (f"a100-sxm4-80gb,mm,bfloat16,{SHAPE},fast", TraceError, "line 2: 'fast' is no time in microseconds"),
+        (f"a100-sxm4-80gb,mm,bfloat16,{SHAPE},-1", TraceError, "line 2: '-1' is no time in microseconds"),
+        ("a100-sxm4-80gb,mm,bfloat16,4096 by 4096,5", TraceError, "lacks its '->'"),
+        ("a100-sxm4-80gb,mm", TraceError, "line 2 has not 5 cells"),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong_is_refused_in_a_sentence(tmp_path: Path, row: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        read(written(tmp_path, row), load("a100-sxm4-80gb"))
+
+
+def test_another_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("m,n,k\n1,2,3\n")
+    with pytest.raises(TraceError, match="has not the columns gpu, operator"):
+        read(tmp_path / "other.csv", load("a100-sxm4-80gb"))
+
+
+def test_the_call_gives_rows_and_text(tmp_path: Path) -> None:
+    own = written(tmp_path, f"a100-sxm4-80gb,mm,bfloat16,{SHAPE},600")
+    found = gpusim.kernel_times(products(), on="a100-sxm4-80gb", own=own)
+    assert found.frame()["ns"].tolist()[0] == 1_200_000 and "gemm" in str(found)
+    slow = replace(products(), duration=np.array([10**6, 10**6, -1]))
+    scaled = gpusim.kernel_times(slow, on="h100-sxm-80gb", recorded_on="a100-sxm4-80gb").values["classes"][0]
+    assert scaled["basis"] == "scaled" and 0.25e6 < scaled["ns"] / 2 < 0.5e6
