@@ -52,8 +52,6 @@ COUNTS = np.dtype(
 # The highest values of each bucket, and how it ended.
 SAMPLE = np.dtype([("requested", i8), ("rounded", i8), ("held", i8), ("free", i8), ("largest", i8)])
 
-DONE, LOG_FULL = range(2)
-
 
 class PlaceVerbs(NamedTuple):
     """The compiled verbs of a place policy, each with its signature."""
