@@ -24,8 +24,14 @@ SOME, ALL = "rows of ", "all rows of "  # how keys of sources begin; only number
 SERIES, GPU, HOST = "fitted series", "fitted GPU", "fitted host"  # further keys of sources: what the fit saw
 _ANOTHER_HOST = 0.05
 _OPTIONAL = (
-    ("launch.empty", "launch.gap"), ("link.kernel_read", "link.h2d"), ("link.kernel_write", "link.d2h"),
-    ("host.all_h2d", "link.h2d"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+    *((name, "launch.gap") for name in (
+        "launch.empty", "launch.barrier", "launch.copy", "memory.turnaround", "link.load", "peer.load", "link.staged_latency",
+    )),
+    *((name, "link.h2d") for name in (
+        "link.kernel_read", "link.peer", "link.peer_both", "link.staged", "link.staged_both", "host.all_h2d",
+    )),
+    ("link.kernel_write", "link.d2h"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+    ("peer.both", "peer.rate"), ("gpu.fma", "gpu.peak.fp32"),
     *((f"paging.{name}", "launch.gap") for names in paging.TIMES for name in names),
     *((f"paging.{name}", "link.h2d") for name in paging.RATES),
 )  # fmt: skip
@@ -203,6 +209,6 @@ def difference(fitted: Fitted) -> list[dict[str, Any]]:
 def _get(profile: Profile, path: str) -> Quantity | None:
     part: Any = profile
     for step in path.split("."):
-        part = getattr(part, step, None)
+        part = part.get(step) if isinstance(part, dict) else getattr(part, step, None)
     found: Quantity | None = part
     return found
