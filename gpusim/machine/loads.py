@@ -20,9 +20,9 @@ _WHOLE = 0.97, 1.4
 """Shares between which L2 in two halves does; one without halves does between ..."""
 _UNDIVIDED = 0.95, 1.15
 
-_UNDER_LOAD = 1.7
-"""Time from one load of a thread to its next, beside the latency of an idle memory, in kernels that do nothing but load and
-store: 1.6 to 1.8 on a V100, two A100 and a GH200 (gpu-stream of github.com/RRZE-HPC/gpu-benches at few threads)."""
+_BETWEEN = 300.0
+"""ns from a load's arrival to the thread's next load, in kernels that do nothing but load and store and whose blocks make room
+for others: 270 to 340 on a V100, two A100, a GH200 and an H100 (gpu-stream of github.com/RRZE-HPC/gpu-benches, few threads)."""
 _STORES = 0.25
 """Of the time from one load to the next, that from one store to the next: nothing waits for it.  79 to 20 GB/s on an A100."""
 _BLEND = 2.0
@@ -61,16 +61,21 @@ def memory_latency(profile: Profile) -> float:
     return curve[-1][1] if curve else list(_levels(profile))[-1][1]
 
 
-def turnaround(profile: Profile, loading: bool = True) -> float:
-    """ns from one load of a thread to its next in a kernel that streams through memory, or one store where it only stores."""
-    known = profile.memory.turnaround
-    return (known.value if known else _UNDER_LOAD * memory_latency(profile)) * (1.0 if loading else _STORES)
+def turnaround(profile: Profile, touched: int = 0, loading: bool = True) -> float:
+    """ns from one load of a thread to its next in a kernel that streams through so many bytes, or through memory; or from one
+    store to the next where it only stores."""
+    memory, known = memory_latency(profile), profile.memory.turnaround
+    waiting = min(memory, latency(profile, touched)) if touched else memory
+    between = max(0.0, known.value - memory) if known else _BETWEEN
+    return (waiting + between) * (1.0 if loading else _STORES)
 
 
-def reached(profile: Profile, full: float, width: float, threads: float, loading: bool = True) -> float:
+def reached(
+    profile: Profile, full: float, width: float, threads: float, touched: int = 0, loading: bool = True
+) -> float:
     """Bytes/s of a kernel that reaches `full` on a full device, with so many threads instead; see `little`."""
     most = generation(profile).threads * profile.gpu.sm_count.value
-    return little(full, width, threads, most, turnaround(profile, loading))
+    return little(full, width, threads, most, turnaround(profile, touched, loading))
 
 
 def little(full: float, width: float, threads: float, most: float, turn: float) -> float:

@@ -43,6 +43,8 @@ _FAMILY = "stream."
 _READS = 0.73
 """Rate of reads in L2 as a share of that of copies, where no curve of reads is known: 2857 of 3893 GB/s on an A100 80 GB, by
 gpu-l2-stream of github.com/RRZE-HPC/gpu-benches."""
+_WRITES = 0.52
+"""The same of writes: 2029 of 3893 GB/s on that A100."""
 _HELD, _GONE = 0.6, 1.3  # shares of the L2's size: below the one all that is shared comes from it, above the other nothing
 _HALF = 0.5, 0.9
 """The same of bytes that each multiprocessor has a part of, in halves that keep copies of each other's; and without halves:"""
@@ -105,7 +107,7 @@ def _time(trace: Trace, row: int, profile: Profile) -> float:
     else:
         rate = _streamed(profile, read, written, touched)
     if "threads" in given:
-        rate = loads.reached(profile, rate, float(given["width"]), float(given["threads"]), read > 0)
+        rate = loads.reached(profile, rate, float(given["width"]), float(given["threads"]), touched, read > 0)
     moving = moved / rate * 1e9
     passes = int(given.get("passes", 0))
     waiting = passes * loads.barrier(profile, int(given["blocks"])) if passes else 0.0
@@ -148,7 +150,7 @@ def rates(profile: Profile, touched: int) -> tuple[float, float, float]:
     copying = at(memory.copy_curve or _in_l2(profile), touched)
     gain = copying / memory.copy.value  # what L2 adds
     reading = at(memory.read_curve, touched) or max(memory.read.value, copying * _READS if gain > 1 else 0.0)
-    return reading, copying, memory.write.value * gain
+    return reading, copying, max(memory.write.value, copying * _WRITES if gain > 1 else 0.0)
 
 
 def _in_l2(profile: Profile) -> Curve:

@@ -81,6 +81,25 @@ def _small_kernels(text: str) -> Found:
         yield "queued_kernel_scale_bw", int(match[1]) * 16, "", float(max(map(int, match[2].split()))), number
 
 
+def _l2_stream(text: str) -> Found:
+    """block, blocks, threads, kB of two arrays, %occ | GB/s: least, middle and most of read, scale, triad and write
+
+    The lines of most threads count: all others are of a device that is not full.
+    """
+    lines: dict[int, tuple[int, re.Match[str]]] = {}
+    for number, match in _lines(text, r"\s*\d+\s+\d+\s+(\d+)\s+(\d+)\s+[\d.]+%\s+\|\s+GB/s:((?:\s+\d+){12})\s*$"):
+        both = int(match[2])
+        if both not in lines or int(match[1]) > int(lines[both][1][1]):
+            lines[both] = number, match
+    for both, (number, match) in lines.items():
+        read, scale, _, write = (float(v) for v in match[3].split()[1::3])
+        for metric, size, value in (
+            ("l2_or_dram_read_bw", both * _KIB // 2, read), ("l2_or_dram_scale_bw", both * _KIB, scale),
+            ("l2_or_dram_write_bw", both * _KIB // 2, write),
+        ):  # fmt: skip
+            yield metric, size, f"threads={match[1]}", value, number
+
+
 def _cache(metric: str) -> Callable[[str], Found]:
     """(block) data set, time, spread, effective GB/s"""
 
@@ -117,6 +136,9 @@ def _roofline(text: str) -> Found:
 # Program -> (what its first lines hold, reader, method); more particular ones first.
 _PROGRAMS: dict[str, tuple[str, Callable[[str], Found], str]] = {
     "gpu-stream": (r"threads\s+%occ\s+\|", _stream, "gpu-stream: double buffers of 2 GiB, event timed; triad = 3R+1W"),
+    "gpu-l2-stream": (
+        r"^\s*\d+\s+\d+\s+\d+\s+\d+\s+[\d.]+%\s+\|\s+GB/s:", _l2_stream, "gpu-l2-stream: repeated streaming over a footprint",
+    ),
     "gpu-roofline": (r"blocks\s+\d+ its\s+[\d.]+ Fl/B", _roofline, "gpu-roofline, device 0"),
     "gpu-small-kernels": (
         r"^\d+  \d+kB  ", _small_kernels, "gpu-small-kernels: back-to-back scale kernels, footprint in+out, best block size",
