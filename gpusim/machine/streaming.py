@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.errors import ProfileError, TraceError, suggest
-from gpusim.machine import loads
-from gpusim.machine.generations import PER_CLOCK, clocks, generation, halved
+from gpusim.machine import generations, loads
+from gpusim.machine.generations import clocks, generation, halved
 from gpusim.machine.profile import Curve, Profile
 from gpusim.trace.shapes import parse
 from gpusim.trace.trace import Trace
@@ -40,15 +40,11 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 _FAMILY = "stream."
 
-_READS = 0.73
-"""Rate of reads in L2 as a share of that of copies, where no curve of reads is known: 2857 of 3893 GB/s on an A100 80 GB, by
-gpu-l2-stream of github.com/RRZE-HPC/gpu-benches."""
-_WRITES = 0.52
-"""The same of writes: 2029 of 3893 GB/s on that A100."""
-_HELD, _GONE = 0.6, 1.3  # shares of the L2's size: below the one all that is shared comes from it, above the other nothing
-_HALF = 0.5, 0.9
-"""The same of bytes that each multiprocessor has a part of, in halves that keep copies of each other's; and without halves:"""
-_UNDIVIDED = 0.85, 1.2
+_SHARED = {True: (0.6, 1.3), False: (0.8, 1.15)}
+"""Whether L2 has halves -> shares of its size between which bytes that all multiprocessors read cease to come from it; and"""
+_PARTS = {True: (0.5, 0.9), False: (0.75, 1.45)}
+"""of those of which each has a part.  A half keeps copies of the other's.  An A100 80 GB, an L40."""
+_IN_STEP = {True: (0.5, 0.65), False: (0.9, 1.1)}
 _L1_GONE = 2.1
 """Times what L1 holds, from which on nothing of what goes through it comes from it."""
 _TURN = 10
@@ -133,7 +129,7 @@ def multiply_adds(profile: Profile) -> float:
         return profile.gpu.fma.value
     if "fp32" not in profile.gpu.peak:
         raise ProfileError(f"the profile '{profile.name}' has no fp32 peak, which kernel times need")
-    return profile.gpu.peak["fp32"].value * generation(profile).fma
+    return profile.gpu.peak["fp32"].value * generations.multiply_adds(profile)
 
 
 def _streamed(profile: Profile, read: int, written: int, touched: int) -> float:
@@ -148,24 +144,28 @@ def rates(profile: Profile, touched: int) -> tuple[float, float, float]:
     """Bytes/s of kernels that read, read and write alike, and write, when they touch so many bytes."""
     memory = profile.memory
     copying = at(memory.copy_curve or _in_l2(profile), touched)
-    gain = copying / memory.copy.value  # what L2 adds
-    reading = at(memory.read_curve, touched) or max(memory.read.value, copying * _READS if gain > 1 else 0.0)
-    return reading, copying, max(memory.write.value, copying * _WRITES if gain > 1 else 0.0)
+    of, in_l2 = generation(profile), copying > memory.copy.value
+    reading = at(memory.read_curve, touched) or max(memory.read.value, copying * of.reads if in_l2 else 0.0)
+    return reading, copying, max(memory.write.value, copying * of.writes if in_l2 else 0.0)
 
 
 def _in_l2(profile: Profile) -> Curve:
     """Of kernels that read and write alike, by the rules of the generation."""
-    l2, copying = profile.gpu.l2.value, profile.memory.copy.value
-    held, gone = _HALF if halved(profile) else _UNDIVIDED
-    inside = max(copying, generation(profile).copies * clocks(profile))
-    return ((int(held * l2), inside), (int(gone * l2), copying))
+    held, gone = _PARTS[halved(profile)]
+    return _falling(profile, generation(profile).copies * clocks(profile), profile.memory.copy.value, held, gone)
 
 
 def shared(profile: Profile, touched: int) -> float:
     """Bytes/s of kernels all of whose multiprocessors read the same bytes, so many."""
-    memory, l2 = profile.memory, profile.gpu.l2.value
-    inside = max(memory.read.value, generation(profile).shared * clocks(profile))
-    return at(memory.shared_curve or ((int(_HELD * l2), inside), (int(_GONE * l2), memory.read.value)), touched)
+    inside = generation(profile).shared * clocks(profile)
+    falling = _falling(profile, inside, profile.memory.read.value, *_SHARED[halved(profile)])
+    return at(profile.memory.shared_curve or falling, touched)
+
+
+def _falling(profile: Profile, inside: float, beyond: float, held: float, gone: float) -> Curve:
+    """From the rate in L2 to that of memory between these shares of its size."""
+    l2 = profile.gpu.l2.value
+    return ((int(held * l2), max(inside, beyond)), (int(gone * l2), beyond))
 
 
 def in_step(profile: Profile, touched: int) -> float:
@@ -173,10 +173,10 @@ def in_step(profile: Profile, touched: int) -> float:
     if profile.memory.in_step_curve:
         return at(profile.memory.in_step_curve, touched)
     of, l2, clock = generation(profile), profile.gpu.l2.value, clocks(profile)
-    held = (0.5, 0.65) if halved(profile) else _UNDIVIDED
+    held, gone = _IN_STEP[halved(profile)]
     curve = (
-        (of.l1, PER_CLOCK), (int(_L1_GONE * of.l1), of.in_step),
-        (int(held[0] * l2), of.in_step), (int(held[1] * l2), of.in_step * of.beyond),
+        (of.l1, of.l1_rate), (int(_L1_GONE * of.l1), of.in_step),
+        (int(held * l2), of.in_step), (int(gone * l2), of.in_step * of.beyond),
     )  # fmt: skip
     rate = at(curve, touched)
     return clock * touched / (touched / rate + _TURN)

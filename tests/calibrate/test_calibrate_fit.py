@@ -104,7 +104,9 @@ def test_what_all_multiprocessors_read_has_a_curve_of_its_own() -> None:
     assert shared(BASE, 8 * MIB) == pytest.approx(36 * 108 * 1.41e9)
     assert shared(BASE, 160 * MIB) == BASE.memory.read.value
     gddr = load("rtx-4090")
-    assert shared(gddr, 8 * MIB) == pytest.approx(rates(gddr, 8 * MIB)[0]), "known of chips with an L2 in two halves alone"
+    assert shared(gddr, 8 * MIB) == pytest.approx(14.6 * 128 * 2.52e9), "as of an L40"
+    # A GA102 has 64 bytes a clock of 48 slices for 84 multiprocessors, an L40's chip for 144: so each gets more.
+    assert shared(load("a40"), MIB) == pytest.approx(14.6 * 144 / 84 * 84 * 1.74e9)
 
 
 def test_loads_passes_and_multiply_adds() -> None:
