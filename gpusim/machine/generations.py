@@ -7,11 +7,11 @@ none of them held out:
     7.0    V100: latencies.  L2 has 2,048 bytes a clock (NVIDIA's A100 whitepaper), of which kernels get the shares that they
            get of an L40's, see below
     8.0    A100 40 GB: latencies, fma; 80 GB: rates
-    8.6    latency of L1 and memory as a GA106's (AmpereArchViaMicroBenchMark), of L2 as an A100's; rates as of an L40, by the
-           bytes a clock: 64 of each of 48 slices for 84 multiprocessors of the full chip, not 144
+    8.6    A40: latencies, rate in step, fma.  Other rates as of an L40, by the bytes a clock: 64 of each of 48 slices for 84
+           multiprocessors of the full chip, not 144
     8.9    L40
     9.0    GH200 and H100 PCIe, in the middle; from 10.0 on the same, but a GB200's rate of shared bytes
-    7.5    as 8.6, by the slices for 72 multiprocessors; 12.0 as 8.9
+    7.5    as 8.9, by the slices for 72 multiprocessors, L1 by its size; 12.0 as 8.9
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ class Generation:
     """From L2 when all multiprocessors read all bytes, each elsewhere."""
     copies: float
     """From L2 by kernels that read as much as they write."""
-    reads: float
-    """Of that, the share of kernels that only read."""
     writes: float
-    """The same of kernels that only write."""
+    """Of that, the share of kernels that only write."""
     fma: float
     """Share of the vendor's fp32 peak that loops of multiply-adds reach."""
 
@@ -64,11 +62,11 @@ def _by_slices(of: Generation, bytes_a_clock: float) -> Generation:
 
 
 _ADA = Generation(
-    85 * _KIB, 1536, 34, 274, 274, 615, l1_rate=64.0, in_step=16.1, beyond=0.98, shared=14.6, copies=12.0, reads=0.82,
+    85 * _KIB, 1536, 34, 274, 274, 615, l1_rate=64.0, in_step=16.1, beyond=0.98, shared=14.6, copies=12.0,
     writes=0.66, fma=0.95,
 )  # fmt: skip
 _AMPERE = Generation(
-    148 * _KIB, 2048, 36, 213, 426, 571, l1_rate=126.0, in_step=35.8, beyond=0.88, shared=36.0, copies=25.6, reads=0.73,
+    148 * _KIB, 2048, 36, 213, 426, 571, l1_rate=126.0, in_step=35.8, beyond=0.88, shared=36.0, copies=25.6,
     writes=0.52, fma=0.97,
 )  # fmt: skip
 _HOPPER = replace(
@@ -79,9 +77,13 @@ _VOLTA = replace(
     _by_slices(_ADA, 2048 / 80), l1=120 * _KIB, threads=2048, l1_cycles=28, near_cycles=212, far_cycles=212, memory_cycles=430,
     l1_rate=126.0,
 )  # fmt: skip
-_GA10X = replace(_by_slices(_ADA, 64 * 48 / 84), l1_cycles=33, near_cycles=213, far_cycles=213, memory_cycles=515)
+_GA10X = replace(
+    _by_slices(_ADA, 64 * 48 / 84), l1=100 * _KIB, l1_cycles=33, near_cycles=250, far_cycles=250, memory_cycles=550,
+    in_step=17.1, beyond=0.95, fma=0.62,
+)  # fmt: skip
+_TURING = replace(_by_slices(_ADA, 64 * 48 / 72), l1=54 * _KIB, threads=1024, l1_cycles=33, in_step=17.1)
 _GENERATIONS = {
-    7.0: _VOLTA, 7.2: _VOLTA, 7.5: replace(_by_slices(_GA10X, 64 * 48 / 72), l1=54 * _KIB, threads=1024), 8.0: _AMPERE,
+    7.0: _VOLTA, 7.2: _VOLTA, 7.5: _TURING, 8.0: _AMPERE,
     8.6: _GA10X, 8.7: replace(_GA10X, l1=148 * _KIB), 8.9: _ADA, 9.0: _HOPPER, 10.0: replace(_HOPPER, shared=63.0), 12.0: _ADA,
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ import numpy as np
 from gpusim.machine.generations import generation, halved
 from gpusim.machine.profile import Profile
 
-LOAD = 8
-"""Bytes of one load where a kernel does not say."""
+WORD = 8
+"""Bytes of one load of a thread, and of one store, where a kernel does not say."""
 
 _L1_GONE = 1.4
 """Times what L1 holds: from there on no load of a random walk finds its line in it."""
@@ -20,15 +20,16 @@ _WHOLE = 0.97, 1.4
 """Shares between which L2 in two halves does; one without halves does between ..."""
 _UNDIVIDED = 0.95, 1.15
 
-_BETWEEN = 300.0
-"""ns from a load's arrival to the thread's next load, in kernels that do nothing but load and store and whose blocks make room
-for others: 270 to 340 on a V100, two A100, a GH200 and an H100 (gpu-stream of github.com/RRZE-HPC/gpu-benches, few threads)."""
+_BETWEEN, _AT = 300.0, 1.4e9
+"""ns from a load's arrival to the thread's next load at a clock of so many Hz, in kernels that do nothing but load and store
+and whose blocks make room for others; half of it follows the clock.  270 to 340 on a V100, two A100, a GH200 and an H100, 200
+on an L40 (gpu-stream of github.com/RRZE-HPC/gpu-benches at few threads)."""
 _STORES = 0.25
 """Of the time from one load to the next, that from one store to the next: nothing waits for it.  79 to 20 GB/s on an A100."""
 _BLEND = 2.0
 """How sharply Little's law meets the rate of a full device: between 1.5 and 2.5 on these."""
 
-_TRIPS = 6.4
+_TRIPS = 5.5
 """Trips to L2 that threads of all multiprocessors need to wait for each other and to load again: fence, arrival, polls, the
 first load.  Fitted to passes of a looping kernel on an A40 (gpu-small-kernels), 0.8 us."""
 ARRIVAL = 4.0
@@ -66,7 +67,8 @@ def turnaround(profile: Profile, touched: int = 0, loading: bool = True) -> floa
     store to the next where it only stores."""
     memory, known = memory_latency(profile), profile.memory.turnaround
     waiting = min(memory, latency(profile, touched)) if touched else memory
-    between = max(0.0, known.value - memory) if known else _BETWEEN
+    rule = _BETWEEN * float(_AT / profile.gpu.boost_clock.value) ** 0.5
+    between = max(0.0, known.value - memory) if known else rule
     return (waiting + between) * (1.0 if loading else _STORES)
 
 
@@ -76,6 +78,12 @@ def reached(
     """Bytes/s of a kernel that reaches `full` on a full device, with so many threads instead; see `little`."""
     most = generation(profile).threads * profile.gpu.sm_count.value
     return little(full, width, threads, most, turnaround(profile, touched, loading))
+
+
+def narrower(profile: Profile, full: float, width: float, touched: int) -> float:
+    """Bytes/s of a full device whose threads move half of `width` with each load, where they reach `full` with all of it."""
+    alone = generation(profile).threads * profile.gpu.sm_count.value * width / turnaround(profile, touched) * 1e9
+    return _meet(alone / 2, _without(full, alone))
 
 
 def little(full: float, width: float, threads: float, most: float, turn: float) -> float:

@@ -145,7 +145,9 @@ def rates(profile: Profile, touched: int) -> tuple[float, float, float]:
     memory = profile.memory
     copying = at(memory.copy_curve or _in_l2(profile), touched)
     of, in_l2 = generation(profile), copying > memory.copy.value
-    reading = at(memory.read_curve, touched) or max(memory.read.value, copying * of.reads if in_l2 else 0.0)
+    # A copy has a store for each load, so a kernel that reads has half as many bytes under way.
+    alone = loads.narrower(profile, copying, 2 * loads.WORD, touched) if in_l2 else 0.0
+    reading = at(memory.read_curve, touched) or max(memory.read.value, alone)
     return reading, copying, max(memory.write.value, copying * of.writes if in_l2 else 0.0)
 
 

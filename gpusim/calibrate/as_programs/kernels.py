@@ -6,6 +6,7 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.as_programs.row_program import BIG, LARGE, MANY, Cannot, RowProgram, started
 from gpusim.calibrate.rows import Row
 from gpusim.machine.generations import generation
+from gpusim.machine.loads import WORD
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import CHASE, COPY, IN_STEP, KERNEL, SHARED
 from gpusim.trace.build import TraceBuilder
@@ -15,7 +16,6 @@ _FILLER = 1 << 30  # bytes where the row does not say
 _LOADS = 1 << 20  # of one thread, each of which waits for the one before
 _PASSED = 1 << 10  # passes of a looping kernel
 _BLOCK = 1024  # threads of its blocks
-_WORD = 8  # bytes that a thread of a bandwidth test loads, and stores
 _TYPES = {"fp32": ("float32", 4), "tf32": ("float32", 4), "fp16": ("float16", 2), "bf16": ("bfloat16", 2)}
 
 
@@ -43,7 +43,7 @@ def local(row: Row, profile: Profile) -> RowProgram:
     builder.op(
         name, tensors[: streams.reads], tensors[streams.reads :], stream=1,
         read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
-        shape=f"-> | threads={threads} width={_WORD * parts}" if share < 1 else None,
+        shape=f"-> | threads={threads} width={WORD * parts}" if share < 1 else None,
     )  # fmt: skip
     rates = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
     if share < 1:
@@ -89,7 +89,7 @@ def looping(row: Row, profile: Profile) -> RowProgram:
 def blocks(row: Row, profile: Profile) -> int:
     """Thread blocks of a looping kernel: one for each of its pieces, and no more than the device holds."""
     most = generation(profile).threads // _BLOCK * profile.gpu.sm_count.value
-    return max(1, min((row.size_bytes or 0) // (2 * _WORD * _BLOCK), most))
+    return max(1, min((row.size_bytes or 0) // (2 * WORD * _BLOCK), most))
 
 
 def in_step(row: Row, profile: Profile) -> RowProgram:
@@ -111,7 +111,7 @@ def chase(row: Row, profile: Profile) -> RowProgram:
     builder = TraceBuilder(row.series_id)
     started(builder)
     builder.op(
-        CHASE, (builder.alloc(size),), (), read_bytes=_LOADS * _WORD, stream=1, shape=f"-> | loads={_LOADS} at={at}"
+        CHASE, (builder.alloc(size),), (), read_bytes=_LOADS * WORD, stream=1, shape=f"-> | loads={_LOADS} at={at}"
     )
     uses = {"device": "memory.latency_curve", "host": "link.load", "peer": "peer.load"}[at]
     return RowProgram(builder.finish(), _LOADS, (uses,), 1)

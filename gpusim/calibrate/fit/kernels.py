@@ -12,7 +12,7 @@ from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, m
 from gpusim.calibrate.meaning import local, nanoseconds
 from gpusim.calibrate.rows import Row, series
 from gpusim.machine.generations import generation
-from gpusim.machine.loads import ARRIVAL, little
+from gpusim.machine.loads import ARRIVAL, WORD, little
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import IN_TURN, at, rates
 
@@ -21,7 +21,6 @@ _LONG = 0.125, 0.5
 _SHORT = 1 / 16
 """Of L2's size: below, a kernel is all start."""
 _FAR = 4  # times the size of L2: nothing of it is seen any more
-_WORD = 8  # bytes that a thread of a bandwidth test loads, and stores
 _UNSATURATED = 0.7  # of the rate of a full device: above, the number of threads says little
 _HALVINGS = 40  # of an interval, until nothing is left of it
 
@@ -74,7 +73,7 @@ def _turnaround(rows: Sequence[Row], full: dict[tuple[int, int], float], base: P
     for row in rows:
         if not local(row) or meaning.full(row) or row.value * 1e9 > _UNSATURATED * full.get(_kind(row), 0.0):
             continue
-        threads, width, rate = meaning.occupancy(row, processors) * most, float(_WORD * sum(_kind(row))), full[_kind(row)]
+        threads, width, rate = meaning.occupancy(row, processors) * most, float(WORD * sum(_kind(row))), full[_kind(row)]
         slow, fast = np.log(threads * width / (row.value * 1e9) * 1e9) + np.array([-3.0, 3.0])
         for _ in range(_HALVINGS):  # longer times mean less bandwidth
             tried = (slow + fast) / 2
