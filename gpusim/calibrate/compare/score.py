@@ -75,9 +75,14 @@ class Series:
     cannot: Counter[str] = field(default_factory=Counter)
 
     @cached_property
+    def signed(self) -> F64:
+        """simulated / measured - 1 of each point."""
+        return np.array([p.simulated / p.row.value - 1 for p in self.points])
+
+    @cached_property
     def errors(self) -> F64:
-        """Of each point."""
-        return np.array([p.error for p in self.points])
+        """|simulated / measured - 1| of each point."""
+        return np.abs(self.signed)
 
     @property
     def median(self) -> float:
@@ -92,7 +97,7 @@ class Series:
     @property
     def bias(self) -> float:
         """Median of simulated / measured - 1: above 0 where a rate is too high, or a time too long."""
-        return float(np.median([p.simulated / p.row.value - 1 for p in self.points]))
+        return float(np.median(self.signed))
 
 
 @dataclass(frozen=True)
