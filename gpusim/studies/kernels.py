@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.base.units import show_time
+from gpusim.machine.constants import host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
 from gpusim.machine.kernels.user_table import UserTable
@@ -20,7 +21,7 @@ HOST = "host"
 class KernelStudy:
     """The kernels of a program.
 
-    submit_ns  the host's time of one launch
+    host_ns    the host's time for one operator
     unknown    name -> time in ns of operators of which neither shape nor flops nor bytes are known
     notes      what is to be said of a user's own table
     """
@@ -28,7 +29,7 @@ class KernelStudy:
     trace: Trace
     profile: Profile
     classes: list[bars.ClassBar]
-    submit_ns: int
+    host_ns: int
     unknown: dict[str, int]
     notes: list[str]
 
@@ -37,6 +38,16 @@ class KernelStudy:
         """Of all kernels."""
         return sum(bar.ns for bar in self.classes)
 
+    @property
+    def count(self) -> int:
+        """Of the kernels."""
+        return sum(bar.count for bar in self.classes)
+
+    @property
+    def submitting_ns(self) -> int:
+        """Of the host, for all kernels."""
+        return self.host_ns * self.count
+
     def values(self) -> dict[str, Any]:
         """All of it as JSON values; times in ns."""
         low, high = bars.interval(self.classes)
@@ -44,6 +55,7 @@ class KernelStudy:
         return {
             "trace": self.trace.name, "profile": self.profile.name, "kernels_ns": self.ns,
             "low_ns": round(self.ns * low), "high_ns": round(self.ns * high), "decides": most.what if most else "",
+            "host_ns": self.submitting_ns,
             "classes": [
                 {"class": bar.what, "count": bar.count, "ns": bar.ns, "share": bar.ns / max(self.ns, 1),
                  "bound": self.bound(bar), "basis": bar.basis,
@@ -56,7 +68,7 @@ class KernelStudy:
 
     def bound(self, bar: bars.ClassBar) -> str:
         """What limits most of a class's time."""
-        return HOST if bar.ns < bar.count * self.submit_ns else bar.bound
+        return HOST if bar.ns < bar.count * self.host_ns else bar.bound
 
     def rows(self) -> list[dict[str, str]]:
         """A row for each class, the longest first."""
@@ -75,6 +87,12 @@ class KernelStudy:
             f"({show_time(found['low_ns'])} to {show_time(found['high_ns'])})"
             + (f"; most of that interval comes from {found['decides']}." if found["decides"] else ".")
         ]
+        if self.submitting_ns > self.ns:
+            said.append(
+                f"Bound by the host: it submits {self.count:,} operators in {show_time(self.submitting_ns)}, "
+                f"{show_time(self.host_ns)} each, longer than the GPU's {show_time(self.ns)}. A CUDA graph would leave the "
+                f"GPU's time: {self.profile.name}(launch.eager=0 us, launch.submit=0 us)."
+            )
         if self.unknown:
             names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
             said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
@@ -92,5 +110,5 @@ def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, ow
         by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
     notes = own.contradictions() if own else []
     return KernelStudy(
-        trace, profile, bars.bars(times._replace(**columns)), round(profile.launch.submit.value), by_name, notes
+        trace, profile, bars.bars(times._replace(**columns)), round(host_time(trace, profile).ns), by_name, notes
     )

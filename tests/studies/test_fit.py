@@ -196,7 +196,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     values = report.values(found)
     way = values["machines"][0]["ways"][0]
     times = modelled_durations(trace, catalogue.load("h100-sxm-80gb"))
-    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, times).interval(way["step_ns"])
+    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, times, catalogue.load("h100-sxm-80gb")).interval(way["step_ns"])
     assert way["low_ns"] < way["step_ns"] < way["high_ns"]
     assert way["basis"] == "estimated"
     row = report.rows(found)[0]
