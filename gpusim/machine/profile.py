@@ -167,7 +167,7 @@ class CopyEngines:
     """Copies to the host at once."""
 
 
-EAGER_RULE = "5 to 10 us in PyTorch; docs/kernels.md"
+EAGER_RULE = "5 to 10 us in PyTorch; docs/traces.md"
 _EAGER: Any = {"value": "6 us", "low": "5 us", "high": "10 us", "basis": "estimated", "source": EAGER_RULE}
 
 

@@ -153,7 +153,7 @@ def test_how_is_a_machine_described(profiles):
     assert table["gpu.peak.fp16"].meaning == table["gpu.peak.fp32"].meaning != ""
     shares = catalogue.bases(profiles["a100-sxm4-80gb"])
     assert sum(shares.values()) == pytest.approx(1)
-    assert catalogue.measured_share(profiles["a100-sxm4-80gb"]) == shares["measured"] == pytest.approx(15 / 50)
+    assert catalogue.measured_share(profiles["a100-sxm4-80gb"]) == shares["measured"] == pytest.approx(15 / 51)
     assert catalogue.overview(profiles["t4"])["link"] == "PCIe 3.0 x16"
 
 

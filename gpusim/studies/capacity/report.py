@@ -108,11 +108,11 @@ def _host_bound(found: CapacityStudy) -> list[str]:
     slow = [a for a in found.answers if a.bar.host_bound and not found.timeless]
     if not slow:
         return []
-    most = max(slow, key=lambda a: a.bar.host_ns - a.bar.kernel_ns)
+    most = max(slow, key=lambda a: a.bar.host_ns - a.bar.device_ns)
     bar, of = most.bar, f"{len(slow)} of {len(found.answers)} machines" if len(found.answers) > 1 else most.profile.name
     return [
         f"A step is bound by the host on {of}: it submits {bar.operators:,} operators in {show_time(bar.host_ns)}, longer than "
-        f"the {show_time(bar.kernel_ns)} of kernels on {most.profile.name}. A CUDA graph would leave the kernels' time: "
+        f"the {show_time(bar.device_ns)} of the GPU on {most.profile.name}. A CUDA graph would leave the GPU's time: "
         f"{most.profile.name}(launch.eager=0 us, launch.submit=0 us)."
     ]
 
@@ -207,7 +207,7 @@ def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
         low, high = a.bar.interval(way.step_ns)
         times = {
             "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": a.bar.decides,
-            "kernel_ns": a.bar.kernel_ns, "host_ns": a.bar.host_ns,
+            "device_ns": a.bar.device_ns, "host_ns": a.bar.host_ns,
             "slowdown": a.slowdown(way),
         }  # fmt: skip
     return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}

@@ -30,6 +30,7 @@ class StepBar:
     decides    the class on which the interval depends most, "" for none
     operators  that the host submits
     host       what it takes for each
+    gap_ns     that the device takes between one and the next
     """
 
     kernel_ns: int
@@ -38,6 +39,7 @@ class StepBar:
     decides: str
     operators: int = 0
     host: HostTime = NO_TIME
+    gap_ns: float = 0.0
 
     @property
     def host_ns(self) -> int:
@@ -45,19 +47,23 @@ class StepBar:
         return round(self.operators * self.host.ns)
 
     @property
+    def device_ns(self) -> int:
+        """Of the kernels and the gaps between them."""
+        return round(self.kernel_ns + self.operators * self.gap_ns)
+
+    @property
     def host_bound(self) -> bool:
-        """Whether the host takes longer than the kernels."""
-        return self.host_ns > self.kernel_ns
+        """Whether the host takes longer than the device."""
+        return self.host_ns > self.device_ns
 
     def interval(self, step_ns: int) -> tuple[int, int]:
-        """Between which times in ns a step lies: kernels or host, whichever takes longer, and the rest, which stays as it is."""
-        kernels, host = (min(ns, step_ns) for ns in (self.kernel_ns, self.host_ns))
-        rest, each = step_ns - max(kernels, host), max(self.host.ns, 1.0)
+        """Between which times in ns a step lies: of the device or the host, the longer one; the rest stays as it is."""
+        rest = max(0, step_ns - max(self.device_ns, self.host_ns))
         low, high = (
-            rest + max(kernels * factor, host * ns / each)
-            for factor, ns in ((self.low, self.host.low), (self.high, self.host.high))
+            rest + max(self.device_ns + self.kernel_ns * (factor - 1), self.operators * each)
+            for factor, each in ((self.low, self.host.low), (self.high, self.host.high))
         )
-        return round(low), round(high)
+        return round(min(low, step_ns)), round(max(high, step_ns))
 
     def shown(self, step_ns: int) -> str:
         """ "120 ms (96 ms to 276 ms)"."""
@@ -76,7 +82,7 @@ def step_bar(trace: Trace, times: KernelTimes, profile: Profile) -> StepBar:
     found = bars.bars(times._replace(**columns))
     most = bars.decides(found)
     kernel_ns, host = sum(bar.ns for bar in found), host_time(trace, profile)
-    return StepBar(kernel_ns, *bars.interval(found), most.what if most else "", int(last.sum()), host)
+    return StepBar(kernel_ns, *bars.interval(found), most.what if most else "", int(last.sum()), host, profile.launch.gap.value)
 
 
 def refused(trace: Trace) -> str:
