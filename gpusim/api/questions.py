@@ -106,7 +106,7 @@ class MemoryStudy:
 
 def fit(
     trace: str | Path | Trace, machines: str | Profile | Sequence[str | Profile] = (), *, tries: Sequence[str] = (),
-    allocator: str = "", context: str | None = None, use: Sequence[Any] = (),
+    allocator: str = "", context: str | None = None, use: Sequence[Any] = (), kernel_times: str | Path | None = None,
 ) -> Fit:  # fmt: skip
     """Ask on which machines a program fits, what would make it fit, and what that costs.
 
@@ -115,6 +115,7 @@ def fit(
     allocator  PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
     context    bytes of the CUDA context and of libraries; None: each machine's own
     use        files with transforms of your own, or the decorated functions, which `tries` may name
+    kernel_times  a CSV file with your own measured times: gpu, operator, dtype, shape, time_us
 
     Raises TraceError for a program that does not say what is in memory, ProfileError, PolicyError.
 
@@ -129,7 +130,8 @@ def fit(
     settings.allocator()  # refuses what it does not know
     program, own = _recorded(trace), registry.of(*use)
     chosen = remedies.named(list(tries), own) if tries else remedies.default(program)
-    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own))
+    tables = {} if kernel_times is None else user_table.of_machines(Path(kernel_times), profiles)
+    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own, tables=tables))
 
 
 class KernelTimes:

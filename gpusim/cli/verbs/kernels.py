@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpusim.cli import words
-from gpusim.cli.options import Device, Json, Machine, trace
+from gpusim.cli.options import Device, Json, KernelTimes, Machine, trace
 from gpusim.cli.output import emit, emit_json
 
 
@@ -16,10 +15,7 @@ def verb(
     name: Annotated[str, trace("A trace by file or name, or another tool's recording.")],
     *,
     on: Machine = None,
-    kernel_times: Annotated[
-        Path | None,
-        typer.Option("--kernel-times", metavar="FILE", help="Your own times: gpu,operator,dtype,shape,time_us."),
-    ] = None,
+    kernel_times: KernelTimes = None,
     recorded_on: Annotated[
         str | None,
         typer.Option("--recorded-on", metavar="MACHINE", help="The machine of the recorded times, which are scaled to --on."),

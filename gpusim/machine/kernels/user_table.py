@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -55,7 +55,25 @@ class UserTable:
 
 
 def read(path: Path, profile: Profile) -> UserTable:
-    """The table in a file.  Raises ProfileError for one of another GPU, TraceError for what is no such table."""
+    """The table of one machine in a file.  Raises ProfileError for one of another GPU, TraceError for what is no such table."""
+    found = tables(path)
+    others = sorted(set(found) - {profile.name})
+    if others:
+        raise ProfileError(f"{path} has kernel times of {join(others)}, not of {profile.name}", hint=f"--on {others[0]}")
+    return found.get(profile.name, UserTable({}))
+
+
+def of_machines(path: Path, machines: Sequence[Profile]) -> dict[str, UserTable]:
+    """Machine -> its table in a file, of those asked for.  Raises ProfileError where none is, TraceError as `tables`."""
+    found, names = tables(path), [machine.name for machine in machines]
+    if not set(found) & set(names):
+        few = names if len(names) < 4 else [f"any of {len(names)} machines"]
+        raise ProfileError(f"{path} has kernel times of {join(sorted(found)) or 'nothing'}, not of {join(few)}")
+    return {name: found[name] for name in names if name in found}
+
+
+def tables(path: Path) -> dict[str, UserTable]:
+    """Machine -> its table in a file.  Raises TraceError for what is no such table."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
@@ -64,14 +82,11 @@ def read(path: Path, profile: Profile) -> UserTable:
             rows = list(lines)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise TraceError(f"{path} cannot be read: {error}", str(path)) from None
-    others = sorted({row["gpu"] or "" for row in rows} - {profile.name})
-    if others:
-        raise ProfileError(f"{path} has kernel times of {join(others)}, not of {profile.name}", hint=f"--on {others[0]}")
-    times: dict[Key, list[float]] = {}
+    times: dict[str, dict[Key, list[float]]] = {}
     for number, row in enumerate(rows, 2):
         key, time = _row(row, f"{path}, line {number}")
-        times.setdefault(key, []).append(time)
-    return UserTable({key: tuple(sorted(found)) for key, found in times.items()})
+        times.setdefault(row["gpu"], {}).setdefault(key, []).append(time)
+    return {gpu: UserTable({key: tuple(sorted(found)) for key, found in of.items()}) for gpu, of in times.items()}
 
 
 def _row(row: Mapping[str | None, str | None], where: str) -> tuple[Key, float]:

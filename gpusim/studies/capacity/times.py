@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from gpusim.base.units import show_time
 from gpusim.machine.constants import NO_TIME, HostTime, host_time
 from gpusim.machine.kernels import bars
-from gpusim.machine.kernels.durations import KernelTimes, modelled_durations
+from gpusim.machine.kernels.durations import KernelTimes, durations
+from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
 from gpusim.trace.answers import answers, instead, lacking
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import I64, OP, Trace
+from gpusim.trace.recorded_times import recorded_factor, recorded_on
+from gpusim.trace.trace import OP, Trace
+
+Tables = Mapping[str, UserTable]
+NO_TABLES: Tables = MappingProxyType({})
 
 WHERE = (
     "Every time is estimated: kernel times are modelled, and the interval has every class of kernels at the 10th or at the "
@@ -91,12 +99,22 @@ def refused(trace: Trace) -> str:
     if not found.accesses or not found.times:
         need = "accesses" if not found.accesses else "times"
         return f"{lacking(trace.name, need)}; {instead(found, need)}"
-    if not found.flops:
+    if not found.flops and not placed(trace):
         words = "whose times are those of the machine that it was recorded on"
         return f"{lacking(trace.name, 'flops')}, {words}; {instead(found, 'flops')}"
     return ""
 
 
-def everywhere(trace: Trace, profile: Profile) -> I64 | None:
-    """Durations of the operators on the machine by the model, where the recording's own would hide the machine; else None."""
-    return np.asarray(modelled_durations(trace, profile).ns) if (trace.duration >= 0).any() else None
+def times_on(trace: Trace, profile: Profile, tables: Tables = NO_TABLES) -> KernelTimes:
+    """Times of the operators on the machine: the trace's own, scaled, where their GPU is known; else the model's.
+
+    Times of an unknown GPU would hide the machine.  `tables` are the user's own by machine.
+    """
+    if (trace.duration >= 0).any() and not placed(trace):
+        trace = replace(trace, duration=np.full(trace.ops, -1, np.int64))
+    return durations(trace, profile, own=tables.get(profile.name))
+
+
+def placed(trace: Trace) -> bool:
+    """Whether it is known of which GPU the recorded times are, or by which factor they become this one's."""
+    return bool(recorded_factor(trace)) or profile_of(recorded_on(trace)) is not None

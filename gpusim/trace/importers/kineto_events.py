@@ -15,6 +15,7 @@ from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
+from gpusim.trace.recorded_times import ON
 from gpusim.trace.submission import GRAPH, KEY
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
@@ -117,6 +118,14 @@ class DeviceEvents:
         self.operators.sort(key=lambda o: (o.start, -o.end))
         self.steps.sort()
         self.annotations.sort()
+
+    def recorded_on(self) -> dict[str, str]:
+        """What a trace's meta says of the GPU: its product name, where the profile has it."""
+        known = self.header.get("deviceProperties")
+        for each in known if isinstance(known, list) else ():
+            if isinstance(each, dict) and each.get("id") == self.device and isinstance(each.get("name"), str):
+                return {ON: each["name"]}
+        return {}
 
     def submission(self) -> dict[str, str]:
         """What a trace's meta says of it: that most of the device's work was launched by CUDA graphs, else nothing."""
