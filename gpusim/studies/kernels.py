@@ -10,7 +10,9 @@ from gpusim.machine.constants import host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
 from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
+from gpusim.trace.recorded_times import recorded_factor, recorded_on
 from gpusim.trace.trace import KERNEL, Trace
 
 HOST = "host"
@@ -24,7 +26,7 @@ class KernelStudy:
     host_ns    the host's time for one operator
     gap_ns     the device's time between two of them
     unknown    name -> time in ns of operators of which neither shape nor flops nor bytes are known
-    notes      what is to be said of a user's own table
+    notes      what is to be said of recorded times and of a user's own table
     """
 
     trace: Trace
@@ -106,17 +108,30 @@ class KernelStudy:
         return [*said, *self.notes]
 
 
-def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
+def study(trace: Trace, profile: Profile, given: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
     """Look at a program's kernels; copies and work of the CPU are left out.  Raises ProfileError."""
-    times = durations(trace, profile, recorded_on, own)
+    times = durations(trace, profile, given, own)
     kernels = trace.activity == KERNEL
     columns = {name: getattr(times, name)[kernels] for name in ("ns", "basis", "low", "high", "bound", "what")}
     blind = unknown(trace) & kernels & (trace.duration < 0)
     by_name: dict[str, int] = {}
     for i, ns in zip(trace.op[blind].tolist(), times.ns[blind].tolist(), strict=True):
         by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
-    notes = own.contradictions() if own else []
+    notes = _of_recorded(trace, profile, given) + (own.contradictions() if own else [])
     return KernelStudy(
         trace, profile, bars.bars(times._replace(**columns)), round(host_time(trace, profile).ns),
         round(profile.launch.gap.value), by_name, notes
     )
+
+
+def _of_recorded(trace: Trace, profile: Profile, given: Profile | None) -> list[str]:
+    """What became of recorded times: a sentence, or none where there are none or they are this machine's."""
+    named = recorded_on(trace)
+    origin = given or profile_of(named)
+    if not (trace.duration >= 0).any() or (origin is not None and origin.name == profile.name):
+        return []
+    if factor := recorded_factor(trace):
+        return [f"Recorded times, times {factor:g}."]
+    if origin is not None:
+        return [f"Recorded on {origin.name}; each time is scaled by the ratio of the modelled times."]
+    return [f"Recorded on {named or 'a machine that the trace does not name'}, which is no profile: times stay as they are."]
