@@ -32,21 +32,21 @@ FLOOR = ("gemm", "bf16")
 def write(tables: list[Rows], folder: Path) -> str:
     """Fit all classes and write both files; what was fitted on which rows, as text."""
     gpus = measured_numbers(tables)
-    done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {}
-    for group in groups(tables):
-        done.setdefault((group[0].what, group[0].dtype), (group, fit(group, gpus)))
+    done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {
+        (group[0].what, group[0].dtype): (group, fit(group, gpus)) for group in groups(tables)
+    }
     floor = done[FLOOR][1].coefficients.floor if FLOOR in done else None
     lines, arrays, report = [HEADER, "classes:"], dict[str, Any](), []
     for (what, dtype), (group, fitted) in done.items():
-        source = source_of(group[0])
+        sources = {source_of(rows) for rows in group}
         c = fitted.coefficients
-        if floor is not None and source.least >= LONGEST_LAUNCH:
+        if floor is not None and any(source.least >= LONGEST_LAUNCH for source in sources):
             c = replace(c, floor=floor)
         lines += [
             f"  - what: {what}",
             f"    type: {dtype}",
-            f'    source: "{source.origin}, {", ".join(sorted({name for rows in group for name in rows.files}))}"',
-            f"    licence: {source.licence}",
+            f'    source: "{"; ".join(sorted(s.origin for s in sources))}, {", ".join(sorted({name for rows in group for name in rows.files}))}"',
+            f"    licence: {'; '.join(sorted({s.licence for s in sources}))}",
             f"    rows: {fitted.rows}",
             f"    axes: [{', '.join(fitted.axes)}]",
             f"    tables: [{', '.join(sorted(SAME.get(gpu, gpu) for gpu in fitted.tables))}]",
@@ -78,7 +78,7 @@ def vendors(names: tuple[str, ...]) -> list[str]:
         copy = load_file(path).memory.copy.value if (path := PROFILES / f"{name}.yaml").is_file() else gpu.bandwidth
         entry = {
             "capability": gpu.capability, "processors": gpu.processors, "hbm": int(gpu.hbm), "bandwidth": gpu.nominal_bandwidth,
-            "copy": copy, **gpu.nominal_peak,
+            "copy": copy, "power": gpu.power, **gpu.nominal_peak,
         }  # fmt: skip
         lines.append(f"  {name}: {{{', '.join(f'{key}: {value:.6g}' for key, value in entry.items())}}}")
     return lines
@@ -119,10 +119,12 @@ def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) 
             left["measured"].append(np.log(held.time / fitted.predict(held, gpus, own)))
     for name in fitted.gpus if len(fitted.gpus) > 1 else ():
         others = fit(group, gpus, {name: False})
-        like = kin(name, others.gpus, gpus)
+        like = kin(name, tuple(others.tables), gpus)
         unknown = {**gpus, name: nominal(name)}
         for rows in group:
             here = rows.take(rows.gpu == name)
+            if not len(here):
+                continue
             if like:
                 left["family"].append(np.log(here.time / others.predict(here, gpus, {name: like})))
             left["class"].append(np.log(here.time / others.predict(here, gpus)))
