@@ -13,7 +13,7 @@ from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
-from gpusim.calibrate.kernel_times.step_fit import StepModel, numbers_of
+from gpusim.calibrate.kernel_times.step_fit import StepModel, free, numbers_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
@@ -98,7 +98,7 @@ def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) 
     """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
     lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
     lines.append("classes:")
-    for (what, kind), c in sorted(model.classes.items()):
+    for (what, kind), c in sorted((key, c) for key, c in model.classes.items() if free(key)):
         lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
     lines.append("rates:  # flop/s of large products by element type, bytes/s of streaming, as whole steps show them")
     for gpu, (peak, bandwidth) in sorted(model.rates.items()):
@@ -106,7 +106,7 @@ def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) 
         kind = "fp16" if any(step.gpu == gpu and step.source == "timm" for step in steps) else "fp32"
         lines.append(f"  {gpu}: {{{kind}: {numbers.peak[kind] * peak:.4g}, bandwidth: {numbers.bandwidth * bandwidth:.4g}}}")
     (folder / "steps.yaml").write_text("\n".join(lines) + "\n")
-    return f"{len(model.classes)} classes from {len(steps)} steps"
+    return f"{sum(map(bool, map(free, model.classes)))} classes from {len(steps)} steps"
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:

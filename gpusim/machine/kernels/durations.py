@@ -25,7 +25,7 @@ from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
 from gpusim.machine.kernels.physics import Rates, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table
+from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table, vendors
 from gpusim.machine.kernels.user_table import UserTable
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
@@ -145,7 +145,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
     basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
     classes: dict[str, int] = {}
     for group in groups(trace, rows):
-        dtype = _type(group, trace.meta.get("tf32"), gpu)
+        dtype = _type(group, trace, gpu)
         fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
         rates = Rates.of(gpu.numbers, dtype)
         time = predict(fit.coefficients, group.work, rates)
@@ -178,11 +178,11 @@ def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
     return ~told
 
 
-def _type(group: KernelGroup, stated: bool | None, gpu: MeasuredGpu) -> str:
+def _type(group: KernelGroup, trace: Trace, gpu: MeasuredGpu) -> str:
     """The type in which the GPU computes, as `Numbers.peak` names it."""
     name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
-    if name == "fp32" and kind(group.what) in PRODUCTS and tf32(group.what, stated):
-        name = "tf32"
+    if name == "fp32" and kind(group.what) in PRODUCTS and "depthwise" not in group.what:
+        name = "tf32" if tf32(group.what, trace.meta) else name
     return gpu.numbers.rate(name)[1]
 
 
@@ -214,18 +214,22 @@ def _types(dtype: str, capability: float) -> tuple[str, ...]:
 
 @cache
 def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[str, str], bool]:
-    """The coefficients of a class and type, whose they are, and whether these are others."""
+    """The coefficients of a class and type, whose they are, and whether these are others.
+
+    Measured kernels of GPUs of this generation or of later ones come first, then whole steps, then kernels that are like it.
+    """
     known = fits()
     candidate = what
-    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
+    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16", "tf32") else "float32"))
     while True:
         for of in _types(dtype, capability):
             if (candidate, of) in known:
                 same = candidate == what or what in _SAME
                 alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
-                exact = same and alike
-                found = known[candidate, of] if exact or not steps else replace(known[candidate, of], coefficients=steps)
-                return found, (candidate, of), not exact
+                found = known[candidate, of]
+                newest = max(int(vendors()[gpu]["capability"]) for gpu in found.gpus)
+                exact = same and alike and not (steps and int(capability) > newest)
+                return found if exact or not steps else replace(found, coefficients=steps), (candidate, of), not exact
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 

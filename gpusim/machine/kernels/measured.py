@@ -40,7 +40,7 @@ def measured_gpu(profile: Profile) -> MeasuredGpu:
         if name != own and _alike(plain, of) and starved(of["capability"], of["fp32"], of["power"]) == bound
     ]
     kin.sort(key=lambda name: abs(math.log(known[name]["bandwidth"] / plain.nominal_bandwidth)))
-    found = rates().get(own) or rates_of_steps().get(own)
+    found = {**rates().get(own, {}), **rates_of_steps().get(own, {})}  # programs rather than benchmarks of one kernel
     if not found:
         return MeasuredGpu(plain, own, tuple(kin))
     base = known[own]

@@ -7,7 +7,9 @@ the vendor's number times the share that is usual for the class of GPU, with a b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpusim.base.errors import ProfileError
 from gpusim.machine.profile import Profile
@@ -26,7 +28,8 @@ _FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.
 POWER_SHARE = 0.58
 """Share of the vendor's fp32 peak that such a GPU reaches."""
 _GEFORCE = re.compile(r"rtx-[2345]0[5-9]0(-.*)?")
-"""GeForce since Turing: products of 16 bits run at half the vendor's rate when they are summed in fp32, as PyTorch has it."""
+"""GeForce since Turing: products of 16 bits run at half the vendor's rate when they are summed in fp32, as PyTorch has it; the
+vendor's rate of TF32 is that with such sums."""
 _GEFORCE_FP16, _GEFORCE_BANDWIDTH = 0.95, 0.93
 """Shares that they reach, instead of SHARE and BANDWIDTH: half the rate leaves the clock its boost (whole steps, RTX 3090)."""
 _CACHE_HBM, _CACHE = 18.7, 14.6
@@ -100,7 +103,7 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
     bound = starved(float(gpu.compute_capability), nominal.get("fp32", 0.0), float(gpu.tdp.value))
     share = {**SHARE, "fp32": POWER_SHARE} if bound else SHARE
     if geforce:
-        share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16}
+        share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16, "tf32": _GEFORCE_FP16}
     achieved = {name: value * share.get(name, SHARE["bf16"]) for name, value in nominal.items()}
     measured = set(peak or {}) | ({"bandwidth"} if bandwidth else set())
     if not bandwidth:
@@ -131,6 +134,10 @@ def starved(capability: float, fp32: float, power: float) -> bool:
     return fp32 / max(power, 1.0) > limit
 
 
-def tf32(what: str, stated: bool | None) -> bool:
-    """Whether float32 runs as TF32: as PyTorch has it, on for convolutions and off for matrix products, unless stated."""
-    return what.startswith("conv") if stated is None else stated
+def tf32(what: str, meta: Mapping[str, Any]) -> bool:
+    """Whether float32 runs as TF32, where the GPU has it, by PyTorch's two switches as a trace's meta states them.
+
+    `tf32` is that of matrix products (torch.backends.cuda.matmul.allow_tf32), off by default; `cudnn_tf32` that of
+    convolutions (torch.backends.cudnn.allow_tf32), on by default.
+    """
+    return bool(meta.get("cudnn_tf32", True) if what.startswith("conv") else meta.get("tf32", False))
