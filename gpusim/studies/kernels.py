@@ -8,6 +8,7 @@ from typing import Any
 from gpusim.base.units import show_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
+from gpusim.machine.kernels.remarks import remarks
 from gpusim.machine.kernels.user_table import UserTable
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import KERNEL, Trace
@@ -78,7 +79,7 @@ class KernelStudy:
         if self.unknown:
             names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
             said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
-        return [*said, *self.notes]
+        return [*said, *remarks(self.trace, self.profile), *self.notes]
 
 
 def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None) -> KernelStudy:

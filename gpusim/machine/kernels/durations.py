@@ -14,6 +14,7 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -145,7 +146,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
     basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
     classes: dict[str, int] = {}
     for group in groups(trace, rows):
-        dtype = _type(group, trace.meta.get("tf32"), gpu)
+        dtype = _type(group, trace.meta, gpu)
         fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
         rates = Rates.of(gpu.numbers, dtype)
         time = predict(fit.coefficients, group.work, rates)
@@ -178,10 +179,10 @@ def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
     return ~told
 
 
-def _type(group: KernelGroup, stated: bool | None, gpu: MeasuredGpu) -> str:
+def _type(group: KernelGroup, meta: Mapping[str, Any], gpu: MeasuredGpu) -> str:
     """The type in which the GPU computes, as `Numbers.peak` names it."""
     name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
-    if name == "fp32" and kind(group.what) in PRODUCTS and tf32(group.what, stated):
+    if name == "fp32" and kind(group.what) in PRODUCTS and tf32(group.what, meta):
         name = "tf32"
     return gpu.numbers.rate(name)[1]
 

@@ -7,13 +7,16 @@ the vendor's number times the share that is usual for the class of GPU, with a b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpusim.base.errors import ProfileError
 from gpusim.machine.profile import Profile
 
 BITS = {"float64": 64, "float32": 32, "tfloat32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
-_NAME = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+SHORT = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+"""Element types as profiles name their peaks."""
 
 SHARE = {"fp64": 0.85, "fp32": 0.80, "tf32": 0.70, "fp16": 0.72, "bf16": 0.72, "fp8": 0.55}
 """Share of the vendor's peak that a large GEMM reaches where nothing was measured."""
@@ -74,7 +77,7 @@ class Numbers:
 
         Types that the GPU lacks are emulated: bfloat16 before Ampere in fp32, float8 before Ada in 16 bits.
         """
-        name = _NAME.get(dtype, dtype)
+        name = SHORT.get(dtype, dtype)
         if name == "bf16" and self.capability < 8.0:
             name = "fp32"
         if name == "fp8" and "fp8" not in self.peak:
@@ -131,6 +134,9 @@ def starved(capability: float, fp32: float, power: float) -> bool:
     return fp32 / max(power, 1.0) > limit
 
 
-def tf32(what: str, stated: bool | None) -> bool:
-    """Whether float32 runs as TF32: as PyTorch has it, on for convolutions and off for matrix products, unless stated."""
-    return what.startswith("conv") if stated is None else stated
+def tf32(what: str, meta: Mapping[str, Any]) -> bool:
+    """Whether float32 of a class runs in TF32: PyTorch's two switches as a trace's meta has them, else as PyTorch sets them.
+
+    `tf32_convolutions`, on unless the trace says otherwise, is cuDNN's; `tf32`, off unless it does, that of matrix products.
+    """
+    return bool(meta.get("tf32_convolutions", True) if what.startswith("conv") else meta.get("tf32"))
