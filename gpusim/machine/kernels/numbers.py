@@ -93,6 +93,11 @@ class Numbers:
         return self.peak[name], name
 
 
+def bytes_of(dtype: str) -> int:
+    """Bytes of an element of a type, as traces name it."""
+    return BITS.get(dtype.partition("_")[0], 32) // 8
+
+
 def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: float | None = None) -> Numbers:
     """The numbers of a machine; `peak` (by fp32, bf16, ...) and `bandwidth` are rates that were measured on it."""
     gpu, memory = profile.gpu, profile.memory
