@@ -8,7 +8,8 @@ from typing import Any
 from gpusim.base.units import show_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.kernels.remarks import remarks
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import KERNEL, Trace
 
@@ -78,10 +79,10 @@ class KernelStudy:
         if self.unknown:
             names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
             said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
-        return [*said, *self.notes]
+        return [*said, *remarks(self.trace, self.profile), *self.notes]
 
 
-def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
+def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: OwnTimes | None = None) -> KernelStudy:
     """Look at a program's kernels; copies and work of the CPU are left out.  Raises ProfileError."""
     times = durations(trace, profile, recorded_on, own)
     kernels = trace.activity == KERNEL
@@ -90,7 +91,7 @@ def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, ow
     by_name: dict[str, int] = {}
     for i, ns in zip(trace.op[blind].tolist(), times.ns[blind].tolist(), strict=True):
         by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
-    notes = own.contradictions() if own else []
+    notes = own.table.contradictions() if own else []
     return KernelStudy(
         trace, profile, bars.bars(times._replace(**columns)), round(profile.launch.submit.value), by_name, notes
     )

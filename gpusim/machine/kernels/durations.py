@@ -16,17 +16,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
-from gpusim.machine.kernels.numbers import tf32
+from gpusim.machine.kernels.numbers import SHORT, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
+from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, predict, terms
 from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table, vendors
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.user_table import read
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
 from gpusim.machine.transfer_times import transfer_times
@@ -75,16 +77,16 @@ class KernelTimes(NamedTuple):
 
 
 def durations(
-    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None
+    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: OwnTimes | None = None
 ) -> KernelTimes:
-    """The times of the trace's operators on the machine; what the table `own` has measured there replaces the model's.
+    """The times of the trace's operators on the machine; what `own` has measured there, and near it, replaces the model's.
 
     Recorded ones are kept; `recorded_on` names the machine that they are of: on another one each kernel's is scaled by the
     ratio of the model's times, of which the class's error stays.  Raises ProfileError when a profile has no fp32 peak.
     """
     modelled = modelled_durations(trace, profile)
     if own is not None:
-        modelled = _with_table(trace, modelled, own)
+        modelled = _with_own(trace, profile, modelled, own)
     recorded = trace.duration >= 0
     if not recorded.any():
         return modelled
@@ -103,17 +105,32 @@ def durations(
     )
 
 
-def _with_table(trace: Trace, times: KernelTimes, own: UserTable) -> KernelTimes:
+def load_own_times(path: Path, profile: Profile) -> OwnTimes:
+    """A user's measured times from a CSV file (`user_table`).
+
+    Raises ProfileError for a table of another GPU, TraceError for what is no such table.
+    """
+    found = read(path, profile)
+    trace = as_trace(found)
+    return own_times(found, trace, modelled_durations(trace, profile))
+
+
+def _with_own(trace: Trace, profile: Profile, times: KernelTimes, own: OwnTimes) -> KernelTimes:
     first, which = distinct(trace)
+    ns, basis, low, high = times.ns[first], times.basis[first], times.low[first], times.high[first]
+    capability = measured_gpu(profile).numbers.capability
+    for (what, dtype, _), at, log in own.corrections(trace, first, times):
+        fit, _, _ = _fit(what, SHORT.get(dtype.partition("_")[0], dtype), capability)
+        ns[at] = np.rint(ns[at] * np.exp(log))
+        basis[at], (low[at], high[at]) = MEASURED, fit.intervals[BASIS[MEASURED]]
     for i in np.flatnonzero(trace.shape[first] >= 0).tolist():
         row = first[i]
         dtype = trace.dtypes[trace.dtype[row]] if trace.dtype[row] >= 0 else "float32"
-        found = own.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
+        found = own.table.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
         if found is not None:
-            at = which == i
-            times.ns[at], times.low[at], times.high[at] = round(found[0]), found[1], found[2]
-            times.basis[at] = MEASURED
-    return times
+            ns[i], low[i], high[i] = round(found[0]), found[1], found[2]
+            basis[i] = MEASURED
+    return times._replace(ns=ns[which], basis=basis[which], low=low[which], high=high[which])
 
 
 def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:

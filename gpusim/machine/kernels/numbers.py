@@ -15,7 +15,8 @@ from gpusim.base.errors import ProfileError
 from gpusim.machine.profile import Profile
 
 BITS = {"float64": 64, "float32": 32, "tfloat32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
-_NAME = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+SHORT = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+"""Element types as profiles name their peaks."""
 
 SHARE = {"fp64": 0.85, "fp32": 0.80, "tf32": 0.70, "fp16": 0.72, "bf16": 0.72, "fp8": 0.55}
 """Share of the vendor's peak that a large GEMM reaches where nothing was measured."""
@@ -77,7 +78,7 @@ class Numbers:
 
         Types that the GPU lacks are emulated: bfloat16 before Ampere in fp32, float8 before Ada in 16 bits.
         """
-        name = _NAME.get(dtype, dtype)
+        name = SHORT.get(dtype, dtype)
         if name == "bf16" and self.capability < 8.0:
             name = "fp32"
         if name == "fp8" and "fp8" not in self.peak:
@@ -91,6 +92,11 @@ class Numbers:
         if name not in self.peak:
             raise ProfileError(f"the profile '{self.name}' has no fp32 peak, which kernel times need")
         return self.peak[name], name
+
+
+def bytes_of(dtype: str) -> int:
+    """Bytes of an element of a type, as traces name it."""
+    return BITS.get(dtype.partition("_")[0], 32) // 8
 
 
 def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: float | None = None) -> Numbers:
