@@ -48,7 +48,7 @@ def written(tmp_path: Path, *rows: str) -> Path:
 
 
 def test_the_classes_add_up_and_what_is_blind_is_named() -> None:
-    trace, a100 = products(), load("a100-sxm4-80gb")
+    trace, a100 = replace(products(), meta={"format": "record"}), load("a100-sxm4-80gb")
     found = study(trace, a100)
     values = found.values()
     assert values["kernels_ns"] == durations(trace, a100).ns.sum() == sum(each["ns"] for each in values["classes"])
@@ -108,3 +108,18 @@ def test_the_call_gives_rows_and_text(tmp_path: Path) -> None:
     slow = replace(products(), duration=np.array([10**6, 10**6, -1]))
     scaled = gpusim.kernel_times(slow, on="h100-sxm-80gb", recorded_on="a100-sxm4-80gb").values["classes"][0]
     assert scaled["basis"] == "scaled" and 0.25e6 < scaled["ns"] / 2 < 0.5e6
+
+
+def test_what_the_host_submits_more_slowly_than_it_runs_is_said() -> None:
+    """1000 kernels of an empty kernel's time: 6 ms of an eager host, which a graph and long kernels do not wait for."""
+    build = TraceBuilder("short")
+    for _ in range(1000):
+        build.op("my_kernel", [], [])
+    short, a100 = build.finish(), load("a100-sxm4-80gb")
+    eager = study(replace(short, meta={"format": "record"}), a100)
+    assert eager.values()["host_ns"] == 6_000_000 > eager.ns
+    assert any("it submits 1,000 operators in 6 ms, 6 us each" in said for said in eager.sentences())
+    graph = study(replace(short, meta={"submission": "graph"}), a100)
+    assert graph.values()["host_ns"] == 0 and not any("host" in said for said in graph.sentences())
+    long = study(replace(products(), meta={"format": "record"}), a100)
+    assert long.values()["host_ns"] == 18_000 and not any("host" in said for said in long.sentences())

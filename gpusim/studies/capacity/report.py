@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from gpusim.base.text import join, table
-from gpusim.base.units import show_bytes
+from gpusim.base.units import show_bytes, show_time
 from gpusim.machine.kernels.remarks import emulated
 from gpusim.programs.transforms.scaling import recorded_size
 from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
@@ -91,6 +91,7 @@ def assumed(found: CapacityStudy) -> list[Assumption]:
 def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
     lines = [f"No times: {found.timeless}" if found.timeless else f"{WHERE}{_deciding(found)}."]
+    lines += _host_bound(found)
     emulating: dict[tuple[str, str], list[str]] = {}
     for a in found.answers:
         for pair in emulated(found.need.trace, a.profile).items():
@@ -103,6 +104,20 @@ def remarks(found: CapacityStudy) -> list[str]:
         words = ", ".join(f"{path} ({number} of {of} machines)" for path, number in guessed.most_common())
         lines.append(f"Estimated numbers of the profiles, each machine's in fit.json: {words}.")
     return lines
+
+
+def _host_bound(found: CapacityStudy) -> list[str]:
+    """On which machines the host takes longer to submit a step than the GPU to run it, as a sentence."""
+    slow = [a for a in found.answers if a.bar.host_bound and not found.timeless]
+    if not slow:
+        return []
+    most = max(slow, key=lambda a: a.bar.host_ns - a.bar.device_ns)
+    bar, of = most.bar, f"{len(slow)} of {len(found.answers)} machines" if len(found.answers) > 1 else most.profile.name
+    return [
+        f"A step is bound by the host on {of}: it submits {bar.operators:,} operators in {show_time(bar.host_ns)}, longer than "
+        f"the {show_time(bar.device_ns)} of the GPU on {most.profile.name}. A CUDA graph would leave the GPU's time: "
+        f"{most.profile.name}(launch.eager=0 us, launch.submit=0 us)."
+    ]
 
 
 def _deciding(found: CapacityStudy) -> str:
@@ -195,6 +210,7 @@ def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
         low, high = a.bar.interval(way.step_ns)
         times = {
             "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": a.bar.decides,
+            "device_ns": a.bar.device_ns, "host_ns": a.bar.host_ns,
             "slowdown": a.slowdown(way),
         }  # fmt: skip
     return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}
