@@ -25,8 +25,9 @@ from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
 from gpusim.machine.kernels import bars
-from gpusim.machine.kernels.durations import SCALED, durations, model_error, shares
-from gpusim.machine.kernels.user_table import UserTable, tables
+from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
@@ -156,7 +157,7 @@ class RunProgram:
     error: float | None = None
     recorded_ns: int = 0
 
-    def __init__(self, source: Trace | ManagedProgram, profile: Profile, measured: UserTable | None = None) -> None:
+    def __init__(self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None) -> None:
         self.profile, self.measured = profile, measured
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
@@ -210,6 +211,11 @@ def _stamp(file: Path) -> int:
     return file.stat().st_mtime_ns
 
 
+def _measured(table: Path | None, profile: Profile) -> OwnTimes | None:
+    """The user's own times of this machine; None where the table has none."""
+    return own_times_of(table, [profile]).get(profile.name) if table and profile.name in tables(table) else None
+
+
 @lru_cache(maxsize=2)
 def _program(
     trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int,
@@ -218,4 +224,4 @@ def _program(
     found = variant.load(profile, machine)
     if unified:
         found = completed(found)
-    return RunProgram(read(trace, transform, own), found, tables(table).get(found.name) if table else None)
+    return RunProgram(read(trace, transform, own), found, _measured(table, found))

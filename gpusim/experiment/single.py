@@ -14,7 +14,7 @@ from gpusim.experiment.execute import RunProgram, result_of
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.experiment.tasks import Task, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
-from gpusim.machine.kernels import user_table
+from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile
 from gpusim.programs import transforms
@@ -48,7 +48,7 @@ def single(
     task = Task("", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, given=given)
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
-    measured = user_table.read(kernel_times, profile) if kernel_times else None
+    measured = load_own_times(kernel_times, profile) if kernel_times else None
     program = RunProgram(source, completed(profile) if spec.unified != NONE else profile, measured)
     done = result_of(task, program)
     if not bounds or not can.times:

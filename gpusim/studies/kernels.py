@@ -9,7 +9,8 @@ from gpusim.base.units import show_time
 from gpusim.machine.constants import host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.kernels.remarks import remarks
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
 from gpusim.trace.recorded_times import recorded_factor, recorded_on
@@ -105,10 +106,10 @@ class KernelStudy:
         if self.unknown:
             names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
             said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
-        return [*said, *self.notes]
+        return [*said, *remarks(self.trace, self.profile), *self.notes]
 
 
-def study(trace: Trace, profile: Profile, given: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
+def study(trace: Trace, profile: Profile, given: Profile | None = None, own: OwnTimes | None = None) -> KernelStudy:
     """Look at a program's kernels; copies and work of the CPU are left out.  Raises ProfileError."""
     times = durations(trace, profile, given, own)
     kernels = trace.activity == KERNEL
@@ -117,7 +118,7 @@ def study(trace: Trace, profile: Profile, given: Profile | None = None, own: Use
     by_name: dict[str, int] = {}
     for i, ns in zip(trace.op[blind].tolist(), times.ns[blind].tolist(), strict=True):
         by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
-    notes = _of_recorded(trace, profile, given) + (own.contradictions() if own else [])
+    notes = _of_recorded(trace, profile, given) + (own.table.contradictions() if own else [])
     return KernelStudy(
         trace, profile, bars.bars(times._replace(**columns)), round(host_time(trace, profile).ns),
         round(profile.launch.gap.value), by_name, notes

@@ -13,8 +13,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.experiment import load
 from gpusim.experiment.tasks import plan
 from gpusim.machine.catalogue import load as machine
-from gpusim.machine.kernels.durations import BASIS, durations, modelled_durations
-from gpusim.machine.kernels.user_table import read
+from gpusim.machine.kernels.durations import BASIS, durations, load_own_times, modelled_durations
 from gpusim.programs.recordings import import_trace
 from gpusim.programs.transforms import apply
 from gpusim.studies.capacity.times import refused, times_on
@@ -106,7 +105,7 @@ def test_fit_takes_times_whose_gpu_is_known_and_the_model_for_others() -> None:
 def test_a_users_table_is_for_modelled_and_scaled_times(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text(f"{HEADER}a100-sxm4-80gb,aten.mm,float16,{SHAPE},600\n")
-    table = read(path, A100)
+    table = load_own_times(path, A100)
     here = durations(recorded(), A100, own=table)
     assert here.ns[[0, 1, 4]].tolist() == [2_000_000, 2_000_000, 600_000], "what was recorded here stays"
     other = durations(recorded(recorded_on="Tesla V100-SXM2-32GB"), A100, own=table)

@@ -23,7 +23,6 @@ from gpusim.referee import check
 from gpusim.show import fit as figure
 from gpusim.studies.capacity import remedies, report
 from gpusim.studies.capacity.batches import Batches
-from gpusim.studies.capacity.machine import emulated
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
@@ -177,19 +176,6 @@ def test_parameters_are_counted_once_whatever_autocast_reads_them_as() -> None:
     b.begin_phase("step0.opt")
     b.op("aten.add_", (w,), (w,), dtype="float32")
     assert count(b.finish()) == 10**6
-
-
-def test_types_that_a_gpu_lacks_are_said() -> None:
-    b = TraceBuilder("types")
-    w = b.alloc(MIB, "param")
-    for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
-        b.op("aten.mm", (w,), (), dtype=dtype)
-    trace = b.finish()
-    machines = [catalogue.load(name) for name in ("v100-sxm2-32gb", "t4", "a100-sxm4-80gb", "h100-sxm-80gb")]
-    found = {machine.name: emulated(trace, machine) for machine in machines}
-    assert found == {
-        "v100-sxm2-32gb": ("bf16", "fp8"), "t4": ("bf16", "fp8"), "a100-sxm4-80gb": ("fp8",), "h100-sxm-80gb": (),
-    }  # fmt: skip
 
 
 def test_a_step_is_as_long_as_its_kernels_or_its_host() -> None:

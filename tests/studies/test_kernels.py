@@ -12,7 +12,7 @@ import pytest
 import gpusim
 from gpusim.base.errors import ProfileError, TraceError
 from gpusim.machine.catalogue import load
-from gpusim.machine.kernels.durations import durations
+from gpusim.machine.kernels.durations import MEASURED, durations, load_own_times
 from gpusim.machine.kernels.user_table import read
 from gpusim.studies.kernels import HOST, study
 from gpusim.trace.build import TraceBuilder
@@ -31,6 +31,15 @@ def products(count: int = 2) -> Trace:
     build.op("my_kernel", [], [], dtype="bfloat16")
     made = build.finish()
     return replace(made, shape=np.array([0] * count + [-1], np.int32), shapes=(SHAPE,))
+
+
+def of_shapes(*sides: tuple[int, int, int]) -> Trace:
+    build = TraceBuilder("t")
+    build.alloc(2**34)
+    for m, n, k in sides:
+        shape, read, made = f"{m}x{k} {k}x{n} -> {m}x{n}", 2 * k * (m + n), 2 * m * n
+        build.op("aten.mm", [], [], flops=2.0 * m * n * k, read_bytes=read, written_bytes=made, dtype="bfloat16", shape=shape)
+    return build.finish()
 
 
 def written(tmp_path: Path, *rows: str) -> Path:
@@ -52,11 +61,23 @@ def test_the_classes_add_up_and_what_is_blind_is_named() -> None:
 def test_a_users_table_counts_before_the_model_and_shows_what_contradicts(tmp_path: Path) -> None:
     a100 = load("a100-sxm4-80gb")
     rows = [f"a100-sxm4-80gb,aten::mm,bfloat16,{SHAPE},{time}" for time in (600, 500, 750)]
-    table = read(written(tmp_path, *rows), a100)
-    found = durations(products(), a100, own=table)
+    own = load_own_times(written(tmp_path, *rows), a100)
+    found = durations(products(), a100, own=own)
     assert found.ns[:2].tolist() == [600_000] * 2
     assert (found.low[0], found.high[0]) == pytest.approx((math.log(500 / 600), math.log(750 / 600)))
-    assert table.contradictions() == [f"3 rows of mm bfloat16 {SHAPE} are 1.50x apart: 500 to 750 us; the median counts"]
+    assert own.table.contradictions() == [f"3 rows of mm bfloat16 {SHAPE} are 1.50x apart: 500 to 750 us; the median counts"]
+
+
+def test_shapes_near_those_of_a_users_table_are_corrected_and_far_ones_are_not(tmp_path: Path) -> None:
+    a100 = load("a100-sxm4-80gb")
+    sides = [(m, n, 4096) for m in (3072, 4096, 6144) for n in (3072, 4096, 6144)]
+    asked = of_shapes((5000, 5000, 4096), (64, 64, 64))
+    plain = durations(asked, a100)
+    half = zip(sides, (durations(of_shapes(*sides), a100).ns / 2).tolist(), strict=True)
+    rows = [f"a100-sxm4-80gb,mm,bfloat16,{m}x{k} {k}x{n} -> {m}x{n},{ns / 1e3}" for (m, n, k), ns in half]
+    found = durations(asked, a100, own=load_own_times(written(tmp_path, *rows), a100))
+    assert found.ns[0] / plain.ns[0] == pytest.approx(0.5, rel=0.1) and found.ns[1] == plain.ns[1]
+    assert found.basis[0] == MEASURED and found.low[0] < 0 < found.high[0]
 
 
 @pytest.mark.parametrize(

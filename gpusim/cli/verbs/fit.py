@@ -54,7 +54,7 @@ def verb(
     from gpusim.cli.show import chosen_formats
     from gpusim.experiment import warm
     from gpusim.experiment.pool import cores, prepare
-    from gpusim.machine.kernels.user_table import of_machines
+    from gpusim.machine.kernels.durations import own_times_of
     from gpusim.studies.capacity import remedies
     from gpusim.studies.capacity.settings import AllocatorSettings
     from gpusim.studies.capacity.study import study
@@ -64,7 +64,7 @@ def verb(
     wanted = chosen_formats(formats)
     own = own_files(use)
     gpus, machines = _machines(on or [])
-    tables = of_machines(kernel_times, machines) if kernel_times else {}
+    tables = own_times_of(kernel_times, machines) if kernel_times else {}
     if figures and cores() > 1:
         prepare(NEEDS)
     found_trace = _trace(program or [], zoo, gpu, parse_bytes(cudnn))

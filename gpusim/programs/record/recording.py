@@ -103,4 +103,5 @@ class Recording:
             "filled": {"times": "kernel durations come from a roofline over the profile's rates"},
             "gpu": self.gpu,
             "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         }

@@ -7,10 +7,11 @@ from typing import Any
 
 from gpusim.base.text import join, table
 from gpusim.base.units import show_bytes, show_time
+from gpusim.machine.kernels.remarks import emulated
 from gpusim.programs.transforms.scaling import recorded_size
 from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
 from gpusim.studies.capacity.assumptions import values as assumption_values
-from gpusim.studies.capacity.machine import emulated, estimates
+from gpusim.studies.capacity.machine import estimates
 from gpusim.studies.capacity.need import BYTES_PER_PARAMETER, count, rule_of_thumb
 from gpusim.studies.capacity.study import CapacityStudy, MachineAnswer, Way
 from gpusim.studies.capacity.times import WHERE
@@ -91,10 +92,12 @@ def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
     lines = [f"No times: {found.timeless}" if found.timeless else f"{WHERE}{_deciding(found)}."]
     lines += _host_bound(found)
-    emulating = {a.profile.name: types for a in found.answers if (types := emulated(found.need.trace, a.profile))}
-    for types in dict.fromkeys(emulating.values()):
-        names = [name for name, own in emulating.items() if own == types]
-        lines.append(f"{join(types)} is emulated in fp32 on {join(names)}: as much memory, and slower.")
+    emulating: dict[tuple[str, str], list[str]] = {}
+    for a in found.answers:
+        for pair in emulated(found.need.trace, a.profile).items():
+            emulating.setdefault(pair, []).append(a.profile.name)
+    for (name, by), machines in emulating.items():
+        lines.append(f"{name} is emulated in {by} on {join(machines)}: as much memory, and slower.")
     guessed = Counter(path for a in found.answers for path in estimates(a.profile))
     if guessed:
         of = len(found.answers)
@@ -192,7 +195,7 @@ def values(found: CapacityStudy) -> dict[str, Any]:
         "machines": [
             {
                 "profile": a.profile.name, "capacity_bytes": a.capacity, "fits": a.fits, "free_ns": a.free_ns,
-                "largest_batch": a.batch, "refused": a.refused, "emulated": emulated(n.trace, a.profile),
+                "largest_batch": a.batch, "refused": a.refused, "emulated": tuple(emulated(n.trace, a.profile)),
                 "estimated_numbers": estimates(a.profile),
                 "ways": [_way(a, way) for way in a.ways],
             }

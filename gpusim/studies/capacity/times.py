@@ -12,7 +12,7 @@ from gpusim.base.units import show_time
 from gpusim.machine.constants import NO_TIME, HostTime, host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import KernelTimes, durations
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
 from gpusim.trace.answers import answers, instead, lacking
@@ -20,7 +20,7 @@ from gpusim.trace.iterations import iterations
 from gpusim.trace.recorded_times import recorded_factor, recorded_on
 from gpusim.trace.trace import OP, Trace
 
-Tables = Mapping[str, UserTable]
+Tables = Mapping[str, OwnTimes]
 NO_TABLES: Tables = MappingProxyType({})
 
 WHERE = (
