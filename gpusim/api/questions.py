@@ -13,7 +13,7 @@ from gpusim.base.errors import ResultError, TraceError, suggest
 from gpusim.base.text import table
 from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
-from gpusim.machine.kernels import user_table
+from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
 from gpusim.show import allocator_study as study
@@ -171,7 +171,7 @@ def kernel_times(
     """
     program, profile = _recorded(trace), machine_of(on)[1]
     origin = None if recorded_on is None else machine_of(recorded_on)[1]
-    measured = None if own is None else user_table.read(Path(own), profile)
+    measured = None if own is None else load_own_times(Path(own), profile)
     return KernelTimes(kernel_study.study(program, profile, origin, measured))
 
 

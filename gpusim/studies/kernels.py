@@ -6,21 +6,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpusim.base.units import show_time
+from gpusim.machine.constants import host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import durations, unknown
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.kernels.remarks import remarks
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import KERNEL, Trace
 
 HOST = "host"
-"""What bounds classes whose kernels are shorter, in the mean, than the host takes to launch one."""
+"""What bounds classes whose kernels are shorter, with the gap after each, than the host takes to submit one."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelStudy:
     """The kernels of a program.
 
-    submit_ns  the host's time of one launch
+    host_ns    the host's time for one operator
+    gap_ns     the device's time between two of them
     unknown    name -> time in ns of operators of which neither shape nor flops nor bytes are known
     notes      what is to be said of a user's own table
     """
@@ -28,7 +31,8 @@ class KernelStudy:
     trace: Trace
     profile: Profile
     classes: list[bars.ClassBar]
-    submit_ns: int
+    host_ns: int
+    gap_ns: int
     unknown: dict[str, int]
     notes: list[str]
 
@@ -37,6 +41,21 @@ class KernelStudy:
         """Of all kernels."""
         return sum(bar.ns for bar in self.classes)
 
+    @property
+    def count(self) -> int:
+        """Of the kernels."""
+        return sum(bar.count for bar in self.classes)
+
+    @property
+    def submitting_ns(self) -> int:
+        """Of the host, for all kernels."""
+        return self.host_ns * self.count
+
+    @property
+    def device_ns(self) -> int:
+        """Of all kernels and the gaps between them."""
+        return self.ns + self.gap_ns * self.count
+
     def values(self) -> dict[str, Any]:
         """All of it as JSON values; times in ns."""
         low, high = bars.interval(self.classes)
@@ -44,6 +63,7 @@ class KernelStudy:
         return {
             "trace": self.trace.name, "profile": self.profile.name, "kernels_ns": self.ns,
             "low_ns": round(self.ns * low), "high_ns": round(self.ns * high), "decides": most.what if most else "",
+            "device_ns": self.device_ns, "host_ns": self.submitting_ns,
             "classes": [
                 {"class": bar.what, "count": bar.count, "ns": bar.ns, "share": bar.ns / max(self.ns, 1),
                  "bound": self.bound(bar), "basis": bar.basis,
@@ -56,7 +76,7 @@ class KernelStudy:
 
     def bound(self, bar: bars.ClassBar) -> str:
         """What limits most of a class's time."""
-        return HOST if bar.ns < bar.count * self.submit_ns else bar.bound
+        return HOST if bar.ns < bar.count * (self.host_ns - self.gap_ns) else bar.bound
 
     def rows(self) -> list[dict[str, str]]:
         """A row for each class, the longest first."""
@@ -75,13 +95,19 @@ class KernelStudy:
             f"({show_time(found['low_ns'])} to {show_time(found['high_ns'])})"
             + (f"; most of that interval comes from {found['decides']}." if found["decides"] else ".")
         ]
+        if self.submitting_ns > self.device_ns:
+            said.append(
+                f"Bound by the host: it submits {self.count:,} operators in {show_time(self.submitting_ns)}, "
+                f"{show_time(self.host_ns)} each, longer than the GPU's {show_time(self.device_ns)}. A CUDA graph would leave "
+                f"the GPU's time: {self.profile.name}(launch.eager=0 us, launch.submit=0 us)."
+            )
         if self.unknown:
             names = ", ".join(f"{name} ({share:.1%})" for name, share in found["unknown"].items())
             said.append(f"Without shape, flops and bytes, so that an empty kernel stands for them: {names} of the time.")
-        return [*said, *self.notes]
+        return [*said, *remarks(self.trace, self.profile), *self.notes]
 
 
-def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None) -> KernelStudy:
+def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: OwnTimes | None = None) -> KernelStudy:
     """Look at a program's kernels; copies and work of the CPU are left out.  Raises ProfileError."""
     times = durations(trace, profile, recorded_on, own)
     kernels = trace.activity == KERNEL
@@ -90,7 +116,8 @@ def study(trace: Trace, profile: Profile, recorded_on: Profile | None = None, ow
     by_name: dict[str, int] = {}
     for i, ns in zip(trace.op[blind].tolist(), times.ns[blind].tolist(), strict=True):
         by_name[trace.op_names[i]] = by_name.get(trace.op_names[i], 0) + ns
-    notes = own.contradictions() if own else []
+    notes = own.table.contradictions() if own else []
     return KernelStudy(
-        trace, profile, bars.bars(times._replace(**columns)), round(profile.launch.submit.value), by_name, notes
+        trace, profile, bars.bars(times._replace(**columns)), round(host_time(trace, profile).ns),
+        round(profile.launch.gap.value), by_name, notes
     )

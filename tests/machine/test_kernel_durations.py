@@ -120,7 +120,7 @@ def test_float32_follows_pytorchs_defaults_unless_told() -> None:
 
     fp32 = a100.gpu.peak["fp32"].value
     assert rate("aten.mm.default") < fp32 < rate("aten.mm.default", tf32=True)
-    assert rate("aten.convolution.default", tf32=False) < fp32 < rate("aten.convolution.default")
+    assert rate("aten.convolution.default", cudnn_tf32=False) < fp32 < rate("aten.convolution.default")
 
 
 def test_a_lookup_reads_the_rows_it_writes_not_the_table() -> None:

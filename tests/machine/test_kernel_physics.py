@@ -104,8 +104,9 @@ def test_fp8_without_such_units_runs_in_16_bits() -> None:
 
 
 def test_tf32_is_as_pytorch_has_it() -> None:
-    assert tf32("conv wgrad", None) and not tf32("gemm", None)
-    assert tf32("gemm", True) and not tf32("conv", False)
+    assert tf32("conv wgrad", {}) and not tf32("gemm", {})
+    assert tf32("gemm", {"tf32": True}) and not tf32("conv", {"cudnn_tf32": False})
+    assert tf32("conv", {"tf32": False}) and not tf32("gemm", {"cudnn_tf32": True})  # two switches
 
 
 def test_tf32_where_there_is_none_is_fp32() -> None:

@@ -3,9 +3,10 @@ python -m gpusim.calibrate.kernel_times fit FOLDER      the same fits, written t
 python -m gpusim.calibrate.kernel_times record FOLDER PROGRAMS    the programs of whole steps, recorded into the folder PROGRAMS
 python -m gpusim.calibrate.kernel_times steps FOLDER PROGRAMS     the errors of whole steps
 python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS the second-level fit, written there too
+python -m gpusim.calibrate.kernel_times host FOLDER     steps that the host bounds, simulated and measured
 
-FOLDER holds the tables of measured kernels and steps.  `record` needs timm and transformers, goes on where it was stopped, and
-may run in several processes.  A developer's tool; the product reads only what it writes.
+FOLDER holds the tables of measured kernels and steps.  `host` needs timm; `record` needs timm and transformers, goes on where
+it was stopped, and may run in several processes.  A developer's tool; the product reads only what it writes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gpusim.calibrate.kernel_times import host_bound
 from gpusim.calibrate.kernel_times.networks import record_all
 from gpusim.calibrate.kernel_times.rows import gather
 from gpusim.calibrate.kernel_times.score import score, text
@@ -41,6 +43,8 @@ def main(arguments: list[str]) -> None:
         case ["fit-steps", folder, programs]:
             pack(Path(programs), Path(programs) / PACKED)
             print(write_steps(*fit_all(load(Path(programs) / PACKED), published(Path(folder))), DATA))
+        case ["host", folder]:
+            print(host_bound.text(host_bound.small_steps(Path(folder))))
         case _:
             sys.exit(__doc__)
 

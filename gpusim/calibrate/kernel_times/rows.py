@@ -165,6 +165,8 @@ def _deepbench(row: dict[str, str]) -> Iterator[Row]:
             "w": float(named["w"]), "r": float(named["r"]), "s": float(named["s"]), "stride": float(named["vertical stride"]),
             "padding": float(named["pad_h"]), "groups": 1.0,
         }  # fmt: skip
+        if dtype == "fp32" and dims["r"] == dims["s"] == dims["stride"] == 1:
+            what += " pointwise"
         yield what, row["gpu"], dtype, dims, _ns(row["time_us"])
 
 

@@ -66,17 +66,21 @@ def _summary(off: F64) -> tuple[float, float, float]:
 
 
 def kin(gpu: str, others: tuple[str, ...], gpus: dict[str, Numbers]) -> str:
-    """The GPU among others whose table applies: the same capability and kind of memory; "" if there is none."""
+    """The GPU among others whose table applies: the same capability, kind of memory and power; "" if there is none."""
+
+    def kind(name: str) -> tuple[float, bool, bool]:
+        return gpus[name].capability, gpus[name].hbm, gpus[name].power_bound
+
     own = gpus[gpu]
-    alike = [o for o in others if o != gpu and gpus[o].capability == own.capability and gpus[o].hbm == own.hbm]
+    alike = [o for o in others if o != gpu and kind(o) == kind(gpu)]
     return min(alike, key=lambda o: abs(np.log(gpus[o].bandwidth / own.bandwidth)), default="")
 
 
 def groups(tables: list[Rows]) -> list[list[Rows]]:
-    """Tables that are fitted together: of one source, class and type, the elementwise operators by their operands."""
-    found: dict[tuple[str, str, str], list[Rows]] = {}
+    """Tables that are fitted together: of one class and type, whose sources differ in the floor alone."""
+    found: dict[tuple[str, str], list[Rows]] = {}
     for rows in tables:
-        found.setdefault((rows.source, rows.what, rows.dtype), []).append(rows)
+        found.setdefault((rows.what, rows.dtype), []).append(rows)
     return list(found.values())
 
 
@@ -92,7 +96,7 @@ def score(tables: list[Rows]) -> list[Score]:
             lines += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
         for name in names if len(names) > 1 else ():
             others = fit(group, gpus, {name: False})
-            like = {name: kin(name, others.gpus, gpus)}
+            like = {name: kin(name, tuple(others.tables), gpus)}
             lines += _lines(LEFT_OUT, group, name, others, like, gpus, " ".join(others.gpus))
     return lines
 

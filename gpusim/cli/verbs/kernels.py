@@ -28,14 +28,14 @@ def verb(
     json: Json = False,
 ) -> None:
     """Per class of kernels: count, time, bound, basis and interval."""
-    from gpusim.machine.kernels.user_table import read
+    from gpusim.machine.kernels.durations import load_own_times
     from gpusim.studies.kernels import study
     from gpusim.trace.answers import require
 
     program, profile = words.recording(name, device), words.machine(on, "gpusim kernels")
     require(program, "times", "gpusim kernels")
     origin = words.machine(recorded_on, "gpusim kernels") if recorded_on else None
-    found = study(program, profile, origin, read(kernel_times, profile) if kernel_times else None)
+    found = study(program, profile, origin, load_own_times(kernel_times, profile) if kernel_times else None)
     if json:
         emit_json(found.values())
         return

@@ -26,6 +26,7 @@ from math import prod
 from typing import NamedTuple
 
 from gpusim.base.errors import TraceError
+from gpusim.machine.kernels.shapes import winograd
 from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
 
 LARGE = 1e9
@@ -48,6 +49,8 @@ class ClassedKernel(NamedTuple):
     before: float = 0.0
     special: float = 0.0
     fast: float = 0.0
+    fast_loop: float = 1.0
+    transformed: float = 0.0
 
 
 _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
@@ -256,12 +259,14 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         "conv dgrad": (float(x[0] * prod(x[2:])), inside, outside * window),
         "conv wgrad": (outside, inside * window, pixels),
     }[what]
-    fast = float(w[2:] == (3, 3) and set(stride) == {1} and groups == 1)
+    fast = (0.0, 1.0, 0.0)
+    if w[2:] == (3, 3) and set(stride) == {1} and groups == 1 and size == 4:
+        fast = tuple(float(n) for n in winograd(what, x[0], x[1], out[1], out[2], out[3], size))
     if groups > 1:
         what += " grouped nhwc" if nhwc else " grouped"
     elif window == 1 and set(stride) == {1}:
         what += " pointwise"
-    yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), fast=fast)
+    yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), 0.0, 0.0, *fast)
     if dtype in _HALF and not nhwc:
         name = "conversion pointwise" if what.endswith("pointwise") else "conversion"
         yield ClassedKernel(name, dtype, 0.0, 2 * activations, 2 * activations)

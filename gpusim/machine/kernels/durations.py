@@ -16,17 +16,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
-from gpusim.machine.kernels.numbers import tf32
+from gpusim.machine.kernels.numbers import SHORT, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
+from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table
-from gpusim.machine.kernels.user_table import UserTable
+from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table, vendors
+from gpusim.machine.kernels.user_table import read
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import streaming_times, streams
 from gpusim.machine.transfer_times import transfer_times
@@ -75,16 +77,16 @@ class KernelTimes(NamedTuple):
 
 
 def durations(
-    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: UserTable | None = None
+    trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: OwnTimes | None = None
 ) -> KernelTimes:
-    """The times of the trace's operators on the machine; what the table `own` has measured there replaces the model's.
+    """The times of the trace's operators on the machine; what `own` has measured there, and near it, replaces the model's.
 
     Recorded ones are kept; `recorded_on` names the machine that they are of: on another one each kernel's is scaled by the
     ratio of the model's times, of which the class's error stays.  Raises ProfileError when a profile has no fp32 peak.
     """
     modelled = modelled_durations(trace, profile)
     if own is not None:
-        modelled = _with_table(trace, modelled, own)
+        modelled = _with_own(trace, profile, modelled, own)
     recorded = trace.duration >= 0
     if not recorded.any():
         return modelled
@@ -103,17 +105,32 @@ def durations(
     )
 
 
-def _with_table(trace: Trace, times: KernelTimes, own: UserTable) -> KernelTimes:
+def load_own_times(path: Path, profile: Profile) -> OwnTimes:
+    """A user's measured times from a CSV file (`user_table`).
+
+    Raises ProfileError for a table of another GPU, TraceError for what is no such table.
+    """
+    found = read(path, profile)
+    trace = as_trace(found)
+    return own_times(found, trace, modelled_durations(trace, profile))
+
+
+def _with_own(trace: Trace, profile: Profile, times: KernelTimes, own: OwnTimes) -> KernelTimes:
     first, which = distinct(trace)
+    ns, basis, low, high = times.ns[first], times.basis[first], times.low[first], times.high[first]
+    capability = measured_gpu(profile).numbers.capability
+    for (what, dtype, _), at, log in own.corrections(trace, first, times):
+        fit, _, _ = _fit(what, SHORT.get(dtype.partition("_")[0], dtype), capability)
+        ns[at] = np.rint(ns[at] * np.exp(log))
+        basis[at], (low[at], high[at]) = MEASURED, fit.intervals[BASIS[MEASURED]]
     for i in np.flatnonzero(trace.shape[first] >= 0).tolist():
         row = first[i]
         dtype = trace.dtypes[trace.dtype[row]] if trace.dtype[row] >= 0 else "float32"
-        found = own.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
+        found = own.table.at(trace.op_names[trace.op[row]], dtype, trace.shapes[trace.shape[row]])
         if found is not None:
-            at = which == i
-            times.ns[at], times.low[at], times.high[at] = round(found[0]), found[1], found[2]
-            times.basis[at] = MEASURED
-    return times
+            ns[i], low[i], high[i] = round(found[0]), found[1], found[2]
+            basis[i] = MEASURED
+    return times._replace(ns=ns[which], basis=basis[which], low=low[which], high=high[which])
 
 
 def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:
@@ -145,7 +162,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
     basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
     classes: dict[str, int] = {}
     for group in groups(trace, rows):
-        dtype = _type(group, trace.meta.get("tf32"), gpu)
+        dtype = _type(group, trace, gpu)
         fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
         rates = Rates.of(gpu.numbers, dtype)
         time = predict(fit.coefficients, group.work, rates)
@@ -178,11 +195,11 @@ def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
     return ~told
 
 
-def _type(group: KernelGroup, stated: bool | None, gpu: MeasuredGpu) -> str:
+def _type(group: KernelGroup, trace: Trace, gpu: MeasuredGpu) -> str:
     """The type in which the GPU computes, as `Numbers.peak` names it."""
     name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
-    if name == "fp32" and kind(group.what) in PRODUCTS and tf32(group.what, stated):
-        name = "tf32"
+    if name == "fp32" and kind(group.what) in PRODUCTS and "depthwise" not in group.what:
+        name = "tf32" if tf32(group.what, trace.meta) else name
     return gpu.numbers.rate(name)[1]
 
 
@@ -214,18 +231,22 @@ def _types(dtype: str, capability: float) -> tuple[str, ...]:
 
 @cache
 def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[str, str], bool]:
-    """The coefficients of a class and type, whose they are, and whether these are others."""
+    """The coefficients of a class and type, whose they are, and whether these are others.
+
+    Measured kernels of GPUs of this generation or of later ones come first, then whole steps, then kernels that are like it.
+    """
     known = fits()
     candidate = what
-    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16") else "float32"))
+    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16", "tf32") else "float32"))
     while True:
         for of in _types(dtype, capability):
             if (candidate, of) in known:
                 same = candidate == what or what in _SAME
                 alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
-                exact = same and alike
-                found = known[candidate, of] if exact or not steps else replace(known[candidate, of], coefficients=steps)
-                return found, (candidate, of), not exact
+                found = known[candidate, of]
+                newest = max(int(vendors()[gpu]["capability"]) for gpu in found.gpus)
+                exact = same and alike and not (steps and int(capability) > newest)
+                return found if exact or not steps else replace(found, coefficients=steps), (candidate, of), not exact
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 

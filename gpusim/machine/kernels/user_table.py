@@ -36,12 +36,16 @@ class UserTable:
 
     times: Mapping[Key, tuple[float, ...]]
 
+    def time(self, key: Key) -> float:
+        """ns of a measured operator."""
+        return median(self.times[key])
+
     def at(self, operator: str, dtype: str, shape: str) -> tuple[float, float, float] | None:
         """(ns, log low, log high) of an operator; None where it was not measured."""
-        found = self.times.get((base(operator), dtype, shape))
-        if found is None:
+        key = (base(operator), dtype, shape)
+        if key not in self.times:
             return None
-        middle = median(found)
+        middle, found = self.time(key), self.times[key]
         return middle, math.log(found[0] / middle), math.log(found[-1] / middle)
 
     def contradictions(self) -> list[str]:

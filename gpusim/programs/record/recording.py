@@ -103,4 +103,5 @@ class Recording:
             "filled": {"times": "kernel times are modelled on the machine that is asked for"},
             "gpu": self.gpu,
             "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         }

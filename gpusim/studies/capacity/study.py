@@ -144,7 +144,7 @@ def _answer(
     times = modelled_durations(n.trace, profile)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest, bar = batches.largest(room), step_bar(n.trace, times)
+    largest, bar = batches.largest(room), step_bar(n.trace, times, profile)
     if n.reserved <= room:
         return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
     ways, helpless = [], {}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpusim.base.units import show_time
+from gpusim.machine.constants import NO_TIME, HostTime, host_time
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import KernelTimes, modelled_durations
 from gpusim.machine.profile import Profile
@@ -27,17 +28,42 @@ class StepBar:
     kernel_ns  their time
     low, high  factors on it
     decides    the class on which the interval depends most, "" for none
+    operators  that the host submits
+    host       what it takes for each
+    gap_ns     that the device takes between one and the next
     """
 
     kernel_ns: int
     low: float
     high: float
     decides: str
+    operators: int = 0
+    host: HostTime = NO_TIME
+    gap_ns: float = 0.0
+
+    @property
+    def host_ns(self) -> int:
+        """Of the host, for all operators."""
+        return round(self.operators * self.host.ns)
+
+    @property
+    def device_ns(self) -> int:
+        """Of the kernels and the gaps between them."""
+        return round(self.kernel_ns + self.operators * self.gap_ns)
+
+    @property
+    def host_bound(self) -> bool:
+        """Whether the host takes longer than the device."""
+        return self.host_ns > self.device_ns
 
     def interval(self, step_ns: int) -> tuple[int, int]:
-        """Between which times in ns a step lies; what is not kernels in it stays as it is."""
-        kernels = min(self.kernel_ns, step_ns)
-        return round(step_ns - kernels * (1 - self.low)), round(step_ns + kernels * (self.high - 1))
+        """Between which times in ns a step lies: of the device or the host, the longer one; the rest stays as it is."""
+        rest = max(0, step_ns - max(self.device_ns, self.host_ns))
+        low, high = (
+            rest + max(self.device_ns + self.kernel_ns * (factor - 1), self.operators * each)
+            for factor, each in ((self.low, self.host.low), (self.high, self.host.high))
+        )
+        return round(min(low, step_ns)), round(max(high, step_ns))
 
     def shown(self, step_ns: int) -> str:
         """ "120 ms (96 ms to 276 ms)"."""
@@ -48,14 +74,15 @@ class StepBar:
 CERTAIN = StepBar(0, 1.0, 1.0, "")
 
 
-def step_bar(trace: Trace, times: KernelTimes) -> StepBar:
-    """The bar of a program's steps, whose operators take these times."""
+def step_bar(trace: Trace, times: KernelTimes, profile: Profile) -> StepBar:
+    """The bar of a program's steps on the machine, whose operators take these times."""
     of = iterations(trace)[trace.kind == OP]
     last = of == of.max(initial=0)
     columns = {name: getattr(times, name)[last] for name in ("ns", "basis", "low", "high", "bound", "what")}
     found = bars.bars(times._replace(**columns))
     most = bars.decides(found)
-    return StepBar(sum(bar.ns for bar in found), *bars.interval(found), most.what if most else "")
+    kernel_ns, host = sum(bar.ns for bar in found), host_time(trace, profile)
+    return StepBar(kernel_ns, *bars.interval(found), most.what if most else "", int(last.sum()), host, profile.launch.gap.value)
 
 
 def refused(trace: Trace) -> str:
