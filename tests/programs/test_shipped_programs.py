@@ -39,5 +39,5 @@ def test_a_shipped_trace_has_the_shapes_of_its_program(name: str, shipped: Trace
 @pytest.mark.parametrize("name", ["gpt-medium-infer"])
 def test_a_program_of_other_sizes_does_not_pair(name: str, shipped: Trace) -> None:
     other = record("gpt-medium-train")
-    with pytest.raises(ValueError, match="operator [0-9]+ of gpt-medium-infer is "):
+    with pytest.raises(ValueError, match=r"operator [0-9]+ of gpt-medium-infer is "):
         with_shapes(shipped, other, "step1.fwd")

@@ -1,12 +1,12 @@
-"""The programs behind the recorded traces that a library's model is in, to be recorded again.
+"""The programs behind those recorded traces that a library or plain PyTorch ran, to be recorded again.
 
-    python tests/support/shipped_programs.py gpt2-small-train new.npz           records it with today's recorder
-    python tests/support/shipped_programs.py gpt2-small-train new.npz --shapes  writes the shipped trace with the new one's shapes
+    python tests/support/shipped_programs.py gpt2-small-train new.npz           records it
+    python tests/support/shipped_programs.py gpt2-small-train new.npz --shapes  the shipped trace, with the new one's shapes
 
-Needs torch 2.13 and transformers 5.23, of `gpt-medium-*` torch alone.  The shipped traces were recorded with the same versions by a
-first recorder, which did not note shapes, listed scalars of the host and added gradients into new tensors.  Their tensors and
-events stay as they are: `with_shapes` pairs their operators with the new recording's, one by one in their order, by name, type,
-flops and bytes, and refuses traces that do not pair.
+Needs torch 2.13 and transformers 5.23 (`gpt-medium-*`: torch alone), the versions of the shipped traces.  A first recorder made
+those; it did not note shapes, listed scalars of the host and added gradients into new tensors.  Their tensors and events stay as
+they are: `with_shapes` pairs their operators with the new recording's, one by one in their order, by name, type, flops and
+bytes, and refuses what does not pair.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import gpusim
 from gpusim.trace.build import make_trace
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.shapes import TensorList, parse, shape_text
-from gpusim.trace.trace import HOST_WORK, NAME_TABLES, PHASE, Trace, columns
+from gpusim.trace.trace import HOST_WORK, NAME_TABLES, Trace, columns
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -64,29 +64,37 @@ def read(path: Path, profile: Profile) -> UserTable:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
             if tuple(lines.fieldnames or ()) != COLUMNS:
-                raise TraceError(f"{path} has not the columns {', '.join(COLUMNS)}", str(path))
+                raise TraceError(f"the first line is not '{','.join(COLUMNS)}'", str(path))
             rows = list(lines)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path} cannot be read: {error}", str(path)) from None
+    except OSError as error:
+        raise TraceError(f"the table cannot be read: {error.strerror or error}", str(path)) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise TraceError("this is not a table of text", str(path), f"wanted: {','.join(COLUMNS)}") from None
+    if not rows:
+        raise TraceError("the table has no rows", str(path))
     others = sorted({row["gpu"] or "" for row in rows} - {profile.name})
     if others:
-        raise ProfileError(f"{path} has kernel times of {join(others)}, not of {profile.name}", hint=f"--on {others[0]}")
+        fault = f"the table has kernel times of {join(others)}, not of {profile.name}"
+        raise ProfileError(fault, str(path), f"ask --on {others[0]}, or keep the rows of one machine")
     times: dict[Key, list[float]] = {}
     for number, row in enumerate(rows, 2):
-        key, time = _row(row, f"{path}, line {number}")
+        key, time = _row(row, f"{path}:{number}")
         times.setdefault(key, []).append(time)
     return UserTable({key: tuple(sorted(found)) for key, found in times.items()})
 
 
 def _row(row: Mapping[str | None, str | None], where: str) -> tuple[Key, float]:
     if None in row or None in row.values():
-        raise TraceError(f"{where} has not {len(COLUMNS)} cells", where)
+        raise TraceError(f"this line has not {len(COLUMNS)} cells", where)
     operator, dtype, shape, text = (str(row[name]) for name in COLUMNS[1:])
-    parse(shape)
+    try:
+        parse(shape)
+    except TraceError as error:
+        raise TraceError(error.message, where, error.hint) from None
     try:
         time = float(text) * 1e3
     except ValueError:
         time = math.nan
     if not 0 < time < math.inf:
-        raise TraceError(f"{where}: '{text}' is no time in microseconds", where)
+        raise TraceError(f"'{text}' is no time in microseconds", where)
     return (base(operator), dtype, shape), time
