@@ -3,10 +3,10 @@
     python tests/support/shipped_programs.py gpt2-small-train new.npz           records it
     python tests/support/shipped_programs.py gpt2-small-train new.npz --shapes  the shipped trace, with the new one's shapes
 
-Needs torch 2.13 and transformers 5.23 (`gpt-medium-*`: torch alone), the versions of the shipped traces.  A first recorder made
-those; it did not note shapes, listed scalars of the host and added gradients into new tensors.  Their tensors and events stay as
-they are: `with_shapes` pairs their operators with the new recording's, one by one in their order, by name, type, flops and
-bytes, and refuses what does not pair.
+Needs torch 2.13 and transformers 5.23 (`gpt-medium-*`: torch alone), the versions of the shipped traces.  A first recorder
+made those; it did not note shapes, listed scalars of the host and added gradients into new tensors.  Their tensors and events
+stay as they are: `with_shapes` pairs their operators with the new recording's, one by one in their order, by name, type, flops
+and bytes, and refuses what does not pair.
 """
 
 from __future__ import annotations
