@@ -182,7 +182,7 @@ def _correction(key: Key, gpu: Numbers, work: Work) -> F64:
 
 def numbers_of(gpu: str) -> Numbers:
     """The GPU with the rates that its kernels were measured to reach, where they were."""
-    known = dict(store.rates().get(gpu, {}))
+    known = {name: rate for name, rate in store.rates().get(gpu, {}).items() if name != "sustained"}
     plain = nominal(gpu)
     bandwidth = known.pop("bandwidth", plain.bandwidth)
     return replace(plain, peak={**plain.peak, **known}, bandwidth=bandwidth, measured=frozenset(known))

@@ -29,8 +29,8 @@ FLOOR = ("gemm", "bf16")
 """Whose floor, of kernels launched from graphs, replaces floors that have the launch in them."""
 
 
-def write(tables: list[Rows], folder: Path) -> str:
-    """Fit all classes and write both files; what was fitted on which rows, as text."""
+def write(tables: list[Rows], warm: dict[str, float], folder: Path) -> str:
+    """Fit all classes and write both files; what was fitted on which rows, as text.  `warm`: see `rows.sustained`."""
     gpus = measured_numbers(tables)
     done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {
         (group[0].what, group[0].dtype): (group, fit(group, gpus)) for group in groups(tables)
@@ -57,11 +57,13 @@ def write(tables: list[Rows], folder: Path) -> str:
         for gpu, lattice in fitted.tables.items():
             arrays |= packed(f"{what}/{dtype}/{SAME.get(gpu, gpu)}", lattice)
         report.append(f"{what} {dtype}: {fitted.rows} rows of {', '.join(fitted.gpus)}, held-out shapes apart")
-    lines.append("rates:  # measured: flop/s of a large GEMM by element type, bytes/s of streaming")
+    lines.append("rates:  # measured in short runs: flop/s of a large GEMM by type, bytes/s of streaming; sustained: share when warm")
     for name, numbers in gpus.items():
         known = {kind: rate for kind, rate in numbers.peak.items() if kind in numbers.measured}
         if "bandwidth" in numbers.measured:
             known["bandwidth"] = numbers.bandwidth
+        if name in warm:
+            known["sustained"] = warm[name]
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
     lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus} | set(rates_of_steps()))))
@@ -94,9 +96,15 @@ STEPS_SOURCE = (
 )
 
 
-def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) -> str:
+def write_steps(
+    model: StepModel, steps: Sequence[PublishedStep], bars: dict[str, tuple[float, float]], folder: Path
+) -> str:
     """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
     lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
+    half = sorted({step.gpu for step in steps if step.source == "timm"})
+    lines += ["gpus:", f"  half: [{', '.join(half)}]", f"  float32: [{', '.join(sorted({step.gpu for step in steps}))}]"]
+    lines.append("intervals:  # 10th and 90th percentile of log(measured / model) of whole steps that were not fitted")
+    lines += [f"  {basis}: [{low:.3f}, {high:.3f}]" for basis, (low, high) in bars.items()]
     lines.append("classes:")
     for (what, kind), c in sorted((key, c) for key, c in model.classes.items() if free(key)):
         lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
