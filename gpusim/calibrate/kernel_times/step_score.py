@@ -89,7 +89,7 @@ def fit_all(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[Ste
     return fit(ReadySteps(programs, visible, gpus), ready.keys), visible
 
 
-MOST = 1200
+MOST = 500
 """Steps that a fit looks at: networks drawn evenly, with all their rows."""
 
 
@@ -149,7 +149,8 @@ def shipped(programs: StepPrograms, ready: ReadySteps) -> tuple[F64, F64, F64]:
         path, here = PROFILES / f"{SAME.get(gpu, gpu)}.yaml", ready.gpu == gpu
         if path.exists():
             found = modelled_durations(trace, load_file(path))
-            ns, low, high = (_summed(programs, ready, found.ns * by) for by in (1.0, found.low, found.high))
+            time = found.ns.astype(np.float64)
+            ns, low, high = (_summed(programs, ready, value) for value in (time, time * found.low, time * found.high))
             for column, value in zip(out, (np.maximum(ns, ready.operators * HOST), low / ns, high / ns), strict=True):
                 column[here] = value[here]
     return out[0], out[1], out[2]

@@ -26,6 +26,8 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from gpusim.base.errors import TraceError
 from gpusim.machine.kernels.shapes import winograd
 from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
@@ -263,9 +265,10 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         "conv dgrad": (float(x[0] * prod(x[2:])), inside, outside * window),
         "conv wgrad": (outside, inside * window, pixels),
     }[what]
-    fast = (0.0, 1.0, 0.0)
+    fast: tuple[float, ...] = (0.0, 1.0, 0.0)
     if w[2:] == (3, 3) and set(stride) == {1} and groups == 1 and size == 4:
-        fast = tuple(float(n) for n in winograd(what, x[0], x[1], out[1], out[2], out[3], size))
+        b, cin, cout, high, wide = (np.array(float(n)) for n in (x[0], x[1], out[1], out[2], out[3]))
+        fast = tuple(float(n) for n in winograd(what, b, cin, cout, high, wide, size))
     if groups > 1:
         what += " grouped nhwc" if nhwc else " grouped"
         if nhwc and (groups % _GROUPS or max(inside, outside) > _GROUPS):

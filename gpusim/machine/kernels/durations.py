@@ -230,7 +230,8 @@ def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[st
                 found = known[candidate, of]
                 newest = max(int(vendors()[gpu]["capability"]) for gpu in found.gpus)
                 exact = same and alike
-                if steps and not (exact and int(capability) <= newest):
+                measured = same and (of == dtype or {of, dtype} == {"fp16", "bf16"}) and int(capability) <= newest
+                if steps and not measured:
                     return ShippedFit(steps, (), gpus_of_steps(width), intervals_of_steps()), None, dtype == "tf32"
                 return found, (candidate, of), not exact
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING

@@ -1,8 +1,9 @@
 """What measured kernels say of a machine: its achieved rates, its own tables and those of its kin.
 
 A machine has the rates and tables of a measured GPU when it is that GPU: it has its name, or its vendor's numbers.  Where a
-number of it was changed, the measured rate changes in proportion; of products on tensor cores it is that of a warm GPU.  Kin is a GPU of the same compute capability and kind of
-memory that is bound by its power limit as well or is not either; of several the one of the nearest bandwidth.
+number of it was changed, the measured rate changes in proportion; of products on tensor cores it is that of a warm GPU.  Kin
+is a GPU of the same compute capability and kind of memory that is bound by its power limit as well, or is not either; of
+several the one of the nearest bandwidth.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 
 @cache
 def rates() -> dict[str, dict[str, float]]:
-    """By GPU: measured flop/s by element type, bytes/s as "bandwidth", and "sustained": the share of a peak that a warm GPU has."""
+    """By GPU: measured flop/s by element type, bytes/s as "bandwidth", and as "sustained" the share that a warm GPU has."""
     rows = document.read(DATA / "kernels.yaml").data["rates"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
