@@ -23,7 +23,7 @@ from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.times import CERTAIN, NO_TABLES, StepBar, Tables, refused, step_bar, times_on
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import OP, Trace
+from gpusim.trace.trace import I64, OP, Trace
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _answer(
 ) -> MachineAnswer:  # fmt: skip
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
     times = times_on(n.trace, profile, tables)
-    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), tables)
+    free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
     largest, bar = batches.largest(room), step_bar(n.trace, times, profile)
     if n.reserved <= room:
@@ -170,19 +170,20 @@ def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettin
     room = settings.room(profile)
     if n.live > room and not remedy.swap:
         return f"{show_bytes(n.live)} are alive at once"
-    result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"), tables)
+    times = times_on(n.trace, profile, tables)
+    result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"), times.ns)
     if not result.finished:
         return str((result.failure or {}).get("advice", result.outcome))
     return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
 
 
 def _simulated(
-    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], tables: Tables
+    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], durations: I64
 ) -> Result:
     evict, prefetch = policies
     return simulate(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
-        durations=times_on(n.trace, profile, tables).ns,
+        durations=durations,
     )  # fmt: skip
 
 
