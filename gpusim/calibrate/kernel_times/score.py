@@ -5,7 +5,7 @@ Errors are model / measured - 1 over rows: median and 90th percentile of the siz
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,8 @@ class Score:
     fitted: str
     off: F64
     """Of each row."""
+    inside: float = np.nan
+    """Share of the rows within the interval that the rows of the other GPUs give, which is meant to hold 0.8 of them."""
 
 
 def errors(model: F64, measured: F64) -> tuple[float, float, float]:
@@ -92,13 +94,28 @@ def score(tables: list[Rows]) -> list[Score]:
         names = tuple(sorted({g for rows in group for g in rows.gpu.tolist()}))
         everything = fit(group, gpus)
         own = {name: name for name in names}
+        seen, left = list[Score](), list[Score]()
         for name in names:
-            lines += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
+            seen += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
         for name in names if len(names) > 1 else ():
             others = fit(group, gpus, {name: False})
             like = {name: kin(name, tuple(others.tables), gpus)}
-            lines += _lines(LEFT_OUT, group, name, others, like, gpus, " ".join(others.gpus))
+            left += _lines(LEFT_OUT, group, name, others, like, gpus, " ".join(others.gpus))
+        lines += [*_covered(seen), *_covered(left)]
     return lines
+
+
+def _covered(lines: list[Score]) -> list[Score]:
+    """The lines with `inside`."""
+    out = []
+    for line in lines:
+        others = [-np.log1p(other.off) for other in lines if other.gpu != line.gpu]
+        if others:
+            low, high = np.quantile(np.concatenate(others), (0.1, 0.9))
+            log = -np.log1p(line.off)
+            line = replace(line, inside=float(np.mean((log >= low) & (log <= high))))
+        out.append(line)
+    return out
 
 
 def _lines(
@@ -162,11 +179,12 @@ def text(lines: list[Score]) -> str:
     for table in (SEEN, LEFT_OUT):
         out += [
             "",
-            f"| {table} | type | GPU | rows | model | physical form | before | nominal roofline | fitted on |",
-            "| --- | --- | --- | ---: | --- | --- | --- | --- | --- |",
+            f"| {table} | type | GPU | rows | model | inside, % | physical form | before | nominal roofline | fitted on |",
+            "| --- | --- | --- | ---: | --- | ---: | --- | --- | --- | --- |",
         ]
         for s in (line for line in lines if line.table == table):
-            cells = " | ".join(_cell(e) for e in (s.model, s.physics, s.today, s.roofline))
+            inside = "-" if np.isnan(s.inside) else f"{100 * s.inside:.0f}"
+            cells = " | ".join([_cell(s.model), inside, *(_cell(e) for e in (s.physics, s.today, s.roofline))])
             out.append(f"| {s.what} | {s.dtype} | {s.gpu} | {s.rows} | {cells} | {s.fitted} |")
     return "\n".join(out)
 

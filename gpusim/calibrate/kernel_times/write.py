@@ -25,12 +25,13 @@ HEADER = """\
 # Intervals: 10th and 90th percentile of log(measured / model) on rows that the fit did not see, by basis: measured (a table of
 # this GPU), family (a table of its kin), class (another GPU's, with its own rates), default (rates from the vendor's numbers).
 """
+_FEW = 1000  # rows of kin, whose interval is then that of other GPUs' rows as well
 FLOOR = ("gemm", "bf16")
 """Whose floor, of kernels launched from graphs, replaces floors that have the launch in them."""
 
 
-def write(tables: list[Rows], folder: Path) -> str:
-    """Fit all classes and write both files; what was fitted on which rows, as text."""
+def write(tables: list[Rows], warm: dict[str, float], folder: Path) -> str:
+    """Fit all classes and write both files; what was fitted on which rows, as text.  `warm`: see `rows.sustained`."""
     gpus = measured_numbers(tables)
     done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {
         (group[0].what, group[0].dtype): (group, fit(group, gpus)) for group in groups(tables)
@@ -39,13 +40,14 @@ def write(tables: list[Rows], folder: Path) -> str:
     lines, arrays, report = [HEADER, "classes:"], dict[str, Any](), []
     for (what, dtype), (group, fitted) in done.items():
         sources = {source_of(rows) for rows in group}
+        origins = (*sorted({s.origin for s in sources}), *sorted({name for rows in group for name in rows.files}))
         c = fitted.coefficients
         if floor is not None and any(source.least >= LONGEST_LAUNCH for source in sources):
             c = replace(c, floor=floor)
         lines += [
             f"  - what: {what}",
             f"    type: {dtype}",
-            f'    source: "{"; ".join(sorted(s.origin for s in sources))}, {", ".join(sorted({name for rows in group for name in rows.files}))}"',
+            f'    source: "{", ".join(origins)}"',
             f"    licence: {'; '.join(sorted({s.licence for s in sources}))}",
             f"    rows: {fitted.rows}",
             f"    axes: [{', '.join(fitted.axes)}]",
@@ -57,11 +59,13 @@ def write(tables: list[Rows], folder: Path) -> str:
         for gpu, lattice in fitted.tables.items():
             arrays |= packed(f"{what}/{dtype}/{SAME.get(gpu, gpu)}", lattice)
         report.append(f"{what} {dtype}: {fitted.rows} rows of {', '.join(fitted.gpus)}, held-out shapes apart")
-    lines.append("rates:  # measured: flop/s of a large GEMM by element type, bytes/s of streaming")
+    lines.append("rates:  # in short runs: flop/s of a large GEMM by type, bytes/s of streaming; sustained: the share when warm")
     for name, numbers in gpus.items():
         known = {kind: rate for kind, rate in numbers.peak.items() if kind in numbers.measured}
         if "bandwidth" in numbers.measured:
             known["bandwidth"] = numbers.bandwidth
+        if name in warm:
+            known["sustained"] = warm[name]
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
     lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus} | set(rates_of_steps()))))
@@ -94,9 +98,15 @@ STEPS_SOURCE = (
 )
 
 
-def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) -> str:
+def write_steps(
+    model: StepModel, steps: Sequence[PublishedStep], bars: dict[str, tuple[float, float]], folder: Path
+) -> str:
     """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
     lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
+    half = sorted({step.gpu for step in steps if step.source == "timm"})
+    lines += ["gpus:", f"  half: [{', '.join(half)}]", f"  float32: [{', '.join(sorted({step.gpu for step in steps}))}]"]
+    lines.append("intervals:  # 10th and 90th percentile of log(measured / model) of whole steps that were not fitted")
+    lines += [f"  {basis}: [{low:.3f}, {high:.3f}]" for basis, (low, high) in bars.items()]
     lines.append("classes:")
     for (what, kind), c in sorted((key, c) for key, c in model.classes.items() if free(key)):
         lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
@@ -130,6 +140,8 @@ def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) 
             left["class"].append(np.log(here.time / others.predict(here, gpus)))
             left["default"].append(np.log(here.time / others.predict(here, unknown)))
     found: dict[str, tuple[float, float]] = {}
+    if sum(map(len, left["family"])) < _FEW:
+        left["family"] += left["class"]
     worse = (-0.7, 0.7)  # where nothing was left out: a factor of two
     for basis in ("default", "class", "family", "measured"):
         if left[basis]:

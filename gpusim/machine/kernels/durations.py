@@ -4,7 +4,7 @@ A time is recorded (of the trace) or modelled (`physics`, with the correction of
 
     recorded   the trace's own
     scaled     the trace's own of another GPU, times the model's ratio of the two
-    measured   modelled, with measurements of this class and type on this very GPU
+    measured   modelled, with measurements of this class and type on this very GPU, of kernels or of whole steps
     family     the same, of a GPU of its family
     class      modelled from other GPUs, with rates of this one that were measured
     default    modelled from other GPUs with the vendor's numbers, or from a class or type like its own
@@ -15,7 +15,6 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from gpusim.machine.kernels.numbers import SHORT, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
 from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, predict, terms
-from gpusim.machine.kernels.store import ShippedFit, fits, of_steps, table, vendors
+from gpusim.machine.kernels.store import ShippedFit, fits, gpus_of_steps, intervals_of_steps, of_steps, table, vendors
 from gpusim.machine.kernels.user_table import UserTable, of_machines, read
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
@@ -210,7 +209,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
         time = predict(fit.coefficients, group.work, rates)
         computing, moving, _ = terms(fit.coefficients, group.work, rates)
         known, of = _basis(dtype, group, fit, near, gpu)
-        if of and (points := _points(group, fit)) is not None:
+        if name and of and (points := _points(group, fit)) is not None:
             time = time * np.exp(table(*name, of).at(points))
         down, up = fit.intervals[BASIS[known]]
         fast, slow = _UNSHAPED[kind(group.what) in PRODUCTS] if group.places is None else (0.0, 0.0)
@@ -272,14 +271,16 @@ def _types(dtype: str, capability: float) -> tuple[str, ...]:
 
 
 @cache
-def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[str, str], bool]:
-    """The coefficients of a class and type, whose they are, and whether these are others.
+def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[str, str] | None, bool]:
+    """The coefficients of a class and type, whose table corrects them, and whether these are others.
 
     Measured kernels of GPUs of this generation or of later ones come first, then whole steps, then kernels that are like it.
+    Whole steps have no TF32: its kernels have the coefficients of 16 bits, as others that run on tensor cores.
     """
     known = fits()
     candidate = what
-    steps = of_steps().get((what, "half" if dtype in ("bf16", "fp16", "tf32") else "float32"))
+    width = "half" if dtype in ("bf16", "fp16", "tf32") else "float32"
+    steps = of_steps().get((what, width))
     while True:
         for of in _types(dtype, capability):
             if (candidate, of) in known:
@@ -287,8 +288,11 @@ def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[st
                 alike = kind(what) not in PRODUCTS or of == dtype or {of, dtype} == {"fp16", "bf16"}
                 found = known[candidate, of]
                 newest = max(int(vendors()[gpu]["capability"]) for gpu in found.gpus)
-                exact = same and alike and not (steps and int(capability) > newest)
-                return found if exact or not steps else replace(found, coefficients=steps), (candidate, of), not exact
+                exact = same and alike
+                measured = same and (of == dtype or {of, dtype} == {"fp16", "bf16"}) and int(capability) <= newest
+                if steps and not measured:
+                    return ShippedFit(steps, (), gpus_of_steps(width), intervals_of_steps()), None, dtype == "tf32"
+                return found, (candidate, of), not exact
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 

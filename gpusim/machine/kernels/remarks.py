@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.base.text import join
+from gpusim.machine.kernels.classes import class_of
 from gpusim.machine.kernels.measured import measured_gpu
-from gpusim.machine.kernels.numbers import SHORT, tf32
+from gpusim.machine.kernels.numbers import SHORT, Numbers, tf32
 from gpusim.machine.kernels.operators import is_product
 from gpusim.machine.profile import Profile
 from gpusim.trace.trace import Trace
@@ -28,8 +30,8 @@ def remarks(trace: Trace, profile: Profile) -> list[str]:
     gpu = measured_gpu(profile).numbers
     said = [f"{name} is emulated in {by} on {profile.name}." for name, by in emulated(trace, profile).items()]
     float32 = trace.dtypes.index("float32") if "float32" in trace.dtypes else -1
-    named = [i for i, name in enumerate(trace.op_names) if is_product(name)]
-    if "tf32" in gpu.peak and np.any(np.isin(trace.op, named) & (trace.dtype == float32)):
+    products = np.isin(trace.op, [i for i, name in enumerate(trace.op_names) if is_product(name)])
+    if "tf32" in gpu.peak and np.any(products & (trace.dtype == float32)):
         runs: dict[bool, list[str]] = {True: [], False: []}
         for what, words in (("gemm", "matrix products"), ("conv", "convolutions")):
             runs[tf32(what, trace.meta)].append(words)
@@ -37,7 +39,18 @@ def remarks(trace: Trace, profile: Profile) -> list[str]:
         said.append(f"float32 runs in TF32 in {join(runs[True])}{without}." if runs[True] else "float32 runs without TF32.")
     if gpu.power_bound:
         said.append(f"{profile.name} does not hold its clock within {gpu.power:g} W under load; its rates are lower by that.")
-    rates = [name for name in gpu.peak if name not in gpu.measured]
+    rates = sorted(_rates(trace, gpu, products) - gpu.measured)
     if rates:
-        said.append(f"The rates of large products in {join(rates)} are shares of the vendor's peaks; these were not measured.")
+        of = f"Large products in {join(rates)} were not measured on {profile.name}"
+        said.append(f"{of}: their rate is a share of the vendor's peak.")
     return said
+
+
+def _rates(trace: Trace, gpu: Numbers, products: npt.NDArray[np.bool_]) -> set[str]:
+    """The types in which the machine computes the program's products."""
+    found = set()
+    for op, number in np.unique(np.stack([trace.op, trace.dtype], axis=1)[products], axis=0).tolist():
+        name = trace.dtypes[number].partition("_")[0] if number >= 0 else "float32"
+        in_tf32 = name == "float32" and tf32(class_of(trace.op_names[op]), trace.meta)
+        found.add(gpu.rate("tf32" if in_tf32 else name)[1])
+    return found
