@@ -59,7 +59,7 @@ def write(tables: list[Rows], warm: dict[str, float], folder: Path) -> str:
         for gpu, lattice in fitted.tables.items():
             arrays |= packed(f"{what}/{dtype}/{SAME.get(gpu, gpu)}", lattice)
         report.append(f"{what} {dtype}: {fitted.rows} rows of {', '.join(fitted.gpus)}, held-out shapes apart")
-    lines.append("rates:  # in short runs: flop/s of a large GEMM by type, bytes/s of streaming; sustained: the share when warm")
+    lines.append("rates:  # in short runs: flop/s of a large GEMM by type, bytes/s of streaming; sustained: share when warm")
     for name, numbers in gpus.items():
         known = {kind: rate for kind, rate in numbers.peak.items() if kind in numbers.measured}
         if "bandwidth" in numbers.measured:

@@ -7,8 +7,8 @@ front of and behind them: "aten.add_.Tensor" is "add".  An operator without a sh
 bytes alone.
 
     gemm bmm rnn                 products of matrices; recurrent layers
-    conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so; of NHWC "wide" groups and
-                                 depthwise with an "unaligned" number of channels have other, slow kernels
+    conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so; depthwise of NHWC with an
+                                 "unaligned" number of channels has other, slow kernels
     conversion                   between NCHW, which the program has, and NHWC, which tensor cores take;
                                  "pointwise" behind it for windows of 1 x 1
     attention, attention backward    in one kernel
@@ -103,7 +103,6 @@ _COMPILED = tuple((re.compile(f"(?:{pattern})_?"), what) for pattern, what in _T
 _COPIES = frozenset(("copy", "clone", "contiguous"))
 _HALF = ("float16", "bfloat16")
 _VECTOR = 8  # channels of NHWC that a thread of the vectorised kernels reads at once
-_GROUPS = 32  # cuDNN's kernels for NHWC in groups take multiples of so many groups, of at most so many channels
 
 
 @lru_cache(maxsize=1 << 14)
@@ -271,8 +270,6 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         fast = tuple(float(n) for n in winograd(what, b, cin, cout, high, wide, size))
     if groups > 1:
         what += " grouped nhwc" if nhwc else " grouped"
-        if nhwc and (groups % _GROUPS or max(inside, outside) > _GROUPS):
-            what += " wide"
     elif window == 1 and set(stride) == {1}:
         what += " pointwise"
     yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), 0.0, 0.0, *fast)
