@@ -46,6 +46,31 @@ class StepScore:
     """Share of the steps within the interval that runs state."""
 
 
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """(N,) ns of the steps of one GPU: measured, as runs have them, and by the roofline that was before; nan: no profile."""
+
+    source: str
+    gpu: str
+    measured: F64
+    runs: F64
+    before: F64
+    held: npt.NDArray[np.bool_]
+    """Left out of every fit"""
+
+
+def simulated(programs: StepPrograms, steps: Sequence[PublishedStep]) -> list[StepTimes]:
+    """What is shipped, without a fit; the sources with the most steps first."""
+    ready = ReadySteps(programs, steps, {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}})
+    runs, old = shipped(programs, ready)[0], before(programs, ready)
+    held = np.array([step.held for step in ready.steps])
+    found = []
+    for source, gpu in sorted({(step.source, step.gpu) for step in ready.steps}):
+        own = np.array([(step.source, step.gpu) == (source, gpu) for step in ready.steps])
+        found.append(StepTimes(source, gpu, ready.measured[own], runs[own], old[own], held[own]))
+    return sorted(found, key=lambda each: -len(each.measured))
+
+
 def evaluate(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[list[StepScore], str, StepModel]:
     """All lines, which steps each fit used, and the fitted model."""
     gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
