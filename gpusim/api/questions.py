@@ -13,7 +13,7 @@ from gpusim.base.errors import ResultError, TraceError, suggest
 from gpusim.base.text import table
 from gpusim.base.units import parse_bytes
 from gpusim.base.yaml.find import names
-from gpusim.machine.kernels import user_table
+from gpusim.machine.kernels.durations import load_own_times, own_times_of
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
 from gpusim.show import allocator_study as study
@@ -106,7 +106,7 @@ class MemoryStudy:
 
 def fit(
     trace: str | Path | Trace, machines: str | Profile | Sequence[str | Profile] = (), *, tries: Sequence[str] = (),
-    allocator: str = "", context: str | None = None, use: Sequence[Any] = (),
+    allocator: str = "", context: str | None = None, use: Sequence[Any] = (), kernel_times: str | Path | None = None,
 ) -> Fit:  # fmt: skip
     """Ask on which machines a program fits, what would make it fit, and what that costs.
 
@@ -115,6 +115,7 @@ def fit(
     allocator  PyTorch's settings, as in PYTORCH_CUDA_ALLOC_CONF
     context    bytes of the CUDA context and of libraries; None: each machine's own
     use        files with transforms of your own, or the decorated functions, which `tries` may name
+    kernel_times  a CSV file with your own measured times: gpu, operator, dtype, shape, time_us
 
     Raises TraceError for a program that does not say what is in memory, ProfileError, PolicyError.
 
@@ -129,7 +130,8 @@ def fit(
     settings.allocator()  # refuses what it does not know
     program, own = _recorded(trace), registry.of(*use)
     chosen = remedies.named(list(tries), own) if tries else remedies.default(program)
-    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own))
+    tables = {} if kernel_times is None else own_times_of(Path(kernel_times), profiles)
+    return Fit(capacity.study(program, profiles, chosen, settings=settings, own=own, tables=tables))
 
 
 class KernelTimes:
@@ -171,7 +173,7 @@ def kernel_times(
     """
     program, profile = _recorded(trace), machine_of(on)[1]
     origin = None if recorded_on is None else machine_of(recorded_on)[1]
-    measured = None if own is None else user_table.read(Path(own), profile)
+    measured = None if own is None else load_own_times(Path(own), profile)
     return KernelTimes(kernel_study.study(program, profile, origin, measured))
 
 

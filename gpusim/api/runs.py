@@ -41,6 +41,7 @@ def simulate(
     grain: str | int = "tensor",
     unified: str = "none",
     transform: str = AS_RECORDED,
+    kernel_times: str | Path | None = None,
     use: Any = (),
     seed: int = 0,
     log: bool = False,
@@ -60,6 +61,7 @@ def simulate(
     grain        "tensor", or the bytes of the chunks in which tensors move ("2 MiB")
     unified      "driver(...)": unified memory, whose page faults take the place of the policies
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
+    kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
     log          keep the event log, which `check` recomputes everything from
     bounds       also run without a memory limit and under oracle eviction: then the result has a slowdown
@@ -97,7 +99,8 @@ def simulate(
         unified=driver,
     )  # fmt: skip
     return Result(*single(
-        source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]), bounds=bounds
+        source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),
+        kernel_times=None if kernel_times is None else Path(kernel_times), bounds=bounds,
     ))  # fmt: skip
 
 

@@ -45,6 +45,10 @@ Use = Annotated[
 MachineOnce = Annotated[str | None, typer.Argument(hidden=True)]  # where it stood before: TRACE MACHINE
 Machine = Annotated[str | None, on()]
 Machines = Annotated[list[str] | None, on("The machines, separated by commas")]
+KernelTimes = Annotated[
+    Path | None,
+    typer.Option("--kernel-times", metavar="FILE", help="Your own times: gpu,operator,dtype,shape,time_us."),
+]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker processes; default: as many as help.")]
 Figures = Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")]
 Formats = Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")]

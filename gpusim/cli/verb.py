@@ -24,7 +24,7 @@ VERBS = (
     "export", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles",
     "policies", "metrics", "schema", "calibrate",
 )  # fmt: skip
-GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "all", "bundle")}
+GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "kernels", "all", "bundle")}
 """Verb -> the verbs below it."""
 ONCE = {"fragment": "oom"}
 """What verbs were called before -> what they are called now."""

@@ -43,6 +43,7 @@ HOST = record(
      ("more", i8),         # instructions follow after `end`, in the next chunk
      ("planned", i8),      # next action of the plan
      ("staged", i8),       # it has to wait for copies, up to the last row of the marks
+     ("operator_ns", i8),  # what it needs to submit an operator of the program
      ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8)]  # what a launch, a wait for a copy and a cached block cost it
 )  # fmt: skip
 

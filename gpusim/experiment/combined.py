@@ -11,6 +11,7 @@ from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE, Capacity
 from gpusim.experiment.spec import AS_RECORDED, Experiment, Policies
 from gpusim.machine import tiers
+from gpusim.machine.kernels.user_table import of_machines
 from gpusim.machine.profile import Profile, changed
 
 if TYPE_CHECKING:
@@ -19,7 +20,18 @@ if TYPE_CHECKING:
 
 def problems(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
     """All of it, at its places in the experiment's file."""
-    return _of_tiers(loaded, machines) + _of_unified(loaded, machines)
+    return _of_tiers(loaded, machines) + _of_unified(loaded, machines) + _of_table(loaded, machines)
+
+
+def _of_table(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:
+    """A table of kernel times that is of none of these machines."""
+    if loaded.kernel_times is None:
+        return []
+    try:
+        of_machines(loaded.kernel_times, machines)
+    except ProfileError as error:
+        return [loaded.document.problem(("kernel_times",), error.message, "its column gpu names a machine of the experiment")]
+    return []
 
 
 def _of_tiers(loaded: Loaded, machines: Sequence[Profile]) -> list[Problem]:

@@ -25,7 +25,9 @@ from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
 from gpusim.machine.kernels import bars
-from gpusim.machine.kernels.durations import durations, model_error, shares
+from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.kernels.user_table import tables
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
@@ -143,19 +145,20 @@ def program_of(task: Task) -> RunProgram:
     return _program(
         task.trace, spec.transform, task.profile, spec.profile, spec.unified != NONE, _stamp(task.trace), _stamp(task.profile),
         SHIPPED if spec.transform == AS_RECORDED else users.of_task(task),
+        task.kernel_times, _stamp(task.kernel_times) if task.kernel_times else 0,
     )  # fmt: skip
 
 
 class RunProgram:
-    """A trace, or a managed program, on a machine."""
+    """A trace, or a managed program, on a machine; `measured`: the user's own times of its kernels there."""
 
     work: Source
     bounds: Bounds | None = None
     error: float | None = None
     recorded_ns: int = 0
 
-    def __init__(self, source: Trace | ManagedProgram, profile: Profile) -> None:
-        self.profile = profile
+    def __init__(self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None) -> None:
+        self.profile, self.measured = profile, measured
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
         if isinstance(source, Trace):
@@ -165,12 +168,12 @@ class RunProgram:
 
     def _of_trace(self, trace: Trace) -> None:
         profile = self.profile
-        times = durations(trace, profile)
+        times = durations(trace, profile, own=self.measured)
         self.work = work = build(trace, times.ns)
         # How sure the kernel times are; a trace without kernels has none.
         self.basis = {f"kernel_{n}_share": v for n, v in shares(times).items()} if trace.ops else {}
         self.classes = bars.uncertain(bars.bars(times))
-        found = model_error(trace, profile)
+        found = None if (times.basis == SCALED).any() else model_error(trace, profile)
         self.error = None if found is None else float(found["median"])  # of modelled kernel times, against the trace's own
         self.recorded_ns = int(trace.time.max(initial=0)) if (trace.duration > 0).any() else 0
         self.bounds = Bounds(work)
@@ -179,7 +182,7 @@ class RunProgram:
         """The same on another machine, or on one with other numbers; `factors` of classes of kernels by path."""
         if not isinstance(self.work, Workload):
             return self.work
-        duration = bars.scaled(durations(self.work.trace, profile), factors or {})
+        duration = bars.scaled(durations(self.work.trace, profile, own=self.measured), factors or {})
         return self.work if np.array_equal(duration, self.work.duration) else build(self.work.trace, duration)
 
 
@@ -208,12 +211,17 @@ def _stamp(file: Path) -> int:
     return file.stat().st_mtime_ns
 
 
+def _measured(table: Path | None, profile: Profile) -> OwnTimes | None:
+    """The user's own times of this machine; None where the table has none."""
+    return own_times_of(table, [profile]).get(profile.name) if table and profile.name in tables(table) else None
+
+
 @lru_cache(maxsize=2)
 def _program(
     trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int,
-    own: Registry,
+    own: Registry, table: Path | None, table_stamp: int,
 ) -> RunProgram:  # fmt: skip
     found = variant.load(profile, machine)
     if unified:
         found = completed(found)
-    return RunProgram(read(trace, transform, own), found)
+    return RunProgram(read(trace, transform, own), found, _measured(table, found))

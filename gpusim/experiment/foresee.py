@@ -40,7 +40,7 @@ def check_plan_files(tasks: Iterable[Task]) -> None:
         work = program.work
         assert isinstance(work, Workload), "plans are of recorded programs"
         profile = on_host(task, work, program.profile)
-        file.plan(view(work, machine(profile, capacity_of(task, work), spec.tiers)), str(task.plan))
+        file.plan(view(work, machine(work.trace, profile, capacity_of(task, work), spec.tiers)), str(task.plan))
 
 
 def check_unified(loaded: Loaded, tasks: Iterable[Task]) -> None:

@@ -15,6 +15,7 @@ from gpusim.experiment import answerable, combined, overrides, users
 from gpusim.experiment.spec import Experiment
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine import tiers, variant, words
+from gpusim.machine.kernels import user_table
 from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
@@ -38,6 +39,7 @@ class Loaded:
     use: tuple[Path, ...]
     plans: dict[str, Path]  # the parameter `path` of a plan policy -> file
     given: Given = NOTHING  # policies and transforms that are Python objects, of an experiment that was made in Python
+    kernel_times: Path | None = None  # the user's own measured times
     own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
 
 
@@ -58,7 +60,7 @@ def load_experiment(
     if sets and isinstance(doc.data, dict):
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
-    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}}
+    files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
     def known(kind: str, value: Any) -> Any:
@@ -69,6 +71,9 @@ def load_experiment(
             if use:
                 use(files[kind][value])
             broken.discard(value)
+        elif kind == "kernel_times":
+            files[kind][value] = _beside(base, value)
+            user_table.tables(files[kind][value])
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
@@ -81,7 +86,10 @@ def load_experiment(
 
     experiment = validate.build(Experiment, doc, context=known)
     used = tuple(files["use"].values())
-    return Loaded(experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"])
+    table = next(iter(files["kernel_times"].values()), None)
+    return Loaded(
+        experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table
+    )
 
 
 def _beside(base: Path, name: str) -> Path:

@@ -56,7 +56,8 @@ def reach(
     allocs, frees = run["device_allocs"], run["device_frees"]
     held = run["reserved_peak_bytes"] + run["allocated_total_bytes"] + allocs * LARGER
     most = kernels + sum((
-        (counts.ops + swaps) * abs(a.submit - b.submit),
+        counts.ops * abs(a.operator - b.operator),
+        swaps * abs(a.submit - b.submit),
         counts.ops * abs(a.gap - b.gap),
         counts.events * abs(a.cached - b.cached),
         (counts.moves + swaps) * abs(a.latency - b.latency),

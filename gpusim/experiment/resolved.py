@@ -22,6 +22,7 @@ def resolved(e: Experiment) -> str:
         "host_memory": [str(memory) for memory in e.host_memory],
         **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified}),
         "use": list(e.use),
+        **({"kernel_times": e.kernel_times} if e.kernel_times else {}),
         "policies": _named({kind: getattr(e.policies, kind) for kind in KINDS}),
         "seed": list(e.seed),
         "options": {"log": e.options.log},

@@ -14,6 +14,7 @@ from gpusim.experiment.execute import RunProgram, result_of
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.experiment.tasks import Task, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
+from gpusim.machine.kernels.durations import load_own_times
 from gpusim.machine.platforms import completed
 from gpusim.machine.profile import Profile
 from gpusim.programs import transforms
@@ -26,13 +27,14 @@ from gpusim.trace.trace import Trace
 
 def single(
     source: Trace | ManagedProgram, profile: Profile, spec: RunSpec, *, use: tuple[Path, ...] = (), given: Given = NOTHING,
-    plan: Path | None = None, bounds: bool = True,
+    plan: Path | None = None, kernel_times: Path | None = None, bounds: bool = True,
 ) -> tuple[Result, Trace | ManagedProgram]:  # fmt: skip
     """Run the program as `spec` says, whose names of trace and profile are words for the result only; answers the program
     that ran, too: transformed.
 
     use, given  the user's own policies and transforms
     plan        the file that a plan policy reads
+    kernel_times  the user's own measured times on this machine
     bounds      also run it without a memory limit and under oracle eviction, so that there is a slowdown
 
     Raises GpusimError for what the program or the machine cannot do.
@@ -46,7 +48,8 @@ def single(
     task = Task("", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, given=given)
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
-    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile)
+    measured = load_own_times(kernel_times, profile) if kernel_times else None
+    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile, measured)
     done = result_of(task, program)
     if not bounds or not can.times:
         return done, source

@@ -79,6 +79,7 @@ Text = Annotated[str, Field(min_length=1)]
 Traces = Annotated[tuple[Annotated[Text, _known("trace")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
 Profiles = Annotated[tuple[Annotated[Text, _known("profile")], ...], BeforeValidator(_axis), _one_or_many(_TEXT)]
 UserFile = Annotated[Text, _known("use")]
+TableFile = Annotated[Text, _known("kernel_times")]
 Memory = Annotated[
     tuple[Annotated[Capacity, BeforeValidator(checked(capacity))], ...],
     BeforeValidator(_axis),
@@ -203,6 +204,8 @@ class Experiment:
     """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
+    kernel_times: TableFile | None = None
+    """Your own measured kernel times, CSV: gpu, operator, dtype, shape, time_us; each machine takes the rows of its name."""
     transform: Transforms = (AS_RECORDED,)
     """What each trace is turned into before it runs: `none`, or transforms as in `gpusim transforms`."""
     policies: Policies = Policies()

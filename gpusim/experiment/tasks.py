@@ -50,6 +50,7 @@ class Task:
     log: bool = False
     unlimited: bool = False  # a reference: the same program on a machine that never runs out of memory
     plan: Path | None = None  # the file that the plan policy reads
+    kernel_times: Path | None = None  # the user's own measured times
     given: Given = NOTHING  # policies and transforms of the user's that are Python objects
 
     def __str__(self) -> str:
@@ -132,8 +133,12 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> GridPlan:
         planned = loaded.plans.get(spec.plan.path)
         if planned:
             contents["plan"] = file_hash(planned)
+        if loaded.kernel_times:
+            contents["kernel_times"] = file_hash(loaded.kernel_times)
         key = run_key({**inputs, "unlimited": unlimited, "contents": contents})
-        return Task(key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.given)
+        return Task(
+            key, spec, trace, profile, loaded.use, out, spec.log, unlimited, planned, loaded.kernel_times, loaded.given
+        )
 
     grid = tuple(task(spec) for spec in specs)
     free_of_limits = {_without_evict(t.spec): t for t in reversed(grid) if _holds_all(t)}

@@ -231,5 +231,5 @@ def _reach(task: Task, group: SampledGroup, program: RunProgram, work: Source, p
     trace = work.trace
     counts = TrafficCounts(trace.ops, int(np.isin(trace.activity, MOVES).sum()), trace.events)
     kernels = float(np.abs(work.duration - program.work.duration).sum())
-    machines = (machine(p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile))
+    machines = (machine(trace, p, capacity_of(task, work), task.spec.tiers) for p in (program.profile, profile))
     return reach(group.metrics[task.key], counts, weighs_times(task.spec, users.of_task(task)), kernels, *machines)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpusim.machine import tiers
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import Tier
+from gpusim.trace.submission import EAGER, GRAPH, submission
+from gpusim.trace.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ class Machine:
     nvme_read: float
     nvme_write: float
     nvme_latency: int
-    submit: int
+    submit: int  # the host's time for a launch of the memory manager's own
+    operator: int  # and for one of the program's operators
     gap: int
     queue: int
     cached: int
@@ -66,8 +70,31 @@ class Machine:
         return replace(self, tiers=tuple(left))
 
 
-def machine(profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) -> Machine:
-    """`capacity`: bytes that the allocator may hold; None: what the CUDA context leaves of the device's memory.
+class HostTime(NamedTuple):
+    """ns that the host needs to submit an operator of the program, and between which times that is."""
+
+    ns: float
+    low: float
+    high: float
+
+
+NO_TIME = HostTime(0.0, 0.0, 0.0)
+
+
+def host_time(trace: Trace, profile: Profile) -> HostTime:
+    """A launch; what an eager framework takes where that is longer; nothing for one of many in a graph."""
+    how, launch = submission(trace), profile.launch
+    if how == GRAPH:
+        return NO_TIME
+    chosen = launch.eager if how == EAGER and launch.eager.value > launch.submit.value else launch.submit
+    bars = (chosen.value if bar is None else bar for bar in (chosen.low, chosen.high))
+    return HostTime(chosen.value, *bars)
+
+
+def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) -> Machine:
+    """The machine as it runs this program, which says how its operators are submitted.
+
+    `capacity`: bytes that the allocator may hold; None: what the CUDA context leaves of the device's memory.
 
     On a machine whose GPU shares the CPU's memory there is by default nowhere to swap to: a tier of no bytes.
     """
@@ -94,6 +121,7 @@ def machine(profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) 
         curve_out=tiers.per_ns(p.link.size_curve_d2h or p.link.size_curve),
         curve_collective=tiers.per_ns(p.collective.size_curve if p.collective else ()),
         submit=round(p.launch.submit.value),
+        operator=round(host_time(trace, profile).ns),
         gap=round(p.launch.gap.value),
         queue=int(p.launch.queue.value),
         cached=round(p.allocation.cached_alloc.value),

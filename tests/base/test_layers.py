@@ -31,6 +31,7 @@ AT_FIRST_USE = {
     "calibrate/measure/command.py": "needs CUDA packages",
     "calibrate/kernel_times/networks.py": "PyTorch, timm and transformers are extras",
     "calibrate/offload/training.py": "PyTorch is an extra",
+    "calibrate/readers/aiconfigurator.py": "pandas is an extra",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",
     "experiment/grid.py": "start-up: a rerun with nothing to do executes nothing",

@@ -9,8 +9,11 @@ import pytest
 
 from gpusim.calibrate.kernel_times.networks import NetworkProgram, program_of, timm_programs
 from gpusim.calibrate.kernel_times.step_fit import ReadySteps, StepModel, base, fit, numbers_of, rates_of
-from gpusim.calibrate.kernel_times.step_score import MOST, roofline, thinned, two
+from gpusim.calibrate.kernel_times.step_score import MOST, roofline, shipped, thinned, two
 from gpusim.calibrate.kernel_times.steps import PublishedStep, load, pack
+from gpusim.machine.catalogue import load as load_profile
+from gpusim.machine.kernels.measured import measured_gpu
+from gpusim.machine.kernels.store import of_steps
 
 SIZES = range(1, 9)
 
@@ -84,6 +87,15 @@ def test_two_numbers_of_a_gpu_are_found(programs):
     seen = _ready(programs, _steps(measured.tolist()))
     found = rates_of(seen, plain, "rtx-3090").rates["rtx-3090"]
     assert found == pytest.approx((1.2, 0.8), rel=0.02)
+
+
+def test_runs_take_what_the_fit_has_for_a_step(programs):
+    gpu = measured_gpu(load_profile("rtx-3090")).numbers
+    ready = ReadySteps(programs, _steps([1.0] * 8), {"rtx-3090": gpu})
+    model = StepModel({**base(ready.keys).classes, **{key: c for key, c in of_steps().items() if key in ready.keys}})
+    took, low, high = shipped(programs, ready)
+    np.testing.assert_allclose(took, ready.predict(model), rtol=1e-4)
+    assert (low < 0).all() and (high > 0).all()
 
 
 def test_held_out_steps_are_refused(programs):

@@ -348,7 +348,7 @@ def test_no_number_changes_a_run_by_more_than_its_reach(policies: dict[str, str]
             other = with_numbers(profile, {u.path: value})
             there = build(trace, durations(trace, other)[0])
             kernels = float(np.abs(there.duration - work.duration).sum())
-            machines = [machine_of(p, capacity) for p in (profile, other)]
+            machines = [machine_of(trace, p, capacity) for p in (profile, other)]
             most = reach(before.metrics, counts, weighs_times(spec, registry.of()), kernels, *machines)
             if 0 < most < float("inf"):
                 after = simulate(trace, other, capacity_bytes=capacity, work=there, **policies)

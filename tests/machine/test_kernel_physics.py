@@ -64,15 +64,21 @@ def test_a_convolution_is_the_gemm_of_its_windows() -> None:
     dims = {"b": 8, "cin": 64, "cout": 128, "h": 28, "w": 28, "r": 3, "s": 3, "stride": 1, "padding": 1, "groups": 1}
     w = work("conv", column(**dims), 4)
     assert w.flops[0] == 2 * (8 * 28 * 28) * 128 * (64 * 9)
-    assert (w.rows[0], w.columns[0], w.loop[0], w.fast[0]) == (8 * 28 * 28, 128, 576, 1)
+    assert (w.rows[0], w.columns[0], w.loop[0]) == (8 * 28 * 28, 128, 576)
     assert work("conv wgrad", column(**dims), 4).loop[0] == 8 * 28 * 28
     assert work("conv", column(**{**dims, "stride": 2}), 4).fast[0] == 0
 
 
 def test_winograd_divides_the_computing() -> None:
     dims = {"b": 8, "cin": 512, "cout": 512, "h": 28, "w": 28, "r": 3, "s": 3, "stride": 1, "padding": 1, "groups": 1}
-    slow, fast = (one(replace(PLAIN, fast=f, blend=60), "conv", "fp32", 4, **dims) - 1000 for f in (1, 2))
-    assert slow == pytest.approx(2 * fast, rel=1e-6)
+    tiles = 8 * 7 * 7  # of 4 x 4 pixels, each 36 products instead of 144
+    w = work("conv", column(**dims), 4)
+    assert (w.fast[0], w.fast_loop[0]) == (2 * 36 * tiles * 512 * 512, 512) and w.flops[0] == 4 * w.fast[0]
+    assert w.transformed[0] == 2 * 36 * 4 * (tiles * 1024 + 512 * 512)  # written and read
+    direct, fast = (one(replace(PLAIN, fast=f, blend=60), "conv", "fp32", 4, **dims) - 1000 for f in (0, 1))
+    assert direct == pytest.approx(4 * fast, rel=1e-6)
+    assert one(replace(PLAIN, fast=0.1, blend=60), "conv", "fp32", 4, **dims) - 1000 == pytest.approx(direct)  # the shorter
+    assert work("conv", column(**dims), 2).fast[0] == 0  # tensor cores multiply faster than they transform
 
 
 def test_causal_attention_computes_the_pairs_at_or_below_the_diagonal() -> None:
@@ -104,8 +110,9 @@ def test_fp8_without_such_units_runs_in_16_bits() -> None:
 
 
 def test_tf32_is_as_pytorch_has_it() -> None:
-    assert tf32("conv wgrad", None) and not tf32("gemm", None)
-    assert tf32("gemm", True) and not tf32("conv", False)
+    assert tf32("conv wgrad", {}) and not tf32("gemm", {})
+    assert tf32("gemm", {"tf32": True}) and not tf32("conv", {"cudnn_tf32": False})
+    assert tf32("conv", {"tf32": False}) and not tf32("gemm", {"cudnn_tf32": True})  # two switches
 
 
 def test_tf32_where_there_is_none_is_fp32() -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.agreement
 
 def both(work: Workload, profile: Profile, capacity: int, plan: str = "none", **choices: str) -> tuple[float, float]:
     """(estimate, engine) of the time of a run, ns; infinite where it does not fit."""
-    view = view_of(work, machine_of(profile, capacity))
+    view = view_of(work, machine_of(work.trace, profile, capacity))
     schedule = NOTHING if plan == "none" else registry.get("plan", plan).schedule(view)
     simulation = begin(work.trace, profile, capacity, work.duration, schedule=schedule, **choices)
     finished = simulation.advance(state.NEVER) == state.FINISHED

@@ -14,18 +14,19 @@ from gpusim.base.units import show_bytes
 from gpusim.cli.app import app
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue
+from gpusim.machine.constants import NO_TIME, HostTime
 from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile, changed
+from gpusim.machine.sampling import with_numbers
 from gpusim.programs import transforms
 from gpusim.referee import check
 from gpusim.show import fit as figure
 from gpusim.studies.capacity import remedies, report
 from gpusim.studies.capacity.batches import Batches
-from gpusim.studies.capacity.machine import emulated
 from gpusim.studies.capacity.need import count, need, rule_of_thumb
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
 from gpusim.studies.capacity.study import last_iteration, study
-from gpusim.studies.capacity.times import step_bar
+from gpusim.studies.capacity.times import StepBar, step_bar
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace, save_trace
 from gpusim.trace.trace import Trace
@@ -177,17 +178,34 @@ def test_parameters_are_counted_once_whatever_autocast_reads_them_as() -> None:
     assert count(b.finish()) == 10**6
 
 
-def test_types_that_a_gpu_lacks_are_said() -> None:
-    b = TraceBuilder("types")
-    w = b.alloc(MIB, "param")
-    for dtype in ("bfloat16", "float16", "float8_e4m3fn"):
-        b.op("aten.mm", (w,), (), dtype=dtype)
-    trace = b.finish()
-    machines = [catalogue.load(name) for name in ("v100-sxm2-32gb", "t4", "a100-sxm4-80gb", "h100-sxm-80gb")]
-    found = {machine.name: emulated(trace, machine) for machine in machines}
-    assert found == {
-        "v100-sxm2-32gb": ("bf16", "fp8"), "t4": ("bf16", "fp8"), "a100-sxm4-80gb": ("fp8",), "h100-sxm-80gb": (),
-    }  # fmt: skip
+def test_a_step_is_as_long_as_its_kernels_or_its_host() -> None:
+    """100 operators of 6 us (5 to 10) of the host, and kernels of 200 us (half to twice), in steps with 50 us of other time.
+
+    Gaps of 1 us add 100 us to what the device takes.
+    """
+    host = HostTime(6_000.0, 5_000.0, 10_000.0)
+    slow = StepBar(200_000, 0.5, 2.0, "gemm", 100, host, 1000.0)
+    assert slow.host_bound and slow.interval(650_000) == (550_000, 1_050_000), "the kernels hide behind the host at both ends"
+    fast = StepBar(800_000, 0.5, 2.0, "gemm", 100, host, 1000.0)
+    assert not fast.host_bound and fast.interval(950_000) == (550_000, 1_750_000), "at the low end the host is what is left"
+    graph = StepBar(800_000, 0.5, 2.0, "gemm", 100, NO_TIME)
+    assert graph.interval(850_000) == (450_000, 1_650_000)
+
+
+def test_a_small_step_is_bound_by_the_host_and_that_is_said() -> None:
+    trace = shipped("llama-1b-decode")
+    a100 = with_numbers(catalogue.load("a100-sxm4-80gb"), {"launch.eager": 10_000.0})
+    found, free = (
+        study(trace, [each], (remedies.AS_IT_IS,))
+        for each in (a100, with_numbers(a100, {"launch.eager": 0.0, "launch.submit": 0.0}))
+    )
+    (bound,), (fast,) = found.answers, free.answers
+    assert bound.bar.host_bound and not fast.bar.host_bound
+    assert bound.free_ns is not None and fast.free_ns is not None
+    assert bound.free_ns >= 0.99 * bound.bar.host_ns and fast.free_ns < bound.free_ns
+    said = [remark for remark in report.remarks(found) if "bound by the host" in remark]
+    assert len(said) == 1 and f"{bound.bar.operators:,} operators" in said[0]
+    assert not [remark for remark in report.remarks(free) if "bound by the host" in remark]
 
 
 def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
@@ -196,7 +214,7 @@ def test_every_time_has_its_interval_and_every_assumption_is_named() -> None:
     values = report.values(found)
     way = values["machines"][0]["ways"][0]
     times = modelled_durations(trace, catalogue.load("h100-sxm-80gb"))
-    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, times).interval(way["step_ns"])
+    assert (way["low_ns"], way["high_ns"]) == step_bar(trace, times, catalogue.load("h100-sxm-80gb")).interval(way["step_ns"])
     assert way["low_ns"] < way["step_ns"] < way["high_ns"]
     assert way["basis"] == "estimated"
     row = report.rows(found)[0]

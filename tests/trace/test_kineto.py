@@ -17,6 +17,7 @@ from gpusim.programs.recordings import import_trace
 from gpusim.trace.importers.kineto_events import MemoryInstant
 from gpusim.trace.importers.kineto_memory import pair
 from gpusim.trace.iterations import iterations
+from gpusim.trace.submission import EAGER, GRAPH, submission
 from gpusim.trace.trace import ACTIVITIES, ALLOC, FREE, OP, PHASE, SYNC, Trace
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
@@ -162,6 +163,18 @@ def test_accesses_follow_allocations_frees_and_shapes(tmp_path: Path) -> None:
     assert trace.duration.tolist() == [3000, 2000, 6000, 2000]
     assert trace.read_bytes.tolist() == [0, 0, 1152, 384] and trace.written_bytes.tolist() == [512, 1024, 384, 128]
     assert trace.time[trace.kind == OP].tolist() == [2000, 8000, 23000, 26000]
+
+
+def test_kernels_of_a_cuda_graph_were_not_submitted_one_by_one(tmp_path: Path) -> None:
+    def of_graph(ts: int, correlation: int) -> list[Any]:
+        launch, *work = kernel(ts, 1, 3, correlation)
+        return [{**launch, "name": "cudaGraphLaunch"}, *work]
+
+    eager = [kernel(20 + i, 1, 10 + i, i) for i in (2, 3)]
+    graph = profile(tmp_path, of_graph(4, 1), *of_graph(6, 1)[1:], *of_graph(8, 1)[1:], *eager)
+    assert graph.ops == 5 and submission(graph) == GRAPH, "three of five"
+    other = profile(tmp_path, of_graph(4, 1), *eager)
+    assert submission(other) == EAGER and "submission" not in other.meta, "one of three"
 
 
 def test_copies_touch_one_tensor_of_the_gpu(tmp_path: Path) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpusim.trace.files import load_trace, save_trace
+from gpusim.trace.shapes import parse
 from gpusim.trace.stats import live_bytes
-from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, Trace
+from gpusim.trace.trace import ALLOC, EVENT_KINDS, FREE, KERNEL, Trace
 
 FOLDER = Path(__file__).parents[2] / "traces"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.npz"))
 LETTERS = {"a": "alloc", "f": "free", "o": "op", "p": "phase"}
+BYTES = {"bfloat16": 2, "float32": 4, "int64": 8, "bool": 1, "uint8": 1}  # of an element
+PRODUCTS = ("aten.mm.default", "aten.addmm.default", "aten.bmm.default")
 # (start, peak, end) in bytes rounded to 512 and number of allocations after the start, from the recordings' headers and,
 # for the snapshots, from the allocator's own blocks.
 KNOWN = {
@@ -84,6 +88,19 @@ def test_recordings_without_a_header_are_what_is_known_of_their_models() -> None
         flops = load_trace(FOLDER / f"resnet{depth}-sgd.npz").flops.sum()
         assert flops == pytest.approx(2 * 64 * 3 * 2 * billions * 1e9, rel=0.015)
     assert int(unet.size[unet.category == unet.categories.index("param")].sum()) == 4 * 31_190_243
+
+
+def test_every_kernel_has_a_shape_of_its_bytes_and_flops(trace: Trace) -> None:
+    assert (trace.shape[trace.activity == KERNEL] >= 0).all()
+    for op in np.flatnonzero(trace.shape >= 0).tolist():
+        name, shape = trace.op_names[trace.op[op]], parse(trace.shapes[trace.shape[op]])
+        assert shape.outputs is not None
+        if len(shape.outputs) == 1 and isinstance(made := shape.outputs[0], tuple):
+            assert trace.written_bytes[op] == BYTES[trace.dtypes[trace.dtype[op]]] * prod(made)
+            if name in PRODUCTS:
+                left = shape.inputs[-2]
+                assert isinstance(left, tuple)
+                assert trace.flops[op] == 2 * prod(made) * left[-1]
 
 
 def _older(trace: Trace) -> int:

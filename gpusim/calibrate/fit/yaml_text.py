@@ -31,10 +31,12 @@ def text(profile: Profile, head: str, beside: Mapping[str, str], kept: Collectio
 
 def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> list[str]:
     items = part if isinstance(part, dict) else {f.name: getattr(part, f.name) for f in fields(part)}
-    unsaid = set() if isinstance(part, dict) else {f.name for f in fields(part) if f.default is False}
+    usual = {} if isinstance(part, dict) else {f.name: f.default for f in fields(part)}
     lines = []
     for key, value in items.items():
         left = f"{' ' * indent}{key}:"
+        if value is None or (key in usual and value is usual[key]):
+            continue
         if isinstance(value, Quantity):
             lines.append(f"{left} {quantity(value)}")
         elif isinstance(value, dict) or is_dataclass(value):
@@ -43,7 +45,7 @@ def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> li
             if value:
                 lines += [f"{' ' * indent}# {beside[f'{path}.{key}']}"] if f"{path}.{key}" in beside else []
                 lines.append(f"{left} {curve(value, TIME if key == 'latency_curve' else RATE)}")
-        elif value is not None and (value is not False or key not in unsaid):
+        else:
             lines.append(f"{left} {word(value)}")
     return lines
 

@@ -3,9 +3,10 @@ python -m gpusim.calibrate.kernel_times fit FOLDER      the same fits, written t
 python -m gpusim.calibrate.kernel_times record FOLDER PROGRAMS    the programs of whole steps, recorded into the folder PROGRAMS
 python -m gpusim.calibrate.kernel_times steps FOLDER PROGRAMS     the errors of whole steps
 python -m gpusim.calibrate.kernel_times fit-steps FOLDER PROGRAMS the second-level fit, written there too
+python -m gpusim.calibrate.kernel_times host FOLDER     steps that the host bounds, simulated and measured
 
-FOLDER holds the tables of measured kernels and steps.  `record` needs timm and transformers, goes on where it was stopped, and
-may run in several processes.  A developer's tool; the product reads only what it writes.
+FOLDER holds the tables of measured kernels and steps.  `host` needs timm; `record` needs timm and transformers, goes on where
+it was stopped, and may run in several processes.  A developer's tool; the product reads only what it writes.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gpusim.calibrate.kernel_times import host_bound
 from gpusim.calibrate.kernel_times.networks import record_all
-from gpusim.calibrate.kernel_times.rows import gather
+from gpusim.calibrate.kernel_times.rows import gather, sustained
 from gpusim.calibrate.kernel_times.score import score, text
-from gpusim.calibrate.kernel_times.step_score import evaluate, fit_all
+from gpusim.calibrate.kernel_times.step_score import evaluate, fit_all, intervals
 from gpusim.calibrate.kernel_times.step_score import text as step_text
 from gpusim.calibrate.kernel_times.steps import load, pack, published
 from gpusim.calibrate.kernel_times.write import write, write_steps
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> None:
         case ["score", folder]:
             print(text(score(gather(Path(folder)))))
         case ["fit", folder]:
-            print(write(gather(Path(folder)), DATA))
+            print(write(gather(Path(folder)), sustained(Path(folder)), DATA))
         case ["record", folder, programs]:
             record_all(Path(folder), Path(programs))
         case ["steps", folder, programs]:
@@ -40,7 +42,10 @@ def main(arguments: list[str]) -> None:
             print(step_text(lines, used))
         case ["fit-steps", folder, programs]:
             pack(Path(programs), Path(programs) / PACKED)
-            print(write_steps(*fit_all(load(Path(programs) / PACKED), published(Path(folder))), DATA))
+            recorded, steps = load(Path(programs) / PACKED), published(Path(folder))
+            print(write_steps(*fit_all(recorded, steps), intervals(recorded, steps), DATA))
+        case ["host", folder]:
+            print(host_bound.text(host_bound.small_steps(Path(folder))))
         case _:
             sys.exit(__doc__)
 

@@ -18,8 +18,8 @@ from gpusim.machine.kernels.shapes import Dims, Work, work
 F64 = npt.NDArray[np.float64]
 
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
-MOST = 8000
-"""Rows that a fit of coefficients looks at, drawn evenly."""
+MOST = 3000
+"""Rows of one source that a fit of coefficients looks at, drawn evenly."""
 
 _PRODUCT = ("floor", "compute", "fill", "tile", "memory", "chain", "growth", "blend")
 _STREAM = ("floor", "memory")
@@ -36,14 +36,14 @@ FREE = {
     "quantise": (*_STREAM, "chain", "growth"),
 }
 """ClassCoefficients that are fitted, by kind; the others say nothing there."""
-NEUTRAL = ClassCoefficients(floor=0, fill=0, tile=0, chain=0, blend=2)
+NEUTRAL = ClassCoefficients(floor=0, fill=0, tile=0, fast=0, chain=0, blend=2)
 """Where a coefficient is not fitted."""
 _BOUNDS = {  # lowest, start, highest
-    "floor": (300, 2000, 60e3),
+    "floor": (300, 2000, 100e3),
     "compute": (0.3, 1, 1.5),
     "fill": (1, 80, 2e3),
     "tile": (1, 64, 2e3),
-    "fast": (1, 1.4, 3),
+    "fast": (0.2, 0.7, 1.5),
     "special": (0.01, 0.7, 4),
     "memory": (0.3, 1, 1.3),
     "before": (0.05, 1, 1.5),
@@ -65,10 +65,13 @@ class FittedClass:
     """By GPU: what the coefficients leave."""
     kind: str
     axes: tuple[str, ...]
+    floors: dict[str, float]
+    """By source: the kernel's floor and what the source's times have of a launch."""
 
     def predict(self, rows: Rows, gpus: dict[str, Numbers], tables: dict[str, str] | None = None) -> F64:
         """(N,) ns; `tables`: GPU of the rows -> GPU whose table corrects it (its own where there is one)."""
-        out = predict(self.coefficients, _work(rows), _rates(rows, gpus))
+        c = replace(self.coefficients, floor=self.floors.get(rows.source, self.coefficients.floor))
+        out = predict(c, _work(rows), _rates(rows, gpus))
         if tables is None:
             return out
         for gpu, of in tables.items():
@@ -127,34 +130,42 @@ def fit(
     steady = [rows.take(np.array([not gpus[gpu].power_bound for gpu in rows.gpu.tolist()])) for rows in used]
     steady = [rows for rows in steady if len(rows)] or used  # power-bound GPUs say nothing of others
     kind = used[0].what.split()[0]
-    names = FREE[kind]
-    share = max(1, sum(map(len, steady)) // MOST)
+    sources = sorted({rows.source for rows in steady})
+    names = tuple(name for name in FREE[kind] if name not in ("floor", "fast"))
+    names += ("fast",) if any(_work(rows).fast.any() for rows in steady) else ()
     parts = []
     for rows in steady:
-        some = rows.take(np.arange(0, len(rows), share))
-        parts.append((_work(some), _rates(some, gpus), np.log(some.time)))
+        some = rows.take(np.arange(0, len(rows), max(1, len(rows) // MOST)))
+        parts.append((_work(some), _rates(some, gpus), np.log(some.time), sources.index(rows.source)))
 
-    def at(x: F64) -> ClassCoefficients:
-        return replace(NEUTRAL, **dict(zip(names, np.exp(x).tolist(), strict=True)))
+    def at(x: F64, source: int) -> ClassCoefficients:
+        values = np.exp(x).tolist()
+        return replace(NEUTRAL, floor=values[source], **dict(zip(names, values[len(sources) :], strict=True)))
 
     def residual(x: F64) -> F64:
-        c = at(x)
-        return np.concatenate([np.log(predict(c, w, r)) - t for w, r, t in parts])
+        each = [at(x, i) for i in range(len(sources))]
+        return np.concatenate([np.log(predict(each[source], w, r)) - t for w, r, t, source in parts])
 
-    low, start, high = np.log([_BOUNDS[name] for name in names]).T
+    low, start, high = np.log([_BOUNDS[name] for name in ("floor",) * len(sources) + names]).T
     x, _ = minimise(residual, start, low, high)
-    found = rounded(at(x))
+    each = {source: rounded(at(x, i)) for i, source in enumerate(sources)}
+    floors = {source: c.floor for source, c in each.items()}
+    found = min(each.values(), key=lambda c: c.floor)
+    for rows in used:
+        floors.setdefault(rows.source, found.floor)
     axes = AXES[kind]
     done: dict[str, Lattice] = {}
     if correct:
-        for gpu in sorted({g for rows in used for g in rows.gpu.tolist()}):
-            own = [rows.take(rows.gpu == gpu) for rows in used]
+        first = [rows for rows in used if rows.source == used[0].source]  # other sources' libraries differ
+        plain = replace(found, floor=floors[used[0].source])
+        for gpu in sorted({g for rows in first for g in rows.gpu.tolist()}):
+            own = [rows.take(rows.gpu == gpu) for rows in first]
             own = [rows for rows in own if len(rows)]
             place = np.concatenate([points(rows, axes) for rows in own])
-            left_over = np.concatenate([np.log(rows.time / predict(found, _work(rows), _rates(rows, gpus))) for rows in own])
+            left_over = np.concatenate([np.log(rows.time / predict(plain, _work(rows), _rates(rows, gpus))) for rows in own])
             done[gpu] = build(place, np.clip(left_over, -2, 2), FINEST[kind])
     names_of = tuple(sorted({g for rows in used for g in rows.gpu.tolist()}))
-    return FittedClass(found, names_of, sum(map(len, used)), done, kind, axes)
+    return FittedClass(found, names_of, sum(map(len, used)), done, kind, axes, floors)
 
 
 def measured_numbers(tables: list[Rows]) -> dict[str, Numbers]:

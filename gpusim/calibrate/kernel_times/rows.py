@@ -165,6 +165,8 @@ def _deepbench(row: dict[str, str]) -> Iterator[Row]:
             "w": float(named["w"]), "r": float(named["r"]), "s": float(named["s"]), "stride": float(named["vertical stride"]),
             "padding": float(named["pad_h"]), "groups": 1.0,
         }  # fmt: skip
+        if dtype == "fp32" and dims["r"] == dims["s"] == dims["stride"] == 1:
+            what += " pointwise"
         yield what, row["gpu"], dtype, dims, _ns(row["time_us"])
 
 
@@ -206,6 +208,31 @@ def gather(folder: Path, classes: tuple[str, ...] = ()) -> list[Rows]:
                         if row[4] >= source.least:
                             found.setdefault((source.name, row[0], row[2]), []).append((row, path.name))
     return [_table(*key, rows) for key, rows in found.items()]
+
+
+_LONG = 1e12  # flops: such a product alone brings a GPU to its power limit
+
+
+def sustained(folder: Path) -> dict[str, float]:
+    """By GPU: the share of the peak of short runs that is left when it is warm, for products of 16 bits.
+
+    Of each large product three frameworks' runs were measured with the same library; they differ by the clock.  The share is
+    that of the slowest run, the median over shapes.
+    """
+    found = {}
+    for path in sorted(folder.glob("aic_gemm_*_bf16.csv.gz")):
+        ratios: dict[str, list[float]] = {}
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                m, n, k = (float(row[name]) for name in "mnk")
+                times = {name: float(value) for name, value in row.items() if name.startswith("time_us") and value}
+                base = next((value for name, value in times.items() if name.startswith(_STACK)), 0.0)
+                if 2 * m * n * k >= _LONG and base and not shape_held_out("gemm", (int(n), int(k))):
+                    for name, value in times.items():
+                        ratios.setdefault(name, []).append(base / value)
+        if ratios:
+            found[row["gpu"]] = min(float(np.median(values)) for values in ratios.values())
+    return found
 
 
 def source_of(rows: Rows) -> RowSource:

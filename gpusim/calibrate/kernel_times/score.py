@@ -5,7 +5,7 @@ Errors are model / measured - 1 over rows: median and 90th percentile of the siz
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,8 @@ class Score:
     fitted: str
     off: F64
     """Of each row."""
+    inside: float = np.nan
+    """Share of the rows within the interval that the rows of the other GPUs give, which is meant to hold 0.8 of them."""
 
 
 def errors(model: F64, measured: F64) -> tuple[float, float, float]:
@@ -66,17 +68,21 @@ def _summary(off: F64) -> tuple[float, float, float]:
 
 
 def kin(gpu: str, others: tuple[str, ...], gpus: dict[str, Numbers]) -> str:
-    """The GPU among others whose table applies: the same capability and kind of memory; "" if there is none."""
+    """The GPU among others whose table applies: the same capability, kind of memory and power; "" if there is none."""
+
+    def kind(name: str) -> tuple[float, bool, bool]:
+        return gpus[name].capability, gpus[name].hbm, gpus[name].power_bound
+
     own = gpus[gpu]
-    alike = [o for o in others if o != gpu and gpus[o].capability == own.capability and gpus[o].hbm == own.hbm]
+    alike = [o for o in others if o != gpu and kind(o) == kind(gpu)]
     return min(alike, key=lambda o: abs(np.log(gpus[o].bandwidth / own.bandwidth)), default="")
 
 
 def groups(tables: list[Rows]) -> list[list[Rows]]:
-    """Tables that are fitted together: of one source, class and type, the elementwise operators by their operands."""
-    found: dict[tuple[str, str, str], list[Rows]] = {}
+    """Tables that are fitted together: of one class and type, whose sources differ in the floor alone."""
+    found: dict[tuple[str, str], list[Rows]] = {}
     for rows in tables:
-        found.setdefault((rows.source, rows.what, rows.dtype), []).append(rows)
+        found.setdefault((rows.what, rows.dtype), []).append(rows)
     return list(found.values())
 
 
@@ -88,13 +94,28 @@ def score(tables: list[Rows]) -> list[Score]:
         names = tuple(sorted({g for rows in group for g in rows.gpu.tolist()}))
         everything = fit(group, gpus)
         own = {name: name for name in names}
+        seen, left = list[Score](), list[Score]()
         for name in names:
-            lines += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
+            seen += _lines(SEEN, group, name, everything, own, gpus, "all, held-out shapes apart")
         for name in names if len(names) > 1 else ():
             others = fit(group, gpus, {name: False})
-            like = {name: kin(name, others.gpus, gpus)}
-            lines += _lines(LEFT_OUT, group, name, others, like, gpus, " ".join(others.gpus))
+            like = {name: kin(name, tuple(others.tables), gpus)}
+            left += _lines(LEFT_OUT, group, name, others, like, gpus, " ".join(others.gpus))
+        lines += [*_covered(seen), *_covered(left)]
     return lines
+
+
+def _covered(lines: list[Score]) -> list[Score]:
+    """The lines with `inside`."""
+    out = []
+    for line in lines:
+        others = [-np.log1p(other.off) for other in lines if other.gpu != line.gpu]
+        if others:
+            low, high = np.quantile(np.concatenate(others), (0.1, 0.9))
+            log = -np.log1p(line.off)
+            line = replace(line, inside=float(np.mean((log >= low) & (log <= high))))
+        out.append(line)
+    return out
 
 
 def _lines(
@@ -158,11 +179,12 @@ def text(lines: list[Score]) -> str:
     for table in (SEEN, LEFT_OUT):
         out += [
             "",
-            f"| {table} | type | GPU | rows | model | physical form | before | nominal roofline | fitted on |",
-            "| --- | --- | --- | ---: | --- | --- | --- | --- | --- |",
+            f"| {table} | type | GPU | rows | model | inside, % | physical form | before | nominal roofline | fitted on |",
+            "| --- | --- | --- | ---: | --- | ---: | --- | --- | --- | --- |",
         ]
         for s in (line for line in lines if line.table == table):
-            cells = " | ".join(_cell(e) for e in (s.model, s.physics, s.today, s.roofline))
+            inside = "-" if np.isnan(s.inside) else f"{100 * s.inside:.0f}"
+            cells = " | ".join([_cell(s.model), inside, *(_cell(e) for e in (s.physics, s.today, s.roofline))])
             out.append(f"| {s.what} | {s.dtype} | {s.gpu} | {s.rows} | {cells} | {s.fitted} |")
     return "\n".join(out)
 

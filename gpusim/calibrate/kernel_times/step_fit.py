@@ -29,6 +29,8 @@ HOST = 6e3
 """ns that an eager operator takes to submit"""
 
 _STREAM = ClassCoefficients(floor=1669, fill=0, tile=0, chain=0, memory=1.0, blend=2)
+_ALIKE = {"pointwise": "elementwise mul", "special": "elementwise gelu"}
+"""Classes, and the measured operator whose kernels are theirs."""
 _CONV = ClassCoefficients(floor=1669, compute=1.0, fill=50, tile=30, memory=0.95, chain=100, growth=0.8, blend=3.0)
 
 
@@ -48,6 +50,8 @@ def start(what: str, dtype: str) -> ClassCoefficients:
         if short == "fp32":
             return fits[" ".join(what.split()[: 2 if "grad" in what else 1]), "fp32"].coefficients
         return _CONV
+    if kind in _ALIKE and short == "fp32":
+        return fits[_ALIKE[kind], "fp32"].coefficients
     if kind in ("layer_norm", "softmax"):
         return fits[kind, "fp32"].coefficients
     if kind in ("strided", "gather", "scatter", "sort", "resize", "group_norm", "batch_norm"):
@@ -182,7 +186,7 @@ def _correction(key: Key, gpu: Numbers, work: Work) -> F64:
 
 def numbers_of(gpu: str) -> Numbers:
     """The GPU with the rates that its kernels were measured to reach, where they were."""
-    known = dict(store.rates().get(gpu, {}))
+    known = {name: rate for name, rate in store.rates().get(gpu, {}).items() if name != "sustained"}
     plain = nominal(gpu)
     bandwidth = known.pop("bandwidth", plain.bandwidth)
     return replace(plain, peak={**plain.peak, **known}, bandwidth=bandwidth, measured=frozenset(known))
@@ -195,7 +199,7 @@ def base(keys: Sequence[Key]) -> StepModel:
 
 _SPREAD = {"compute": 0.35, "memory": 0.35, "fill": 1.0, "tile": 1.0, "special": 1.0, "blend": 0.7}
 _BOUNDS = {
-    "compute": (0.02, 1.5), "memory": (0.05, 1.1),
+    "compute": (0.02, 1.25), "memory": (0.05, 1.1),
     "fill": (1, 2e3), "tile": (1, 2e3), "special": (0.01, 30), "blend": (1.1, 8),
 }
 
@@ -214,11 +218,11 @@ _PENALTY = 0.02
 def free(key: Key) -> tuple[str, ...]:
     """The coefficients of a class that whole steps may move."""
     kind = key[0].split()[0]
-    if kind in ("gemm", "bmm"):
-        return ("compute", "memory") if key[1] == "half" else ()
+    if kind in ("gemm", "bmm", "attention") or (key[1] == "float32" and key[0] in (*_ALIKE, "layer_norm", "softmax", "conv")):
+        return ()  # such kernels were measured on GPUs of these generations
     if kind == "conv":
         return ("compute", "memory", "fill") if "depthwise" in key[0] else ("compute", "memory", "fill", "tile", "blend")
-    if kind in ("attention", "rnn"):
+    if kind == "rnn":
         return ("compute", "memory")
     return ("memory",)
 

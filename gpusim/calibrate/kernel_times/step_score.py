@@ -1,5 +1,6 @@
 """The errors of whole steps: model / measured - 1, beside three models that know less.
 
+    runs        what runs take, from what is shipped; inside: steps within its interval, which is meant to hold 80 %
     model       coefficients of measured kernels, then the second-level fit on visible steps; families left out were not fitted
     kernels     the same before any step was fitted
     other GPUs  fitted on the steps of the other GPUs, with no rate of this GPU from a step
@@ -21,8 +22,9 @@ from gpusim.calibrate.kernel_times.before import modelled_before
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.least_squares import minimise
 from gpusim.calibrate.kernel_times.score import errors
-from gpusim.calibrate.kernel_times.step_fit import HALF, ReadySteps, StepModel, base, fit, numbers_of, rates_of
+from gpusim.calibrate.kernel_times.step_fit import HALF, HOST, ReadySteps, StepModel, base, fit, numbers_of, rates_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep, StepPrograms
+from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import load_file
 from gpusim.trace.build import TraceBuilder
 
@@ -40,6 +42,33 @@ class StepScore:
     held: bool
     rows: int
     errors: dict[str, tuple[float, float, float]]
+    inside: float
+    """Share of the steps within the interval that runs state."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepTimes:
+    """(N,) ns of the steps of one GPU: measured, as runs have them, and by the roofline that was before; nan: no profile."""
+
+    source: str
+    gpu: str
+    measured: F64
+    runs: F64
+    before: F64
+    held: npt.NDArray[np.bool_]
+    """Left out of every fit"""
+
+
+def simulated(programs: StepPrograms, steps: Sequence[PublishedStep]) -> list[StepTimes]:
+    """What is shipped, without a fit; the sources with the most steps first."""
+    ready = ReadySteps(programs, steps, {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}})
+    runs, old = shipped(programs, ready)[0], before(programs, ready)
+    held = np.array([step.held for step in ready.steps])
+    found = []
+    for source, gpu in sorted({(step.source, step.gpu) for step in ready.steps}):
+        own = np.array([(step.source, step.gpu) == (source, gpu) for step in ready.steps])
+        found.append(StepTimes(source, gpu, ready.measured[own], runs[own], old[own], held[own]))
+    return sorted(found, key=lambda each: -len(each.measured))
 
 
 def evaluate(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[list[StepScore], str, StepModel]:
@@ -62,6 +91,9 @@ def evaluate(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[li
     groups = np.array([f"{s.mode} {s.config if s.source == 'timm' else ''}".strip() for s in ready.steps])
     found["two features"] = two(programs, ready, groups, held)
     found |= {"before": before(programs, ready), "nominal": roofline(programs, ready)}
+    found["runs"], low, high = shipped(programs, ready)
+    log = np.log(ready.measured / found["runs"])
+    within = np.where(np.isnan(log), np.nan, (log >= low) & (log <= high))
     lines = []
     for source, gpu in sorted({(step.source, step.gpu) for step in ready.steps}, reverse=True):
         own_rows = np.array([(step.source, step.gpu) == (source, gpu) for step in ready.steps])
@@ -70,7 +102,7 @@ def evaluate(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[li
                 rows = own_rows & (held == left) & ((groups == group) | (group == "all"))
                 if rows.any():
                     e = {name: errors(time[rows], ready.measured[rows]) for name, time in found.items()}
-                    lines.append(StepScore(source, gpu, group, left, int(rows.sum()), e))
+                    lines.append(StepScore(source, gpu, group, left, int(rows.sum()), e, float(within[rows].mean())))
     return lines, "\n".join(used), model
 
 
@@ -82,7 +114,7 @@ def fit_all(programs: StepPrograms, steps: Sequence[PublishedStep]) -> tuple[Ste
     return fit(ReadySteps(programs, visible, gpus), ready.keys), visible
 
 
-MOST = 1200
+MOST = 500
 """Steps that a fit looks at: networks drawn evenly, with all their rows."""
 
 
@@ -96,6 +128,57 @@ def thinned(steps: list[PublishedStep]) -> list[PublishedStep]:
         keep = set(networks[::share])
         out += [step for step in own if step.network in keep]
     return out
+
+
+def intervals(programs: StepPrograms, steps: Sequence[PublishedStep]) -> dict[str, tuple[float, float]]:
+    """By basis, from visible steps that a fit did not see: of other families of networks, and of other GPUs.
+
+    Errors of one step's classes go together: each class has the interval of the steps.
+    """
+    gpus = {gpu: numbers_of(gpu) for gpu in {step.gpu for step in steps}}
+    ready = ReadySteps(programs, thinned([step for step in steps if not step.held and step.program in programs.names]), gpus)
+    log: dict[str, list[F64]] = {"measured": [], "class": [], "default": []}
+
+    def left(basis: str, model: StepModel, where: npt.NDArray[np.bool_]) -> None:
+        log[basis].append(np.log(ready.measured / ready.predict(model))[where])
+
+    def fitted(where: npt.NDArray[np.bool_]) -> StepModel:
+        return fit(ReadySteps(programs, [s for s, of in zip(ready.steps, where, strict=True) if of], gpus), ready.keys)
+
+    families = sorted({step.family for step in ready.steps})
+    odd = np.array([families.index(step.family) % 2 == 1 for step in ready.steps])
+    left("measured", fitted(odd), ~odd)
+    left("measured", fitted(~odd), odd)
+    for gpu in sorted({step.gpu for step in ready.steps if step.source == "timm"}):
+        here = ready.gpu == gpu
+        elsewhere = StepModel(fitted(~here).classes)
+        left("default", elsewhere, here)
+        own = [step for step in ready.steps if step.gpu == gpu]
+        left("class", rates_of(ReadySteps(programs, own, gpus), elsewhere, gpu), here)
+    found = {}
+    for basis, parts in log.items():
+        low, high = np.quantile(np.concatenate(parts), (0.1, 0.9))
+        found[basis] = (float(low), float(high))
+    return {**found, "family": found["class"]}
+
+
+def shipped(programs: StepPrograms, ready: ReadySteps) -> tuple[F64, F64, F64]:
+    """(N,) ns as runs have it, and the ends of its interval as logarithms; nan where the catalogue lacks the GPU."""
+    build = TraceBuilder("operators")
+    build.begin_phase("fwd")
+    for name, dtype, shape, flops, read, written in programs.operators:
+        build.op(name, [], [], read_bytes=read, written_bytes=written, flops=flops, dtype=dtype, shape=shape or None)
+    trace = build.finish()
+    out = [np.full(len(ready.steps), np.nan) for _ in range(3)]
+    for gpu in sorted(set(ready.gpu.tolist())):
+        path, here = PROFILES / f"{SAME.get(gpu, gpu)}.yaml", ready.gpu == gpu
+        if path.exists():
+            found = modelled_durations(trace, load_file(path))
+            time = found.ns.astype(np.float64)
+            ns, low, high = (_summed(programs, ready, value) for value in (time, time * found.low, time * found.high))
+            for column, value in zip(out, (np.maximum(ns, ready.operators * HOST), low / ns, high / ns), strict=True):
+                column[here] = value[here]
+    return out[0], out[1], out[2]
 
 
 def _used(name: str, steps: Sequence[PublishedStep]) -> str:
@@ -165,14 +248,14 @@ def _summed(programs: StepPrograms, ready: ReadySteps, value: F64) -> F64:
     return np.asarray(total[[index[step.program] for step in ready.steps]], np.float64)
 
 
-COLUMNS = ("model", "kernels", "other GPUs", "two numbers", "two features", "before", "nominal")
+COLUMNS = ("runs", "model", "kernels", "other GPUs", "two numbers", "two features", "before", "nominal")
 
 
 def text(lines: list[StepScore], used: str) -> str:
     """The table in Markdown: per cent, median / p90 (signed median)."""
     out = [
-        f"| rows | GPU | mode | networks | steps | {' | '.join(COLUMNS)} |",
-        f"| --- | --- | --- | --- | ---: |{' --- |' * len(COLUMNS)}",
+        f"| rows | GPU | mode | networks | steps | inside, % | {' | '.join(COLUMNS)} |",
+        f"| --- | --- | --- | --- | ---: | ---: |{' --- |' * len(COLUMNS)}",
     ]
     for line in lines:
         cells = []
@@ -181,6 +264,7 @@ def text(lines: list[StepScore], used: str) -> str:
             cells.append("-" if np.isnan(m) else f"{m:.1f} / {p:.0f} ({s:+.1f})")
         which = "left out" if line.held else "seen"
         out.append(
-            f"| {line.source} | {line.gpu} | {line.group} | {which} | {line.rows} | {' | '.join(cells)} |"
+            f"| {line.source} | {line.gpu} | {line.group} | {which} | {line.rows} | "
+            f"{'-' if np.isnan(line.inside) else f'{100 * line.inside:.0f}'} | {' | '.join(cells)} |"
         )
     return "\n".join([*out, "", used])

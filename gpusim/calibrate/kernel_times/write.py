@@ -13,7 +13,7 @@ from gpusim.calibrate.kernel_times.fit import FittedClass, fit, measured_numbers
 from gpusim.calibrate.kernel_times.gpus import PROFILES, SAME, nominal
 from gpusim.calibrate.kernel_times.rows import LONGEST_LAUNCH, Rows, source_of
 from gpusim.calibrate.kernel_times.score import groups, kin
-from gpusim.calibrate.kernel_times.step_fit import StepModel, numbers_of
+from gpusim.calibrate.kernel_times.step_fit import StepModel, free, numbers_of
 from gpusim.calibrate.kernel_times.steps import PublishedStep
 from gpusim.machine.kernels.numbers import Numbers
 from gpusim.machine.kernels.physics import ClassCoefficients
@@ -25,28 +25,30 @@ HEADER = """\
 # Intervals: 10th and 90th percentile of log(measured / model) on rows that the fit did not see, by basis: measured (a table of
 # this GPU), family (a table of its kin), class (another GPU's, with its own rates), default (rates from the vendor's numbers).
 """
+_FEW = 1000  # rows of kin, whose interval is then that of other GPUs' rows as well
 FLOOR = ("gemm", "bf16")
 """Whose floor, of kernels launched from graphs, replaces floors that have the launch in them."""
 
 
-def write(tables: list[Rows], folder: Path) -> str:
-    """Fit all classes and write both files; what was fitted on which rows, as text."""
+def write(tables: list[Rows], warm: dict[str, float], folder: Path) -> str:
+    """Fit all classes and write both files; what was fitted on which rows, as text.  `warm`: see `rows.sustained`."""
     gpus = measured_numbers(tables)
-    done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {}
-    for group in groups(tables):
-        done.setdefault((group[0].what, group[0].dtype), (group, fit(group, gpus)))
+    done: dict[tuple[str, str], tuple[list[Rows], FittedClass]] = {
+        (group[0].what, group[0].dtype): (group, fit(group, gpus)) for group in groups(tables)
+    }
     floor = done[FLOOR][1].coefficients.floor if FLOOR in done else None
     lines, arrays, report = [HEADER, "classes:"], dict[str, Any](), []
     for (what, dtype), (group, fitted) in done.items():
-        source = source_of(group[0])
+        sources = {source_of(rows) for rows in group}
+        origins = (*sorted({s.origin for s in sources}), *sorted({name for rows in group for name in rows.files}))
         c = fitted.coefficients
-        if floor is not None and source.least >= LONGEST_LAUNCH:
+        if floor is not None and any(source.least >= LONGEST_LAUNCH for source in sources):
             c = replace(c, floor=floor)
         lines += [
             f"  - what: {what}",
             f"    type: {dtype}",
-            f'    source: "{source.origin}, {", ".join(sorted({name for rows in group for name in rows.files}))}"',
-            f"    licence: {source.licence}",
+            f'    source: "{", ".join(origins)}"',
+            f"    licence: {'; '.join(sorted({s.licence for s in sources}))}",
             f"    rows: {fitted.rows}",
             f"    axes: [{', '.join(fitted.axes)}]",
             f"    tables: [{', '.join(sorted(SAME.get(gpu, gpu) for gpu in fitted.tables))}]",
@@ -57,11 +59,13 @@ def write(tables: list[Rows], folder: Path) -> str:
         for gpu, lattice in fitted.tables.items():
             arrays |= packed(f"{what}/{dtype}/{SAME.get(gpu, gpu)}", lattice)
         report.append(f"{what} {dtype}: {fitted.rows} rows of {', '.join(fitted.gpus)}, held-out shapes apart")
-    lines.append("rates:  # measured: flop/s of a large GEMM by element type, bytes/s of streaming")
+    lines.append("rates:  # in short runs: flop/s of a large GEMM by type, bytes/s of streaming; sustained: share when warm")
     for name, numbers in gpus.items():
         known = {kind: rate for kind, rate in numbers.peak.items() if kind in numbers.measured}
         if "bandwidth" in numbers.measured:
             known["bandwidth"] = numbers.bandwidth
+        if name in warm:
+            known["sustained"] = warm[name]
         if known and name not in SAME:
             lines.append(f"  {name}: {{{', '.join(f'{kind}: {rate:.4g}' for kind, rate in known.items())}}}")
     lines += vendors(tuple(sorted({SAME.get(name, name) for name in gpus} | set(rates_of_steps()))))
@@ -78,7 +82,7 @@ def vendors(names: tuple[str, ...]) -> list[str]:
         copy = load_file(path).memory.copy.value if (path := PROFILES / f"{name}.yaml").is_file() else gpu.bandwidth
         entry = {
             "capability": gpu.capability, "processors": gpu.processors, "hbm": int(gpu.hbm), "bandwidth": gpu.nominal_bandwidth,
-            "copy": copy, **gpu.nominal_peak,
+            "copy": copy, "power": gpu.power, **gpu.nominal_peak,
         }  # fmt: skip
         lines.append(f"  {name}: {{{', '.join(f'{key}: {value:.6g}' for key, value in entry.items())}}}")
     return lines
@@ -94,11 +98,17 @@ STEPS_SOURCE = (
 )
 
 
-def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) -> str:
+def write_steps(
+    model: StepModel, steps: Sequence[PublishedStep], bars: dict[str, tuple[float, float]], folder: Path
+) -> str:
     """Write the second-level fit as `steps.yaml`; what was fitted, as text."""
     lines = [STEPS_HEADER, f'source: "{STEPS_SOURCE}"', f"steps: {len(steps)}", f"networks: {len({s.network for s in steps})}"]
+    half = sorted({step.gpu for step in steps if step.source == "timm"})
+    lines += ["gpus:", f"  half: [{', '.join(half)}]", f"  float32: [{', '.join(sorted({step.gpu for step in steps}))}]"]
+    lines.append("intervals:  # 10th and 90th percentile of log(measured / model) of whole steps that were not fitted")
+    lines += [f"  {basis}: [{low:.3f}, {high:.3f}]" for basis, (low, high) in bars.items()]
     lines.append("classes:")
-    for (what, kind), c in sorted(model.classes.items()):
+    for (what, kind), c in sorted((key, c) for key, c in model.classes.items() if free(key)):
         lines.append(f"  - {{what: {what}, type: {kind}, coefficients: {{{_flow(rounded(c))}}}}}")
     lines.append("rates:  # flop/s of large products by element type, bytes/s of streaming, as whole steps show them")
     for gpu, (peak, bandwidth) in sorted(model.rates.items()):
@@ -106,7 +116,7 @@ def write_steps(model: StepModel, steps: Sequence[PublishedStep], folder: Path) 
         kind = "fp16" if any(step.gpu == gpu and step.source == "timm" for step in steps) else "fp32"
         lines.append(f"  {gpu}: {{{kind}: {numbers.peak[kind] * peak:.4g}, bandwidth: {numbers.bandwidth * bandwidth:.4g}}}")
     (folder / "steps.yaml").write_text("\n".join(lines) + "\n")
-    return f"{len(model.classes)} classes from {len(steps)} steps"
+    return f"{sum(map(bool, map(free, model.classes)))} classes from {len(steps)} steps"
 
 
 def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) -> dict[str, tuple[float, float]]:
@@ -119,15 +129,19 @@ def intervals(group: list[Rows], fitted: FittedClass, gpus: dict[str, Numbers]) 
             left["measured"].append(np.log(held.time / fitted.predict(held, gpus, own)))
     for name in fitted.gpus if len(fitted.gpus) > 1 else ():
         others = fit(group, gpus, {name: False})
-        like = kin(name, others.gpus, gpus)
+        like = kin(name, tuple(others.tables), gpus)
         unknown = {**gpus, name: nominal(name)}
         for rows in group:
             here = rows.take(rows.gpu == name)
+            if not len(here):
+                continue
             if like:
                 left["family"].append(np.log(here.time / others.predict(here, gpus, {name: like})))
             left["class"].append(np.log(here.time / others.predict(here, gpus)))
             left["default"].append(np.log(here.time / others.predict(here, unknown)))
     found: dict[str, tuple[float, float]] = {}
+    if sum(map(len, left["family"])) < _FEW:
+        left["family"] += left["class"]
     worse = (-0.7, 0.7)  # where nothing was left out: a factor of two
     for basis in ("default", "class", "family", "measured"):
         if left[basis]:

@@ -10,7 +10,7 @@ import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
-from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, Library, Use, on, output, trace
+from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, KernelTimes, Library, Use, on, output, trace
 from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files, profile, recording
 
@@ -39,6 +39,7 @@ def verb(
     context: Annotated[
         str | None, typer.Option(metavar="BYTES", help="What driver and libraries take; default: as each profile says.")
     ] = None,
+    kernel_times: KernelTimes = None,
     gpu: Library = "ampere",
     cudnn: Cudnn = "0 B",
     out: Annotated[Path | None, output("A folder; default: results/fit-NAME.")] = None,
@@ -53,6 +54,7 @@ def verb(
     from gpusim.cli.show import chosen_formats
     from gpusim.experiment import warm
     from gpusim.experiment.pool import cores, prepare
+    from gpusim.machine.kernels.durations import own_times_of
     from gpusim.studies.capacity import remedies
     from gpusim.studies.capacity.settings import AllocatorSettings
     from gpusim.studies.capacity.study import study
@@ -62,6 +64,7 @@ def verb(
     wanted = chosen_formats(formats)
     own = own_files(use)
     gpus, machines = _machines(on or [])
+    tables = own_times_of(kernel_times, machines) if kernel_times else {}
     if figures and cores() > 1:
         prepare(NEEDS)
     found_trace = _trace(program or [], zoo, gpu, parse_bytes(cudnn))
@@ -70,7 +73,7 @@ def verb(
         warm.compile_side_by_side([("place", "pytorch"), ("evict", "lru"), ("prefetch", "next_k")])
     tried = remedies.named(tries, own) if tries else remedies.default(found_trace, gpus or remedies.GPUS)
     with bar("machines") as progress:
-        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings, own)
+        found = study(found_trace, machines, remedies.within(tried, gpus), progress, settings, own, tables)
     asked = gpus or (1 if tries else None)
     _show(found, out or Path("results") / f"fit-{found_trace.name}", wanted if figures else [], asked, json=json)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gpusim.cli import words
-from gpusim.cli.options import Device, Json, Machine, trace
+from gpusim.cli.options import Device, Json, KernelTimes, Machine, trace
 from gpusim.cli.output import emit, emit_json
 
 
@@ -16,10 +15,7 @@ def verb(
     name: Annotated[str, trace("A trace by file or name, or another tool's recording.")],
     *,
     on: Machine = None,
-    kernel_times: Annotated[
-        Path | None,
-        typer.Option("--kernel-times", metavar="FILE", help="Your own times: gpu,operator,dtype,shape,time_us."),
-    ] = None,
+    kernel_times: KernelTimes = None,
     recorded_on: Annotated[
         str | None,
         typer.Option("--recorded-on", metavar="MACHINE", help="The machine of the recorded times, which are scaled to --on."),
@@ -28,14 +24,14 @@ def verb(
     json: Json = False,
 ) -> None:
     """Per class of kernels: count, time, bound, basis and interval."""
-    from gpusim.machine.kernels.user_table import read
+    from gpusim.machine.kernels.durations import load_own_times
     from gpusim.studies.kernels import study
     from gpusim.trace.answers import require
 
     program, profile = words.recording(name, device), words.machine(on, "gpusim kernels")
     require(program, "times", "gpusim kernels")
     origin = words.machine(recorded_on, "gpusim kernels") if recorded_on else None
-    found = study(program, profile, origin, read(kernel_times, profile) if kernel_times else None)
+    found = study(program, profile, origin, load_own_times(kernel_times, profile) if kernel_times else None)
     if json:
         emit_json(found.values())
         return

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, Set, Use, output
+from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, KernelTimes, Machines, Set, Use, output
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def verb(
     on: Machines = None,
     use: Use = None,
     sets: Set = None,
+    kernel_times: KernelTimes = None,
     out: Annotated[Path | None, output("The results folder; default: results/NAME.")] = None,
     jobs: Jobs = None,
     uncertainty: Annotated[
@@ -53,6 +55,7 @@ def verb(
 
     drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
+    asked += [] if kernel_times is None else [f"kernel_times={dumps(str(kernel_times.resolve()))}"]
     sets = [*(sets or []), *asked, *(["options.log=true"] if log else [])]
     loaded = asked_for(experiment, sets, on=on, use=use)
     todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)

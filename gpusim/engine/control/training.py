@@ -52,7 +52,7 @@ def train(
     recorded = of or recorded_size(trace, ("batch",))
     if not recorded:
         raise TraceError(f"{trace.name}: its meta does not say its batch", hint="say `of`: the samples of the recording")
-    capacity = machine(profile, capacity_bytes).capacity
+    capacity = machine(trace, profile, capacity_bytes).capacity
     env = simpy.Environment()
     job = _Job(trace, profile, recorded, capacity, {"evict": "none", **policies})
     for at, taken in neighbours:

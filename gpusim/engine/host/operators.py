@@ -53,7 +53,7 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
         return False
     if not h.paid:
         h.paid = 1
-        h.time += h.submit_ns
+        h.time += h.operator_ns
         return False
     return True
 

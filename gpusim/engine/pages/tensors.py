@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from gpusim.machine.constants import host_time
 from gpusim.machine.driver_parameters import BLOCK_BYTES, UvmError
 from gpusim.machine.profile import Profile
 from gpusim.policies import registry
@@ -150,7 +151,7 @@ def _resident(work: Workload, before: int, pieces: list[list[Piece]]) -> Iterato
 
 def launched(work: Workload, profile: Profile) -> F64:
     """(O,) ns of each operator with its launch: the gap before it, or what the host needs to submit it if that is longer."""
-    found: F64 = np.maximum(work.duration + profile.launch.gap.value, profile.launch.submit.value)
+    found: F64 = np.maximum(work.duration + profile.launch.gap.value, host_time(work.trace, profile).ns)
     return found
 
 

@@ -209,7 +209,7 @@ def simulate(
         if durations is None:
             durations = modelled(trace, profile).ns
         work = workload.build(trace, durations)
-    with_tiers = machine(profile, capacity_bytes, tiers)
+    with_tiers = machine(trace, profile, capacity_bytes, tiers)
 
     def begin(planned: plans.Planned, record: bool) -> Simulation:
         return Simulation(planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule)

@@ -104,7 +104,7 @@ def _device(m: Machine, numbers: Numbering, planned: Schedule) -> Any:
 
 def _host(m: Machine) -> Any:
     host = table(1, HOST)
-    host["submit_ns"], host["wait_ns"], host["cached_ns"] = m.submit, m.wait, m.cached
+    host["operator_ns"], host["submit_ns"], host["wait_ns"], host["cached_ns"] = m.operator, m.submit, m.wait, m.cached
     return host
 
 

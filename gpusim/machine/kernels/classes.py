@@ -7,7 +7,8 @@ front of and behind them: "aten.add_.Tensor" is "add".  An operator without a sh
 bytes alone.
 
     gemm bmm rnn                 products of matrices; recurrent layers
-    conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so
+    conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so; depthwise of NHWC with an
+                                 "unaligned" number of channels has other, slow kernels
     conversion                   between NCHW, which the program has, and NHWC, which tensor cores take;
                                  "pointwise" behind it for windows of 1 x 1
     attention, attention backward    in one kernel
@@ -25,7 +26,10 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from gpusim.base.errors import TraceError
+from gpusim.machine.kernels.shapes import winograd
 from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
 
 LARGE = 1e9
@@ -48,6 +52,8 @@ class ClassedKernel(NamedTuple):
     before: float = 0.0
     special: float = 0.0
     fast: float = 0.0
+    fast_loop: float = 1.0
+    transformed: float = 0.0
 
 
 _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
@@ -96,6 +102,7 @@ _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
 _COMPILED = tuple((re.compile(f"(?:{pattern})_?"), what) for pattern, what in _TABLE)
 _COPIES = frozenset(("copy", "clone", "contiguous"))
 _HALF = ("float16", "bfloat16")
+_VECTOR = 8  # channels of NHWC that a thread of the vectorised kernels reads at once
 
 
 @lru_cache(maxsize=1 << 14)
@@ -248,7 +255,8 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
     pixels = float(out[0] * prod(out[2:]))
     stride = shape.numbers("stride") or (1,)
     if _depthwise(shape, x, w):
-        name = f"{what} depthwise{' nhwc' if nhwc else ''}"
+        aligned = x[1] % _VECTOR == 0
+        name = f"{what} depthwise{' nhwc' if nhwc else ''}{' unaligned' if nhwc and not aligned else ''}"
         yield ClassedKernel(name, "float32", flops, moved, moved, float(window), pixels, 1e9)
         return
     rows, columns, loop = {
@@ -256,12 +264,15 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
         "conv dgrad": (float(x[0] * prod(x[2:])), inside, outside * window),
         "conv wgrad": (outside, inside * window, pixels),
     }[what]
-    fast = float(w[2:] == (3, 3) and set(stride) == {1} and groups == 1)
+    fast: tuple[float, ...] = (0.0, 1.0, 0.0)
+    if w[2:] == (3, 3) and set(stride) == {1} and groups == 1 and size == 4:
+        b, cin, cout, high, wide = (np.array(float(n)) for n in (x[0], x[1], out[1], out[2], out[3]))
+        fast = tuple(float(n) for n in winograd(what, b, cin, cout, high, wide, size))
     if groups > 1:
         what += " grouped nhwc" if nhwc else " grouped"
     elif window == 1 and set(stride) == {1}:
         what += " pointwise"
-    yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), fast=fast)
+    yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), 0.0, 0.0, *fast)
     if dtype in _HALF and not nhwc:
         name = "conversion pointwise" if what.endswith("pointwise") else "conversion"
         yield ClassedKernel(name, dtype, 0.0, 2 * activations, 2 * activations)

@@ -46,6 +46,15 @@ class Lattice:
         return out
 
 
+    def reaches(self, dims: F64) -> npt.NDArray[np.bool_]:
+        """(N,) whether a measured point was near the (N, D) dimensions."""
+        coarsest = self.levels[0]
+        found = np.zeros(len(dims), np.bool_)
+        for key, weight in _corners(dims, coarsest.steps):
+            found |= (_lookup(coarsest, key) != 0) & (weight > 0)
+        return found
+
+
 def build(dims: F64, residual: F64, finest: Sequence[float], levels: int = 4, shrink: float = _SHRINK) -> Lattice:
     """The lattice of (N, D) dimensions with (N,) log residuals; `finest`: octaves of the last level.
 

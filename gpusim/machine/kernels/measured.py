@@ -1,8 +1,9 @@
 """What measured kernels say of a machine: its achieved rates, its own tables and those of its kin.
 
 A machine has the rates and tables of a measured GPU when it is that GPU: it has its name, or its vendor's numbers.  Where a
-number of it was changed, the measured rate changes in proportion.  Kin is a GPU of the same compute capability and kind of
-memory; of several the one of the nearest bandwidth.
+number of it was changed, the measured rate changes in proportion; of products on tensor cores it is that of a warm GPU.  Kin
+is a GPU of the same compute capability and kind of memory that is bound by its power limit as well, or is not either; of
+several the one of the nearest bandwidth.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from gpusim.machine.kernels.numbers import Numbers, numbers
+from gpusim.machine.kernels.numbers import Numbers, numbers, starved
 from gpusim.machine.kernels.store import rates, rates_of_steps, vendors
 from gpusim.machine.profile import Profile
 
@@ -33,13 +34,19 @@ def measured_gpu(profile: Profile) -> MeasuredGpu:
     known, plain = vendors(), numbers(profile)
     plain.rate("float32")
     own = profile.name if profile.name in known else next((name for name, of in known.items() if _is(plain, of)), "")
-    kin = [name for name, of in known.items() if name != own and _alike(plain, of)]
+    bound = plain.power_bound
+    kin = [
+        name
+        for name, of in known.items()
+        if name != own and _alike(plain, of) and starved(of["capability"], of["fp32"], of["power"]) == bound
+    ]
     kin.sort(key=lambda name: abs(math.log(known[name]["bandwidth"] / plain.nominal_bandwidth)))
-    found = rates().get(own) or rates_of_steps().get(own)
+    found = {**rates().get(own, {}), **rates_of_steps().get(own, {})}  # programs rather than benchmarks of one kernel
     if not found:
         return MeasuredGpu(plain, own, tuple(kin))
-    base = known[own]
+    base, warm = known[own], found.get("sustained", 1.0)
     peak = {name: rate * plain.nominal_peak[name] / base[name] for name, rate in found.items() if name in plain.nominal_peak}
+    peak = {name: rate * (1.0 if name == "fp32" else warm) for name, rate in peak.items()}
     if "bf16" in peak and "fp16" in plain.nominal_peak:  # since Ampere both run at one rate
         peak.setdefault("fp16", peak["bf16"])
     bandwidth, measured = plain.bandwidth, plain.measured | set(peak)

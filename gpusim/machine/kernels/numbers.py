@@ -7,13 +7,16 @@ the vendor's number times the share that is usual for the class of GPU, with a b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpusim.base.errors import ProfileError
 from gpusim.machine.profile import Profile
 
 BITS = {"float64": 64, "float32": 32, "tfloat32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
-_NAME = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+SHORT = {"float64": "fp64", "float32": "fp32", "tfloat32": "tf32", "float16": "fp16", "bfloat16": "bf16", "float8": "fp8"}
+"""Element types as profiles name their peaks."""
 
 SHARE = {"fp64": 0.85, "fp32": 0.80, "tf32": 0.70, "fp16": 0.72, "bf16": 0.72, "fp8": 0.55}
 """Share of the vendor's peak that a large GEMM reaches where nothing was measured."""
@@ -26,7 +29,8 @@ _FP32_PER_WATT = ((7.0, 0.6e11), (8.0, 0.9e11), (8.9, 1.7e11), (9.0, 3e11), (99.
 POWER_SHARE = 0.58
 """Share of the vendor's fp32 peak that such a GPU reaches."""
 _GEFORCE = re.compile(r"rtx-[2345]0[5-9]0(-.*)?")
-"""GeForce since Turing: products of 16 bits run at half the vendor's rate when they are summed in fp32, as PyTorch has it."""
+"""GeForce since Turing: products of 16 bits run at half the vendor's rate when they are summed in fp32, as PyTorch has it; the
+vendor's rate of TF32 is that with such sums."""
 _GEFORCE_FP16, _GEFORCE_BANDWIDTH = 0.95, 0.93
 """Shares that they reach, instead of SHARE and BANDWIDTH: half the rate leaves the clock its boost (whole steps, RTX 3090)."""
 _CACHE_HBM, _CACHE = 18.7, 14.6
@@ -74,7 +78,7 @@ class Numbers:
 
         Types that the GPU lacks are emulated: bfloat16 before Ampere in fp32, float8 before Ada in 16 bits.
         """
-        name = _NAME.get(dtype, dtype)
+        name = SHORT.get(dtype, dtype)
         if name == "bf16" and self.capability < 8.0:
             name = "fp32"
         if name == "fp8" and "fp8" not in self.peak:
@@ -90,6 +94,11 @@ class Numbers:
         return self.peak[name], name
 
 
+def bytes_of(dtype: str) -> int:
+    """Bytes of an element of a type, as traces name it."""
+    return BITS.get(dtype.partition("_")[0], 32) // 8
+
+
 def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: float | None = None) -> Numbers:
     """The numbers of a machine; `peak` (by fp32, bf16, ...) and `bandwidth` are rates that were measured on it."""
     gpu, memory = profile.gpu, profile.memory
@@ -100,7 +109,7 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
     bound = starved(float(gpu.compute_capability), nominal.get("fp32", 0.0), float(gpu.tdp.value))
     share = {**SHARE, "fp32": POWER_SHARE} if bound else SHARE
     if geforce:
-        share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16}
+        share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16, "tf32": _GEFORCE_FP16}
     achieved = {name: value * share.get(name, SHARE["bf16"]) for name, value in nominal.items()}
     measured = set(peak or {}) | ({"bandwidth"} if bandwidth else set())
     if not bandwidth:
@@ -131,6 +140,10 @@ def starved(capability: float, fp32: float, power: float) -> bool:
     return fp32 / max(power, 1.0) > limit
 
 
-def tf32(what: str, stated: bool | None) -> bool:
-    """Whether float32 runs as TF32: as PyTorch has it, on for convolutions and off for matrix products, unless stated."""
-    return what.startswith("conv") if stated is None else stated
+def tf32(what: str, meta: Mapping[str, Any]) -> bool:
+    """Whether float32 runs as TF32, where the GPU has it, by PyTorch's two switches as a trace's meta states them.
+
+    `tf32` is that of matrix products (torch.backends.cuda.matmul.allow_tf32), off by default; `cudnn_tf32` that of
+    convolutions (torch.backends.cudnn.allow_tf32), on by default.
+    """
+    return bool(meta.get("cudnn_tf32", True) if what.startswith("conv") else meta.get("tf32", False))

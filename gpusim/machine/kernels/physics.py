@@ -1,12 +1,15 @@
 """The physical form of kernel times, which carries from one GPU to another.
 
-    t = floor * (2 GHz / clock)^(1/2) + first + (a^p + b^p + c^p)^(1/p)      a smooth maximum
+    t = floor * (2 GHz / clock)^(1/2) + first + (a^p + b^p + c^p)^(1/p)      a smooth maximum, p = blend
     first = the bytes that a kernel before moves, at its share of the bandwidth
-    a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns)) / fast^Work.fast
+    a = flops / (peak * compute) * (1 + fill / loop) * (1 + tile / 2 * (1 / rows + 1 / columns))
         + special * exponentials / (16 * processors * clock)
     b = moved * ((1 - hit) / (bandwidth * memory) + hit / cache rate)
         hit = 2 - touched / (reach * cache), within 0..1; cache rate by generation, at least the memory's
     c = chain * (loop * 2 * 128^2 * processors / peak)^growth    one tile's loop on one processor, split as growth says
+
+Where an algorithm with fewer multiplications applies, the shorter of both counts: of that one a has its flops at the share
+`fast` of the peak and its loop, b its bytes as well.
 
 peak and bandwidth are achieved ones (`numbers`); the coefficients are of a class, alike on all GPUs.
 """
@@ -39,7 +42,8 @@ class ClassCoefficients:
     """Steps"""
     tile: float = 64.0
     """Rows or columns"""
-    fast: float = 1.0
+    fast: float = 0.0
+    """Share of the peak that the products of the algorithm with fewer multiplications reach; 0: it is not used"""
     special: float = 0.0
     """Share of the exponentials' time that is not hidden behind products"""
     memory: float = 1.0
@@ -78,21 +82,38 @@ class Rates:
 
 def predict(c: ClassCoefficients, work: Work, gpu: Rates) -> F64:
     """(N,) ns."""
-    a, b, chain = terms(c, work, gpu)
-    high = np.maximum(np.maximum(np.maximum(a, b), chain), 1e-9)
     first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + _moving(c, work.before, work.before, gpu, c.before)
-    powers = sum((term / high) ** c.blend for term in (a, b, chain))
-    return np.asarray(first + high * powers ** (1 / c.blend), np.float64)
+    return np.asarray(first + _blended(c, terms(c, work, gpu)), np.float64)
 
 
-def terms(c: ClassCoefficients, work: Work, gpu: Rates) -> tuple[F64, F64, F64]:
-    """(N,) ns each: of computing, of memory, of the inner loop."""
+Terms = tuple[F64, F64, F64]
+
+
+def terms(c: ClassCoefficients, work: Work, gpu: Rates) -> Terms:
+    """(N,) ns each: of computing, of memory, of the inner loop; of the algorithm that is the shorter."""
+    plain = _terms(c, work, gpu, work.flops / c.compute, work.loop, work.moved, work.touched)
+    if not c.fast or not work.fast.any():
+        return plain
+    moved = work.moved + work.transformed
+    fast = _terms(c, work, gpu, work.fast / c.fast, work.fast_loop, moved, moved)
+    shorter = (work.fast > 0) & (_blended(c, fast) < _blended(c, plain))
+    a, b, chain = (np.where(shorter, x, y) for x, y in zip(fast, plain, strict=True))
+    return a, b, chain
+
+
+def _terms(c: ClassCoefficients, work: Work, gpu: Rates, flops: F64, loop: F64, moved: F64, touched: F64) -> Terms:
     tiles = 1 + c.tile / 2 * (1 / work.rows + 1 / work.columns)
-    a = work.flops / (gpu.peak * c.compute) * 1e9 * (1 + c.fill / work.loop) * tiles / c.fast**work.fast
+    a = flops / gpu.peak * 1e9 * (1 + c.fill / loop) * tiles
     a = a + work.special * c.special / (_SPECIAL * gpu.processors * gpu.clock) * 1e9
-    b = _moving(c, work.moved, work.touched, gpu, c.memory)
-    chain = c.chain * (work.loop * _TILE * gpu.processors / gpu.peak * 1e6) ** c.growth if c.chain else np.zeros_like(b)
+    b = _moving(c, moved, touched, gpu, c.memory)
+    chain = c.chain * (loop * _TILE * gpu.processors / gpu.peak * 1e6) ** c.growth if c.chain else np.zeros_like(b)
     return a, b, np.broadcast_to(chain, b.shape)
+
+
+def _blended(c: ClassCoefficients, of: Terms) -> F64:
+    """(N,) the smooth maximum."""
+    high = np.maximum(np.maximum(np.maximum(of[0], of[1]), of[2]), 1e-9)
+    return np.asarray(high * sum((term / high) ** c.blend for term in of) ** (1 / c.blend), np.float64)
 
 
 def _moving(c: ClassCoefficients, moved: F64, touched: F64, gpu: Rates, share: float) -> F64:

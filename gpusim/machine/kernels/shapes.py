@@ -47,14 +47,18 @@ class Work:
     special: F64
     """Exponentials, which other units compute than products."""
     fast: F64
-    """1 where an algorithm with fewer multiplications applies (Winograd), else 0."""
+    """Flops of an algorithm with fewer multiplications (Winograd) where one applies, else 0."""
+    fast_loop: F64
+    """Steps of its inner loop."""
+    transformed: F64
+    """Bytes that it moves beside `moved`."""
 
     @staticmethod
     def of(flops: F64, moved: F64, **more: F64) -> Work:
         """Work whose other numbers, where absent, say nothing: long sides, one step, touched once."""
         full = np.ones_like(moved)
         default = {"touched": moved, "loop": full, "rows": 1e9 * full, "columns": 1e9 * full, "batch": full}
-        default |= {"before": 0 * full, "special": 0 * full, "fast": 0 * full}
+        default |= {"before": 0 * full, "special": 0 * full, "fast": 0 * full, "fast_loop": full, "transformed": 0 * full}
         return Work(flops, moved, **{**default, **more})
 
 
@@ -90,9 +94,24 @@ def _conv(what: str, d: Dims, size: int, turns: float) -> Work:
         "conv": (pixels, per_group, window),
         "conv dgrad": (d["b"] * d["h"] * d["w"], d["cin"] / d["groups"], per_group * d["r"] * d["s"]),
         "conv wgrad": (per_group, window, pixels),
-    }[what]
-    fast = ((d["r"] == 3) & (d["s"] == 3) & (d["stride"] == 1)).astype(np.float64)
-    return Work.of(flops, moved, loop=loop, rows=rows, columns=columns, batch=d["groups"], fast=fast)
+    }[what.removesuffix(" pointwise")]
+    applies = (d["r"] == 3) & (d["s"] == 3) & (d["stride"] == 1) & (d["groups"] == 1) & (size == 4)
+    products, steps, transformed = winograd(what, d["b"], d["cin"], d["cout"], high, wide, size)
+    return Work.of(
+        flops, moved, loop=loop, rows=rows, columns=columns, batch=d["groups"], fast=np.where(applies, products, 0.0),
+        fast_loop=np.where(applies, steps, 1.0), transformed=np.where(applies, transformed, 0.0),
+    )  # fmt: skip
+
+
+def winograd(what: str, b: F64, cin: F64, cout: F64, high: F64, wide: F64, size: float) -> tuple[F64, F64, F64]:
+    """Flops, steps of the inner loop and transformed bytes of a 3 x 3 convolution in tiles of 4 x 4 outputs.
+
+    36 products take the place of 144; both sides and the weights are written once as transformed, and read once
+    (A. Lavin and S. Gray, Fast algorithms for convolutional neural networks, CVPR 2016; cuDNN's "nonfused" kernels).
+    """
+    tiles = b * np.ceil(high / 4) * np.ceil(wide / 4)
+    steps = {"conv": cin, "conv dgrad": cout, "conv wgrad": tiles}[what.removesuffix(" pointwise")]
+    return 72.0 * tiles * cin * cout, steps, 72.0 * size * (tiles * (cin + cout) + cin * cout)
 
 
 def _stream(what: str, d: Dims, size: int, turns: float) -> Work:

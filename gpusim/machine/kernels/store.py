@@ -52,7 +52,7 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 
 @cache
 def rates() -> dict[str, dict[str, float]]:
-    """By GPU: measured flop/s by element type, and bytes/s as "bandwidth"."""
+    """By GPU: measured flop/s by element type, bytes/s as "bandwidth", and as "sustained" the share that a warm GPU has."""
     rows = document.read(DATA / "kernels.yaml").data["rates"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
@@ -71,6 +71,19 @@ def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
         (entry["what"], entry["type"]): _coefficients(entry)
         for entry in document.read(DATA / "steps.yaml").data["classes"]
     }
+
+
+@cache
+def intervals_of_steps() -> dict[str, tuple[float, float]]:
+    """By basis: the 10th and 90th percentile of log(measured / model) of whole steps that were not fitted."""
+    found = document.read(DATA / "steps.yaml").data["intervals"]
+    return {basis: (float(low), float(high)) for basis, (low, high) in found.items()}
+
+
+@cache
+def gpus_of_steps(kind: str) -> tuple[str, ...]:
+    """Whose whole steps were fitted, of "half" or "float32"."""
+    return tuple(document.read(DATA / "steps.yaml").data["gpus"][kind])
 
 
 @cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,12 +36,16 @@ class UserTable:
 
     times: Mapping[Key, tuple[float, ...]]
 
+    def time(self, key: Key) -> float:
+        """ns of a measured operator."""
+        return median(self.times[key])
+
     def at(self, operator: str, dtype: str, shape: str) -> tuple[float, float, float] | None:
         """(ns, log low, log high) of an operator; None where it was not measured."""
-        found = self.times.get((base(operator), dtype, shape))
-        if found is None:
+        key = (base(operator), dtype, shape)
+        if key not in self.times:
             return None
-        middle = median(found)
+        middle, found = self.time(key), self.times[key]
         return middle, math.log(found[0] / middle), math.log(found[-1] / middle)
 
     def contradictions(self) -> list[str]:
@@ -55,34 +59,53 @@ class UserTable:
 
 
 def read(path: Path, profile: Profile) -> UserTable:
-    """The table in a file.  Raises ProfileError for one of another GPU, TraceError for what is no such table."""
+    """The table of one machine in a file.  Raises ProfileError for one of another GPU, TraceError for what is no such table."""
+    return of_machines(path, [profile])[profile.name]
+
+
+def of_machines(path: Path, machines: Sequence[Profile]) -> dict[str, UserTable]:
+    """Machine -> its table in a file, of those asked for.  Raises ProfileError where none is, TraceError as `tables`."""
+    found, names = tables(path), [machine.name for machine in machines]
+    if not set(found) & set(names):
+        few = names if len(names) < 4 else [f"any of {len(names)} machines"]
+        said = f"the table has kernel times of {join(sorted(found))}, not of {join(few)}"
+        raise ProfileError(said, str(path), f"ask --on {min(found)}")
+    return {name: found[name] for name in names if name in found}
+
+
+def tables(path: Path) -> dict[str, UserTable]:
+    """Machine -> its table in a file.  Raises TraceError for what is no such table."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
             if tuple(lines.fieldnames or ()) != COLUMNS:
-                raise TraceError(f"{path} has not the columns {', '.join(COLUMNS)}", str(path))
+                raise TraceError(f"the first line is not '{','.join(COLUMNS)}'", str(path))
             rows = list(lines)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path} cannot be read: {error}", str(path)) from None
-    others = sorted({row["gpu"] or "" for row in rows} - {profile.name})
-    if others:
-        raise ProfileError(f"{path} has kernel times of {join(others)}, not of {profile.name}", hint=f"--on {others[0]}")
-    times: dict[Key, list[float]] = {}
+    except OSError as error:
+        raise TraceError(f"the table cannot be read: {error.strerror or error}", str(path)) from None
+    except (UnicodeDecodeError, csv.Error):
+        raise TraceError("this is not a table of text", str(path), f"wanted: {','.join(COLUMNS)}") from None
+    if not rows:
+        raise TraceError("the table has no rows", str(path))
+    times: dict[str, dict[Key, list[float]]] = {}
     for number, row in enumerate(rows, 2):
-        key, time = _row(row, f"{path}, line {number}")
-        times.setdefault(key, []).append(time)
-    return UserTable({key: tuple(sorted(found)) for key, found in times.items()})
+        key, time = _row(row, f"{path}:{number}")
+        times.setdefault(row["gpu"], {}).setdefault(key, []).append(time)
+    return {gpu: UserTable({key: tuple(sorted(found)) for key, found in of.items()}) for gpu, of in times.items()}
 
 
 def _row(row: Mapping[str | None, str | None], where: str) -> tuple[Key, float]:
     if None in row or None in row.values():
-        raise TraceError(f"{where} has not {len(COLUMNS)} cells", where)
+        raise TraceError(f"this line has not {len(COLUMNS)} cells", where)
     operator, dtype, shape, text = (str(row[name]) for name in COLUMNS[1:])
-    parse(shape)
+    try:
+        parse(shape)
+    except TraceError as error:
+        raise TraceError(error.message, where, error.hint) from None
     try:
         time = float(text) * 1e3
     except ValueError:
         time = math.nan
     if not 0 < time < math.inf:
-        raise TraceError(f"{where}: '{text}' is no time in microseconds", where)
+        raise TraceError(f"'{text}' is no time in microseconds", where)
     return (base(operator), dtype, shape), time

@@ -100,7 +100,8 @@ class Recording:
             "format": "record",
             "torch": torch.__version__,
             "lacks": ["times", "addresses", "streams"],
-            "filled": {"times": "kernel durations come from a roofline over the profile's rates"},
+            "filled": {"times": "kernel times are modelled on the machine that is asked for"},
             "gpu": self.gpu,
             "tf32": torch.backends.cuda.matmul.allow_tf32,
+            "cudnn_tf32": torch.backends.cudnn.allow_tf32,
         }

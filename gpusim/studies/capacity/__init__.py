@@ -4,7 +4,7 @@
     remedies.py     what is tried, in order, when that is more than a machine has
     settings.py     the allocator's settings and the context
     times.py        where times come from, and how sure they are
-    machine.py      what a machine emulates, and which of its numbers are estimates
+    machine.py      which numbers of a machine are estimates
     study.py        the answer for each machine
     assumptions.py  what the answer rests on
     report.py       all of it in words and rows

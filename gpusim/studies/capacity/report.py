@@ -6,11 +6,12 @@ from collections import Counter
 from typing import Any
 
 from gpusim.base.text import join, table
-from gpusim.base.units import show_bytes
+from gpusim.base.units import show_bytes, show_time
+from gpusim.machine.kernels.remarks import emulated
 from gpusim.programs.transforms.scaling import recorded_size
 from gpusim.studies.capacity.assumptions import Assumption, of_machine, of_program
 from gpusim.studies.capacity.assumptions import values as assumption_values
-from gpusim.studies.capacity.machine import emulated, estimates
+from gpusim.studies.capacity.machine import estimates
 from gpusim.studies.capacity.need import BYTES_PER_PARAMETER, count, rule_of_thumb
 from gpusim.studies.capacity.study import CapacityStudy, MachineAnswer, Way
 from gpusim.studies.capacity.times import WHERE
@@ -90,16 +91,33 @@ def assumed(found: CapacityStudy) -> list[Assumption]:
 def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
     lines = [f"No times: {found.timeless}" if found.timeless else f"{WHERE}{_deciding(found)}."]
-    emulating = {a.profile.name: types for a in found.answers if (types := emulated(found.need.trace, a.profile))}
-    for types in dict.fromkeys(emulating.values()):
-        names = [name for name, own in emulating.items() if own == types]
-        lines.append(f"{join(types)} is emulated in fp32 on {join(names)}: as much memory, and slower.")
+    lines += _host_bound(found)
+    emulating: dict[tuple[str, str], list[str]] = {}
+    for a in found.answers:
+        for pair in emulated(found.need.trace, a.profile).items():
+            emulating.setdefault(pair, []).append(a.profile.name)
+    for (name, by), machines in emulating.items():
+        lines.append(f"{name} is emulated in {by} on {join(machines)}: as much memory, and slower.")
     guessed = Counter(path for a in found.answers for path in estimates(a.profile))
     if guessed:
         of = len(found.answers)
         words = ", ".join(f"{path} ({number} of {of} machines)" for path, number in guessed.most_common())
         lines.append(f"Estimated numbers of the profiles, each machine's in fit.json: {words}.")
     return lines
+
+
+def _host_bound(found: CapacityStudy) -> list[str]:
+    """On which machines the host takes longer to submit a step than the GPU to run it, as a sentence."""
+    slow = [a for a in found.answers if a.bar.host_bound and not found.timeless]
+    if not slow:
+        return []
+    most = max(slow, key=lambda a: a.bar.host_ns - a.bar.device_ns)
+    bar, of = most.bar, f"{len(slow)} of {len(found.answers)} machines" if len(found.answers) > 1 else most.profile.name
+    return [
+        f"A step is bound by the host on {of}: it submits {bar.operators:,} operators in {show_time(bar.host_ns)}, longer than "
+        f"the {show_time(bar.device_ns)} of the GPU on {most.profile.name}. A CUDA graph would leave the GPU's time: "
+        f"{most.profile.name}(launch.eager=0 us, launch.submit=0 us)."
+    ]
 
 
 def _deciding(found: CapacityStudy) -> str:
@@ -177,7 +195,7 @@ def values(found: CapacityStudy) -> dict[str, Any]:
         "machines": [
             {
                 "profile": a.profile.name, "capacity_bytes": a.capacity, "fits": a.fits, "free_ns": a.free_ns,
-                "largest_batch": a.batch, "refused": a.refused, "emulated": emulated(n.trace, a.profile),
+                "largest_batch": a.batch, "refused": a.refused, "emulated": tuple(emulated(n.trace, a.profile)),
                 "estimated_numbers": estimates(a.profile),
                 "ways": [_way(a, way) for way in a.ways],
             }
@@ -192,6 +210,7 @@ def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
         low, high = a.bar.interval(way.step_ns)
         times = {
             "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": a.bar.decides,
+            "device_ns": a.bar.device_ns, "host_ns": a.bar.host_ns,
             "slowdown": a.slowdown(way),
         }  # fmt: skip
     return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}

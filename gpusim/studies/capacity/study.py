@@ -10,7 +10,6 @@ import numpy as np
 from gpusim.base.errors import GpusimError
 from gpusim.base.units import show_bytes
 from gpusim.engine.run.simulate import simulate
-from gpusim.machine.kernels.durations import modelled_durations
 from gpusim.machine.profile import Profile
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.policies.trials.allocator_replay import ENDLESS, replay
@@ -22,7 +21,7 @@ from gpusim.studies.capacity.batches import Batches
 from gpusim.studies.capacity.need import Need, need
 from gpusim.studies.capacity.remedies import AS_IT_IS, FitRemedy
 from gpusim.studies.capacity.settings import USUAL, AllocatorSettings
-from gpusim.studies.capacity.times import CERTAIN, StepBar, everywhere, refused, step_bar
+from gpusim.studies.capacity.times import CERTAIN, NO_TABLES, StepBar, Tables, refused, step_bar, times_on
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import I64, OP, Trace
 
@@ -102,9 +101,12 @@ def _silent(done: int, of: int) -> None:
 
 def study(
     trace: Trace, profiles: Sequence[Profile], tried: Sequence[FitRemedy], progress: Callable[[int, int], object] = _silent,
-    settings: AllocatorSettings = USUAL, own: Registry = SHIPPED,
+    settings: AllocatorSettings = USUAL, own: Registry = SHIPPED, tables: Tables = NO_TABLES,
 ) -> CapacityStudy:  # fmt: skip
-    """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them."""
+    """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them.
+
+    tables  machine -> the user's own measured times of kernels
+    """
     timeless = refused(trace)
     if timeless:
         tried = (AS_IT_IS,)
@@ -121,7 +123,7 @@ def study(
         if timeless:
             answers.append(_memory_alone(profile, needs[AS_IT_IS.chain], settings))
         else:
-            answers.append(_answer(profile, [r for r in tried if r.chain in needs], needs, batches, settings))
+            answers.append(_answer(profile, [r for r in tried if r.chain in needs], needs, batches, settings, tables))
         progress(done + 1, len(profiles))
     return CapacityStudy(needs, impossible, answers, settings, timeless)
 
@@ -138,18 +140,19 @@ def _memory_alone(profile: Profile, n: Need, settings: AllocatorSettings) -> Mac
 
 
 def _answer(
-    profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings
-) -> MachineAnswer:
+    profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings,
+    tables: Tables,
+) -> MachineAnswer:  # fmt: skip
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
-    times = modelled_durations(n.trace, profile)
+    times = times_on(n.trace, profile, tables)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest, bar = batches.largest(room), step_bar(n.trace, times)
+    largest, bar = batches.largest(room), step_bar(n.trace, times, profile)
     if n.reserved <= room:
         return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
     ways, helpless = [], {}
     for remedy in tried:
-        found = _try(profile, remedy, needs[remedy.chain], settings)
+        found = _try(profile, remedy, needs[remedy.chain], settings, tables)
         if isinstance(found, str):
             helpless[str(remedy)] = found
             continue
@@ -159,7 +162,7 @@ def _answer(
     return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
 
 
-def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings) -> Way | str:
+def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettings, tables: Tables) -> Way | str:
     """The remedy on this machine, or why it does not help."""
     lacks = remedy.lacks(profile)
     if lacks:
@@ -167,19 +170,20 @@ def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettin
     room = settings.room(profile)
     if n.live > room and not remedy.swap:
         return f"{show_bytes(n.live)} are alive at once"
-    result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"))
+    times = times_on(n.trace, profile, tables)
+    result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"), times.ns)
     if not result.finished:
         return str((result.failure or {}).get("advice", result.outcome))
     return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
 
 
 def _simulated(
-    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], times: I64 | None = None
+    n: Need, profile: Profile, settings: AllocatorSettings, capacity: int, policies: tuple[str, str], durations: I64
 ) -> Result:
     evict, prefetch = policies
     return simulate(
         n.trace, profile, capacity_bytes=capacity, place=settings.place, evict=evict, prefetch=prefetch, log=True,
-        durations=everywhere(n.trace, profile) if times is None else times,
+        durations=durations,
     )  # fmt: skip
 
 

@@ -51,6 +51,7 @@ def read(
     }
     if kernels:
         build.meta["streams"] = kernels.streams
+        build.meta |= kernels.said
     return build.finish()
 
 
@@ -87,6 +88,7 @@ class _Kernels:
             fault = f"this is no recording of the same run: of {alike + unlike} operators {unlike} have other names there"
             raise TraceError(fault, str(path), "give the Kineto trace that was recorded together with the execution trace")
         self.streams = sorted({kernel.stream for kernel in events.kernels})
+        self.said = {**events.recorded_on(), **events.submission()}
         self.count = len(events.kernels)
         self._start, self._time = events.kernels[0].launched if events.kernels else 0, 0
         self.of: dict[int, list[KernelActivity]] = defaultdict(list)  # record id -> kernels

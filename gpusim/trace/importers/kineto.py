@@ -185,6 +185,8 @@ class _Import:
             "lacks": lacks,
             "filled": filled,
             "streams": self.streams,
+            **events.recorded_on(),
+            **events.submission(),
             "recorded_peak": {what: peak for what, peak in peaks.items() if peak >= 0},
             "warnings": warnings,
         }

@@ -15,11 +15,14 @@ from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
+from gpusim.trace.recorded_times import ON
+from gpusim.trace.submission import GRAPH, KEY
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
 
 _DEVICE_WORK = {"kernel": "kernel", "gpu_memcpy": "copy", "gpu_memset": "set", "memcpy": "copy", "memset": "set"}
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime")
 _WAITS = re.compile(r"^(cuda|hip)(DeviceSynchronize|StreamSynchronize|EventSynchronize)$")
+_GRAPH = re.compile(r"^(cudaGraphLaunch|cuGraphLaunch|hipGraphLaunch)")
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 _CPU = 0  # c10::DeviceType
 _NOT_RECORDED = "profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and profile_memory=True"
@@ -87,6 +90,7 @@ class DeviceEvents:
     def __init__(self, file: BinaryIO, path: str, device: int | None) -> None:
         self._kernels: list[tuple[int, Any, int, int, str, str, int, int]] = []
         self._launches: dict[Any, list[tuple[int, Any, int]]] = {}
+        self._graphs: set[Any] = set()  # correlations of launches of CUDA graphs
         self._memory: list[tuple[int, MemoryInstant]] = []
         self._waits: list[tuple[int, Any]] = []
         self._names: dict[str, str] = {}
@@ -115,6 +119,20 @@ class DeviceEvents:
         self.steps.sort()
         self.annotations.sort()
 
+    def recorded_on(self) -> dict[str, str]:
+        """What a trace's meta says of the GPU: its product name, where the profile has it."""
+        known = self.header.get("deviceProperties")
+        for each in known if isinstance(known, list) else ():
+            if isinstance(each, dict) and each.get("id") == self.device and isinstance(each.get("name"), str):
+                return {ON: each["name"]}
+        return {}
+
+    def submission(self) -> dict[str, str]:
+        """What a trace's meta says of it: that most of the device's work was launched by CUDA graphs, else nothing."""
+        own = [correlation for _, correlation, device, *_ in self._kernels if device == self.device]
+        graphs = sum(correlation in self._graphs for correlation in own)
+        return {KEY: GRAPH} if 2 * graphs > len(own) else {}
+
     def _add(self, event: dict[str, Any]) -> None:
         phase = event.get("ph")
         if phase == "X":
@@ -126,6 +144,8 @@ class DeviceEvents:
                 time, thread = _ns(event["ts"]), _thread(event)
                 if "correlation" in args:
                     self._launches.setdefault(_plain(args, "correlation"), []).append((time, thread, int(args.get("size", 0))))
+                    if _GRAPH.match(event["name"]):
+                        self._graphs.add(args["correlation"])
                 if _WAITS.match(event["name"]):
                     self._waits.append((time, thread))
             elif category in ("cpu_op", "operator", "user_annotation"):

@@ -76,7 +76,7 @@ def read(data: bytes, path: str, *, name: str | None = None) -> Trace:
         "format": "recorder",
         "recorder": {key: value for key, value in header.items() if key not in _HEADER_LISTS},
         "lacks": ["times", "addresses", "streams", "library workspaces"],
-        "filled": {"times": "kernel durations come from a roofline over the profile's rates"},
+        "filled": {"times": "kernel times are modelled on the machine that is asked for"},
         "resized_storages": resized,
     }
     return build.finish()

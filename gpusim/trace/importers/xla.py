@@ -41,7 +41,7 @@ def read(file: BinaryIO, path: str, *, name: str | None = None, in_place: int = 
         "format": "xla",
         "lacks": ["times", "streams", "how often loops run"],
         "filled": {
-            "times": "kernel durations come from a roofline over the profile's rates",
+            "times": "kernel times are modelled on the machine that is asked for",
             "loops": "their instructions stand once, as in XLA's schedule",
             "addresses": "XLA's offsets, its allocations one after another",
         },
