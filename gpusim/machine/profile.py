@@ -41,6 +41,8 @@ class Gpu:
     """Power limit."""
     peak: dict[str, Compute]
     """The vendor's dense peak by element type: fp32, tf32, fp16, bf16, fp8."""
+    achieved: dict[str, Compute] | None = None
+    """Reached by a large matrix product of a library, by element type; absent: what is usual for such a GPU."""
     fma: Compute | None = None
     """Reached by loops of fp32 multiply-adds; absent: the share of the peak that is usual for its generation."""
 

@@ -155,12 +155,15 @@ def product(row: Row) -> RowProgram | Cannot:
     """Square matrix products by a library, one after another."""
     dtype, n = row.params.get("dtype", ""), int(row.params.get("n", 0))
     if row.params.get("by") == "own" or dtype not in _TYPES or not n:
-        return Cannot("the roofline knows products as libraries make them, in fp32, tf32, fp16 and bf16")
+        return Cannot("the model knows products as libraries make them, in fp32, tf32, fp16 and bf16")
     name, width = _TYPES[dtype]
     flops, matrix = 2.0 * n**3, n * n * width
     builder = TraceBuilder(row.series_id)
     builder.meta["tf32"] = dtype == "tf32"
     started(builder)
     for _ in range(LARGE):
-        builder.op("mm", (), (), read_bytes=2 * matrix, written_bytes=matrix, flops=flops, stream=1, dtype=name)
-    return RowProgram(builder.finish(), LARGE, (f"gpu.peak.{dtype}", "memory.copy"), 1, flops=flops)
+        builder.op(
+            "mm", (), (), read_bytes=2 * matrix, written_bytes=matrix, flops=flops, stream=1, dtype=name,
+            shape=f"{n}x{n} {n}x{n} -> {n}x{n}",
+        )  # fmt: skip
+    return RowProgram(builder.finish(), LARGE, (f"gpu.achieved.{dtype}", "memory.copy"), 1, flops=flops)

@@ -22,6 +22,7 @@ from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, series
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import quantities
+from gpusim.machine.kernels.numbers import SHARE
 from gpusim.machine.profile import Profile, changed
 from gpusim.results import log
 from gpusim.results.result import Result
@@ -43,7 +44,7 @@ CURVES = (
 RULED = (
     "memory.copy_curve", "memory.read_curve", "memory.shared_curve", "memory.in_step_curve", "memory.latency_curve",
     "memory.turnaround", "gpu.fma", "launch.barrier", "launch.copy", "link.peer", "link.peer_both", "link.staged",
-    "link.staged_both", "link.staged_latency", "peer.both",
+    "link.staged_both", "link.staged_latency", "peer.both", *(f"gpu.achieved.{name}" for name in SHARE),
 )  # fmt: skip
 """Numbers that a profile may lack; then a rule by generation, from other GPUs, decides."""
 PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED, UNFITTED)
