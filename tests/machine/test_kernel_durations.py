@@ -110,7 +110,8 @@ def test_float32_in_nchw_is_converted_only_for_tf32() -> None:
     def ns(layout: str, machine: str, **meta: bool) -> int:
         build = TraceBuilder("conv")
         build.meta = dict(meta)
-        build.op("aten.convolution.default", [], [], flops=2.0 * 64 * 56**2 * 64 * 64 * 9, dtype="float32", shape=shape + layout)
+        flops = 2.0 * 64 * 56**2 * 64 * 64 * 9
+        build.op("aten.convolution.default", [], [], flops=flops, dtype="float32", shape=shape + layout)
         return int(durations(build.finish(), load(machine)).ns[0])
 
     assert ns("nchw", "a100-sxm4-80gb") > ns("nhwc", "a100-sxm4-80gb")
