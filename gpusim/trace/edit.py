@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gpusim.base.compiled import kept
 from gpusim.trace.build import make_trace
 from gpusim.trace.columns import Events
-from gpusim.trace.shapes import TYPES, without
+from gpusim.trace.shapes import TYPES, times, without
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
 _TENSOR = ("size", "category")
@@ -20,7 +20,7 @@ _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
 # What new operators hold when nothing is said, else 0.
 _UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1}
 
-_OF_SHAPE = {"op", "flops", "read_bytes", "written_bytes"}  # what follows from an operator's shape, or says what it is of
+_OF_SHAPE = ("flops", "read_bytes", "written_bytes", "op")  # what follows from an operator's shape, or says what it is of
 
 _OF_RECORDING = ("free_requested", "start")  # meta that speaks of rows as they were recorded
 _NOTHING = (np.zeros(0, np.int64),) * 4
@@ -38,7 +38,8 @@ class Edit:
         edit.drop_events(mask); edit.finish()
 
     A tensor that nothing allocates any more, and an operator that nothing issues, are gone with all they touched.  An operator
-    whose arithmetic or bytes are changed loses its shape, unless a shape is written with them or only types change (`retyped`).
+    whose arithmetic or bytes are changed has its shape with the ratio as `scale`, unless a shape is written with them or only
+    types change (`retyped`); one of another name loses it.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -91,7 +92,7 @@ class Edit:
                         bytes they have the same shape
         """
         count = len(reads[0])
-        if _OF_SHAPE & set(columns):
+        if set(_OF_SHAPE) & set(columns):
             columns.setdefault("shape", -1)
         for column in _OPERATOR:
             given = columns.pop(column, None)
@@ -177,16 +178,32 @@ class Edit:
         if not trace.shapes:
             return
         changed = np.zeros(trace.ops, bool)
-        for column in {"dtype", *_OF_SHAPE} & set(self._own) if self.retyped else _OF_SHAPE & set(self._own):
+        for column in {"dtype", *_OF_SHAPE} & set(self._own) if self.retyped else set(_OF_SHAPE) & set(self._own):
             changed |= self._own[column] != getattr(trace, column)
         changed &= (trace.shape >= 0) & (self._own.get("shape", trace.shape) == trace.shape)
         if not self.retyped:
-            self["shape"][changed] = -1
+            self._scale_shapes(changed)
         else:
             for number in np.unique(trace.shape[changed]).tolist():
                 text = trace.shapes[number]
                 if (untyped := without(text, TYPES)) != text:
                     self["shape"][changed & (trace.shape == number)] = self.name("shapes", untyped)
+
+    def _scale_shapes(self, changed: npt.NDArray[np.bool_]) -> None:
+        """What has other arithmetic, or other bytes where there is none, does its shape's work so many times."""
+        trace = self.trace
+        flops, read, written, op = (self._own.get(name, getattr(trace, name)) for name in _OF_SHAPE)
+        before = np.where(trace.flops > 0, trace.flops, (trace.read_bytes + trace.written_bytes).astype(np.float64))
+        after = np.where(trace.flops > 0, flops, (read + written).astype(np.float64))
+        ratio = np.divide(after, before, out=np.zeros(trace.ops), where=before > 0).round(6)
+        ratio[op != trace.op] = 0
+        rows = np.flatnonzero(changed)
+        pairs, which = np.unique(np.stack([trace.shape[rows], ratio[rows]], axis=1), axis=0, return_inverse=True)
+        names = [
+            self.name("shapes", times(trace.shapes[int(number)], factor)) if factor > 0 else -1
+            for number, factor in pairs.tolist()
+        ]
+        self["shape"][rows] = np.array(names, np.int32)[which.reshape(-1)]
 
     def _append(self, column: str, values: npt.ArrayLike, count: int) -> None:
         self._more[column].append(np.broadcast_to(np.asarray(values, COLUMNS[column]), count))

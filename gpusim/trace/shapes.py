@@ -12,7 +12,7 @@
 A recording that lacks the outputs lacks strides as well, and says nothing of layouts and types.
 
 Values: whole numbers joined by "x" (stride=2x2, dim=1, is_causal=0), other numbers, words.  Dimensions (`dim`) count from 0; an
-argument that is None is left out.  Three names are no arguments:
+argument that is None is left out.  Four names are no arguments:
 
     layout  of a convolution nchw, or nhwc where a tensor has its channels last; of other operators left out where all tensors
             are contiguous, else the word that they share, or one for each item, inputs before outputs, apart by commas:
@@ -21,6 +21,7 @@ argument that is None is left out.  Three names are no arguments:
             them where it is a part of a tensor
     from    the type of what is read, and
     to      that of what is written, where the first ones differ
+    scale   how many times the work of these dimensions the operator does, since the program was changed (half a batch: 0.5)
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from gpusim.base.errors import TraceError
 Dims = tuple[int, ...]
 MOST_LISTED = 8  # tensors of a list that are written out
 TYPES = ("from", "to")  # the parameters that speak of types
+SCALE = "scale"
 
 # Names of plain arguments on which an operator's time depends, beside the dimensions of its tensors.
 DECIDES = {
@@ -70,6 +72,11 @@ class Shape:
     inputs: tuple[Item, ...]
     outputs: tuple[Item, ...] | None
     parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scale(self) -> float:
+        """How many times the work of the dimensions is done; ValueError when the parameter holds another word."""
+        return float(self.parameters.get(SCALE, 1))
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """The whole numbers of a parameter, () without it; ValueError when it holds other words."""
@@ -144,6 +151,14 @@ def without(text: str, names: Iterable[str]) -> str:
     """The text without these parameters."""
     shape = parse(text)
     return shape_text(shape.inputs, shape.outputs, {n: v for n, v in shape.parameters.items() if n not in set(names)})
+
+
+def times(text: str, factor: float) -> str:
+    """The text of so many times its work."""
+    shape = parse(text)
+    scale = float(f"{shape.scale * factor:.4g}")
+    rest = {name: value for name, value in shape.parameters.items() if name != SCALE}
+    return shape_text(shape.inputs, shape.outputs, {**rest, **({SCALE: f"{scale:g}"} if scale != 1 else {})})
 
 
 def _items(words: str, text: str) -> tuple[Item, ...]:

@@ -72,9 +72,10 @@ def test_a_convolution_in_nchw_is_converted_and_its_bias_is_added_apart():
     assert (bias.what, bias.moved) == ("pointwise", 2 * 2 * (2 * 128 * 28 * 28))
 
 
-def test_tensor_cores_take_nhwc_as_it_is_and_float32_converts_nothing():
+def test_tensor_cores_take_nhwc_as_it_is():
     assert what("aten.convolution.default", _CONV + "nhwc") == ["conv", "pointwise"]
-    assert what("aten.convolution.default", _CONV + "nchw", "float32") == ["conv", "pointwise"]
+    for dtype in ("float16", "float32"):
+        assert what("aten.convolution.default", _CONV + "nchw", dtype) == ["conv", "conversion", "pointwise"]
 
 
 def test_a_depthwise_convolution_computes_in_float32():
@@ -144,3 +145,13 @@ def test_every_operator_of_the_shipped_traces_has_a_class():
         found.append((path.name, other / max(moved.sum(), 1)))
     assert found
     assert [name for name, share in found if share > 0.01] == []
+
+
+def test_a_scaled_shape_is_so_many_times_its_work() -> None:
+    shape = "16x64x56x56 64x64x3x3 - -> 16x64x56x56 | stride=1x1 padding=1x1 dilation=1x1 transposed=0 groups=1"
+    whole = kernels("aten.convolution.default", "float16", shape, 1e9, 10, 10)
+    half = kernels("aten.convolution.default", "float16", f"{shape} scale=0.5", 5e8, 5, 5)
+    assert [k.what for k in half] == [k.what for k in whole] and len(half) == 2
+    for one, other in zip(half, whole, strict=True):
+        assert (one.flops, one.moved, one.touched) == (other.flops / 2, other.moved / 2, other.touched / 2)
+        assert (one.rows, one.columns, one.loop) == (other.rows, other.columns, other.loop)

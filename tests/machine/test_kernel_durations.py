@@ -21,7 +21,7 @@ from gpusim.machine.kernels.shapes import work
 from gpusim.machine.kernels.store import fits, intervals_of_steps, rates, table
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.files import load_trace
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import KERNEL, Trace
 
 pytestmark = pytest.mark.formulas
 
@@ -104,6 +104,21 @@ def test_recorded_times_are_kept_and_scaled_from_another_gpu() -> None:
     assert 0.25 < ratio < 0.5 and scaled.high[0] > 0  # 255 and 789 TFLOP/s were measured
 
 
+def test_float32_in_nchw_is_converted_only_for_tf32() -> None:
+    shape = "64x64x56x56 64x64x3x3 - -> 64x64x56x56 | stride=1x1 padding=1x1 groups=1 layout="
+
+    def ns(layout: str, machine: str, **meta: bool) -> int:
+        build = TraceBuilder("conv")
+        build.meta = dict(meta)
+        flops = 2.0 * 64 * 56**2 * 64 * 64 * 9
+        build.op("aten.convolution.default", [], [], flops=flops, dtype="float32", shape=shape + layout)
+        return int(durations(build.finish(), load(machine)).ns[0])
+
+    assert ns("nchw", "a100-sxm4-80gb") > ns("nhwc", "a100-sxm4-80gb")
+    assert ns("nchw", "a100-sxm4-80gb", cudnn_tf32=False) == ns("nhwc", "a100-sxm4-80gb", cudnn_tf32=False)
+    assert ns("nchw", "v100-sxm2-32gb") == ns("nhwc", "v100-sxm2-32gb")
+
+
 def test_weights_come_from_memory_even_where_the_cache_could_hold_them() -> None:
     profile = load("rtx-4090")  # 72 MiB of L2
     matrix = 4096 * 4096 * 2
@@ -174,7 +189,7 @@ def test_shipped_traces_get_a_time_on_every_machine(name: str) -> None:
     for machine in names():
         profile = load(machine)
         found = durations(trace, profile)
-        assert (found.ns > 0).all() and (found.low <= 0).all() and (found.high >= 0).all()
+        assert (found.ns[trace.activity == KERNEL] > 0).all() and (found.low <= 0).all() and (found.high >= 0).all()
         assert sum(shares(found).values()) == pytest.approx(1)
         fastest = max(peak.value for peak in profile.gpu.peak.values())
         assert found.ns.sum() * 1e-9 > trace.flops.sum() / fastest

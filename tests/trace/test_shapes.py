@@ -148,7 +148,25 @@ def test_changed_traces_keep_shapes_and_new_operators_have_none() -> None:
     assert cut(trace, 512).shape.tolist() == trace.shape.tolist()
 
 
-def test_an_operator_of_other_work_loses_its_shape_unless_only_types_change() -> None:
+def test_an_operator_says_how_many_times_its_shapes_work_it_does() -> None:
+    build = TraceBuilder("t")
+    tensor = build.alloc(1024)
+    for flops in (8.0, 8.0, 0.0):
+        build.op("mm", [tensor], [tensor], flops=flops, read_bytes=4, written_bytes=4, shape="8 -> 8 | dim=0")
+    edit = Edit(build.finish())
+    edit["flops"][:2] *= 0.5
+    edit["read_bytes"][1:] += 8
+    once = edit.finish()
+    assert [once.shapes[s] for s in once.shape] == ["8 -> 8 | dim=0 scale=0.5"] * 2 + ["8 -> 8 | dim=0 scale=2"]
+    edit = Edit(once)
+    edit["flops"][0] *= 2
+    edit["flops"][1] *= 3
+    edit["op"][2] = edit.name("op_names", "add")
+    twice = edit.finish()
+    assert [twice.shapes[s] if s >= 0 else None for s in twice.shape] == ["8 -> 8 | dim=0", "8 -> 8 | dim=0 scale=1.5", None]
+
+
+def test_an_operator_of_unknown_work_loses_its_shape_unless_only_types_change() -> None:
     trace = traced("8 -> 8 | dim=0 from=float32 to=bfloat16", "8 -> 8", "4 -> 4")
     for retyped, wanted in ((False, [None, "8 -> 8", "2 -> 2"]), (True, ["8 -> 8 | dim=0", "8 -> 8", "2 -> 2"])):
         edit = Edit(trace)

@@ -9,7 +9,7 @@ bytes alone.
     gemm bmm rnn                 products of matrices; recurrent layers
     conv, conv dgrad, conv wgrad dense, "grouped" and "depthwise" behind it where the groups say so; depthwise of NHWC with an
                                  "unaligned" number of channels has other, slow kernels
-    conversion                   between NCHW, which the program has, and NHWC, which tensor cores take;
+    conversion                   between NCHW, which the program has, and NHWC, which tensor cores take (of float32: TF32's);
                                  "pointwise" behind it for windows of 1 x 1
     attention, attention backward    in one kernel
     batch_norm, batch_norm train, batch_norm backward, layer_norm, group_norm, softmax, and the latter three backward
@@ -102,6 +102,7 @@ _TABLE: tuple[tuple[str, str], ...] = (  # the first that matches the whole name
 _COMPILED = tuple((re.compile(f"(?:{pattern})_?"), what) for pattern, what in _TABLE)
 _COPIES = frozenset(("copy", "clone", "contiguous"))
 _HALF = ("float16", "bfloat16")
+_TENSOR_CORES = (*_HALF, "float32")  # the last as TF32
 _VECTOR = 8  # channels of NHWC that a thread of the vectorised kernels reads at once
 
 
@@ -128,21 +129,28 @@ def kernels(name: str, dtype: str, text: str, flops: float, read: float, written
     kind = what.split()[0]
     if shape is not None and shape.outputs is not None:
         try:
-            if what == "conv":
-                return tuple(_conv(dtype, shape, moved))
-            if what == "conv backward":
-                return tuple(_conv_backward(dtype, shape))
+            if what in ("conv", "conv backward"):
+                made = _conv(dtype, shape, moved) if what == "conv" else _conv_backward(dtype, shape)
+                return tuple(_times(kernel, shape.scale) for kernel in made)
             if kind in ("gemm", "bmm") and (found := _product(what, dtype, shape, flops, moved)):
                 return (found,)
             if kind == "rnn":
-                return (_recurrent(name, dtype, shape, moved),)
+                return (_times(_recurrent(name, dtype, shape, moved / shape.scale), shape.scale),)
             if kind == "attention":
-                return (_attention(what, dtype, shape, flops, moved),)
+                return (_times(_attention(what, dtype, shape, flops, moved / shape.scale), shape.scale),)
         except (IndexError, ValueError, TypeError, AttributeError):
             pass  # a shape of another kind: flops and bytes remain
     if flops and kind in ("gemm", "bmm", "conv", "attention"):
         return (ClassedKernel("conv" if kind == "conv" else what, dtype, flops, moved, moved, loop=64.0),)
     return tuple(_stream(what, name, dtype, shape, float(read), float(written), flops))
+
+
+def _times(kernel: ClassedKernel, scale: float) -> ClassedKernel:
+    """So many times the work, in matrices of the same sides."""
+    if scale == 1:
+        return kernel
+    work = {name: getattr(kernel, name) * scale for name in ("flops", "moved", "touched", "special", "fast", "transformed")}
+    return kernel._replace(**work)
 
 
 def _parsed(text: str) -> Shape | None:
@@ -273,7 +281,7 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
     elif window == 1 and set(stride) == {1}:
         what += " pointwise"
     yield ClassedKernel(what, dtype, flops, moved, moved, float(loop), rows, float(columns), float(groups), 0.0, 0.0, *fast)
-    if dtype in _HALF and not nhwc:
+    if dtype in _TENSOR_CORES and not nhwc:
         name = "conversion pointwise" if what.endswith("pointwise") else "conversion"
         yield ClassedKernel(name, dtype, 0.0, 2 * activations, 2 * activations)
 

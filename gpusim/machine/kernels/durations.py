@@ -57,7 +57,7 @@ _UNKNOWN = 2.3
 _BY_FACTOR = 0.25
 """The logarithm's interval of recorded times that one factor carries to another GPU: nine of ten measured steps of networks
 that a factor carried from an RTX 3090 to three other GPUs were within 23 to 33 %."""
-_MOVES, _STREAMS = "transfer", "streaming"
+_MOVES, _STREAMS, _CONVERSION = "transfer", "streaming", "conversion"
 _LIKE = {  # classes that were not measured -> one whose coefficients they take
     "bmm": "gemm", "attention causal": "attention", "attention backward": "attention causal", "decode": "attention causal",
     "conv dgrad": "conv", "conv wgrad": "conv", "conv backward": "conv", "pointwise": "elementwise mul",
@@ -204,6 +204,8 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
     classes: dict[str, int] = {}
     for group in groups(trace, rows):
         dtype = _type(group, trace, gpu)
+        if kind(group.what) == _CONVERSION and dtype == "fp32":
+            continue  # without TF32 no tensor core asks for it
         fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
         rates = Rates.of(gpu.numbers, dtype)
         time = predict(fit.coefficients, group.work, rates)
@@ -239,7 +241,7 @@ def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
 def _type(group: KernelGroup, trace: Trace, gpu: MeasuredGpu) -> str:
     """The type in which the GPU computes, as `Numbers.peak` names it."""
     name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
-    if name == "fp32" and kind(group.what) in PRODUCTS and "depthwise" not in group.what:
+    if name == "fp32" and kind(group.what) in (*PRODUCTS, _CONVERSION) and "depthwise" not in group.what:
         name = "tf32" if tf32(group.what, trace.meta) else name
     return gpu.numbers.rate(name)[1]
 
