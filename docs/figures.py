@@ -49,7 +49,7 @@ EXPERIMENTS = {
     "policies": OfExperiment("policies", "policy_comparison"),
     "unified_oversubscription": OfExperiment("unified_oversubscription", "oversubscription"),
     "unified_training": OfExperiment("unified_training", "time_breakdown"),
-    "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=13),
+    "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=1),
     "faults_training": OfExperiment("unified_training", "fault_map", run=2),
 }
 
