@@ -45,7 +45,7 @@ Use = Annotated[
 MachineOnce = Annotated[str | None, typer.Argument(hidden=True)]  # where it stood before: TRACE MACHINE
 Machine = Annotated[str | None, on()]
 Machines = Annotated[list[str] | None, on("The machines, separated by commas")]
-KernelTimes = Annotated[
+OwnKernelTimes = Annotated[
     Path | None,
     typer.Option("--kernel-times", metavar="FILE", help="Your own times: gpu,operator,dtype,shape,time_us."),
 ]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -142,11 +142,18 @@ def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
 def program_of(task: Task) -> RunProgram:
     """The run's program on its machine, kept for the runs that need it next."""
     spec = task.spec
-    return _program(
-        task.trace, spec.transform, task.profile, spec.profile, spec.unified != NONE, _stamp(task.trace), _stamp(task.profile),
-        SHIPPED if spec.transform == AS_RECORDED else users.of_task(task),
-        task.kernel_times, _stamp(task.kernel_times) if task.kernel_times else 0,
-    )  # fmt: skip
+    files = ProgramFiles(task.trace, task.profile, task.kernel_times)
+    own = SHIPPED if spec.transform == AS_RECORDED else users.of_task(task)
+    stamps = tuple(_stamp(path) for path in files if path)
+    return _program(files, stamps, spec.transform, spec.profile, spec.unified != NONE, own)
+
+
+class ProgramFiles(NamedTuple):
+    """What a program on its machine is read from."""
+
+    trace: Path
+    profile: Path
+    kernel_times: Path | None
 
 
 class RunProgram:
@@ -218,10 +225,10 @@ def _measured(table: Path | None, profile: Profile) -> OwnTimes | None:
 
 @lru_cache(maxsize=2)
 def _program(
-    trace: Path, transform: str, profile: Path, machine: str, unified: bool, trace_stamp: int, profile_stamp: int,
-    own: Registry, table: Path | None, table_stamp: int,
-) -> RunProgram:  # fmt: skip
-    found = variant.load(profile, machine)
+    files: ProgramFiles, stamps: tuple[int, ...], transform: str, machine: str, unified: bool, own: Registry
+) -> RunProgram:
+    """`stamps`, those of the files, are only for the cache: a changed file is read again."""
+    found = variant.load(files.profile, machine)
     if unified:
         found = completed(found)
-    return RunProgram(read(trace, transform, own), found, _measured(table, found))
+    return RunProgram(read(files.trace, transform, own), found, _measured(files.kernel_times, found))

@@ -29,6 +29,7 @@ AT_FIRST_USE = {
     "base/errors.py": "start-up: multiprocessing",
     "base/tables.py": "start-up: numba",
     "calibrate/measure/command.py": "needs CUDA packages",
+    "calibrate/kernel_times/host_bound.py": "PyTorch and timm are extras",
     "calibrate/kernel_times/networks.py": "PyTorch, timm and transformers are extras",
     "calibrate/offload/training.py": "PyTorch is an extra",
     "calibrate/readers/aiconfigurator.py": "pandas is an extra",

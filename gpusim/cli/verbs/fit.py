@@ -10,7 +10,7 @@ import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
-from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, KernelTimes, Library, Use, on, output, trace
+from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, OwnKernelTimes, Library, Use, on, output, trace
 from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files, profile, recording
 
@@ -39,7 +39,7 @@ def verb(
     context: Annotated[
         str | None, typer.Option(metavar="BYTES", help="What driver and libraries take; default: as each profile says.")
     ] = None,
-    kernel_times: KernelTimes = None,
+    kernel_times: OwnKernelTimes = None,
     gpu: Library = "ampere",
     cudnn: Cudnn = "0 B",
     out: Annotated[Path | None, output("A folder; default: results/fit-NAME.")] = None,

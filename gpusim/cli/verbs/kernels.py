@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli import words
-from gpusim.cli.options import Device, Json, KernelTimes, Machine, trace
+from gpusim.cli.options import Device, Json, OwnKernelTimes, Machine, trace
 from gpusim.cli.output import emit, emit_json
 
 
@@ -15,7 +15,7 @@ def verb(
     name: Annotated[str, trace("A trace by file or name, or another tool's recording.")],
     *,
     on: Machine = None,
-    kernel_times: KernelTimes = None,
+    kernel_times: OwnKernelTimes = None,
     recorded_on: Annotated[
         str | None,
         typer.Option("--recorded-on", metavar="MACHINE", help="The machine of the recorded times, which are scaled to --on."),

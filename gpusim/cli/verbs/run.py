@@ -14,7 +14,7 @@ import typer
 
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, KernelTimes, Machines, Set, Use, output
+from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, OwnKernelTimes, Machines, Set, Use, output
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def verb(
     on: Machines = None,
     use: Use = None,
     sets: Set = None,
-    kernel_times: KernelTimes = None,
+    kernel_times: OwnKernelTimes = None,
     out: Annotated[Path | None, output("The results folder; default: results/NAME.")] = None,
     jobs: Jobs = None,
     uncertainty: Annotated[

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.machine.kernels.durations import BASIS, BOUND, RECORDED, KernelTimes
+from gpusim.machine.kernels.durations import BASIS, BOUND, RECORDED, OperatorTimes
 
 PREFIX = "kernels."
 """Of the path of a class's factor, which stands beside the numbers of a profile."""
@@ -43,7 +43,7 @@ class ClassBar:
         return PREFIX + self.what.replace(" ", "_")
 
 
-def bars(times: KernelTimes) -> list[ClassBar]:
+def bars(times: OperatorTimes) -> list[ClassBar]:
     """The classes of a program's operators, the longest first."""
     found = []
     for i, what in enumerate(times.classes):
@@ -79,7 +79,7 @@ def uncertain(found: list[ClassBar]) -> list[ClassBar]:
     return [bar for bar in found if bar.high > bar.low and bar.ns >= least]
 
 
-def scaled(times: KernelTimes, factors: Mapping[str, float]) -> npt.NDArray[np.int64]:
+def scaled(times: OperatorTimes, factors: Mapping[str, float]) -> npt.NDArray[np.int64]:
     """(O,) ns with one factor for all kernels of a class, by path; recorded times stay."""
     of = np.array([factors.get(PREFIX + what.replace(" ", "_"), 1.0) for what in times.classes] or [1.0])
     return np.where(times.basis == RECORDED, times.ns, np.rint(times.ns * of[times.what])).astype(np.int64)

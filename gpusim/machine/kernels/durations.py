@@ -69,7 +69,7 @@ _STREAMING = "elementwise mul"
 _TYPE = {"float64": "fp64", "float16": "fp16", "bfloat16": "bf16"}
 
 
-class KernelTimes(NamedTuple):
+class OperatorTimes(NamedTuple):
     """(O,) of the operators of a trace; basis, bound and what as indices into BASIS, BOUND and `classes`."""
 
     ns: I64
@@ -83,7 +83,7 @@ class KernelTimes(NamedTuple):
 
 def durations(
     trace: Trace, profile: Profile, recorded_on: Profile | None = None, own: OwnTimes | None = None
-) -> KernelTimes:
+) -> OperatorTimes:
     """The times of the operators on the machine; what `own` has measured there, and near it, replaces others.
 
     Recorded ones are kept; `recorded_on`, or else the trace's meta, names the machine that they are of: on another one each
@@ -108,7 +108,7 @@ def durations(
     )
 
 
-def _scaled(trace: Trace, profile: Profile, here: KernelTimes, origin: Profile, own: OwnTimes | None) -> KernelTimes:
+def _scaled(trace: Trace, profile: Profile, here: OperatorTimes, origin: Profile, own: OwnTimes | None) -> OperatorTimes:
     """Recorded times of another machine as those of this one, but for what was measured here."""
     recorded, blind = trace.duration >= 0, unknown(trace)
     ratio = here.ns / np.maximum(modelled_durations(trace, origin).ns, 1)
@@ -143,7 +143,7 @@ def _own_times(found: UserTable, profile: Profile) -> OwnTimes:
     return own_times(found, trace, modelled_durations(trace, profile))
 
 
-def _with_own(trace: Trace, profile: Profile, times: KernelTimes, own: OwnTimes) -> KernelTimes:
+def _with_own(trace: Trace, profile: Profile, times: OperatorTimes, own: OwnTimes) -> OperatorTimes:
     first, which = distinct(trace)
     ns, basis, low, high = times.ns[first], times.basis[first], times.low[first], times.high[first]
     capability = measured_gpu(profile).numbers.capability
@@ -174,7 +174,7 @@ def _in_table(trace: Trace, own: OwnTimes) -> npt.NDArray[np.bool_]:
     return found
 
 
-def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:
+def modelled_durations(trace: Trace, profile: Profile) -> OperatorTimes:
     """As `durations`, but from the model alone even where the trace carries times."""
     first, which = distinct(trace)
     found = _estimate(trace, first, measured_gpu(profile))
@@ -182,7 +182,7 @@ def modelled_durations(trace: Trace, profile: Profile) -> KernelTimes:
     return _with_moves(trace, profile, found._replace(**columns))
 
 
-def _with_moves(trace: Trace, profile: Profile, times: KernelTimes) -> KernelTimes:
+def _with_moves(trace: Trace, profile: Profile, times: OperatorTimes) -> OperatorTimes:
     """Kernels that only stream, and what is no kernel, have the profile's own rates, whose bars are the profile's."""
     named = np.flatnonzero([streams(name) for name in trace.op_names])
     rows = np.flatnonzero(np.isin(trace.op, named)) if len(named) else np.zeros(0, np.int64)
@@ -196,7 +196,7 @@ def _with_moves(trace: Trace, profile: Profile, times: KernelTimes) -> KernelTim
     return times
 
 
-def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
+def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> OperatorTimes:
     """The model's times of these operators.  Of several kernels of one operator the longest says what it is."""
     n = len(rows)
     ns, low, high, longest = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
@@ -227,7 +227,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> KernelTimes:
         bound[at] = np.where(np.maximum(computing, moving) * 2 < time, LAUNCH, np.where(computing > moving, COMPUTE, MEMORY))
     low, high = low / np.maximum(ns, 1e-9), high / np.maximum(ns, 1e-9)
     high[unknown(trace)[rows]] = _UNKNOWN
-    return KernelTimes(np.rint(ns).astype(np.int64), basis, low, high, bound, what, tuple(classes))
+    return OperatorTimes(np.rint(ns).astype(np.int64), basis, low, high, bound, what, tuple(classes))
 
 
 def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
@@ -298,7 +298,7 @@ def _fit(what: str, dtype: str, capability: float) -> tuple[ShippedFit, tuple[st
         candidate = _LIKE.get(candidate) or candidate.rpartition(" ")[0] or _STREAMING
 
 
-def shares(times: KernelTimes) -> dict[str, float]:
+def shares(times: OperatorTimes) -> dict[str, float]:
     """How much of the kernel time has which basis: fractions by the names of BASIS."""
     total = max(float(times.ns.sum()), 1.0)
     return {name: float(times.ns[times.basis == i].sum()) / total for i, name in enumerate(BASIS)}

@@ -24,7 +24,7 @@ from gpusim.trace.shapes import Item, TensorList, parse
 from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
-    from gpusim.machine.kernels.durations import KernelTimes
+    from gpusim.machine.kernels.durations import OperatorTimes
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class OwnTimes:
     table: UserTable
     near: Mapping[Key, Lattice]
 
-    def corrections(self, trace: Trace, rows: I64, times: KernelTimes) -> Iterator[tuple[Key, I64, F64]]:
+    def corrections(self, trace: Trace, rows: I64, times: OperatorTimes) -> Iterator[tuple[Key, I64, F64]]:
         """Of the operators that are near a measured one: (N,) their number among `rows`, (N,) log of measured over modelled."""
         for key, at, places in _placed(trace, rows, times):
             lattice = self.near.get(key)
@@ -51,7 +51,7 @@ class OwnTimes:
                 yield key, at[near], lattice.at(places[near])
 
 
-def own_times(table: UserTable, trace: Trace, times: KernelTimes) -> OwnTimes:
+def own_times(table: UserTable, trace: Trace, times: OperatorTimes) -> OwnTimes:
     """The table with corrections of the model, whose times of `as_trace(table)` are given."""
     measured = np.array([table.time(key) for key in table.times], np.float64)
     found = {}
@@ -78,7 +78,7 @@ def _elements(items: tuple[Item, ...]) -> int:
     return sum(item.elements if isinstance(item, TensorList) else prod(item) for item in items if item is not None)
 
 
-def _placed(trace: Trace, rows: I64, times: KernelTimes) -> Iterator[tuple[Key, I64, F64]]:
+def _placed(trace: Trace, rows: I64, times: OperatorTimes) -> Iterator[tuple[Key, I64, F64]]:
     """The operators whose longest kernel has a place in a correction, by class, type and names of dimensions."""
     for group in groups(trace, rows):
         of: dict[tuple[str, ...], list[int]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from gpusim.base.units import show_time
 from gpusim.machine.constants import NO_TIME, HostTime, host_time
 from gpusim.machine.kernels import bars
-from gpusim.machine.kernels.durations import KernelTimes, durations
+from gpusim.machine.kernels.durations import OperatorTimes, durations
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.product import profile_of
 from gpusim.machine.profile import Profile
@@ -82,7 +82,7 @@ class StepBar:
 CERTAIN = StepBar(0, 1.0, 1.0, "")
 
 
-def step_bar(trace: Trace, times: KernelTimes, profile: Profile) -> StepBar:
+def step_bar(trace: Trace, times: OperatorTimes, profile: Profile) -> StepBar:
     """The bar of a program's steps on the machine, whose operators take these times."""
     of = iterations(trace)[trace.kind == OP]
     last = of == of.max(initial=0)
@@ -105,7 +105,7 @@ def refused(trace: Trace) -> str:
     return ""
 
 
-def times_on(trace: Trace, profile: Profile, tables: Tables = NO_TABLES) -> KernelTimes:
+def times_on(trace: Trace, profile: Profile, tables: Tables = NO_TABLES) -> OperatorTimes:
     """Times of the operators on the machine: the trace's own, scaled, where their GPU is known; else the model's.
 
     Times of an unknown GPU would hide the machine.  `tables` are the user's own by machine.
