@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import NamedTuple
 
 from gpusim.calibrate.rows import Row
+from gpusim.machine.loads import WORD
 from gpusim.machine.peers import HOST, LINKS, PCIE
 
 
@@ -65,6 +67,12 @@ def occupancy(row: Row, processors: int) -> float:
 
 
 _THREADS = (1024, 1536, 2048)  # that a multiprocessor holds
+
+
+def under_way(row: Row) -> int:
+    """Bytes that each thread of a bandwidth test asks for at once, of one array: as its method says, else one word."""
+    said = re.search(r"(\d+) loads of (\d+) B", row.method)
+    return int(said[1]) * int(said[2]) if said else WORD
 
 
 def launch(row: Row) -> str:

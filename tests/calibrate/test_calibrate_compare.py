@@ -147,6 +147,11 @@ def test_few_threads_reach_what_they_have_under_way() -> None:
     # By the percentage a multiprocessor is full of 1,024 of the threads that are printed: they are half of those that run.
     half = replace(one, param=f"threads={32 * 108};occupancy_pct=3")
     assert simulated(half) == pytest.approx(simulated(one), rel=1e-6)
+    # Eight times as many bytes of each thread at once are as good as eight times as many threads.
+    wide = replace(one, method="4 loads of 16 B under way per thread")
+    many = 8 * alone
+    whole = (1000**-2 - (8 * full) ** -2) ** -0.5
+    assert simulated(wide) == pytest.approx((many**-2 + whole**-2) ** -0.5, rel=1e-4)
 
 
 def test_passes_of_a_looping_kernel_wait_for_each_other() -> None:

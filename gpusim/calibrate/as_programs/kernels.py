@@ -43,7 +43,7 @@ def local(row: Row, profile: Profile) -> RowProgram:
     builder.op(
         name, tensors[: streams.reads], tensors[streams.reads :], stream=1,
         read_bytes=array * streams.reads * passes, written_bytes=array * streams.writes * passes,
-        shape=f"-> | threads={threads} width={WORD * parts}" if share < 1 else None,
+        shape=f"-> | threads={threads} width={meaning.under_way(row) * parts}" if share < 1 else None,
     )  # fmt: skip
     rates = ("memory.read", "memory.shared_curve") if meaning.shared(row) else _rates(streams, meaning.repeated(row))
     if share < 1:

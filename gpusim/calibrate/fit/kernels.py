@@ -12,7 +12,7 @@ from gpusim.calibrate.fit.estimate import LEAST, Curve, Estimate, Found, Left, m
 from gpusim.calibrate.meaning import local, nanoseconds
 from gpusim.calibrate.rows import Row, series
 from gpusim.machine.generations import generation
-from gpusim.machine.loads import ARRIVAL, WORD, little
+from gpusim.machine.loads import ARRIVAL, little
 from gpusim.machine.profile import Profile
 from gpusim.machine.streaming import IN_TURN, at, rates
 
@@ -53,7 +53,7 @@ def fit(rows: Sequence[Row], base: Profile) -> Iterator[Found]:
     yield _multiply_adds(rows, reading)
     yield from _chases(rows)
     yield from _launch(rows, gaps, base)
-    yield _barrier(rows, found, base)
+    yield _barrier(rows, base)
 
 
 def _as_measured(path: str, rows: Sequence[Row]) -> Found:
@@ -73,7 +73,8 @@ def _turnaround(rows: Sequence[Row], full: dict[tuple[int, int], float], base: P
     for row in rows:
         if not local(row) or meaning.full(row) or row.value * 1e9 > _UNSATURATED * full.get(_kind(row), 0.0):
             continue
-        threads, width, rate = meaning.occupancy(row, processors) * most, float(WORD * sum(_kind(row))), full[_kind(row)]
+        threads, rate = meaning.occupancy(row, processors) * most, full[_kind(row)]
+        width = float(meaning.under_way(row) * sum(_kind(row)))
         slow, fast = np.log(threads * width / (row.value * 1e9) * 1e9) + np.array([-3.0, 3.0])
         for _ in range(_HALVINGS):  # longer times mean less bandwidth
             tried = (slow + fast) / 2
@@ -110,12 +111,12 @@ def _chases(rows: Sequence[Row]) -> Iterator[Found]:
         yield middle(path, mine, [nanoseconds(r) for r in mine], "median") if mine else Left(path, "no rows")
 
 
-def _barrier(rows: Sequence[Row], found: dict[str, Estimate | None], base: Profile) -> Found:
+def _barrier(rows: Sequence[Row], base: Profile) -> Found:
     """What is left of a pass within L2 when its bytes and its thread blocks are taken off."""
     mine = [r for r in rows if r.metric == "queued_kernel_scale_bw" and meaning.launch(r) in meaning.LOOPS]
     mine = [r for r in mine if (r.size_bytes or 0) <= base.gpu.l2.value * _LONG[0]]
     if len(mine) < LEAST:
-        return Left("launch.barrier", "fewer than 5 small sizes of looping kernels")
+        return Left("launch.barrier", f"fewer than {LEAST} small sizes of looping kernels")
     clock = base.gpu.boost_clock.value / 1e9
     left = []
     for row in mine:
