@@ -33,6 +33,10 @@ policies:
 """
 
 
+FREE = 'profile=["l4(allocation.malloc=0 us, allocation.malloc_per_gib=0 us)"]'
+"""Without the costs of the driver's calls, of which a run that evicts makes fewer than one without a limit."""
+
+
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     path = tmp_path / "e.yaml"
@@ -78,8 +82,7 @@ def test_bounds_are_shared_and_hold(experiment: Path, tmp_path: Path) -> None:
 
     Calls of the driver are free: a run that evicts makes fewer of them than one without a limit, and is no slower for it.
     """
-    free = "l4(allocation.malloc=0 us, allocation.malloc_per_gib=0 us)"
-    todo, done = execute(experiment, tmp_path / "out", f'profile=["{free}"]')
+    todo, done = execute(experiment, tmp_path / "out", FREE)
     assert done.ran == len(todo.tasks) == 5
     unlimited = {r.bounds["bound_no_limit_ns"] for r in done.results}
     assert len(unlimited) == 1
@@ -297,7 +300,7 @@ def test_every_result_is_written_once(experiment: Path, tmp_path: Path, monkeypa
     """By the grid, its bounds and the summary; the referee's verdict does not touch it either."""
     out, written = tmp_path / "out", []
     monkeypatch.setattr(folder, "write_sealed", lambda path, value: (written.append(path), write_sealed(path, value)))
-    todo, done = execute(experiment, out, "options.log=true", jobs=1)
+    todo, done = execute(experiment, out, "options.log=true", FREE, jobs=1)
     assert sorted(written) == sorted(out / "runs" / task.key / "result.json" for task in todo.tasks)
     assert all(result.metrics["slowdown"] >= 1 for result in done.results)
     before = {path: path.read_bytes() for path in written}

@@ -10,7 +10,7 @@ import typer
 
 from gpusim.base.errors import GpusimError
 from gpusim.cli import say
-from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, OwnKernelTimes, Library, Use, on, output, trace
+from gpusim.cli.options import FORMATS, Cudnn, Figures, Formats, Json, Library, OwnKernelTimes, Use, on, output, trace
 from gpusim.cli.output import emit_json
 from gpusim.cli.words import own_files, profile, recording
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpusim.cli import words
-from gpusim.cli.options import Device, Json, OwnKernelTimes, Machine, trace
+from gpusim.cli.options import Device, Json, Machine, OwnKernelTimes, trace
 from gpusim.cli.output import emit, emit_json
 
 

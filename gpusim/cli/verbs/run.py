@@ -14,7 +14,7 @@ import typer
 
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, OwnKernelTimes, Machines, Set, Use, output
+from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, OwnKernelTimes, Set, Use, output
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
