@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from gpusim.calibrate.rows import Row
+from gpusim.machine.peers import HOST, LINKS, PCIE
 
 
 class Local(NamedTuple):
@@ -49,9 +51,49 @@ def full(row: Row) -> bool:
     return float(row.params.get("occupancy_pct", 100)) >= 100
 
 
+def occupancy(row: Row, processors: int) -> float:
+    """Share of the threads that a device of so many multiprocessors holds; 1 where the row does not say.
+
+    The percentage is rounded, and the count may leave out that several blocks run at once: together they say the exact share.
+    """
+    percent, threads = float(row.params.get("occupancy_pct", 100)), row.params.get("threads")
+    if percent >= 100 or not threads:
+        return percent / 100
+    each = int(threads) / processors
+    whole = min(_THREADS, key=lambda most: abs(math.log(each / most / percent * 100)))
+    return each / whole
+
+
+_THREADS = (1024, 1536, 2048)  # that a multiprocessor holds
+
+
 def launch(row: Row) -> str:
     """How the kernels were launched: into a "stream", by a "graph", or one that waits between its passes."""
     return row.params.get("mode", "stream")
+
+
+def way(row: Row) -> str:
+    """Which way copies to another GPU went (`gpusim.machine.peers`); "" for other rows."""
+    if row.metric in (*PEER, "p2p_latency_us", "p2p_nvlink_bidir_total_bw"):
+        return LINKS
+    if row.metric in ("p2p_pcie_bw", "p2p_pcie_bidir_total_bw"):
+        return PCIE
+    return HOST if row.metric in ("p2p_staged_bw", "p2p_staged_bidir_total_bw", "p2p_staged_latency_us") else ""
+
+
+LOOPS = ("coop_gridsync", "persistent_atomic")
+"""Modes of one kernel that goes over its bytes again and again and whose thread blocks wait for each other in between."""
+
+
+def chased(row: Row) -> str:
+    """Whose memory a chain of loads goes through: "device", "host" or "peer"; "" for other rows."""
+    return _CHASES.get(row.metric, "")
+
+
+_CHASES = {
+    "load_latency_ns": "device", "l1_latency_cycles": "device", "l2_latency_cycles": "device", "hbm_latency_cycles": "device",
+    "host_access_latency_ns": "host", "peer_access_latency_ns": "peer",
+}  # fmt: skip
 
 
 def repeated(row: Row) -> bool:
@@ -87,15 +129,16 @@ def together_with(row: Row) -> int:
 
 
 def _of_node(row: Row) -> int | None:
-    """GPUs of the machine, where its name begins like "8x H100"."""
+    """GPUs of the machine, where its name begins like "8x H100", or "1x node, 8x H100"."""
     words = f"{row.system} {row.param}".split()
-    return next((int(w[:-1]) for w in words if w.endswith("x") and w[:-1].isdigit()), None)
+    return next((int(w[:-1]) for w in words if w.endswith("x") and w[:-1].isdigit() and w != "1x"), None)
 
 
 def nanoseconds(row: Row) -> float:
     """The time of one copy or call."""
     if row.unit == "GB/s":
-        return (row.size_bytes or 0) / row.value
+        counted = (sent(row) or 1.0) if row.metric.endswith("_busbw") else 1.0
+        return counted * (row.size_bytes or 0) / row.value
     return row.value * {"ns": 1.0, "us": 1e3, "ms": 1e6}[row.unit]
 
 
@@ -111,6 +154,7 @@ def sent(row: Row) -> float | None:
     ranks = _of_node(row) or RANKS
     return {
         "nccl_allreduce_time_us": 2 * (ranks - 1) / ranks,
+        "nccl_allreduce_busbw": 2 * (ranks - 1) / ranks,
         "nccl_allgather_time_us": (ranks - 1) / ranks,
         "nccl_reducescatter_time_us": (ranks - 1) / ranks,
         "nccl_alltoall_time_us": (ranks - 1) / ranks,

@@ -21,6 +21,7 @@ from gpusim.machine.quantity import Compute, Count, Frequency, Power, Quantity, 
 GIVEN = "given"  # the source of a number that a run's own text or caller sets
 Word = Annotated[str, Field(min_length=1)]
 Curve = tuple[tuple[fields.Bytes, fields.BytesPerSecond], ...]
+TimeCurve = tuple[tuple[fields.Bytes, fields.Nanoseconds], ...]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -40,6 +41,10 @@ class Gpu:
     """Power limit."""
     peak: dict[str, Compute]
     """The vendor's dense peak by element type: fp32, tf32, fp16, bf16, fp8."""
+    achieved: dict[str, Compute] | None = None
+    """Reached by a large matrix product of a library, by element type; absent: what is usual for such a GPU."""
+    fma: Compute | None = None
+    """Reached by loops of fp32 multiply-adds; absent: the share of the peak that is usual for its generation."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -66,6 +71,12 @@ class DeviceMemory:
     """The same of kernels that only read."""
     shared_curve: Curve = ()
     """The same of kernels all of whose multiprocessors read the same bytes."""
+    in_step_curve: Curve = ()
+    """The same with one thread block each, which go through the bytes side by side: L1, then L2."""
+    latency_curve: TimeCurve = ()
+    """Measured time of a load that depends on the one before, at random among so many bytes: L1, L2, then memory."""
+    turnaround: Time | None = None
+    """From one load of a thread to its next in a kernel that streams through memory; absent: a rule from its latency."""
     unified: StrictBool = False
     """The memory is the CPU's as well: a copy between host and device is a copy within it."""
 
@@ -144,12 +155,24 @@ class Link:
     """Kernels that read host memory in place, 128 bytes and more at once; absent: as fast as copies to the device."""
     kernel_write: Rate | None = None
     """Kernels that write host memory in place; absent: as fast as copies to the host."""
+    load: Time | None = None
+    """A load of a kernel from host memory that depends on the one before."""
+    peer: Rate | None = None
+    """To another GPU that has no links of its own, past the host's memory; absent: as fast as copies to the host."""
+    peer_both: Rate | None = None
+    """The same when both copy to each other, both together; absent: twice that."""
+    staged: Rate | None = None
+    """To another GPU by way of the host's memory; absent: a share of the slower direction."""
+    staged_both: Rate | None = None
+    """The same when both copy to each other, both together."""
+    staged_latency: Time | None = None
+    """A small write to another GPU by way of the host's memory."""
 
     @model_validator(mode="after")
     def _below_nominal(self) -> Link:
         _no_faster("h2d", self.h2d, "nominal", self.nominal)
         _no_faster("d2h", self.d2h, "nominal", self.nominal)
-        for name in ("kernel_read", "kernel_write"):
+        for name in ("kernel_read", "kernel_write", "peer", "staged"):
             if getattr(self, name) is not None:
                 _no_faster(name, getattr(self, name), "nominal", self.nominal)
         if self.both.value > self.h2d.value + self.d2h.value:
@@ -185,6 +208,10 @@ class Launch:
     """Launches by which the host may be ahead of the device."""
     empty: Time | None = None
     """What a kernel without work takes from start to end; recorded and modelled times of operators have it in them."""
+    copy: Time | None = None
+    """The same of a copy within the device's memory that the driver makes, beside its bytes; absent: as of such a kernel."""
+    barrier: Time | None = None
+    """What a pass of a looping kernel costs beside its bytes: all thread blocks wait for each other; absent: a rule."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
@@ -220,6 +247,10 @@ class Peer:
     """Reached in one direction to one peer."""
     latency: Time
     """A small write to a peer."""
+    both: Rate | None = None
+    """Reached by two GPUs that copy to each other, both together; absent: twice `rate`."""
+    load: Time | None = None
+    """A load of a kernel from a peer's memory that depends on the one before."""
 
     @model_validator(mode="after")
     def _below_nominal(self) -> Peer:

@@ -13,8 +13,9 @@ from gpusim.base.yaml import document, validate
 from gpusim.calibrate.fit.fitting import Fitted, difference, fit
 from gpusim.calibrate.rows import Row, held_out, unit_of
 from gpusim.machine.catalogue import load, quantities
+from gpusim.machine.loads import latency
 from gpusim.machine.profile import Profile, load_file
-from gpusim.machine.streaming import rates, shared
+from gpusim.machine.streaming import in_step, rates, shared
 
 UNFITTED = Path(__file__).parents[1] / "data" / "profiles" / "a100-sxm4-80gb.yaml"  # as the catalogue was before any fit
 BASE = load_file(UNFITTED)  # 40 MiB of L2
@@ -103,7 +104,57 @@ def test_what_all_multiprocessors_read_has_a_curve_of_its_own() -> None:
     assert shared(BASE, 8 * MIB) == pytest.approx(36 * 108 * 1.41e9)
     assert shared(BASE, 160 * MIB) == BASE.memory.read.value
     gddr = load("rtx-4090")
-    assert shared(gddr, 8 * MIB) == rates(gddr, 8 * MIB)[0], "known of chips with an L2 in two halves alone"
+    assert shared(gddr, 8 * MIB) == pytest.approx(14.6 * 128 * 2.52e9), "as of an L40"
+    # A GA102 has 64 bytes a clock of 48 slices for 84 multiprocessors, an L40's chip for 144: so each gets more.
+    assert shared(load("a40"), MIB) == pytest.approx(14.6 * 144 / 84 * 84 * 1.74e9)
+
+
+def test_loads_passes_and_multiply_adds() -> None:
+    """What the forms give with 700 ns from load to load, barriers of 1000 ns and 18,000 Gflop/s is found again."""
+    threads, processors, clock = 108 * 64, 108, 1.41
+    alone, full = threads * 8 / 700, 2048 * processors * 8 / 700  # bytes/ns
+    limit = (1700**-2 - full**-2) ** -0.5
+    few = (alone**-2 + limit**-2) ** -0.5
+    in_l2 = 25.6 * processors * clock
+    rows = [row("hbm_read_bw", 1700.0, 2048 * MIB)]
+    rows += [row("hbm_read_bw", few, 2048 * MIB, f"threads={threads};occupancy_pct=3.1")] * 5
+    for kib in (64, 128, 256, 512, 1024):
+        size = kib * 1024
+        took = 1000 + 4 * (size // 16384) / clock + size / in_l2
+        rows.append(row("queued_kernel_scale_bw", size / took, size, "mode=coop_gridsync"))
+    for intensity in (40, 60, 70, 80, 90, 100):
+        rate = intensity / (intensity / 18_000 + 0.2 / 1700)
+        rows.append(row("fp32_fma_gflops", rate, None, f"flop_per_byte={intensity}"))
+    fitted = fit(rows, replace(BASE, memory=replace(BASE.memory, copy_curve=())))
+    assert number(fitted, "memory.turnaround")[0] == pytest.approx(700, rel=1e-3)
+    assert number(fitted, "launch.barrier")[0] == pytest.approx(1000, rel=1e-3)
+    assert number(fitted, "gpu.fma")[0] == pytest.approx(18e12, rel=1e-3)
+
+
+def test_latencies_and_l1_are_curves_of_the_rows() -> None:
+    """30 ns up to 64 KiB and 150 from 1 MiB on: the file says so in bytes and ns."""
+    rows = [row("load_latency_ns", 30.0 if s <= 64 else 150.0, s * 1024) for s in (16, 32, 64, 1024, 2048)]
+    rows += [row("l1_or_l2_read_bw", 20_000.0, s * 1024) for s in (16, 32, 64, 128, 256)]
+    fitted = fit(rows, BASE)
+    assert [latency(fitted.profile, size) for size in (1024, 65_536, MIB, 1 << 34)] == [30, 30, 150, 150]
+    assert latency(fitted.profile, 256 * 1024) == pytest.approx(90), "half way between 64 KiB and 1 MiB"
+    assert "latency_curve: [[16 KiB, 30 ns]" in fitted.text
+    assert in_step(fitted.profile, MIB) == 20_000e9
+
+
+def test_peers_without_links_of_their_own() -> None:
+    """Both hosts were measured: the profile is of that with more rows."""
+    rows = [row("p2p_staged_bw", v, 160_000_000, system="here") for v in (18.0, 19.0, 20.0)]
+    rows += [row("p2p_staged_bw", 6.0, 160_000_000, system="narrow"), row("p2p_staged_bidir_total_bw", 21.0, 160_000_000)]
+    rows += [row("p2p_pcie_bw", 22.0, 160_000_000), row("p2p_staged_latency_us", 12.0, 16)]
+    rows += [row("p2p_nvlink_bidir_total_bw", 420.0, 160_000_000), row("local_copy_latency_us", 3.337, 16)]
+    rows += [row("host_access_latency_ns", 600.0, 2 * MIB), row("peer_access_latency_ns", 800.0, 2 * MIB)]
+    fitted = fit(rows, BASE)
+    for path, value in (
+        ("link.staged", 19e9), ("link.staged_both", 21e9), ("link.peer", 22e9), ("link.staged_latency", 12e3),
+        ("peer.both", 420e9), ("link.load", 600.0), ("peer.load", 800.0), ("launch.copy", 2000.0),
+    ):  # fmt: skip
+        assert number(fitted, path)[0] == pytest.approx(value, rel=1e-3), path
 
 
 def test_calls_are_a_line_over_the_size() -> None:

@@ -22,7 +22,7 @@ from gpusim.calibrate.measure.cuda import Cuda
 from gpusim.calibrate.measure.nvml import Nvml
 from gpusim.calibrate.measure.recorder import Recorder, sizes
 from gpusim.calibrate.measure.rehearsal import Driver, rehearse
-from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, measure
+from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, groups_of, measure
 from gpusim.calibrate.measure.stats import summary
 from gpusim.calibrate.rows import Row
 
@@ -354,6 +354,17 @@ def test_names_are_those_of_other_rows(name: str, wanted: str) -> None:
 def test_the_groups_together_keep_the_promise() -> None:
     total = sum(seconds for seconds, _ in GROUPS.values())
     assert total < 480 and total / QUICK < 60
+
+
+def test_what_kernel_times_need_is_a_set_of_groups_within_three_minutes() -> None:
+    """Their limits together, cuBLAS within them; a name that is neither is refused."""
+    names = groups_of(["kernel_times"])
+    assert names == ["local", "launch", "roofline"] and groups_of(["roofline", "kernel_times"]) == names
+    assert sum(GROUPS[name][0] for name in names) <= 180
+    assert groups_of([]) == list(GROUPS)
+    with pytest.raises(MeasurementError, match="'kernels' is not a group of measurements"):
+        groups_of(["kernels"])
+    assert [line["group"] for line in rehearse(quick=True, only=["kernel_times"])] == [*names, "beginning"]
 
 
 @pytest.mark.slow

@@ -7,34 +7,23 @@ from gpusim.calibrate.rows import Row
 
 # Beginnings of metrics -> what the engine lacks; the first that fits.
 _LACKS = (
-    (("load_latency", "l1_latency", "l2_latency", "hbm_latency", "shared_latency", "host_access", "peer_access"),
-     "no single loads: a kernel is its bytes and flops"),
-    (("l1_or_l2",), "no L1 cache and no multiprocessors"),
+    (("shared_latency", "tlb_latency"), "multiprocessors have no shared memory, and addresses no tables"),
     (("all_to_one", "one_to_all"), "one GPU is simulated: what several send to one of them is not"),
-    (("p2p_nvlink_bidir", "p2p_pcie_bidir", "p2p_mixed_bidir", "p2p_staged_bidir"),
-     "one GPU is simulated: what comes from its peer is not"),
-    (("p2p_staged",), "a copy to a peer by way of the host takes two links in turn"),
-    (("p2p_pcie", "p2p_mixed"), "peers over PCIe share switches that the profile does not have"),
+    (("p2p_mixed",), "peers that meet over several kinds of links at once"),
     (("cumem", "vmm_"), "calls for virtual memory are not among the host's costs"),
     (("cudahostalloc", "cudafreehost"), "host memory is not allocated in a run"),
     (("hbm_copy_2stream",), "kernels of several streams do not share the device's memory"),
-    (("nccl_allreduce_busbw",), "the number of GPUs that share a collective's rate is not in the profile"),
     (("gdr_", "cpu_bar1", "rdma", "cxl", "host_copy", "host_triad", "host_numa", "mpi_"),
      "the host's own loads and the network are not simulated"),
     (("gpucopy:",), "the GPU is not named"),
 )  # fmt: skip
-_MODES = {
-    "coop_gridsync": "no kernels that wait for all of their threads",
-    "persistent_atomic": "no kernels that go on for ever",
-}
-
-
 def lacking(row: Row) -> str:
     """What the row would need, "" where nothing is known to be missing."""
-    if row.metric in ("queued_kernel_scale_bw", "null_kernel_us") and meaning.launch(row) not in ("stream", "graph"):
-        return _MODES.get(meaning.launch(row), "the engine has no such launches")
-    if not meaning.full(row):
-        return "no occupancy: a kernel has the device to itself"
+    known = {"queued_kernel_scale_bw": ("stream", "graph", *meaning.LOOPS), "null_kernel_us": ("stream", "graph")}
+    if meaning.launch(row) not in known.get(row.metric, (meaning.launch(row),)):
+        return f"the engine has no launches of the kind '{meaning.launch(row)}'"
+    if row.metric.startswith("nccl") and row.params.get("nodes", "1") != "1":
+        return "collectives among several nodes: the profile has one"
     if row.metric.endswith("_bw") and not row.size_bytes and "pinned" in row.metric:
         return "the row does not say its size"
     return next((why for beginnings, why in _LACKS if row.metric.startswith(beginnings)), "")

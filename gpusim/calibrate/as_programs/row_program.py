@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import RECORD, WAIT, Trace
@@ -36,6 +37,8 @@ class RowProgram:
     flops: float = 0.0
     graph: bool = False
     """The kernels are nodes of a CUDA graph, which the host launches once."""
+    machine: Profile | None = None
+    """What it runs on where that is not the machine as it stands: peers that meet another way."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gpusim.calibrate import meaning
 from gpusim.calibrate.as_programs.row_program import BIG, LARGE, MANY, RowProgram, started
-from gpusim.calibrate.meaning import PEER, sent
+from gpusim.calibrate.meaning import sent
 from gpusim.calibrate.rows import Row
+from gpusim.machine import peers
 from gpusim.machine.profile import Profile
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, SYNC
@@ -53,17 +54,22 @@ def both_ways(row: Row) -> RowProgram:
     return RowProgram(builder.finish(), LARGE, ("link.both",), 1, moved=size)
 
 
-def peer(row: Row) -> RowProgram:
-    """Copies to another GPU of the node."""
-    size = row.size_bytes or BIG
-    rate = row.metric in PEER
+def peer(row: Row, profile: Profile) -> RowProgram:
+    """Copies to another GPU of the node, which may copy as much back."""
+    size, way, both = row.size_bytes or BIG, meaning.way(row), "bidir" in row.metric
+    rate = row.metric.endswith("_bw")
     count = LARGE if rate else MANY
     builder = TraceBuilder(row.series_id)
     started(builder)
     for _ in range(count):
         builder.op("to a peer", (), (), read_bytes=size, stream=1, activity=COPY_PEER)
-    uses = ("peer.rate",) if rate else ("peer.latency",)
-    return RowProgram(builder.finish(), count, uses, 1, moved=size if rate else 0)
+    name = {peers.LINKS: "peer.", peers.PCIE: "link.peer", peers.HOST: "link.staged"}[way]
+    if way == peers.LINKS:
+        uses = f"{name}both" if both else f"{name}rate" if rate else f"{name}latency"
+    else:
+        uses = f"{name}_both" if both else name if rate else f"{name}_latency"
+    machine = peers.meeting(profile, way, both)
+    return RowProgram(builder.finish(), count, (uses,), 1, moved=size * (1 + both) if rate else 0, machine=machine)
 
 
 def collective(row: Row, profile: Profile) -> RowProgram:
@@ -76,4 +82,4 @@ def collective(row: Row, profile: Profile) -> RowProgram:
     uses: tuple[str, ...] = ("collective.rate", "collective.latency", "collective.size_curve")
     if profile.collective is None:
         uses = ("peer.rate", "peer.latency") if profile.peer else ("link.both", "link.latency_queued")
-    return RowProgram(builder.finish(), LARGE, uses, 1)
+    return RowProgram(builder.finish(), LARGE, uses, 1, moved=size if row.unit == "GB/s" else 0)

@@ -6,6 +6,7 @@ from gpusim.calibrate import meaning
 from gpusim.calibrate.compare.score import FITTED, Series
 from gpusim.calibrate.fit.fitting import ALL, SOME
 from gpusim.calibrate.meaning import PEER, local
+from gpusim.calibrate.rows import Row
 from gpusim.machine.profile import Profile
 from gpusim.machine.quantity import Quantity
 
@@ -24,6 +25,21 @@ def _of_link(series: Series, profile: Profile) -> str:
     return "hosts differ: the profile's link is that of another one"
 
 
+def _of_tests(row: Row) -> str:
+    """Of loads, loops and few threads."""
+    if row.unit == "cycles":
+        return "papers and gpu-latency count the cycles of one chip differently"
+    if meaning.chased(row):
+        return "where the levels end, and what lies between them, is taken from other GPUs of the generation"
+    if row.metric.startswith("l1_or_l2"):
+        return "what L1 gives, and where it ends, is taken from other GPUs of the generation"
+    if meaning.launch(row) in meaning.LOOPS:
+        return "what it costs that thread blocks wait for each other is taken from an A40, by the latency of L2"
+    if not meaning.full(row):
+        return "with few threads the rate of memory falls less, or more, sharply than one form says"
+    return ""
+
+
 def effect(series: Series, profile: Profile) -> str:
     """Why the series is missed on this profile, in a few words; "" when it is not."""
     if not series.points or (series.median <= MEDIAN and series.p90 <= P90):
@@ -37,8 +53,10 @@ def effect(series: Series, profile: Profile) -> str:
         if row.metric.startswith("nccl_alltoall"):
             return "an all-to-all starts as many transfers as there are peers; the engine starts one"
         return "a collective changes its protocol with the size; the engine has one start-up and one rate"
+    if said := _of_tests(row):
+        return said
     if row.metric.startswith(("l2_or_dram", "queued_kernel")) and not profile.memory.copy_curve:
-        return "L2: the profile has no curve of it, so that all bytes come from memory"
+        return "L2: the profile has no curve of it, so that a rule by generation decides"
     if meaning.shared(row):
         return "between L2 and memory a few per cent of size decide, and where they part is taken from other machines"
     if row.metric.startswith("l2_or_dram"):
@@ -46,7 +64,7 @@ def effect(series: Series, profile: Profile) -> str:
     if row.metric == "queued_kernel_scale_bw":
         return "between L2 and memory a few per cent of size decide, and tests disagree where"
     if row.metric == "fp32_fma_gflops":
-        return "the roofline takes the nominal peak; this loop of FMAs reaches less, and both limits blend at the ridge"
+        return "how much of the shorter of computing and reading is hidden differs between chips, and so do their clocks"
     if "_sm_" in row.metric:
         if "bidir" in row.metric or "all_" in row.metric:
             return "kernels on host memory share link and host otherwise than copies; the profile has one limit for both"
@@ -61,6 +79,8 @@ def effect(series: Series, profile: Profile) -> str:
         return _of_link(series, profile)
     if row.metric.endswith(("pinned_bidir_bw", "to_all_bidir_bw", "to_host_bidir_bw")):
         return "the directions lose unequally when both are busy; link.both has their sum"
+    if row.metric.startswith(("p2p_staged", "p2p_pcie")):
+        return "GPUs on one socket and on two meet at different rates; the profile has one of each kind"
     if row.metric == "p2p_latency_us":
         return "the way from one peer to another differs, and two machines of this kind do; the profile has one latency"
     if row.metric in PEER:

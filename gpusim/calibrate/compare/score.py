@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,6 +22,7 @@ from gpusim.calibrate.meaning import full
 from gpusim.calibrate.rows import Row, series
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import quantities
+from gpusim.machine.kernels.numbers import SHARE
 from gpusim.machine.profile import Profile, changed
 from gpusim.results import log
 from gpusim.results.result import Result
@@ -33,12 +34,19 @@ _ROOM = 1 << 44  # bytes of device memory: what is tested is time
 _HELD, _CATALOGUE, _ELSEWHERE = "held out", "catalogue's number", "another host"
 FITTED, UNFITTED = "fitted", "not fitted"
 TWICE = "the very same point is in a series that the fit saw"
-_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus", "mode")
+_VARIED = ("flop_per_byte", "streams", "dtype", "by", "n", "hint", "access_bytes", "gpus", "mode", "threads")
 """What makes rows of one size different programs."""
 CURVES = (
-    ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("link", "size_curve"),
-    ("link", "size_curve_d2h"), ("host", "pageable_curve"), ("host", "pageable_curve_d2h"), ("collective", "size_curve"),
+    ("memory", "copy_curve"), ("memory", "read_curve"), ("memory", "shared_curve"), ("memory", "in_step_curve"),
+    ("memory", "latency_curve"), ("link", "size_curve"), ("link", "size_curve_d2h"), ("host", "pageable_curve"),
+    ("host", "pageable_curve_d2h"), ("collective", "size_curve"),
 )  # fmt: skip
+RULED = (
+    "memory.copy_curve", "memory.read_curve", "memory.shared_curve", "memory.in_step_curve", "memory.latency_curve",
+    "memory.turnaround", "gpu.fma", "launch.barrier", "launch.copy", "link.peer", "link.peer_both", "link.staged",
+    "link.staged_both", "link.staged_latency", "peer.both", *(f"gpu.achieved.{name}" for name in SHARE),
+)  # fmt: skip
+"""Numbers that a profile may lack; then a rule by generation, from other GPUs, decides."""
 PARTS = (_HELD, _CATALOGUE, _ELSEWHERE, FITTED, UNFITTED)
 _OF_HOST = ("link.", "host.")  # numbers of the machine around the GPU
 
@@ -68,9 +76,14 @@ class Series:
     cannot: Counter[str] = field(default_factory=Counter)
 
     @cached_property
+    def signed(self) -> F64:
+        """simulated / measured - 1 of each point."""
+        return np.array([p.simulated / p.row.value - 1 for p in self.points])
+
+    @cached_property
     def errors(self) -> F64:
-        """Of each point."""
-        return np.array([p.error for p in self.points])
+        """|simulated / measured - 1| of each point."""
+        return np.abs(self.signed)
 
     @property
     def median(self) -> float:
@@ -85,7 +98,7 @@ class Series:
     @property
     def bias(self) -> float:
         """Median of simulated / measured - 1: above 0 where a rate is too high, or a time too long."""
-        return float(np.median([p.simulated / p.row.value - 1 for p in self.points]))
+        return float(np.median(self.signed))
 
 
 @dataclass(frozen=True)
@@ -145,13 +158,19 @@ def compare(
     open_ = [row for name in saw for row in groups[name]]
     points = {_point(row) for row in open_ if full(row)}
     hosts = {origin.host} if origin.host else {row.system for row in of_host(open_)}
+    systems = {name: groups[name][0].system for name in saw}
     times: dict[tuple[object, ...], float] = {}
     found = []
     for name, group in groups.items():
         one = Series(name, FITTED if name in saw else _HELD)
         _simulate(one, group, profile, set() if one.part == FITTED else points, times)
         theirs = [u for u in one.uses if u not in known and basis.get(u) == "measured"]
-        if one.part == _HELD and theirs:
+        ruled = [u for u in one.uses if u in RULED and u not in known and u not in basis]
+        if _of_another(one, group[0].system, profile, systems):
+            one.part = _ELSEWHERE
+        elif one.part == _HELD and ruled:
+            one.part = UNFITTED
+        elif one.part == _HELD and theirs:
             one.part = _CATALOGUE
         elif one.part == _HELD and hosts and group[0].system not in hosts and any(u.startswith(_OF_HOST) for u in one.uses):
             one.part = _ELSEWHERE
@@ -161,6 +180,17 @@ def compare(
         progress(len(found), len(groups))
     few = f"{len(rows)} row{'s'[: len(rows) > 1]}: fewer than {ENOUGH} say little about a machine" if len(rows) < ENOUGH else ""
     return Comparison(machine or profile.name, profile, tuple(found), len(rows), tuple(filter(None, (few, caution))))
+
+
+def _of_another(one: Series, system: str, profile: Profile, systems: Mapping[str, str]) -> bool:
+    """Whether a number of link or host that decides the series was fitted to rows of other hosts alone."""
+    numbers = dict(quantities(profile))
+    for path in one.uses:
+        text = profile.sources.get(numbers[path].source, "") if path.startswith(_OF_HOST) and path in numbers else ""
+        named = {host for name, host in systems.items() if name in text}
+        if named and system not in named:
+            return True
+    return False
 
 
 def _simulate(
@@ -183,7 +213,7 @@ def _simulate(
             alike = (row.metric, row.size_bytes, row.method, row.system, *(row.params.get(p) for p in _VARIED))
             if alike not in times:
                 times[alike] = _time(made, profile)
-            one.points.append(Point(row, _value(row, made, times[alike])))
+            one.points.append(Point(row, _value(row, made, times[alike], profile)))
 
 
 def _point(row: Row) -> tuple[object, ...]:
@@ -208,6 +238,7 @@ def _time(made: RowProgram | Managed, profile: Profile) -> float:
     """ns of one repeat."""
     if isinstance(made, Managed):
         return paged.ns(made, profile)
+    profile = made.machine or profile
     if made.graph:
         profile = _of_graph(profile)
     whole = _span(made.trace, made, profile)
@@ -237,10 +268,12 @@ def _on_stream(result: Result, stream: int) -> int:
     return int(ends.max() - starts.min())
 
 
-def _value(row: Row, made: RowProgram | Managed, ns: float) -> float:
+def _value(row: Row, made: RowProgram | Managed, ns: float, profile: Profile) -> float:
     """The time in the row's own unit."""
     if made.flops:
         return made.flops / max(ns, 1e-9)  # GFLOP/s are flops per ns
     if made.moved:
         return made.moved / max(ns, 1e-9)
+    if row.unit == "cycles":
+        return ns * profile.gpu.boost_clock.value / 1e9
     return ns / {"ns": 1.0, "us": 1e3, "ms": 1e6}[row.unit]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gpusim.base.errors import MeasurementError
 from gpusim.base.yaml import document, validate
-from gpusim.calibrate.fit import calls, kernels, links, paging, yaml_text
+from gpusim.calibrate.fit import calls, kernel_numbers, kernels, links, paging, yaml_text
 from gpusim.calibrate.fit.estimate import Curve, Estimate, Found, Left, said_by
 from gpusim.calibrate.fit.unused import unused
 from gpusim.calibrate.rows import Row, gpus, held_out, series
@@ -24,8 +24,14 @@ SOME, ALL = "rows of ", "all rows of "  # how keys of sources begin; only number
 SERIES, GPU, HOST = "fitted series", "fitted GPU", "fitted host"  # further keys of sources: what the fit saw
 _ANOTHER_HOST = 0.05
 _OPTIONAL = (
-    ("launch.empty", "launch.gap"), ("link.kernel_read", "link.h2d"), ("link.kernel_write", "link.d2h"),
-    ("host.all_h2d", "link.h2d"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+    *((name, "launch.gap") for name in (
+        "launch.empty", "launch.barrier", "launch.copy", "memory.turnaround", "link.load", "peer.load", "link.staged_latency",
+    )),
+    *((name, "link.h2d") for name in (
+        "link.kernel_read", "link.peer", "link.peer_both", "link.staged", "link.staged_both", "host.all_h2d",
+    )),
+    ("link.kernel_write", "link.d2h"), ("host.all_d2h", "link.d2h"), ("host.all_both", "link.both"),
+    ("peer.both", "peer.rate"), ("gpu.fma", "gpu.peak.fp32"),
     *((f"paging.{name}", "launch.gap") for names in paging.TIMES for name in names),
     *((f"paging.{name}", "link.h2d") for name in paging.RATES),
 )  # fmt: skip
@@ -62,6 +68,7 @@ def fit(rows: Sequence[Row], base: Profile, name: str | None = None, everything:
     found: list[Found] = list(kernels.fit(seen, base))
     gap = next((f.value for f in found if isinstance(f, Estimate) and f.path == "launch.gap"), base.launch.gap.value)
     found += [*links.fit(seen, base, gap), *calls.fit(seen), *calls.others(seen), *paging.fit(seen, base)]
+    found += kernel_numbers.products(seen, base)
     found = list(_possible(found, base))
     profile = _with_room(replace(base, name=name or base.name, sources=dict(base.sources)), {f.path for f in _said(found)})
     profile.sources.update(_saw(seen))
@@ -98,6 +105,10 @@ def _with_room(profile: Profile, paths: Collection[str]) -> Profile:
     link, peer = profile.link, profile.peer
     if profile.paging is None and any(path.startswith("paging.") for path in paths):
         profile = _set(profile, ["paging"], partial(_instead, new=Paging()))
+    products = {path.rpartition(".")[2] for path in paths if path.startswith("gpu.achieved.")}
+    if products:
+        known = {name: profile.gpu.peak[name] for name in profile.gpu.peak if name in products}
+        profile = _set(profile, ["gpu", "achieved"], partial(_instead, new={**known, **(profile.gpu.achieved or {})}))
     for path, alike in _OPTIONAL:
         if path in paths and _get(profile, path) is None:
             profile = _set(profile, path.split("."), partial(_instead, new=_get(profile, alike)))
@@ -164,8 +175,12 @@ def _measured(old: Quantity, one: Estimate, key: str) -> Quantity:
 def _set(part: T, steps: Sequence[str], change: Callable[[Any], Any]) -> T:
     """A copy in which the part at these steps is `change` of itself."""
     new = copy.copy(part)
-    old = getattr(part, steps[0])
-    object.__setattr__(new, steps[0], change(old) if len(steps) == 1 else _set(old, steps[1:], change))
+    old = part[steps[0]] if isinstance(part, dict) else getattr(part, steps[0])
+    made = change(old) if len(steps) == 1 else _set(old, steps[1:], change)
+    if isinstance(new, dict):
+        new[steps[0]] = made
+    else:
+        object.__setattr__(new, steps[0], made)
     return new
 
 
@@ -203,6 +218,6 @@ def difference(fitted: Fitted) -> list[dict[str, Any]]:
 def _get(profile: Profile, path: str) -> Quantity | None:
     part: Any = profile
     for step in path.split("."):
-        part = getattr(part, step, None)
+        part = part.get(step) if isinstance(part, dict) else getattr(part, step, None)
     found: Quantity | None = part
     return found

@@ -54,6 +54,7 @@ def fit(rows: Sequence[Row], base: Profile, gap: float) -> Iterator[Found]:
     yield _size_curve("link.size_curve_d2h", queued["d2h"], start, rates["d2h"], 0.9 if isinstance(inward, Left) else 0.0)
     if base.peer is not None:
         yield from _peer(rows)
+    yield from _without_links(rows)
     yield from _collective(rows, gap)
 
 
@@ -136,11 +137,25 @@ def _peer(rows: Sequence[Row]) -> Iterator[Found]:
     """What is measured between two GPUs."""
     copies = [r for r in rows if r.metric in PEER]
     yield plateau("peer.rate", copies, _rate, "median at the largest sizes") or Left("peer.rate", "no rows")
+    both = [r for r in rows if r.metric == "p2p_nvlink_bidir_total_bw"]
+    yield plateau("peer.both", both, _rate, "median at the largest sizes") or Left("peer.both", "no rows")
     small = [r for r in rows if r.metric == "p2p_latency_us"]
     if small:
         yield middle("peer.latency", small, [nanoseconds(r) for r in small], "time of a small write among many")
     else:
         yield Left("peer.latency", "no rows")
+
+
+def _without_links(rows: Sequence[Row]) -> Iterator[Found]:
+    """What is measured between two GPUs that meet over the links to the host, past its memory or by way of it."""
+    for word, name in (("pcie", "link.peer"), ("staged", "link.staged")):
+        mine = best_known([r for r in rows if r.metric.startswith(f"p2p_{word}_") and r.metric.endswith("_bw")])
+        for path, ending in ((name, f"p2p_{word}_bw"), (f"{name}_both", f"p2p_{word}_bidir_total_bw")):
+            copies = [r for r in mine if r.metric == ending]
+            yield plateau(path, copies, _rate, "median at the largest sizes") or Left(path, "no rows")
+    small = best_known([r for r in rows if r.metric == "p2p_staged_latency_us"])
+    path = "link.staged_latency"
+    yield middle(path, small, [nanoseconds(r) for r in small], "time of a small write") if small else Left(path, "no rows")
 
 
 def _collective(rows: Sequence[Row], gap: float) -> Iterator[Found]:

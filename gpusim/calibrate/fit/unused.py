@@ -14,7 +14,7 @@ _NO_PLACE = (
     (("managed_alloc", "managed_free"), "a profile has no time for allocating and freeing managed memory"),
     (("um_",), "it is what kernels reach in memory, or faults that other tests take apart"),
     (("zero_copy",), "narrow accesses are a share of the rate of full ones"),
-    (("gemm", "fp32_fma", "elementwise"), "how much of the peak kernels reach is in the roofline's own data"),
+    (("elementwise",), "what classes of kernels reach is in the data of the model of kernel times"),
     (("stream_sync", "graph_", "kernel_", "memcpyasync_submit"), "a profile has one time for submitting, and none for this"),
     (("cudafreeasync", "cudafreehost", "cumemaddress"), "a profile has no time for this call"),
     (("binding_call",), "it is what Python adds to the host's times, no number of the machine"),

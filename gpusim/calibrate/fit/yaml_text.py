@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from gpusim.base.units import BYTES, RATE, Kind, write
+from gpusim.base.units import BYTES, RATE, TIME, Kind, write
 from gpusim.machine.profile import Profile
 from gpusim.machine.quantity import Quantity
 
@@ -44,15 +44,15 @@ def _section(part: Any, path: str, indent: int, beside: Mapping[str, str]) -> li
         elif isinstance(value, tuple):
             if value:
                 lines += [f"{' ' * indent}# {beside[f'{path}.{key}']}"] if f"{path}.{key}" in beside else []
-                lines.append(f"{left} {curve(value)}")
+                lines.append(f"{left} {curve(value, TIME if key == 'latency_curve' else RATE)}")
         else:
             lines.append(f"{left} {word(value)}")
     return lines
 
 
-def curve(points: Sequence[tuple[float, float]]) -> str:
-    """As a list of pairs."""
-    return f"[{', '.join(f'[{write(int(size), BYTES)}, {write(rate, RATE)}]' for size, rate in points)}]"
+def curve(points: Sequence[tuple[float, float]], kind: Kind = RATE) -> str:
+    """As a list of pairs: bytes and a rate, or another quantity."""
+    return f"[{', '.join(f'[{write(int(size), BYTES)}, {write(value, kind)}]' for size, value in points)}]"
 
 
 def quantity(q: Quantity) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gpusim.base.errors import MeasurementError
 from gpusim.calibrate.measure.cuda import Cuda
-from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, measure
+from gpusim.calibrate.measure.session import GROUPS, QUICK, WITHOUT_GPU, groups_of, measure
 
 FREE = 140 << 30
 ATTRIBUTES = {
@@ -217,14 +217,15 @@ class Driver:
         return any(base <= address < base + len(data) for base, data in blocks.items())
 
 
-def rehearse(quick: bool) -> list[dict[str, Any]]:
-    """A row for each group: the seconds that it takes, and those after which it begins no new point.
+def rehearse(quick: bool, only: list[str] | None = None) -> list[dict[str, Any]]:
+    """A row for each group of `only`, or each at all: the seconds that it takes, and those after which it begins no new point.
 
     Peers need a second GPU; host and disk, which are not rehearsed, count with all that they may take.
     """
     made = Driver()
     with TemporaryDirectory() as folder:
-        on_gpu = [name for name in GROUPS if name not in WITHOUT_GPU]
+        names = groups_of(only or [])
+        on_gpu = [name for name in names if name not in WITHOUT_GPU]
         found = measure(
             Path(folder) / "m.csv", on_gpu, quick=quick, say=lambda text: None, clock=made.clock,
             load=lambda: (Cuda(made, made), None), compared=False,
@@ -234,8 +235,8 @@ def rehearse(quick: bool) -> list[dict[str, Any]]:
     if failed:
         raise MeasurementError("; ".join(failed))
     rows: list[dict[str, Any]] = []
-    for name, (limit, _) in GROUPS.items():
-        most = limit / (QUICK if quick else 1)
+    for name in names:
+        most = GROUPS[name][0] / (QUICK if quick else 1)
         cut = sum(what.startswith(f"{name}: ") and "time was used up" in why for what, why in left_out.items())
         seconds = found["seconds"].get(name, 0.0 if name == "peers" else most)
         rows.append({"group": name, "seconds": round(seconds, 1), "limit": round(most, 1), "points not reached": cut})

@@ -48,6 +48,8 @@ GROUPS: dict[str, tuple[int, str]] = {
     "disk": (45, "files past the page cache; needs no GPU"),
 }
 """Group -> seconds after which it begins no new point, and what it measures.  Together less than 8 minutes."""
+SETS: dict[str, tuple[str, ...]] = {"kernel_times": ("local", "launch", "roofline")}
+"""A name for several groups: what the model of kernel times needs of a GPU, streaming and L2, empty kernels, large products."""
 QUICK = 9
 """--quick has so many times less."""
 WITHOUT_GPU = ("host", "disk")
@@ -72,7 +74,7 @@ def measure(
     load    how the driver is found; replaced in tests
     compared  whether what arrives is compared with what was sent
     """
-    names = _groups(only)
+    names = groups_of(only)
     if not out.absolute().parent.is_dir():
         raise MeasurementError("the folder to write to does not exist", str(out))
     if not folder.is_dir():
@@ -111,11 +113,13 @@ def measure(
     return conditions
 
 
-def _groups(only: list[str]) -> list[str]:
+def groups_of(only: list[str]) -> list[str]:
+    """The groups that are named, by themselves or in a set; all where none is.  Raises MeasurementError for other names."""
     for name in only:
-        if name not in GROUPS:
-            raise MeasurementError(f"'{name}' is not a group of measurements", hint=suggest(name, GROUPS))
-    return [name for name in GROUPS if not only or name in only]
+        if name not in GROUPS and name not in SETS:
+            raise MeasurementError(f"'{name}' is not a group of measurements", hint=suggest(name, (*GROUPS, *SETS)))
+    wanted = {group for name in only for group in SETS.get(name, (name,))}
+    return [name for name in GROUPS if not only or name in wanted]
 
 
 def _open(

@@ -18,6 +18,8 @@ _STREAMED = 2 * 2**30
 _COLUMNS = {"init": "hbm_write_bw", "read": "hbm_read_bw", "scale": "hbm_scale_bw", "triad": "hbm_triad_bw",
             "1pt": "hbm_stencil3_bw", "3pt": "hbm_stencil5_bw"}  # fmt: skip
 
+_NEWER = {"3pt": "1pt", "5pt": "3pt"}
+"""Names of stencils by their points -> the names by the points to each side that older versions print."""
 _MODES = {"gsync": "coop_gridsync", "pt": "persistent_atomic"}
 """How kernels follow each other: what a file's name ends with -> the row's mode."""
 
@@ -59,15 +61,16 @@ def _lines(text: str, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
 
 
 def _stream(text: str) -> Found:
-    """blockSize threads %occ | GB/s: init read scale triad 1pt 3pt"""
+    """blockSize threads %occ | GB/s: init read scale triad 1pt 3pt; or block threads blocks occ% and 3pt 5pt"""
     names: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         left, bar, right = line.partition("|")
         if bar and "threads" in left:
-            names = right.split()
+            names = [_NEWER.get(name, name) for name in right.split()] if "5pt" in right else right.split()
         elif bar and names and "GB/s:" in right:
             values = right.replace("GB/s:", "").split()
-            threads, occupancy = left.replace("%", "").split()[1:3]
+            words = left.replace("%", "").split()
+            threads, occupancy = words[1], words[-1]
             if len(values) != len(names):
                 raise MeasurementError(f"has {len(values)} rates under {len(names)} columns", f"line {number}")
             for name, value in zip(names, values, strict=True):
@@ -81,6 +84,28 @@ def _small_kernels(text: str) -> Found:
         yield "queued_kernel_scale_bw", int(match[1]) * 16, "", float(max(map(int, match[2].split()))), number
 
 
+def _l2_stream(text: str) -> Found:
+    """block, blocks, threads, kB of two arrays, %occ | GB/s: least, middle and most of read, scale, triad and write
+
+    The lines of most threads count: all others are of a device that is not full, and the last size may lack them.
+    """
+    lines: dict[int, tuple[int, re.Match[str]]] = {}
+    for number, match in _lines(text, r"\s*\d+\s+\d+\s+(\d+)\s+(\d+)\s+[\d.]+%\s+\|\s+GB/s:((?:\s+\d+){12})\s*$"):
+        both = int(match[2])
+        if both not in lines or int(match[1]) > int(lines[both][1][1]):
+            lines[both] = number, match
+    full = max(int(match[1]) for _, match in lines.values())
+    for both, (number, match) in lines.items():
+        if int(match[1]) < full:
+            continue
+        read, scale, _, write = (float(v) for v in match[3].split()[1::3])
+        for metric, size, value in (
+            ("l2_or_dram_read_bw", both * _KIB // 2, read), ("l2_or_dram_scale_bw", both * _KIB, scale),
+            ("l2_or_dram_write_bw", both * _KIB // 2, write),
+        ):  # fmt: skip
+            yield metric, size, f"threads={match[1]}", value, number
+
+
 def _cache(metric: str) -> Callable[[str], Found]:
     """(block) data set, time, spread, effective GB/s"""
 
@@ -92,8 +117,8 @@ def _cache(metric: str) -> Callable[[str], Found]:
 
 
 def _latency(text: str) -> Found:
-    """(iterations) MHz kB ms cycles"""
-    for number, match in _lines(text, r"\s*(?:\d+\s+)?(\d+)\s+([\d.]+)\s+[\d.]+\s+([\d.]+)\s*$"):
+    """(iterations) MHz kB ms cycles, then perhaps the cycles of single repeats"""
+    for number, match in _lines(text, r"\s*(?:\d{4,}\s+)?(\d+)\s+([\d.]+)\s+[\d.]+\s+([\d.]+)(?:\s+[\d.]+)*\s*$"):
         clock, cycles = float(match[1]), float(match[3])
         if clock and float(match[2]):
             param = f"cycles={cycles:g};clock_mhz={clock:g}"
@@ -116,7 +141,10 @@ def _roofline(text: str) -> Found:
 
 # Program -> (what its first lines hold, reader, method); more particular ones first.
 _PROGRAMS: dict[str, tuple[str, Callable[[str], Found], str]] = {
-    "gpu-stream": (r"threads\s+%occ\s+\|", _stream, "gpu-stream: double buffers of 2 GiB, event timed; triad = 3R+1W"),
+    "gpu-stream": (r"threads\s+(?:%occ|occ%)\s+\|", _stream, "gpu-stream: double buffers of 2 GiB, event timed; triad = 3R+1W"),
+    "gpu-l2-stream": (
+        r"^\s*\d+\s+\d+\s+\d+\s+\d+\s+[\d.]+%\s+\|\s+GB/s:", _l2_stream, "gpu-l2-stream: repeated streaming over a footprint",
+    ),
     "gpu-roofline": (r"blocks\s+\d+ its\s+[\d.]+ Fl/B", _roofline, "gpu-roofline, device 0"),
     "gpu-small-kernels": (
         r"^\d+  \d+kB  ", _small_kernels, "gpu-small-kernels: back-to-back scale kernels, footprint in+out, best block size",

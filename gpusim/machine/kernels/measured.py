@@ -1,9 +1,9 @@
 """What measured kernels say of a machine: its achieved rates, its own tables and those of its kin.
 
 A machine has the rates and tables of a measured GPU when it is that GPU: it has its name, or its vendor's numbers.  Where a
-number of it was changed, the measured rate changes in proportion; of products on tensor cores it is that of a warm GPU.  Kin
-is a GPU of the same compute capability and kind of memory that is bound by its power limit as well, or is not either; of
-several the one of the nearest bandwidth.
+number of it was changed, the measured rate changes in proportion; of products on tensor cores it is that of a warm GPU.  A
+profile's own `gpu.achieved` stands before both.  Kin is a GPU of the same compute capability and kind of memory that is bound
+by its power limit as well, or is not either; of several the one of the nearest bandwidth.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def measured_gpu(profile: Profile) -> MeasuredGpu:
     peak = {name: rate * (1.0 if name == "fp32" else warm) for name, rate in peak.items()}
     if "bf16" in peak and "fp16" in plain.nominal_peak:  # since Ampere both run at one rate
         peak.setdefault("fp16", peak["bf16"])
+    peak = {name: rate for name, rate in peak.items() if name not in (profile.gpu.achieved or {})}
     bandwidth, measured = plain.bandwidth, plain.measured | set(peak)
     if "bandwidth" in found:
         bandwidth, measured = found["bandwidth"] * profile.memory.copy.value / base["copy"], measured | {"bandwidth"}

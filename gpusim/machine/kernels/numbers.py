@@ -102,6 +102,7 @@ def bytes_of(dtype: str) -> int:
 def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: float | None = None) -> Numbers:
     """The numbers of a machine; `peak` (by fp32, bf16, ...) and `bandwidth` are rates that were measured on it."""
     gpu, memory = profile.gpu, profile.memory
+    peak = {**{name: float(quantity.value) for name, quantity in (gpu.achieved or {}).items()}, **(peak or {})}
     nominal = {name: float(quantity.value) for name, quantity in gpu.peak.items()}
     geforce = bool(_GEFORCE.fullmatch(profile.name))
     if geforce and "fp16" in nominal:
@@ -111,7 +112,7 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
     if geforce:
         share = {**share, "fp16": _GEFORCE_FP16, "bf16": _GEFORCE_FP16, "tf32": _GEFORCE_FP16}
     achieved = {name: value * share.get(name, SHARE["bf16"]) for name, value in nominal.items()}
-    measured = set(peak or {}) | ({"bandwidth"} if bandwidth else set())
+    measured = set(peak) | ({"bandwidth"} if bandwidth else set())
     if not bandwidth:
         bandwidth = float(memory.copy.value)
         if memory.copy.basis == "measured":
@@ -126,7 +127,7 @@ def numbers(profile: Profile, peak: dict[str, float] | None = None, bandwidth: f
         cache=float(gpu.l2.value),
         hbm=memory.kind.startswith("HBM"),
         power=float(gpu.tdp.value),
-        peak={**achieved, **(peak or {})},
+        peak={**achieved, **peak},
         bandwidth=float(bandwidth),
         nominal_peak=nominal,
         nominal_bandwidth=float(memory.bandwidth.value),

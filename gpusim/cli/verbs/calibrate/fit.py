@@ -30,6 +30,7 @@ def verb(
     from gpusim.base.files import write_text
     from gpusim.calibrate.fit.fitting import difference
     from gpusim.calibrate.fit.fitting import fit as fitting
+    from gpusim.calibrate.fit.kernel_numbers import moved, programs
     from gpusim.calibrate.rows import gpus
 
     mine = rows_of(files, gpu)
@@ -37,12 +38,22 @@ def verb(
     if out:
         write_text(out, fitted.text)
     left = [{"number": one.path, "why": one.why} for one in fitted.left]
+    numbers = moved(fitted.base, fitted.profile)
+    steps = programs(fitted.base, fitted.profile) if numbers else []
     if json:
-        emit_json({"profile": fitted.profile.name, "fitted": difference(fitted), "left": left})
+        said = {"fitted": difference(fitted), "left": left, "kernel_times": numbers, "programs": steps}
+        emit_json({"profile": fitted.profile.name, **said})
         return
     seen = len(fitted.seen)
     typer.echo(f"{fitted.base.name}: {seen:,} rows fitted, {len(mine) - seen:,} held out for the comparison\n")
     emit(difference(fitted))
+    if numbers:
+        typer.echo("\nKernel times take of these:\n")
+        emit(numbers)
+        typer.echo("\nSo the kernels of a step of shipped programs take:\n")
+        emit(steps)
+    else:
+        typer.echo("\nKernel times take none of these: no large products, and the rate of streaming stands.")
     typer.echo("\nAs the catalogue has it:\n")
     emit(left)
     if out:

@@ -21,7 +21,8 @@ def verb(
     out: Annotated[Path | None, output("A .csv or .json to write.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and repeats: under a minute.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="GROUP", help="Only this group, as host or copies. Repeatable.")
+        list[str] | None,
+        typer.Option("--only", metavar="GROUP", help="Only this group, as host or copies, or kernel_times. Repeatable."),
     ] = None,
     device: Annotated[int, typer.Option(min=0, help="Which GPU, as CUDA counts them.")] = 0,
     folder: Annotated[Path, typer.Option(help="Whose disk is measured; default: here.")] = Path("."),
@@ -33,7 +34,7 @@ def verb(
     from gpusim.calibrate.measure.session import measure
 
     if dry_run:
-        return _rehearse(quick=quick, json=json)
+        return _rehearse(quick, only or [], json=json)
     if out is None:
         raise MeasurementError("there is no file to write to", hint="write -o FILE, or --dry-run")
     found = measure(out, only or [], quick=quick, ordinal=device, force=force, folder=folder, say=say.plain)
@@ -41,11 +42,11 @@ def verb(
         emit_json(found)
 
 
-def _rehearse(*, quick: bool, json: bool) -> None:
+def _rehearse(quick: bool, only: list[str], *, json: bool) -> None:
     """Print how long measuring takes by an H200's published rates."""
     from gpusim.calibrate.measure.rehearsal import rehearse
 
-    found = rehearse(quick)
+    found = rehearse(quick, only)
     total = sum(row["seconds"] for row in found)
     if json:
         return emit_json({"groups": found, "seconds": round(total, 1)})
