@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpusim.base.errors import TraceError
+from gpusim.machine.kernels.numbers import bytes_of
 from gpusim.machine.kernels.shapes import winograd
 from gpusim.trace.shapes import Dims, Item, Shape, TensorList, parse
 
@@ -233,7 +234,7 @@ def _conv(dtype: str, shape: Shape, moved: float) -> Iterator[ClassedKernel]:
     side = x if transposed else out
     yield from _convolution("conv", dtype, shape, x, w, out, side)
     if len(shape.inputs) > 2 and shape.inputs[2] is not None and not _depthwise(shape, x, w):
-        bytes_ = 2.0 * _size(dtype) * prod(out)  # the bias is a kernel of its own
+        bytes_ = 2.0 * bytes_of(dtype) * prod(out)  # the bias is a kernel of its own
         yield ClassedKernel("pointwise", dtype, 0.0, bytes_, bytes_)
 
 
@@ -247,14 +248,14 @@ def _conv_backward(dtype: str, shape: Shape) -> Iterator[ClassedKernel]:
     if mask[1]:
         yield from _convolution("conv wgrad", dtype, shape, x, w, grad, side)
     if mask[2]:
-        bytes_ = float(_size(dtype) * prod(grad))
+        bytes_ = float(bytes_of(dtype) * prod(grad))
         yield ClassedKernel("reduce", dtype, 0.0, bytes_, bytes_)
 
 
 def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dims, side: Dims) -> Iterator[ClassedKernel]:
     """One of a convolution's three products; `side`: the tensor whose pixels the window visits."""
     groups = (shape.numbers("groups") or (1,))[0]
-    size, nhwc = _size(dtype), shape.parameters.get("layout") == "nhwc"
+    size, nhwc = bytes_of(dtype), shape.parameters.get("layout") == "nhwc"
     window = prod(w[2:])
     inside, outside = x[1] / groups, out[1] / groups
     flops = 2.0 * prod(side) * inside * window if side is out else 2.0 * prod(side) * outside * window
@@ -289,10 +290,6 @@ def _convolution(what: str, dtype: str, shape: Shape, x: Dims, w: Dims, out: Dim
 def _depthwise(shape: Shape, x: Dims, w: Dims) -> bool:
     groups = (shape.numbers("groups") or (1,))[0]
     return groups > 1 and groups == x[1] and w[1] == 1
-
-
-def _size(dtype: str) -> int:
-    return 2 if dtype in _HALF else 8 if dtype == "float64" else 4
 
 
 def _tensor(item: Item) -> Dims | None:
