@@ -25,8 +25,8 @@ i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
 NEVER = 2**62
 
 
-# Why `run_until` came back; DEFRAGMENT stays inside: a step is repeated when the memory has been rearranged.
-REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, DEFRAGMENT = range(10)
+# Why `run_until` came back; AGAIN stays inside: the host comes back to the step, when it has waited or memory is rearranged.
+REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN = range(10)
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
 from gpusim.engine.memory import blocks, prefetches, release, swaps
 from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import (
+    AGAIN,
     ASK,
     BAD_ANSWER,
-    DEFRAGMENT,
     N_FREE,
     N_INSERT,
     NO_DEFRAG,
@@ -52,7 +52,7 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
                 n.failures += 1  # enough bytes are free, but not in one piece
             if rules.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.REFUSED, unit.size):
                 d.due = 1
-                return DEFRAGMENT
+                return AGAIN
         v = choice.choose(isl, pol, u) if may_evict else -1
         if v < 0:
             d.request, d.request_bytes = u, unit.size
@@ -85,7 +85,7 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
     return 0
 
 
-@kernel
+@outlined
 def bring_in(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, why: int) -> int:
     """Make a unit resident: place it, and copy it in if a tier below has its data.  Returns 0 or the reason to stop."""
     rules, unit = pol.rules[0], isl.units[u]
