@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba import config, typeof
+from numba import config, typeof, types
 
-from gpusim.base.compiled import by_pointer, entry, kernel, outlined
+from gpusim.base.compiled import Placed, by_pointer, entry, kernel, outlined, tables_at
+from gpusim.base.tables import filled, i8, signature
 
 ROW = np.dtype([("a", np.int64), ("b", np.float64)], align=True)
 
@@ -68,3 +69,39 @@ def test_compiled_code_reads_and_writes_the_arrays_as_those_of_a_tuple_by_value(
     assert _mark_all(pointed) == _mark_all(plain) == first
     assert (pointed.grid == plain.grid).all() and (pointed.rows == plain.rows).all()
     assert pointed.rows["a"][:3].tolist() == [12 + 8] * 3 and pointed.rows["b"][0] == 5 / grid().shape[1]
+
+
+@by_pointer
+class Many(NamedTuple):
+    rows: Annotated[Any, i8, "R"]
+    grid: Annotated[Any, i8, "R", 2]
+
+
+MANY = signature(Many)
+_many_at = tables_at(MANY)
+
+
+@entry(types.int64(types.int64[::1]))
+def _count_up(addresses: Any) -> int:
+    total = 0
+    for i in range(addresses.size):
+        t = _many_at(addresses[i])
+        t.rows[0] += 1
+        t.grid[-1, 1] = t.rows.size
+        total += t.grid.size
+    return total
+
+
+def test_compiled_code_finds_each_tuple_that_has_been_placed_by_its_address() -> None:
+    made = [filled(Many, {"R": n}) for n in (1, 2, 3)]
+    placed = [Placed(tables, MANY) for tables in made]
+    which = [0, 2, 1, 2]
+    assert _count_up(np.array([placed[i].address for i in which], np.int64)) == sum(2 * (i + 1) for i in which)
+    assert [int(t.rows[0]) for t in made] == [1, 1, 2]
+    assert [t.grid.tolist()[-1] for t in made] == [[0, 1], [0, 2], [0, 3]]
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_a_tuple_of_another_type_is_not_placed() -> None:
+    with pytest.raises(TypeError, match="has been declared"):
+        Placed(Many(np.zeros(1, np.int64), np.zeros((1, 2), np.int64, order="F")[:, ::-1]), MANY)

@@ -1,4 +1,4 @@
-"""Named tuples of arrays that compiled functions hand on as one pointer.
+"""Named tuples of arrays that compiled functions hand on as one pointer, or find by an address that stands in a table.
 
 Numba passes such a tuple as seven values for each of its arrays.  With twenty arrays, and a hundred functions that hand them
 on, three quarters of what LLVM gets is the packing of arguments.
@@ -6,16 +6,28 @@ on, three quarters of what LLVM gets is the packing of arguments.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import config, typeof, types
 from numba.core import cgutils
-from numba.core.datamodel import models
+from numba.core.datamodel import default_manager, models
 from numba.core.typing.templates import AttributeTemplate
-from numba.extending import NativeValue, infer_getattr, lower_getattr_generic, register_model, typeof_impl, unbox
+from numba.extending import (
+    NativeValue,
+    infer_getattr,
+    intrinsic,
+    lower_getattr_generic,
+    register_model,
+    typeof_impl,
+    unbox,
+)
 
 Tables = TypeVar("Tables", bound=type)
+PARTS = default_manager[types.int64[::1]]._fields  # of an array, in order
 
 
 def by_pointer(tables: Tables) -> Tables:
@@ -61,20 +73,19 @@ def _field(context: Any, builder: Any, kind: Pointer, pointer: Any, name: str) -
     array = kind.types[at]
 
     def read(part: str, *axis: int) -> Any:
-        found = builder.load(cgutils.gep_inbounds(builder, pointer, 0, at, parts.index(part), *axis))
+        found = builder.load(cgutils.gep_inbounds(builder, pointer, 0, at, PARTS.index(part), *axis))
         found.set_metadata("invariant.load", builder.module.add_metadata([]))  # what is stored into arrays leaves it as it is
         return found
 
     model = context.data_model_manager[array]
-    parts = model._fields
     itemsize = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(array.dtype)))
     made = ir.Constant(model.get_value_type(), None)  # without an owner: the tuple keeps its arrays alive
     for part, value in (("data", read("data")), ("nitems", read("nitems")), ("itemsize", itemsize)):
-        made = builder.insert_value(made, value, parts.index(part))
+        made = builder.insert_value(made, value, PARTS.index(part))
     for axis in range(array.ndim):
         last = array.layout == "C" and axis == array.ndim - 1
-        made = builder.insert_value(made, read("shape", axis), (parts.index("shape"), axis))
-        made = builder.insert_value(made, itemsize if last else read("strides", axis), (parts.index("strides"), axis))
+        made = builder.insert_value(made, read("shape", axis), (PARTS.index("shape"), axis))
+        made = builder.insert_value(made, itemsize if last else read("strides", axis), (PARTS.index("strides"), axis))
     return made
 
 
@@ -85,3 +96,49 @@ def _unboxed(kind: Pointer, value: Any, c: Any) -> Any:
     # The stores before a call are no change of what the call reads: LLVM must not see that it is the same memory.
     same = c.builder.asm(ir.FunctionType(place.type, [place.type]), "", "=r,0,~{memory}", [place], True)
     return NativeValue(same, is_error=found.is_error, cleanup=found.cleanup)
+
+
+class Placed:
+    """A tuple in one place of memory, as compiled code has it: `tables_at` finds it by `address` as long as this object lives.
+
+    TypeError for a tuple of another type: compiled code would read it as if it were of this one.
+    """
+
+    def __init__(self, tables: Any, kind: Any) -> None:
+        self.tables = tables
+        if config.DISABLE_JIT:
+            self.address = id(self)
+        else:
+            if (found := typeof(tables)) != kind:
+                raise TypeError(f"a tuple of {kind} has been declared, this is one of {found}")
+            self._words = np.array([word for array in tables for word in _words(array)], np.int64)
+            self.address = int(self._words.ctypes.data)
+        _placed[self.address] = self
+
+
+_placed: WeakValueDictionary[int, Placed] = WeakValueDictionary()
+
+
+def _words(array: Any) -> list[int]:
+    """An array as numba has it in memory."""
+    said = {
+        "meminfo": [0], "parent": [0], "nitems": [array.size], "itemsize": [array.itemsize], "data": [array.ctypes.data],
+        "shape": list(array.shape), "strides": list(array.strides),
+    }  # fmt: skip
+    return [word for part in PARTS for word in said[part]]
+
+
+
+def tables_at(kind: Any) -> Callable[[int], Any]:
+    """What gives compiled code the tuple of this type that has been `Placed` at an address."""
+    if config.DISABLE_JIT:
+        return lambda address: _placed[int(address)].tables
+
+    @intrinsic
+    def from_address(typing: Any, address: Any) -> Any:
+        def build(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], context.get_value_type(kind))
+
+        return kind(types.int64), build
+
+    return from_address
