@@ -32,6 +32,15 @@ REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
 INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 
+# A program at work: a host's process for a tenant on a device.  It has tables of its own, which are found by their address.
+PROCESS = record(
+    [("device", i8), ("host", i8), ("tenant", i8),
+     ("next", i8),         # when something happens in it next, ns
+     ("ended", i8),        # it has come to its end, or memory has run out
+     ("island", i8), ("program", i8), ("policies", i8)]  # addresses of its Island, Instructions and PolicyTables
+)  # fmt: skip
+TURN = record([("process", i8)])
+
 # What a host waits for: the device, room in a queue, copies that it takes part in.
 RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
 HOST = record(
@@ -261,6 +270,14 @@ class PolicyTables(NamedTuple):
     notes: Annotated[Any, NOTE, "notes"]   # events for policies in plain Python
 
 
+@by_pointer
+class Processes(NamedTuple):
+    """P programs that run side by side on one clock; `turn` says whose step is at hand."""
+
+    rows: Annotated[Any, PROCESS, "P"]
+    turn: Annotated[Any, TURN, 1]
+
+
 class PolicyVerbs(NamedTuple):
     """The compiled verbs of the policies a run names, each with its signature."""
 
@@ -280,4 +297,4 @@ class PolicyVerbs(NamedTuple):
     release: Annotated[Any, contract.RELEASING]
 
 
-ISLAND, PROGRAM, POLICIES = signature(Island), signature(Instructions), signature(PolicyTables)
+ISLAND, PROGRAM, POLICIES, PROCESSES = (signature(each) for each in (Island, Instructions, PolicyTables, Processes))

@@ -17,7 +17,8 @@ import pytest
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.host.island import run_until
-from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables, PolicyVerbs
+from gpusim.engine.run.side_by_side import enter
+from gpusim.engine.state import ENDED, NEVER, SWAP, Instructions, Island, PolicyTables, PolicyVerbs, Processes
 from gpusim.policies import contract
 
 pytestmark = pytest.mark.oracle
@@ -53,7 +54,9 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
         island.heap[i] = event
     program = filled(Instructions, {}, route=np.array(routes, np.int64))
     policies = filled(PolicyTables, {"place": contract.HEADER, "verbs": len(PolicyVerbs._fields)})
-    assert run_until(island, program, policies, NEVER) == state.FINISHED
+    processes = filled(Processes, {})
+    placed = enter(processes.rows[0], island, program, policies)
+    assert placed and run_until(processes, NEVER) == state.FINISHED
     return {flow["name"]: int(activities["end"][f]) for f, flow in enumerate(flows)}
 
 

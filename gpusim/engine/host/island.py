@@ -1,10 +1,12 @@
-"""The loop: hosts issue, the device runs, whichever comes first in time.  Resumable between any two steps."""
+"""The loop: hosts issue, devices run, whichever comes first in time.  Resumable between any two steps."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 
-from gpusim.base.compiled import entry, kernel
+from gpusim.base.compiled import entry, kernel, tables_at
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links, queues, remote
 from gpusim.engine.host.issue import issue
@@ -19,6 +21,7 @@ from gpusim.engine.state import (
     LOG_FULL,
     NEVER,
     POLICIES,
+    PROCESSES,
     PROGRAM,
     REACHED,
     RUNNING,
@@ -26,7 +29,10 @@ from gpusim.engine.state import (
     Instructions,
     Island,
     PolicyTables,
+    Processes,
 )
+
+island_at, program_at, policies_at = tables_at(ISLAND), tables_at(PROGRAM), tables_at(POLICIES)
 
 
 @kernel
@@ -52,9 +58,9 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         links.reschedule(isl, prog)
 
 
-@entry(types.int64(ISLAND, PROGRAM, POLICIES, types.int64))
-def run_until(isl: Island, prog: Instructions, pol: PolicyTables, until: int) -> int:
-    """Run up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
+@kernel
+def go_on(isl: Island, prog: Instructions, pol: PolicyTables, row: Any, until: int) -> int:
+    """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c, buffers = isl.clock[0], pol.buffers[0]
     while True:
         while c.woken:
@@ -67,9 +73,9 @@ def run_until(isl: Island, prog: Instructions, pol: PolicyTables, until: int) ->
             h = isl.hosts[i]
             if h.state == RUNNING and h.time < at:
                 next_host, at = i, h.time
-        if min(device, at) >= until:
-            if min(device, at) < NEVER:
-                c.now = max(c.now, until)
+        row.next = min(device, at)
+        if row.next >= until:
+            if row.next < NEVER:
                 return REACHED
             for i in range(isl.hosts.size):
                 if isl.hosts[i].state != ENDED:
@@ -83,3 +89,35 @@ def run_until(isl: Island, prog: Instructions, pol: PolicyTables, until: int) ->
             reason = issue(isl, prog, pol, isl.hosts[next_host])
             if reason:
                 return reason
+
+
+@entry(types.int64(PROCESSES, types.int64))
+def run_until(many: Processes, until: int) -> int:
+    """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
+
+    Whose next step is the earliest goes on until it is another's turn; of equal ones the first, up to the same time.
+    """
+    rows = many.rows
+    for p in range(rows.size):  # what Python has done in between may be new to all of them
+        rows[p].next = NEVER if rows[p].ended else 0
+    while True:
+        first, at, others = 0, NEVER, NEVER
+        for p in range(rows.size):
+            time = rows[p].next
+            if time < at:
+                first, at, others = p, time, at
+            elif time < others:
+                others = time
+        if at >= until:
+            break
+        row = rows[first]
+        many.turn[0].process = first
+        isl = island_at(row.island)
+        reason = go_on(isl, program_at(row.program), policies_at(row.policies), row, min(until, max(others, at + 1)))
+        if reason != REACHED:
+            return reason
+    for p in range(rows.size):
+        if rows[p].next < NEVER:
+            c = island_at(rows[p].island).clock[0]
+            c.now = max(c.now, until)
+    return REACHED

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import simpy
 
-from gpusim.base.compiled import direct
 from gpusim.base.errors import GpusimError, PolicyError
+from gpusim.base.tables import filled
 from gpusim.engine import state
-from gpusim.engine.host.island import run_until
 from gpusim.engine.memory.release import BAD_AMOUNT
-from gpusim.engine.run import outcome, plans, tables
+from gpusim.engine.run import outcome, plans, side_by_side, tables
 from gpusim.engine.run.ask import Asking
+from gpusim.engine.state import Processes
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.profile import Profile
@@ -56,7 +57,7 @@ class Simulation:
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
-            raise self._theirs(error) from error
+            raise self.theirs(error) from error
         self.island, self.program, self.policies = built
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
@@ -82,35 +83,46 @@ class Simulation:
         }
 
     def advance(self, until: int) -> int:
-        """Run the island up to `until` ns, serving its asks; returns why it stopped (core.state)."""
-        run = direct(run_until)
+        """Run the program up to `until` ns, serving what it asks for; returns why it stopped (engine.state)."""
         while self.reason != state.HOST_OUT_OF_MEMORY:
-            try:
-                self.reason = run(self.island, self.program, self.policies, until)
-            except GpusimError:
-                raise
-            except Exception as error:  # the island itself raises nothing
-                raise self._theirs(error) from error
-            if self.reason == state.BAD_ANSWER:
-                self._blame()
-            if self.reason == state.LOG_FULL:
-                self._drain()
-            elif self.reason == state.ASK and self.asking is not None:
-                if self.asking.answer():
-                    continue
-                d = self.island.devices[0]
-                if d["leaving"]:
-                    d["leaving"] = 0  # what cannot leave stays
-                else:
-                    self.reason = state.OUT_OF_MEMORY
-                    return self.reason
-            elif self.reason == state.NEXT_CHUNK:
-                self._done += tables.CHUNK
-                self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
-                tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
-            else:
+            self.reason, _ = side_by_side.step([self], self._alone, until)
+            if not self.served():
                 break
         return self.reason
+
+    @cached_property
+    def _alone(self) -> Processes:
+        """This program and no other."""
+        processes = filled(Processes, {})
+        self.enter(processes.rows[0])
+        return processes
+
+    def enter(self, row: Any) -> None:
+        """The row of a process names the tables of this run from now on."""
+        self._row, self._placed = row, side_by_side.enter(row, self.island, self.program, self.policies)
+
+    def served(self) -> bool:
+        """Do that for which the island has stopped; True when it can go on."""
+        if self.reason == state.BAD_ANSWER:
+            self._blame()
+        if self.reason == state.LOG_FULL:
+            self._drain()
+        elif self.reason == state.ASK and self.asking is not None:
+            if self.asking.answer():
+                return True
+            d = self.island.devices[0]
+            if not d["leaving"]:
+                self.reason = state.OUT_OF_MEMORY
+                return False
+            d["leaving"] = 0  # what cannot leave stays
+        elif self.reason == state.NEXT_CHUNK:
+            self._done += tables.CHUNK
+            self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
+            tables.restart(self.island, self.program, len(self.work.trace.kind), self._done)
+            self.enter(self._row)
+        else:
+            return False
+        return True
 
     def _blame(self) -> None:
         """Raise what is to be said of the policy whose answer the island cannot use."""
@@ -121,7 +133,7 @@ class Simulation:
         guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
         raise guilty.error(f"named {unit}, which is not a tensor that it may name")
 
-    def _theirs(self, error: Exception) -> Exception:
+    def theirs(self, error: Exception) -> Exception:
         """The error as that of the user's policy whose code raised it; itself when all policies are built in."""
         users = [p for p in (self.place, self.evict, self.prefetch, self.release) if p and not p.entry.builtin]
         guilty = [p for p in users if own_line(p.entry, error) != p.entry.where] or users
