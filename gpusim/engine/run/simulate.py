@@ -9,7 +9,8 @@ What is rare and concurrent is a SimPy process beside it: samplers, controllers,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ from gpusim.engine import state
 from gpusim.engine.memory.release import BAD_AMOUNT
 from gpusim.engine.run import outcome, plans, side_by_side, tables
 from gpusim.engine.run.ask import Asking
+from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.state import Processes
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.durations import durations as modelled
@@ -179,7 +181,25 @@ class Simulation:
             yield env.timeout(max(0, int(until) - env.now))
 
 
-def simulate(
+@dataclass(frozen=True)
+class Prepared:
+    """A run before its first step, with what its result has to say of it."""
+
+    simulation: Simulation
+    profile: Profile
+    seed: int
+    work: workload.Workload  # of the trace itself
+    planned: plans.Planned
+
+    def result(self) -> Result:
+        """What the run left behind, once it has stopped for good."""
+        if self.simulation.reason == state.STUCK:
+            name, now = self.work.trace.name, self.simulation.now
+            raise GpusimError(f"the simulation of {name} stands still at {now} ns: a bug, please report it")
+        return outcome.result(self.simulation, self.profile, self.seed, self.work, self.planned)
+
+
+def prepared(
     trace: Trace,
     profile: Profile,
     *,
@@ -196,10 +216,9 @@ def simulate(
     seed: int = 0,
     log: bool = False,
     use: Sequence[Any] = (),
-    control: Sequence[Control] = (),
     work: workload.Workload | None = None,
-) -> Result:
-    """Replay a trace on a machine under the policies.
+) -> Prepared:
+    """A trace on a machine under the policies, ready to run.
 
     place, evict, prefetch, defrag, release, plan  "name", "name(parameter=value)" or what `policy` decorated
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
@@ -208,10 +227,9 @@ def simulate(
     durations               int64[O] ns per operator; None: recorded times, else modelled ones
     log                     keep the event log, which `gpusim check` recomputes everything from
     use                     files with policies of your own, or the decorated policies themselves, to name above
-    control                 SimPy processes beside the island: functions of (env, simulation)
     work                    the workload, when the caller has built it before
 
-    Out of memory is a result, not an error.  Raises PolicyError, TraceError, ProfileError.
+    Raises PolicyError, TraceError, ProfileError.
     """
     own = registry.of(*use)
     named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
@@ -231,12 +249,32 @@ def simulate(
         return float(tried.now) if tried.advance(state.NEVER) == state.FINISHED else math.inf
 
     planned = plans.at_grain(plans.planned(own.get("plan", plan), work, with_tiers, profile, trial), grain, with_tiers)
-    simulation = begin(planned, record=log)
+    return Prepared(begin(planned, record=log), profile, seed, work, planned)
+
+
+def simulate(trace: Trace, profile: Profile, *, control: Sequence[Control] = (), **choices: Any) -> Result:
+    """Replay a trace on a machine under the policies.
+
+    control    SimPy processes beside the island: functions of (env, simulation)
+    choices    policies, memory, times, seed and log, as `prepared` takes them
+
+    Out of memory is a result, not an error.  Raises PolicyError, TraceError, ProfileError.
+    """
+    run = prepared(trace, profile, **choices)
     env = simpy.Environment()
     for function in control:
-        env.process(function(env, simulation))
-    island = env.process(simulation.process(env))
-    env.run(until=island)
-    if simulation.reason == state.STUCK:
-        raise GpusimError(f"the simulation of {trace.name} stands still at {simulation.now} ns: a bug, please report it")
-    return outcome.result(simulation, profile, seed, work, planned)
+        env.process(function(env, run.simulation))
+    env.run(until=env.process(run.simulation.process(env)))
+    return run.result()
+
+
+def simulate_together(runs: Sequence[Mapping[str, Any]]) -> list[Result]:
+    """Replay several traces at once, each on a device of its own; the results are those of each alone.
+
+    runs    of each the arguments of `prepared`: trace, profile and choices
+
+    Raises PolicyError, TraceError, ProfileError.
+    """
+    each = [prepared(**run) for run in runs]
+    SideBySide([run.simulation for run in each]).advance(state.NEVER)
+    return [run.result() for run in each]
