@@ -3,8 +3,8 @@
     python benchmarks/many.py
 
 Training programs of eight kinds (depth of the network, kernel times), each on a GPU of its own, with memory for 60 % of the
-footprint and for all of it.  GPUs with the same program share its arrays.  Speeds are of CPU time of the island alone.  Each size
-runs in a process of its own, whose peak memory is that of all: programs, tables and interpreter.
+footprint and for all of it.  GPUs with the same program share its arrays.  Speeds are of CPU time of the island alone.
+Each size runs in a process of its own, whose peak memory is that of all: programs, tables and interpreter.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +36,17 @@ class Workload:
     acc_next: F64                      # (A,) clock of the tensor's next access, inf when there is none
     first: F64                         # (T,) clock of the first access, inf when there is none
     has_data: npt.NDArray[np.uint8]    # (T,) 1 when the tensor is read before anything wrote it: it came with data
+
+    @cached_property
+    def _made(self) -> WeakValueDictionary[Hashable, Any]:
+        return WeakValueDictionary()
+
+    def shared(self, name: Hashable, make: Callable[[], Any]) -> Any:
+        """An array of this name that runs of the workload only read: made once as long as one of them holds it."""
+        array = self._made.get(name)
+        if array is None:
+            self._made[name] = array = make()
+        return array
 
     @cached_property
     def _peaks(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from gpusim import policy
 from gpusim.base.errors import PolicyError
 from gpusim.engine import state
 from gpusim.engine.run.side_by_side import SideBySide
-from gpusim.engine.run.simulate import simulate, simulate_together
+from gpusim.engine.run.simulate import prepared, simulate, simulate_together
 from gpusim.machine import catalogue
 from gpusim.programs.generate.synth import random_program
 from gpusim.trace import workload
@@ -64,6 +64,13 @@ def test_steps_are_taken_in_the_order_of_time() -> None:
     assert beside.advance(state.NEVER) == state.FINISHED
     assert {simulation.reason for simulation in both} == {state.FINISHED}
     assert beside.now == max(simulation.now for simulation in both) > min(simulation.now for simulation in both)
+
+
+def test_runs_of_one_workload_share_what_they_only_read() -> None:
+    run = programs(1)[0]
+    one, other = (prepared(**run).simulation.program for _ in range(2))
+    shared = {name for name, a, b in zip(one._fields, one, other, strict=True) if np.shares_memory(a, b)}
+    assert shared >= {"instructions", "duration", "carried", "bytes", "clock", "acc_start", "acc_unit", "acc_write", "acc_next"}
 
 
 def test_a_program_that_runs_out_of_memory_ends_alone() -> None:

@@ -123,9 +123,10 @@ def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chose
 
 
 def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Instructions:
-    carried, moved = carriers(work.trace)
     return filled(
-        Instructions, {}, instructions=chunk(work, 0), duration=work.duration, carried=carried, bytes=moved, clock=work.clock,
+        Instructions, {}, instructions=chunk(work, 0), duration=work.duration,
+        carried=work.shared("carried", lambda: carried(work.trace)), bytes=work.shared("bytes", lambda: moved(work.trace)),
+        clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
     )  # fmt: skip
@@ -195,11 +196,15 @@ def actions(planned: Schedule) -> Any:
     return out
 
 
-def carriers(trace: tr.Trace) -> tuple[Any, Any]:
-    """int64[2, O] kind and way of each operator, int64[O] bytes that go this way; recorded times are kept as they are."""
+def carried(trace: tr.Trace) -> Any:
+    """int64[2, O]: kind and way of each operator; recorded times are kept as they are."""
     kind = trace.activity.astype(np.int64)
-    size = np.where(np.isin(kind, tr.MOVES), trace.read_bytes, 0)
-    return np.stack([kind, np.where((size > 0) & (trace.duration < 0), kind, state.NO_WAY)]), size
+    return np.stack([kind, np.where((moved(trace) > 0) & (trace.duration < 0), kind, state.NO_WAY)])
+
+
+def moved(trace: tr.Trace) -> Any:
+    """int64[O]: bytes of each operator that go this way."""
+    return np.where(np.isin(trace.activity, tr.MOVES), trace.read_bytes, 0)
 
 
 def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
@@ -224,8 +229,11 @@ def verbs(chosen: Chosen) -> Any:
 
 
 def chunk(work: Workload, start: int) -> Any:
-    """INSTRUCTION[...]: the next events from `start` on, as instructions."""
-    trace = work.trace
+    """INSTRUCTION[...]: the next events from `start` on, as instructions; the same array for all runs that are there."""
+    return work.shared(("instructions", start), lambda: _chunk(work.trace, start))
+
+
+def _chunk(trace: tr.Trace, start: int) -> Any:
     part = slice(start, start + CHUNK)
     kind, time = INSTRUCTION_OF[trace.kind[part]], trace.time[part]
     timed = time >= 0
