@@ -75,6 +75,7 @@ ACTIVITY = record(
      ("due", i8),          # a swap: the operator that waits for it, NEVER while none does
      ("brought", i8), ("brought_by", i4),  # a kernel: the latest prefetched copy it needs, as a count of this queue
      ("kind", i4), ("way", i4), ("queue", i4),
+     ("behind", i4),       # the queue that it was last seen to wait for
      ("done", np.int8),
      ("cancelled", np.int8),  # it will not run, and is passed over when its turn comes
      ("parts", np.int8)]      # a kernel: what has to end beside its own work, reads and writes below the device

@@ -55,7 +55,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     queue.submitted += 1
     a = isl.activities[row]
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
-    a.start, a.end, a.done, a.brought, a.cancelled, a.parts = NEVER, NEVER, 0, 0, 0, 0
+    a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind = NEVER, NEVER, 0, 0, 0, 0, q
     c.number += 1
     c.woken = 1
     for k in range(c.queues):
@@ -101,12 +101,22 @@ def due(isl: Island, q: int) -> int:
     while queue.started < queue.submitted:
         row = queue.base + (queue.started & queue.mask)
         if isl.activities[row].cancelled == 0:
-            for k in range(isl.clock[0].queues):
-                if isl.need[row, k] > isl.queues[k].done:
-                    return NEVER
-            return isl.activities[row].due
+            return NEVER if is_waiting(isl, row) else isl.activities[row].due
         pass_over(isl, q)
     return NEVER
+
+
+@kernel
+def is_waiting(isl: Island, row: int) -> bool:
+    """True while what the activity needs is not done; what it waited for last is asked first."""
+    a = isl.activities[row]
+    if isl.need[row, a.behind] > isl.queues[a.behind].done:
+        return True
+    waiting = 0
+    for k in range(isl.clock[0].queues):
+        if isl.need[row, k] > isl.queues[k].done:
+            waiting, a.behind = 1, k
+    return waiting != 0
 
 
 @kernel
@@ -125,11 +135,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     continue
                 if queue.pair >= 0 and queue.running + isl.queues[queue.pair].running >= queue.slots:
                     break
-            waiting = 0
-            for k in range(c.queues):
-                if isl.need[row, k] > isl.queues[k].done:
-                    waiting = 1
-            if waiting:
+            if is_waiting(isl, row):
                 break
             a = isl.activities[row]
             if ranked and queue.pair > q and due(isl, queue.pair) < a.due:
