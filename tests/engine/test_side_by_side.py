@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_worked import begin, three_tensors_in_two_blocks
+from plain_python import fingerprint, interpreted
 
 from gpusim import policy
 from gpusim.base.errors import PolicyError
@@ -21,7 +22,7 @@ MACHINES = ("a100-pcie-40gb", "a100-sxm4-80gb", "rtx-2080-ti")
 CHOICES = (
     {"place": "first_fit", "evict": "lru", "prefetch": "next_k"}, {"place": "pytorch", "evict": "belady", "prefetch": "oracle"},
     {"place": "device", "evict": "cost_aware", "prefetch": "stride"}, {"place": "best_fit", "evict": "random"},
-    {"place": "tlsf", "evict": "arc", "defrag": "on_failure"}, {"place": "buddy", "evict": "cost_aware(sample=3)"},
+    {"place": "tlsf", "evict": "arc", "defrag": "slide"}, {"place": "buddy", "evict": "cost_aware(sample=3)"},
 )  # fmt: skip
 
 
@@ -52,6 +53,17 @@ def test_a_hundred_programs_at_once_are_each_as_it_is_alone() -> None:
         assert all(np.array_equal(together.timeline[name], alone.timeline[name]) for name in alone.timeline)
         outcomes.add(alone.outcome)
     assert outcomes == {"finished", "oom"}
+
+
+def fingerprints(count: int) -> list[Any]:
+    """What several programs at once left behind, as plain values."""
+    return [fingerprint(result) for result in simulate_together(programs(count))]
+
+
+@pytest.mark.slow
+@pytest.mark.agreement
+def test_compiled_and_interpreted_runs_agree() -> None:
+    assert interpreted("test_side_by_side", "t.fingerprints(6)") == fingerprints(6)
 
 
 def test_steps_are_taken_in_the_order_of_time() -> None:
