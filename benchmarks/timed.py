@@ -117,7 +117,7 @@ def memory(work: workload.Workload, share: float) -> int:
 
 def simulation(work: workload.Workload, capacity: int, prefetch: str, evict: Any = "lru") -> Simulation:
     """What `simulate` makes of the same arguments."""
-    machine = machine_of(catalogue.load(MACHINE), capacity)
+    machine = machine_of(work.trace, catalogue.load(MACHINE), capacity)
     named = {"place": "first_fit", "evict": evict, "prefetch": prefetch, "defrag": "none"}
     chosen = {kind: registry.get(kind, name) for kind, name in named.items()}
     return Simulation(work, machine, **chosen, seed=0, record=False)
@@ -304,7 +304,7 @@ def loads() -> dict[str, Callable[[], float]]:
     for text in ASKED:
         made[f"evict {text}"] = lambda t=text: with_policy(programs["two streams"], t)[0]
     for name, work in {"300 kernels": short, "20,000 kernels": long}.items():
-        view = view_of(work, machine_of(catalogue.load(MACHINE), memory(work, 0.6)))
+        view = view_of(work, machine_of(work.trace, catalogue.load(MACHINE), memory(work, 0.6)))
         made[f"planners' estimate, {name}"] = lambda v=view: timed(partial(guesses, v, 100 if v.work is short else 1))[0]
     made["read"] = partial(read_back, long.trace)
     return made
