@@ -7,12 +7,13 @@ on, three quarters of what LLVM gets is the packing of arguments.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import config, typeof, types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.datamodel import default_manager, models
 from numba.core.typing.templates import AttributeTemplate
@@ -25,6 +26,7 @@ from numba.extending import (
     typeof_impl,
     unbox,
 )
+from numba.np.numpy_support import as_dtype
 
 Tables = TypeVar("Tables", bound=type)
 PARTS = default_manager[types.int64[::1]]._fields  # of an array, in order
@@ -109,14 +111,21 @@ class Placed:
         if config.DISABLE_JIT:
             self.address = id(self)
         else:
-            if (found := typeof(tables)) != kind:
-                raise TypeError(f"a tuple of {kind} has been declared, this is one of {found}")
+            for name, array, (dtype, axes) in zip(kind.fields, tables, _declared(kind), strict=True):
+                if array.dtype != dtype or array.ndim != axes or not array.flags.carray:
+                    raise TypeError(f"{name} is not an array of {axes} axes of {dtype} that lies in one piece, in C's order")
             self._words = np.array([word for array in tables for word in _words(array)], np.int64)
             self.address = int(self._words.ctypes.data)
         _placed[self.address] = self
 
 
 _placed: WeakValueDictionary[int, Placed] = WeakValueDictionary()
+
+
+@cache
+def _declared(kind: Any) -> list[tuple[Any, int]]:
+    """Type and number of axes of each array."""
+    return [(as_dtype(array.dtype), array.ndim) for array in kind.types]
 
 
 def _words(array: Any) -> list[int]:
