@@ -35,7 +35,6 @@ INSTRUCTION = record([("kind", i8), ("arg", i8), ("stream", i8)])
 # A program at work: a host's process for a tenant on a device.  It has tables of its own, which are found by their address.
 PROCESS = record(
     [("device", i8), ("host", i8), ("tenant", i8),
-     ("next", i8),         # when something happens in it next, ns
      ("ended", i8),        # it has come to its end, or memory has run out
      ("island", i8), ("program", i8), ("policies", i8)]  # addresses of its Island, Instructions and PolicyTables
 )  # fmt: skip
@@ -276,6 +275,7 @@ class Processes(NamedTuple):
     """P programs that run side by side on one clock; `turn` says whose step is at hand."""
 
     rows: Annotated[Any, PROCESS, "P"]
+    next: Annotated[Any, i8, "P"]  # when something happens in each next, ns
     turn: Annotated[Any, TURN, 1]
 
 

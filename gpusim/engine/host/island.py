@@ -59,7 +59,7 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
 
 
 @kernel
-def go_on(isl: Island, prog: Instructions, pol: PolicyTables, row: Any, until: int) -> int:
+def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until: int) -> int:
     """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c, buffers = isl.clock[0], pol.buffers[0]
     while True:
@@ -73,9 +73,9 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, row: Any, until: i
             h = isl.hosts[i]
             if h.state == RUNNING and h.time < at:
                 next_host, at = i, h.time
-        row.next = min(device, at)
-        if row.next >= until:
-            if row.next < NEVER:
+        coming[0] = min(device, at)
+        if coming[0] >= until:
+            if coming[0] < NEVER:
                 return REACHED
             for i in range(isl.hosts.size):
                 if isl.hosts[i].state != ENDED:
@@ -91,33 +91,42 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, row: Any, until: i
                 return reason
 
 
+@kernel
+def earliest(times: Any) -> int:
+    """The least of them: a loop without branches."""
+    least = NEVER
+    for i in range(times.size):
+        least = min(least, times[i])
+    return least
+
+
 @entry(types.int64(PROCESSES, types.int64))
 def run_until(many: Processes, until: int) -> int:
     """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
 
     Whose next step is the earliest goes on until it is another's turn; of equal ones the first, up to the same time.
     """
-    rows = many.rows
+    rows, coming = many.rows, many.next
     for p in range(rows.size):  # what Python has done in between may be new to all of them
-        rows[p].next = NEVER if rows[p].ended else 0
+        coming[p] = NEVER if rows[p].ended else 0
     while True:
-        first, at, others = 0, NEVER, NEVER
-        for p in range(rows.size):
-            time = rows[p].next
-            if time < at:
-                first, at, others = p, time, at
-            elif time < others:
-                others = time
+        at = earliest(coming)
         if at >= until:
             break
-        row = rows[first]
+        first = 0
+        while coming[first] != at:
+            first += 1
+        coming[first] = NEVER
+        bound = min(until, max(earliest(coming), at + 1))
+        coming[first] = at
         many.turn[0].process = first
-        isl = island_at(row.island)
-        reason = go_on(isl, program_at(row.program), policies_at(row.policies), row, min(until, max(others, at + 1)))
+        row = rows[first]
+        isl, own = island_at(row.island), coming[first : first + 1]
+        reason = go_on(isl, program_at(row.program), policies_at(row.policies), own, bound)
         if reason != REACHED:
             return reason
     for p in range(rows.size):
-        if rows[p].next < NEVER:
+        if coming[p] < NEVER:
             c = island_at(rows[p].island).clock[0]
             c.now = max(c.now, until)
     return REACHED
