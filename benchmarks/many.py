@@ -48,7 +48,7 @@ def island(works: list[Workload], gpus: int, share: float) -> tuple[float, int]:
     beside = together(works, gpus, share)
     seconds, reason = timed(partial(beside.advance, state.NEVER))
     assert reason == state.FINISHED and all(s.reason == state.FINISHED for s in beside.simulations), reason
-    return seconds, sum(int(s.island.devices[0]["kernels"]) for s in beside.simulations)
+    return seconds, sum(int(s.island.tenants[0]["kernels"]) for s in beside.simulations)
 
 
 def loads() -> dict[str, Callable[[], float]]:

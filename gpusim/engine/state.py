@@ -5,7 +5,8 @@
         ▼                                                   ▼
       units (where each tensor's bytes are)  ◀──finish── event heap
 
-One island holds everything that is coupled: the column `device` says whose a queue is, one GPU is the case of one.
+A program at work is a row of `Processes`, which says on which device, from which host and for which tenant it runs, and where
+its tables are.  Its units, queues and activities are numbered within it.
 Times are int64 nanoseconds, sizes int64 bytes, rates float64 bytes per nanosecond (= GB/s).
 """
 
@@ -59,7 +60,7 @@ HOST = record(
 STREAM, TO_DEVICE, FROM_DEVICE = range(3)
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
-    [("device", i8), ("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
+    [("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
      ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
@@ -127,8 +128,14 @@ CLOCK = record(
      ("reshare", i8)]      # the set of flows has changed
 )  # fmt: skip
 
-# One GPU: its memory and what is asked of it; what its allocator's calls cost.
+# One GPU: what calls of its driver cost, and the copies under way that programs issued themselves.
 DEVICE = record(
+    [("copying_in", i8), ("copying_out", i8),
+     ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
+)  # fmt: skip
+
+# What one tenant has on a device: its memory and what is asked of it.
+TENANT = record(
     [("program", f8),      # program time of the operator at hand, ns
      ("instructions", i8), ("kernels", i8), ("allocs", i8),  # so far
      ("residents", i8), ("locked", i8),  # units in the lists RESIDENTS and IN_USE
@@ -138,12 +145,10 @@ DEVICE = record(
      ("full", i8),         # the tier without room, when that is why
      ("below", i8),        # bytes in all tiers
      ("drain", i8), ("owed", i8),  # the host waits until the device is idle, and then pays so many ns
-     ("due", i8), ("defragged", i8),  # it is to be defragmented; the instruction, from 1 on, in which it was last
+     ("due", i8), ("defragged", i8),  # its memory is to be defragmented; the instruction, from 1 on, in which it last was
      ("leaving", i8), ("leaving_for", i8),  # bytes that the release policy wants to leave, because of this unit
-     ("copying_in", i8), ("copying_out", i8),  # copies of the program under way
      ("ranked", i8),       # copies without a waiting operator have queues of their own
-     ("remote", i8),       # kernels read and write below the device, by the last two ways
-     ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
+     ("remote", i8)]       # kernels read and write below the device, by the last two ways
 )  # fmt: skip
 
 # How the policies are asked, and what is left of an answer.
@@ -207,6 +212,7 @@ class Island(NamedTuple):
     clock: Annotated[Any, CLOCK, 1]
     counts: Annotated[Any, COUNTS, 1]
     devices: Annotated[Any, DEVICE, 1]
+    tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]
     queues: Annotated[Any, QUEUE, "Q"]
     activities: Annotated[Any, ACTIVITY, "A"]

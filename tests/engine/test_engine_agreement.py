@@ -99,7 +99,7 @@ def test_a_state_can_be_kept_and_taken_up_again() -> None:
     """The arrays of the island and its policies are the whole state."""
     simulation = start(3)
     simulation.advance(1_000_000)
-    assert 0 < simulation.island.devices[0]["kernels"] < 300
+    assert 0 < simulation.island.tenants[0]["kernels"] < 300
     tables = [*simulation.island, *simulation.policies]
     kept = [table.copy() for table in tables]
     first = finish(simulation)

@@ -122,9 +122,9 @@ def is_waiting(isl: Island, row: int) -> bool:
 @kernel
 def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
-    c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
+    c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
     c.woken = 0
-    ranked = d.ranked
+    ranked = t.ranked
     for q in range(c.queues):
         queue = isl.queues[q]
         while queue.started < queue.submitted and queue.running < queue.slots:
@@ -160,7 +160,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
             record(isl, pol, log.START, a.number, shown(isl, q), 0, 0)
             if a.way == NO_WAY:
                 heap.push(isl, c.now + a.duration, E_KERNEL, row)
-                if d.remote and a.kind == KERNEL:
+                if t.remote and a.kind == KERNEL:
                     remote.begin(isl, prog, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
@@ -277,17 +277,17 @@ def takes_part(isl: Island, h: Any) -> bool:
 @kernel
 def settle(isl: Island, h: Any) -> None:
     """The device is idle: the calls that waited for it are made and paid."""
-    d = isl.devices[0]
-    h.time += d.owed
-    h.alloc_ns += d.owed
-    d.owed = 0
-    d.drain = 0
+    t = isl.tenants[0]
+    h.time += t.owed
+    h.alloc_ns += t.owed
+    t.owed = 0
+    t.drain = 0
 
 
 @kernel
 def wake_hosts(isl: Island) -> None:
     """Hosts that wait for the device go on when what they wait for is done."""
-    c, d = isl.clock[0], isl.devices[0]
+    c, t = isl.clock[0], isl.tenants[0]
     for i in range(isl.hosts.size):
         h = isl.hosts[i]
         if (
@@ -298,7 +298,7 @@ def wake_hosts(isl: Island) -> None:
             waited = max(0, c.now - h.time)
             h.time += waited
             if h.state == DRAIN:
-                if d.drain:
+                if t.drain:
                     h.alloc_ns += waited
                     settle(isl, h)
                 else:

@@ -35,10 +35,10 @@ def flow(isl: Island, prog: Instructions, row: int, direction: int) -> None:
 @kernel
 def is_last(isl: Island, row: int) -> bool:
     """One part of the activity is over: True when no other is left.  What a kernel took beyond its own time was busy too."""
-    a, c, d = isl.activities[row], isl.clock[0], isl.devices[0]
+    a, c, t = isl.activities[row], isl.clock[0], isl.tenants[0]
     if a.parts > 0:
         a.parts -= 1
         return False
-    if d.remote and a.kind == KERNEL:
+    if t.remote and a.kind == KERNEL:
         isl.counts[0].busy += c.now - a.start - a.duration
     return True

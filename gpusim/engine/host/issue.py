@@ -41,7 +41,7 @@ OVER = 0  # the step is done; else AGAIN, or the reason to stop before it
 @kernel
 def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
     """One step of a host.  Returns 0, or the reason to stop before it."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
         h.time += h.wake_ns
         h.sync_ns += h.wake_ns
@@ -52,15 +52,15 @@ def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
             return NEXT_CHUNK
         h.state = ENDED
         return 0
-    if d.due:
+    if t.due:
         if queues.idle(isl):
             blocks.defragment(isl, pol, h)
         else:
-            d.drain = 1
+            t.drain = 1
             h.state = DRAIN
             return 0
 
-    if d.leaving > 0:
+    if t.leaving > 0:
         reason = release.step(isl, pol, h)
         queues.takes_part(isl, h)
     elif h.prefetching:
@@ -73,17 +73,17 @@ def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
 @kernel
 def prefetch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """The operator has been submitted: the prefetch policy says which units come next, as many as there is room for."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     count = as_propose(pol.verbs[V_PROPOSE, 0], pol.verbs[V_PROPOSE, 1])(
         pol.prefetch, i.arg, prog.acc_start, prog.acc_unit, isl.flags[WHERE], isl.lists[PROPOSED]
     )
     if count < 0 or count > isl.lists.shape[1]:
-        d.request = count
+        t.request = count
         return BAD_ANSWER
     for j in range(count):
         u = isl.lists[PROPOSED, j]
         if u < 0 or u >= isl.units.size or not isl.units[u].live:
-            d.request = u
+            t.request = u
             return BAD_ANSWER
         operators.lock(isl, u)
     for j in range(count):
@@ -95,7 +95,7 @@ def prefetch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any)
             if reason == BAD_ANSWER:
                 return reason
             if reason:
-                d.failing = 0  # what does not fit is not prefetched
+                t.failing = 0  # what does not fit is not prefetched
                 break
     queues.takes_part(isl, h)
     h.prefetching = 0
@@ -106,7 +106,7 @@ def prefetch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any)
 @kernel
 def instruction(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """What the program does next, or an action of the plan before it."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     if i.kind == I_OP:
         if plan.acts_at(prog, h, i.arg):
             return act(isl, prog, pol, h, i)
@@ -119,11 +119,11 @@ def instruction(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: A
         return reason
     h.pc += 1
     if i.kind != I_UNTIL:
-        d.instructions += 1
+        t.instructions += 1
         operators.sample(isl, pol)
     if i.kind == I_SYNC and h.copied:
         h.wake_ns, h.copied = h.wait_ns, 0
-    if i.kind == I_SYNC or d.drain:
+    if i.kind == I_SYNC or t.drain:
         if queues.idle(isl):
             queues.settle(isl, h)
         else:
@@ -134,7 +134,7 @@ def instruction(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: A
 @kernel
 def act(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """The plan's next action, before the operator at which it stands; what the operator uses may not leave for it."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     if not plan.may_copy(isl, h):
         return AGAIN
     begin(isl, prog, i.arg)
@@ -147,7 +147,7 @@ def act(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> i
         if reason == BAD_ANSWER:
             return reason
         if reason:
-            d.failing = 0  # what does not fit is not brought in
+            t.failing = 0  # what does not fit is not brought in
         moved = reason == 0
     queues.takes_part(isl, h)
     plan.acted(isl, prog, h, moved)
@@ -157,7 +157,7 @@ def act(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> i
 @kernel
 def launch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """An operator: what it uses is brought in, then its kernel joins the stream."""
-    d, rules = isl.devices[0], pol.rules[0]
+    t, rules = isl.tenants[0], pol.rules[0]
     if not operators.may_launch(isl, h, i.stream):
         return AGAIN
     begin(isl, prog, i.arg)
@@ -169,11 +169,11 @@ def launch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -
                 return reason
             if rules.propose:
                 as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, i.arg, 1)
-        elif d.ranked and isl.units[u].brought:
+        elif t.ranked and isl.units[u].brought:
             prefetches.claim(isl, pol, h, u, i.arg)
     if queues.takes_part(isl, h):
         return AGAIN
-    if d.drain:
+    if t.drain:
         if queues.idle(isl):
             queues.settle(isl, h)
         else:
@@ -222,7 +222,7 @@ def carry_out(isl: Island, pol: PolicyTables, h: Any, i: Any) -> int:
 @kernel
 def begin(isl: Island, prog: Instructions, o: int) -> None:
     """The program has come to this operator: what it uses may not leave until its kernel is submitted."""
-    isl.devices[0].program = prog.clock[o]
+    isl.tenants[0].program = prog.clock[o]
     for j in range(prog.acc_start[o], prog.acc_start[o + 1]):
         operators.lock(isl, prog.acc_unit[j])
 

@@ -17,29 +17,29 @@ from gpusim.trace.trace import COPY_IN, COPY_OUT
 
 @kernel
 def unlock(isl: Island) -> None:
-    d = isl.devices[0]
-    for i in range(d.locked):
+    t = isl.tenants[0]
+    for i in range(t.locked):
         isl.flags[LOCKED, isl.lists[IN_USE, i]] = 0
-    d.locked = 0
+    t.locked = 0
 
 
 @kernel
 def lock(isl: Island, u: int) -> None:
-    d = isl.devices[0]
+    t = isl.tenants[0]
     if isl.flags[LOCKED, u] == 0:
         isl.flags[LOCKED, u] = 1
-        isl.lists[IN_USE, d.locked] = u
-        d.locked += 1
+        isl.lists[IN_USE, t.locked] = u
+        t.locked += 1
 
 
 @kernel
 def create(isl: Island, prog: Instructions, pol: PolicyTables, u: int) -> None:
     """A tensor begins; once, however often its allocation has to be tried."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     unit = isl.units[u]
     if not unit.live:
         unit.live = 1
-        unit.born = unit.last = d.program
+        unit.born = unit.last = t.program
         unit.next = prog.first[u]
         queues.record(isl, pol, log.CREATE, u, 0, -1, unit.size)
 
@@ -61,11 +61,11 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
 @kernel
 def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o: int, stream: int) -> None:
     """All that the operator uses is or will be there: its kernel joins the stream and waits for it."""
-    c, d, rules, n = isl.clock[0], isl.devices[0], pol.rules[0], isl.counts[0]
+    c, t, rules, n = isl.clock[0], isl.tenants[0], pol.rules[0], isl.counts[0]
     row = queues.submit(isl, stream, prog.carried[0, o], prog.carried[1, o], o, prog.bytes[o], prog.duration[o], c.now)
     count = isl.queues[stream].submitted
     queues.wait_for(isl, row, isl.marks[stream])
-    a, below = isl.activities[row], d.remote
+    a, below = isl.activities[row], t.remote
     for i in range(prog.acc_start[o], prog.acc_start[o + 1]):
         u = prog.acc_unit[i]
         unit = isl.units[u]
@@ -85,7 +85,7 @@ def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o:
                 swaps.drop_copy(isl, pol, u)
         isl.use[u, stream] = count
         unit.uses += 1
-        unit.last = d.program
+        unit.last = t.program
         unit.next = prog.acc_next[i]
         if not (below and unit.stays):
             choice.tell(isl, pol, N_TOUCH, u)
@@ -98,7 +98,7 @@ def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o:
     h.paid = 0
     h.copied = prog.carried[0, o] == COPY_IN or prog.carried[0, o] == COPY_OUT
     h.prefetching = rules.propose
-    d.kernels += 1
+    t.kernels += 1
     n.op = o
     queues.record(isl, pol, log.ISSUE, o, stream, a.number, a.bytes)
 
@@ -106,15 +106,15 @@ def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o:
 @kernel
 def sample(isl: Island, pol: PolicyTables) -> None:
     """One row per stretch of the program: the moment at which most was allocated in it."""
-    c, d, buffers, n = isl.clock[0], isl.devices[0], pol.buffers[0], isl.counts[0]
+    c, t, buffers, n = isl.clock[0], isl.tenants[0], pol.buffers[0], isl.counts[0]
     row = buffers.rows - 1
-    if d.instructions >= buffers.rows * buffers.bucket:  # no division for each instruction
-        row = d.instructions // buffers.bucket
+    if t.instructions >= buffers.rows * buffers.bucket:  # no division for each instruction
+        row = t.instructions // buffers.bucket
         buffers.rows = row + 1
         n.external_sum += blocks.external(isl, pol)
         n.external_samples += 1
         pol.samples[row].allocated = -1
     s = pol.samples[row]
     if pol.place[ROUNDED] >= s.allocated:
-        s.time, s.op, s.host = c.now, n.op, d.below
+        s.time, s.op, s.host = c.now, n.op, t.below
         s.allocated, s.reserved, s.requested = pol.place[ROUNDED], pol.place[HELD], n.requested

@@ -27,15 +27,15 @@ from gpusim.results import log
 @kernel
 def remember_freed(isl: Island, u: int) -> None:
     """The next block at the unit's addresses must wait for the activities that still use them."""
-    c, d = isl.clock[0], isl.devices[0]
-    slot = d.freed % RECENTLY_FREED
+    c, t = isl.clock[0], isl.tenants[0]
+    slot = t.freed % RECENTLY_FREED
     unit, range_ = isl.units[u], isl.freed[slot]
     for k in range(c.queues):
         older = isl.freed_use[slot, k]
         isl.freed_use[RECENTLY_FREED, k] = max(isl.freed_use[RECENTLY_FREED, k], older)
         isl.freed_use[slot, k] = isl.use[u, k]
     range_.start, range_.end = unit.addr, unit.addr + unit.block
-    d.freed += 1
+    t.freed += 1
 
 
 @kernel
@@ -58,7 +58,7 @@ def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
 
     Giving memory back (cudaFree) first waits for the device: then the calls are owed until it is idle.
     """
-    d, n = isl.devices[0], isl.counts[0]
+    d, t, n = isl.devices[0], isl.tenants[0], isl.counts[0]
     calls = pol.place[CALLS]
     if calls == 0:
         return
@@ -77,9 +77,9 @@ def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
             queues.record(isl, pol, log.RELEASE, 0, 0, addr, -size)
             if paid:
                 spent += d.free_ns - d.free_per_byte * size
-                d.drain = 1
-    if d.drain:
-        d.owed += int(spent)
+                t.drain = 1
+    if t.drain:
+        t.owed += int(spent)
     else:
         h.time += int(spent)
         h.alloc_ns += int(spent)
@@ -111,21 +111,21 @@ def external(isl: Island, pol: PolicyTables) -> float:
 @outlined
 def is_due(isl: Island, pol: PolicyTables, when: int, size: int) -> bool:
     """The defrag policy wants the memory rearranged; at most once in an instruction."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     held, rounded = pol.place[HELD], pol.place[ROUNDED]
     free = pol.place[CAPACITY] - rounded if when == contract.REFUSED else held - rounded
-    if d.defragged == d.instructions + 1 or (when == contract.REFUSED and free < size):
+    if t.defragged == t.instructions + 1 or (when == contract.REFUSED and free < size):
         return False
     largest = as_largest(pol.verbs[V_LARGEST, 0], pol.verbs[V_LARGEST, 1])(pol.place)
     due = as_due(pol.verbs[V_DUE, 0], pol.verbs[V_DUE, 1])
-    return due(pol.defrag, when, d.allocs, held, free, largest, size) != 0
+    return due(pol.defrag, when, t.allocs, held, free, largest, size) != 0
 
 
 @outlined
 def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
     """Rearrange the memory while the device is idle.  The host pays for the copies, or for the device calls."""
-    d, rules, n = isl.devices[0], pol.rules[0], isl.counts[0]
-    d.due, d.defragged = 0, d.instructions + 1
+    d, t, rules, n = isl.devices[0], isl.tenants[0], pol.rules[0], isl.counts[0]
+    t.due, t.defragged = 0, t.instructions + 1
     n.defrags += 1
     if rules.defrag == SLIDE:
         spent = 0.0
@@ -135,7 +135,7 @@ def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
             n.moved_bytes += block
             spent += h.submit_ns + d.move_per_byte * block
             queues.record(isl, pol, log.MOVE, u, 0, addr, block)
-        d.owed += int(spent)
+        t.owed += int(spent)
     else:
         as_remap(pol.verbs[V_REMAP, 0], pol.verbs[V_REMAP, 1])(pol.place)
         pay_device_calls(isl, pol, h)
@@ -145,15 +145,15 @@ def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
 @kernel
 def give_back(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int) -> None:
     """The unit's block, freed on this stream, is free for the next in program order."""
-    d, n = isl.devices[0], isl.counts[0]
+    t, n = isl.tenants[0], isl.counts[0]
     unit = isl.units[u]
     remember_freed(isl, u)
     queues.record(isl, pol, log.UNPLACE, u, 0, unit.addr, unit.block)
     as_free(pol.verbs[V_FREE, 0], pol.verbs[V_FREE, 1])(pol.place, u, stream)
     pay_device_calls(isl, pol, h)
     n.requested -= unit.size
-    last = isl.lists[RESIDENTS, d.residents - 1]
+    last = isl.lists[RESIDENTS, t.residents - 1]
     isl.lists[RESIDENTS, unit.slot] = last
     isl.units[last].slot = unit.slot
     unit.slot = -1
-    d.residents -= 1
+    t.residents -= 1

@@ -57,7 +57,7 @@ def score_of(isl: Island, pol: PolicyTables, u: int, now: float) -> float:
 @kernel
 def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
     """The evict policy learns that a unit became resident, was used, was evicted or was freed."""
-    d, rules, buffers = isl.devices[0], pol.rules[0], pol.buffers[0]
+    t, rules, buffers = isl.tenants[0], pol.rules[0], pol.buffers[0]
     size = isl.units[u].size
     if rules.form == NO_EVICTION or size == 0:
         return
@@ -71,10 +71,10 @@ def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
         return
     if kind == N_TOUCH:
         if rules.touches:
-            key = score_of(isl, pol, u, d.program) if rules.form == SCORE else 0.0
+            key = score_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
             as_touch(pol.verbs[V_TOUCH, 0], pol.verbs[V_TOUCH, 1])(pol.evict, pol.evict_keys, u, size, key)
     elif kind == N_INSERT:
-        key = score_of(isl, pol, u, d.program) if rules.form == SCORE else 0.0
+        key = score_of(isl, pol, u, t.program) if rules.form == SCORE else 0.0
         as_insert(pol.verbs[V_INSERT, 0], pol.verbs[V_INSERT, 1])(pol.evict, pol.evict_keys, u, size, key)
     else:
         key = 1.0 if kind == N_EVICT else 0.0
@@ -84,9 +84,9 @@ def tell(isl: Island, pol: PolicyTables, kind: int, u: int) -> None:
 @kernel
 def lowest_score(isl: Island, pol: PolicyTables) -> int:
     """The resident unit with the lowest score now (ties: lowest id), among all or among `sample` drawn ones; -1 if none."""
-    d, rules = isl.devices[0], pol.rules[0]
+    t, rules = isl.tenants[0], pol.rules[0]
     best, lowest = -1, math.inf
-    n = d.residents
+    n = t.residents
     draws = n if rules.sample == 0 else min(n, rules.sample)
     for i in range(draws):
         at = i
@@ -99,7 +99,7 @@ def lowest_score(isl: Island, pol: PolicyTables) -> int:
             at = x % n
         u = isl.lists[RESIDENTS, at]
         if isl.flags[LOCKED, u] == 0:
-            key = score_of(isl, pol, u, d.program)
+            key = score_of(isl, pol, u, t.program)
             if key < lowest or (key == lowest and u < best) or best < 0:
                 best, lowest = u, key
     return best

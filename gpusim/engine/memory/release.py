@@ -18,38 +18,38 @@ BAD_AMOUNT = -2  # where a unit would stand: the release policy's answer is no a
 @outlined
 def ask(isl: Island, pol: PolicyTables, u: int) -> int:
     """A block has been given to the unit: how many bytes shall leave?  Returns 0 or BAD_ANSWER."""
-    d = isl.devices[0]
+    t = isl.tenants[0]
     wanted = as_release(pol.verbs[V_RELEASE, 0], pol.verbs[V_RELEASE, 1])(
         pol.release, pol.release_weights, pol.release_params, pol.place[HELD], pol.place[ROUNDED], pol.place[CAPACITY],
-        isl.units[u].size, d.program,
+        isl.units[u].size, t.program,
     )  # fmt: skip
     if wanted < 0 or wanted > pol.place[ROUNDED]:
-        d.request, d.request_bytes = BAD_AMOUNT, wanted
+        t.request, t.request_bytes = BAD_AMOUNT, wanted
         return BAD_ANSWER
-    d.leaving, d.leaving_for = wanted, u
+    t.leaving, t.leaving_for = wanted, u
     return 0
 
 
 @outlined
 def step(isl: Island, pol: PolicyTables, h: Any) -> int:
     """The next unit leaves, if one may and there is room below.  Returns 0 or the reason to stop before it."""
-    d, n = isl.devices[0], isl.counts[0]
+    t, n = isl.tenants[0], isl.counts[0]
     q = queues.full_of_copies(isl)
     if q >= 0:
         h.state, h.queue = SPACE, q
         return 0
-    v = choice.choose(isl, pol, d.leaving_for)
+    v = choice.choose(isl, pol, t.leaving_for)
     if v == -2:
-        d.request, d.request_bytes = d.leaving_for, d.leaving
+        t.request, t.request_bytes = t.leaving_for, t.leaving
         return ASK
     if v >= 0 and not choice.may_leave(isl, v):
-        d.request = v
+        t.request = v
         return BAD_ANSWER
     block = isl.units[v].block if v >= 0 else 0
     if v < 0 or swaps.send_away(isl, pol, h, v, 0):
-        d.leaving = 0  # what cannot leave stays
+        t.leaving = 0  # what cannot leave stays
         return 0
     n.release_evictions += 1
     n.release_bytes += block
-    d.leaving = max(0, d.leaving - block)
+    t.leaving = max(0, t.leaving - block)
     return 0

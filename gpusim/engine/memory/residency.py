@@ -39,47 +39,47 @@ def take_block(isl: Island, pol: PolicyTables, h: Any, u: int, stream: int, may_
 
     May be called again for the same unit after a stop; what was evicted stays so.
     """
-    d, rules, n = isl.devices[0], pol.rules[0], isl.counts[0]
+    t, rules, n = isl.tenants[0], pol.rules[0], isl.counts[0]
     unit = isl.units[u]
     while True:
         addr = as_alloc(pol.verbs[V_ALLOC, 0], pol.verbs[V_ALLOC, 1])(pol.place, u, unit.size, stream)
         blocks.pay_device_calls(isl, pol, h)
         if addr >= 0:
             break
-        if d.failing == 0:
-            d.failing = 1
+        if t.failing == 0:
+            t.failing = 1
             if pol.place[CAPACITY] - pol.place[ROUNDED] >= unit.size:
                 n.failures += 1  # enough bytes are free, but not in one piece
             if rules.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.REFUSED, unit.size):
-                d.due = 1
+                t.due = 1
                 return AGAIN
         v = choice.choose(isl, pol, u) if may_evict else -1
         if v < 0:
-            d.request, d.request_bytes = u, unit.size
+            t.request, t.request_bytes = u, unit.size
             return ASK if v == -2 else OUT_OF_MEMORY
         if not choice.may_leave(isl, v):
-            d.request = v
+            t.request = v
             return BAD_ANSWER
         reason = swaps.evict(isl, pol, h, v, 0, 0)
         if reason:
-            d.request, d.request_bytes = v, isl.units[v].stored
+            t.request, t.request_bytes = v, isl.units[v].stored
             return reason
-    d.failing = 0
-    d.allocs += 1
+    t.failing = 0
+    t.allocs += 1
     unit.addr, unit.block, unit.stream = addr, pol.place[BLOCK], stream
     blocks.inherit_waits(isl, u)
     isl.flags[WHERE, u] = DEVICE
-    unit.slot = d.residents
-    isl.lists[RESIDENTS, d.residents] = u
-    d.residents += 1
+    unit.slot = t.residents
+    isl.lists[RESIDENTS, t.residents] = u
+    t.residents += 1
     n.requested += unit.size
     n.requested_total += unit.size
     n.allocated_total += unit.block
-    unit.arrived = d.program
+    unit.arrived = t.program
     queues.record(isl, pol, log.PLACE, u, 0, addr, unit.block)
     blocks.update_peaks(isl, pol)
     if rules.defrag != NO_DEFRAG and blocks.is_due(isl, pol, contract.PLACED, unit.size):
-        d.due = 1
+        t.due = 1
     if rules.release:
         return release.ask(isl, pol, u)
     return 0

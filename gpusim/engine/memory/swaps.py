@@ -18,7 +18,7 @@ def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
     """The tier below gives up its copy of a unit."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
     tier.used -= unit.stored
-    isl.devices[0].below -= unit.stored
+    isl.tenants[0].below -= unit.stored
     if isl.flags[SPARE, u]:
         isl.flags[SPARE, u] = 0
         tier.spare -= unit.stored
@@ -46,7 +46,7 @@ def has_room(isl: Island, pol: PolicyTables, m: int, size: int) -> bool:
 @kernel
 def rank_of(isl: Island, waiting: int) -> int:
     """The log's flag of a copy that nothing waits for yet, where such copies have queues of their own."""
-    return 1 << 16 if waiting and isl.devices[0].ranked else 0
+    return 1 << 16 if waiting and isl.tenants[0].ranked else 0
 
 
 @kernel
@@ -55,7 +55,7 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
 
     late: nothing waits for its block yet.  Returns 0 or HOST_OUT_OF_MEMORY.
     """
-    c, d, n = isl.clock[0], isl.devices[0], isl.counts[0]
+    c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
     unit = isl.units[u]
     q, copied = -1, 0
     if unit.brought:
@@ -68,7 +68,7 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
     else:
         m = max(1, to)
         while not has_room(isl, pol, m, unit.stored):
-            d.full = m
+            t.full = m
             m += 1
             if to or m == isl.memories.size:
                 return HOST_OUT_OF_MEMORY
@@ -85,7 +85,7 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
         tier.used += unit.stored
         tier.peak = max(tier.peak, tier.used)
         tier.out += unit.wire
-        d.below += unit.stored
+        t.below += unit.stored
         n.swap_outs += 1
         n.d2h_bytes += unit.wire
         queues.stage(isl, h, m, q, copied)
@@ -106,14 +106,14 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
 @outlined
 def settle(isl: Island, pol: PolicyTables, u: int) -> int:
     """The unit begins in the nearest tier, where it stays.  Returns 0 or HOST_OUT_OF_MEMORY."""
-    d, unit, tier = isl.devices[0], isl.units[u], isl.memories[1]
+    t, unit, tier = isl.tenants[0], isl.units[u], isl.memories[1]
     if not has_room(isl, pol, 1, unit.stored):
-        d.full, d.request, d.request_bytes = 1, u, unit.stored
+        t.full, t.request, t.request_bytes = 1, u, unit.stored
         return HOST_OUT_OF_MEMORY
     unit.tier = 1
     tier.used += unit.stored
     tier.peak = max(tier.peak, tier.used)
-    d.below += unit.stored
+    t.below += unit.stored
     isl.flags[WHERE, u] = REMOTE
     queues.record(isl, pol, log.PLACE, u, 1, -1, unit.stored)
     return 0

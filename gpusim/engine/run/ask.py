@@ -50,19 +50,19 @@ class Asking:
         """
         self.tell()
         island = self.simulation.island
-        d, rules = island.devices[0], self.simulation.policies.rules[0]
-        resident = island.lists[RESIDENTS, : int(d["residents"])]
+        t, rules = island.tenants[0], self.simulation.policies.rules[0]
+        resident = island.lists[RESIDENTS, : int(t["residents"])]
         locked = island.flags[LOCKED]
         candidates = np.sort(resident[locked[resident] == 0])
         if not len(candidates):
             return False
-        need = max(int(d["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
+        need = max(int(t["request_bytes"]), int(self.simulation.machine.capacity * BATCH))
         victims = self.ask.victims(need, locked, self.sizes, candidates, self.facts(candidates))
         if not victims:
-            request = show_bytes(int(d["request_bytes"]))
+            request = show_bytes(int(t["request_bytes"]))
             raise self.policy.error(f"named no victim for {request} although {len(candidates)} units may leave")
         island.lists[VICTIMS, : len(victims)] = victims
-        rules["asked"], rules["asked_at"], rules["asked_time"] = len(victims), 0, d["program"]
+        rules["asked"], rules["asked_at"], rules["asked_time"] = len(victims), 0, t["program"]
         return True
 
     def facts(self, candidates: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Asking:
         if name in COLUMNS:
             return units[COLUMNS[name]][candidates].astype(np.float64)
         if name == "now":
-            return np.full(len(candidates), island.devices[0]["program"])
+            return np.full(len(candidates), island.tenants[0]["program"])
         tier = units["tier"][candidates]
         dirty = (tier == 0).astype(np.float64)
         if name == "dirty":

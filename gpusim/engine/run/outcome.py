@@ -56,8 +56,8 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
         metrics=metrics(simulation)
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
-        | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.devices[0]["ranked"] else {})
-        | (remote_metrics(simulation) if simulation.island.devices[0]["remote"] else {})
+        | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.tenants[0]["ranked"] else {})
+        | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
         | shared(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
@@ -138,7 +138,7 @@ def counted(simulation: Simulation, *names: str) -> dict[str, int | float]:
 
 def metrics(simulation: Simulation) -> dict[str, int | float]:
     """What the island counted, under the names of results.metrics."""
-    n, d, m = simulation.island.counts[0], simulation.island.devices[0], simulation.machine
+    n, t, m = simulation.island.counts[0], simulation.island.tenants[0], simulation.machine
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
@@ -191,8 +191,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
         "frag_failures": int(n["failures"]),
         "ooms": int(simulation.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY)),
         "host_peak_bytes": tier_metrics(simulation).get("host_peak_bytes", 0),
-        "kernels": int(d["kernels"]),
-        "events": int(d["instructions"]),
+        "kernels": int(t["kernels"]),
+        "events": int(t["instructions"]),
     }  # fmt: skip
     return out
 
@@ -244,19 +244,19 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     """What did not fit, where, and what would help; None for a finished run."""
     if simulation.reason == state.FINISHED:
         return None
-    d, header, work = simulation.island.devices[0], simulation.policies.place, simulation.work
-    request, capacity = int(d["request_bytes"]), int(header[CAPACITY])
+    t, header, work = simulation.island.tenants[0], simulation.policies.place, simulation.work
+    request, capacity = int(t["request_bytes"]), int(header[CAPACITY])
     free = capacity - int(header[ROUNDED])
     below = simulation.reason == state.HOST_OUT_OF_MEMORY
     out: dict[str, Any] = {
-        "memory": simulation.machine.tiers[int(d["full"]) - 1].name if below else "device",
-        "tensor": int(d["request"]),
+        "memory": simulation.machine.tiers[int(t["full"]) - 1].name if below else "device",
+        "tensor": int(t["request"]),
         "request": request,
         "op": int(simulation.island.counts[0]["op"]),
         "time_ns": simulation.now,
     }
     if below:
-        full = simulation.island.memories[int(d["full"])]
+        full = simulation.island.memories[int(t["full"])]
         return {**out, "free": int(full["capacity"] - full["used"]), "advice": _no_room_below(simulation, profile)}
     widest, op = work.widest_operator
     out["free"], out["largest"] = free, int(simulation.place.largest(header))

@@ -65,7 +65,7 @@ class Simulation:
         self.reason = state.REACHED
         if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):
             self.reason = state.HOST_OUT_OF_MEMORY
-            self.island.devices["request_bytes"], self.island.devices["full"] = self.own, 1
+            self.island.tenants["request_bytes"], self.island.tenants["full"] = self.own, 1
         self._log: list[Any] = []
         self._done = 0  # events in chunks before the current one
 
@@ -81,7 +81,7 @@ class Simulation:
             "reserved": int(header[0]),
             "allocated": int(header[1]),
             "requested": int(self.island.counts[0]["requested"]),
-            "host": int(self.island.devices[0]["below"]),
+            "host": int(self.island.tenants[0]["below"]),
         }
 
     def advance(self, until: int) -> int:
@@ -112,11 +112,11 @@ class Simulation:
         elif self.reason == state.ASK and self.asking is not None:
             if self.asking.answer():
                 return True
-            d = self.island.devices[0]
-            if not d["leaving"]:
+            t = self.island.tenants[0]
+            if not t["leaving"]:
                 self.reason = state.OUT_OF_MEMORY
                 return False
-            d["leaving"] = 0  # what cannot leave stays
+            t["leaving"] = 0  # what cannot leave stays
         elif self.reason == state.NEXT_CHUNK:
             self._done += tables.CHUNK
             self.program = self.program._replace(instructions=tables.chunk(self.work, self._done))
@@ -128,10 +128,10 @@ class Simulation:
 
     def _blame(self) -> None:
         """Raise what is to be said of the policy whose answer the island cannot use."""
-        d = self.island.devices[0]
-        unit, allocated = int(d["request"]), self.memory()["allocated"]
+        t = self.island.tenants[0]
+        unit, allocated = int(t["request"]), self.memory()["allocated"]
         if unit == BAD_AMOUNT:
-            raise self.release.error(f"wants {d['request_bytes']} bytes to leave, of {allocated} that are allocated")
+            raise self.release.error(f"wants {t['request_bytes']} bytes to leave, of {allocated} that are allocated")
         guilty = self.prefetch if self.island.hosts[0]["prefetching"] else self.evict
         raise guilty.error(f"named {unit}, which is not a tensor that it may name")
 
@@ -162,10 +162,10 @@ class Simulation:
         self._drain()
         parts = [np.zeros(0, LOG), *self._log]
         if self.reason in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY):
-            d, last = self.island.devices[0], np.zeros(1, LOG)
-            memory = int(d["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
+            t, last = self.island.tenants[0], np.zeros(1, LOG)
+            memory = int(t["full"]) if self.reason == state.HOST_OUT_OF_MEMORY else 0
             largest = -1 if memory else int(self.place.largest(self.policies.place))
-            last[0] = (self.now, log.OOM, d["request"], memory, largest, d["request_bytes"])
+            last[0] = (self.now, log.OOM, t["request"], memory, largest, t["request_bytes"])
             parts.append(last)
         return np.concatenate(parts)
 

@@ -11,7 +11,19 @@ from gpusim.base.tables import filled, table
 from gpusim.engine import state
 from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
-from gpusim.engine.state import CLOCK, DEVICE, HOST, INSTRUCTION, NEVER, RULES, Instructions, Island, PolicyTables, PolicyVerbs
+from gpusim.engine.state import (
+    CLOCK,
+    DEVICE,
+    HOST,
+    INSTRUCTION,
+    NEVER,
+    RULES,
+    TENANT,
+    Instructions,
+    Island,
+    PolicyTables,
+    PolicyVerbs,
+)
 from gpusim.machine.constants import Machine
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
@@ -77,8 +89,8 @@ def build(
         "marks": numbers.streams + _stream_events(work.trace) + 1,
     }  # fmt: skip
     island = filled(
-        Island, lengths, clock=_clock(numbers), devices=_device(m, numbers, planned), hosts=_host(m), queues=queues,
-        units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
+        Island, lengths, clock=_clock(numbers), devices=_device(m), tenants=_tenant(numbers, planned), hosts=_host(m),
+        queues=queues, units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
         began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
     program = _program(work, planned, route, curve)
@@ -93,9 +105,14 @@ def _clock(numbers: Numbering) -> Any:
     return clock
 
 
-def _device(m: Machine, numbers: Numbering, planned: Schedule) -> Any:
+def _tenant(numbers: Numbering, planned: Schedule) -> Any:
+    tenant = table(1, TENANT)
+    tenant["ranked"], tenant["remote"] = numbers.ranked, len(planned.remote) > 0
+    return tenant
+
+
+def _device(m: Machine) -> Any:
     device = table(1, DEVICE)
-    device["ranked"], device["remote"] = numbers.ranked, len(planned.remote) > 0
     device["move_per_byte"] = m.move_per_byte
     for cost in ("malloc", "free"):
         device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
