@@ -65,6 +65,7 @@ QUEUE = record(
      ("role", i8),         # STREAM, or the direction of its copies
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities are waited for
+     ("waiters", i8), ("waits_for", i8), ("next_waiter", i8),  # queues that look again when it gets on; 1 + number, 0: none
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
@@ -215,6 +216,7 @@ class Island(NamedTuple):
     tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]
     queues: Annotated[Any, QUEUE, "Q"]
+    look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
     units: Annotated[Any, UNIT, "U"]

@@ -57,7 +57,7 @@ def submit(isl: Island, q: int, kind: int, way: int, arg: int, size: int, durati
     a.kind, a.way, a.queue, a.arg, a.bytes, a.number, a.submit, a.duration = kind, way, q, arg, size, c.number, time, duration
     a.start, a.end, a.done, a.brought, a.cancelled, a.parts, a.behind = NEVER, NEVER, 0, 0, 0, 0, q
     c.number += 1
-    c.woken = 1
+    c.woken = isl.look[q] = 1
     for k in range(c.queues):
         isl.need[row, k] = 0
     return row
@@ -126,6 +126,9 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     c.woken = 0
     ranked = t.ranked
     for q in range(c.queues):
+        if isl.look[q] == 0:
+            continue
+        isl.look[q] = 0
         queue = isl.queues[q]
         while queue.started < queue.submitted and queue.running < queue.slots:
             row = queue.base + (queue.started & queue.mask)
@@ -135,11 +138,13 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     continue
                 if queue.pair >= 0 and queue.running + isl.queues[queue.pair].running >= queue.slots:
                     break
-            if is_waiting(isl, row):
-                break
             a = isl.activities[row]
+            if is_waiting(isl, row):
+                look_again_after(isl, q, a.behind)
+                break
             if ranked and queue.pair > q and due(isl, queue.pair) < a.due:
-                c.woken = 1  # that one starts in this pass, and there may be a slot left
+                # That one starts in this pass, and there may be a slot left.
+                c.woken = isl.look[q] = isl.look[queue.pair] = 1
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
             if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
@@ -182,9 +187,27 @@ def move(isl: Island, prog: Instructions, row: int) -> None:
 
 @kernel
 def count_done(isl: Island, q: int) -> None:
+    """The queue gets on: queues that wait for it look again."""
     queue = isl.queues[q]
     while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
         queue.done += 1
+    while queue.waiters:
+        waiter = isl.queues[queue.waiters - 1]
+        isl.look[queue.waiters - 1] = 1
+        queue.waiters = waiter.next_waiter
+        waiter.waits_for = 0
+
+
+@kernel
+def look_again_after(isl: Island, q: int, k: int) -> None:
+    """The first of queue q waits for queue k."""
+    queue = isl.queues[q]
+    if queue.waits_for == 0:
+        queue.waits_for = k + 1
+        queue.next_waiter = isl.queues[k].waiters
+        isl.queues[k].waiters = q + 1
+    elif queue.waits_for != k + 1:  # an activity that has been cancelled waited for that one: look each time
+        isl.look[q] = 1
 
 
 @outlined
@@ -195,7 +218,7 @@ def pass_over(isl: Island, q: int) -> None:
     a.done, a.end = 1, isl.clock[0].now
     queue.started += 1
     count_done(isl, q)
-    isl.clock[0].woken = 1
+    isl.clock[0].woken = isl.look[q] = 1
     wake_hosts(isl)
 
 
@@ -215,7 +238,9 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
         accounts.count_copies(isl, a.kind, -1)
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)
-    c.woken = 1
+    c.woken = isl.look[q] = 1
+    if queue.pair >= 0:
+        isl.look[queue.pair] = 1
     wake_hosts(isl)
 
 

@@ -49,7 +49,7 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         elif kind == E_KERNEL:
             ended = arg
         elif kind == E_READY:
-            c.woken = 1
+            c.woken = isl.look[arg] = 1
         else:
             remote.flow(isl, prog, arg, kind - E_READ)
     if ended >= 0 and remote.is_last(isl, ended):

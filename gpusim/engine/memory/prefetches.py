@@ -26,7 +26,7 @@ def cancel(isl: Island, pol: PolicyTables, u: int, row: int) -> None:
     """The copy will not run, and nothing waits for it."""
     a, unit = isl.activities[row], isl.units[u]
     a.cancelled = 1
-    isl.clock[0].woken = 1
+    isl.clock[0].woken = isl.look[unit.brought_by] = 1
     isl.use[u, unit.brought_by] = 0
     isl.after[u, unit.brought_by] = isl.need[row, unit.brought_by]  # what it waited for itself
     queues.record(isl, pol, log.CANCEL, u, 0, a.number, a.bytes)
