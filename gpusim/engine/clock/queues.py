@@ -244,7 +244,7 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     wake_hosts(isl)
 
 
-@kernel
+@outlined
 def idle(isl: Island) -> bool:
     """True when every submitted activity is done."""
     busy = 0
@@ -278,7 +278,7 @@ def stage(isl: Island, h: Any, m: int, q: int, count: int) -> None:
         isl.marks[isl.marks.shape[0] - 1, q] = count
 
 
-@kernel
+@outlined
 def staged(isl: Island) -> bool:
     """True when the copies that the host takes part in are done."""
     waiting = 0
