@@ -8,7 +8,7 @@ from typing import overload
 from gpusim import referee
 from gpusim.api.grids import Results
 from gpusim.api.result import Result
-from gpusim.experiment.ran import load_trace_of
+from gpusim.experiment.ran import load_machine_of, load_trace_of
 from gpusim.referee import Report, pages
 from gpusim.trace.trace import Trace
 
@@ -30,10 +30,12 @@ def check(result: Result | Results) -> Report | list[Report]:
     """
     if isinstance(result, Results):
         return [
-            pages.check(run) if "unified" in run.spec else referee.check(run, result.trace_of(run))
+            pages.check(run)
+            if "unified" in run.spec
+            else referee.check(run, result.trace_of(run), load_machine_of(run, result.folder))
             for run in (one.whole for one in result)
         ]
     if "unified" in result.spec:
         return pages.check(result.whole)
     source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, result.folder or Path())
-    return referee.check(result.whole, source)
+    return referee.check(result.whole, source, load_machine_of(result.value, result.folder or Path()))

@@ -1,4 +1,4 @@
-"""From a result back to the program that ran."""
+"""From a result back to the program that ran, and to the machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find
+from gpusim.base.yaml.values import machine as read_machine
+from gpusim.machine import variant
+from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.result import Result
@@ -19,6 +22,14 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     chain = str(result.spec.get("transform", "none"))
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)
+
+
+def load_machine_of(result: Result, base: Path) -> Profile:
+    """The machine that a run was on, with the host memory that it was given, found from its results folder."""
+    text = str(result.spec["profile"])
+    found = variant.load(find("profile", read_machine(text)[0], base), text)
+    given = result.spec.get("host_memory")
+    return found if given is None else changed(found, "host.capacity", given)
 
 
 @lru_cache(maxsize=2)

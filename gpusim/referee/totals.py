@@ -37,9 +37,9 @@ SAME = {
 
 def totals(
     result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
-    ledger: Mapping[str, int], found: Findings,
+    ledger: Mapping[str, int], timed: Mapping[str, int | float], found: Findings,
 ) -> None:
-    """Every metric that the log determines, recomputed."""
+    """Every metric that the log determines, recomputed; `timed`: those that follow from times.check."""
     expected: dict[str, int | float] = {name: ledger[entry] for name, entry in SAME.items()}
     for m, kind in enumerate(tiers.kinds, 1):
         for way in ("in", "out", "peak"):
@@ -54,6 +54,7 @@ def totals(
     if result.finished:
         expected["events"] = trace.events
         expected |= _times(result, acts, trace, tiers)
+    expected |= timed
     causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
     if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
