@@ -74,7 +74,7 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
             timed: dict[str, int | float] = {}
             if machine is not None:
                 agree(result.spec, machine, memories, found)
-                timed = times.check(result, log, acts, trace, memories, machine, found)
+                timed = machine.known | times.check(result, log, acts, trace, memories, machine, found)
                 bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)
             totals(result, log, acts, trace, memories, ledger, timed, found)
     return found.report()

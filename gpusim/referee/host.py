@@ -248,19 +248,30 @@ def _launch(w: Host, c: Costs) -> None:
 
 
 @step
+def _is_at(w: Host, t: int) -> bool:
+    """The host is at this time, but for what rounding device calls one by one takes away."""
+    s = w.now
+    if 0 < s[NOW] - t <= s[BLUR]:
+        s[ALLOC_NS] -= s[NOW] - t
+        s[BLUR] -= s[NOW] - t
+        s[NOW] = t
+    return bool(s[NOW] == t)
+
+
+@step
 def _found(w: Host, i: int) -> None:
     """Record i is where the host is; if not, say so, and go on from where the log has it."""
     s = w.now
     if s[OPEN] and w.t[i] < s[NOW]:
         s[NOW] -= s[WAITED]
         s[ALLOC_NS] -= s[WAITED]
-    if 0 < s[NOW] - w.t[i] <= s[BLUR]:
-        s[ALLOC_NS] -= s[NOW] - w.t[i]
-        s[NOW] = w.t[i]
-    s[BLUR], s[WAITED] = 0, 0
+    right = _is_at(w, w.t[i])
+    s[WAITED] = 0
     if s[DRAIN] == 0:
         s[OPEN] = 0
-    if w.t[i] != s[NOW]:
+        if s[OWE] == 0:
+            s[BLUR] = 0
+    if not right:
         if s[SAID] < w.said.shape[0]:
             row = w.said[s[SAID]]
             row[0], row[1], row[2], row[3] = i, s[NOW], w.t[i], s[PHASE]
@@ -294,11 +305,11 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     else:
         _settle(w)
     _rearranges(w, c, i)
-    if t == s[NOW] or s[AFTER] == 2:
+    if s[AFTER] == 2 or _is_at(w, t):
         _found(w, i)
         return
     _between(w, c)
-    if t == s[NOW]:
+    if _is_at(w, t):
         return
     if s[PAID] == 0 and s[EVENT] < w.event.size and w.event[s[EVENT]] == OP:
         _launch(w, c)

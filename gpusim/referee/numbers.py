@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.constants import Machine, machine
-from gpusim.machine.kernels.durations import durations
+from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT, Tier
@@ -59,6 +59,7 @@ class Numbers:
     writes: Way
     waits: tuple[bool, ...]     # of each tier: the host waits for its copies
     machine: Machine
+    known: dict[str, int | float]  # metrics that say how the times are known
 
 
 def numbers(
@@ -83,8 +84,9 @@ def numbers(
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
+    times = durations(given, profile, own=own)
     return Numbers(
-        duration=durations(given, profile, own=own).ns if ran is given else durations(ran, profile).ns,
+        duration=times.ns if ran is given else durations(ran, profile).ns,
         links=links,
         operators=operators,
         into=tuple(_into(tier, unpacked, codec) for tier in m.tiers),
@@ -93,7 +95,16 @@ def numbers(
         writes=Way(_names(near.way_out), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
         machine=m,
+        known=_known(spec, given, profile, times),
     )
+
+
+def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: OperatorTimes) -> dict[str, int | float]:
+    out: dict[str, int | float] = {f"kernel_{name}_share": share for name, share in shares(times).items()}
+    if spec.get("transform", "none") == "none" and (trace.duration > 0).any():
+        out["recorded_ns"] = int(trace.time.max(initial=0))
+    error = None if (times.basis == SCALED).any() else model_error(trace, profile)
+    return out if error is None else out | {"duration_error": float(error["median"])}
 
 
 def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float]) -> Way:

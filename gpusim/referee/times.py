@@ -13,7 +13,7 @@ from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.numbers import Numbers
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.results.log import END, KINDS
+from gpusim.results.log import CANCEL, END, KINDS
 from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
@@ -30,6 +30,7 @@ def check(
     queue, roles = _queues(acts, trace, tiers)
     w = _host(columns, acts, trace, tiers, n, queue, roles)
     through = h.each_record(w, _costs(result, trace, n))
+    np.maximum(w.need[:, 1], _held(log, acts, w), out=w.need[:, 1])
     for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
         what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
         found.say(record, what, f"{expected} ns, {h.CAUSES[why]}{_ended(acts, expected, why)}")
@@ -70,7 +71,8 @@ def _metrics(
         "prefetch_late": int(s.sums[starts.LATE]), "prefetch_wasted": int(w.now[h.WASTED]),
         "prefetch_cancelled": int(w.now[h.CANCELLED]),
     }  # fmt: skip
-    return out if w.now[h.UNSURE] else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
+    # What the operator asked for that ran out of memory is not in the log.
+    return out if w.now[h.UNSURE] or not result.finished else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
 
 
 def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
@@ -79,6 +81,17 @@ def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     copying = 4 * (max(tiers.engine) + 1)
     roles = np.concatenate([np.zeros(streams, np.int64), 1 + np.arange(copying) % 2])
     return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
+
+
+def _held(log: npt.NDArray[Any], acts: Activities, w: h.Host) -> I64:
+    """Until when each copy waits behind one that is called off at last."""
+    held = np.zeros(len(acts.record), np.int64)
+    off = log["kind"] == CANCEL
+    held[log["addr"][off]] = log["t"][off]
+    for q in np.flatnonzero(w.role):
+        mine = w.order[w.turn[q] : w.turn[q + 1]]
+        held[mine] = np.maximum.accumulate(held[mine])
+    return held
 
 
 def _costs(result: Result, trace: Trace, n: Numbers) -> h.Costs:
