@@ -170,3 +170,16 @@ def test_every_changed_metric_is_found(policies: dict[str, Any]) -> None:
         if check(dataclasses.replace(result, metrics=wrong), trace, PROFILE).ok is not False:
             missed.append(name)
     assert set(missed) <= {*OF_THE_ALLOCATOR, "defrags"}
+
+
+@pytest.mark.slow
+def test_every_changed_column_of_the_timeline_is_found() -> None:
+    result, trace = ran(1, evict="lru")
+    missed = []
+    for name, column in result.timeline.items():
+        for row in range(2, len(column), 7):
+            wrong = column.copy()
+            wrong[row] += 12_345_678
+            if check(dataclasses.replace(result, timeline={**result.timeline, name: wrong}), trace, PROFILE).ok is not False:
+                missed.append((name, row))
+    assert missed == []
