@@ -36,7 +36,8 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     OWED,       # what that costs then
     EVENT,      # the next event of the trace
     PAID,       # 1: the launch of the operator at hand is paid
-    AFTER,      # 1: the present step has carried out an event; 2: the tensor has begun and has no block yet
+    AFTER,      # 1: the present step has carried out an event; 2: the tensor has begun and has no block yet;
+                # 3: the event is tried again, since its copies are there, and other steps may come before that
     UNIT,       # that tensor
     IDLE,       # when all that was submitted has ended
     COPIED,     # 1: the operator submitted last is a copy between host and device
@@ -141,15 +142,26 @@ def _settle(w: Host) -> None:
     s[NOW] += s[OWE]
     s[PHASE] = CALLS
     s[OWE] = 0
+    if s[STAGED] > s[NOW] and s[AFTER]:
+        s[AFTER] = 3
     if s[STAGED] > s[NOW]:
         s[SYNC_NS] += s[STAGED] - s[NOW]
         s[NOW] = s[STAGED]
         s[PHASE] = COPIES
     s[STAGED] = 0
-    if s[AFTER]:
+    if s[AFTER] == 1:
         _drain(w)
         s[AFTER] = 0
     s[BASE] = s[NOW]
+
+
+@step
+def _ends(w: Host) -> None:
+    """The present step is over, and so is its event, which it may have had to try again when its copies were there."""
+    _settle(w)
+    if w.now[AFTER]:
+        _drain(w)
+        w.now[AFTER] = 0
 
 
 @step
@@ -308,6 +320,9 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     if s[AFTER] == 2 or _is_at(w, t):
         _found(w, i)
         return
+    _ends(w)
+    if _is_at(w, t):
+        return
     _between(w, c)
     if _is_at(w, t):
         return
@@ -324,7 +339,7 @@ def _follow(w: Host, c: Costs, i: int) -> None:
 def _create(w: Host, c: Costs, i: int) -> None:
     s = w.now
     if not (c.rearranged and s[AFTER] == 0 and s[DRAIN] == 0 and w.t[i] == s[NOW]):  # memory was rearranged in this step
-        _settle(w)
+        _ends(w)
         _between(w, c)
     _rearranges(w, c, i)
     _found(w, i)
@@ -337,7 +352,7 @@ def _create(w: Host, c: Costs, i: int) -> None:
 def _destroy(w: Host, c: Costs, i: int) -> None:
     s = w.now
     if w.t[i] != s[NOW] or s[AFTER]:
-        _settle(w)
+        _ends(w)
         _between(w, c)
     else:
         t = s[NOW]
@@ -485,7 +500,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
     paid = s[PAID] == 1 or c.operator == 0 or c.rearranged
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
-        _settle(w)
+        _ends(w)
         if s[PAID] == 0:
             _between(w, c)
             _launch(w, c)
@@ -604,7 +619,7 @@ def _each_record(w: Host, c: Costs) -> int:
                 _copy(w, c, i)
             elif k == MOVE:
                 _move(w, c, i)
-    _settle(w)
+    _ends(w)
     _between(w, c)
     return int(s[NOW])
 
