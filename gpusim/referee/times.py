@@ -71,8 +71,9 @@ def _metrics(
         "prefetch_late": int(s.sums[starts.LATE]), "prefetch_wasted": int(w.now[h.WASTED]),
         "prefetch_cancelled": int(w.now[h.CANCELLED]),
     }  # fmt: skip
-    # What the operator asked for that ran out of memory is not in the log.
-    return out if w.now[h.UNSURE] or not result.finished else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
+    # What an operator asked for that ran out of memory, or tried again when memory was rearranged, is not in the log.
+    unsure = w.now[h.UNSURE] or not result.finished or str(result.spec.get("defrag", "none")) != "none"
+    return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
 
 
 def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
