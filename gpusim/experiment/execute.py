@@ -24,6 +24,7 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import variant
+from gpusim.machine.constants import unread
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
 from gpusim.machine.kernels.own_times import OwnTimes
@@ -167,6 +168,7 @@ class RunProgram:
 
     def __init__(self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None) -> None:
         self.profile, self.measured = profile, measured
+        self.unread = unread(source)
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
         if isinstance(source, Trace):

@@ -97,13 +97,13 @@ def sample_group(group: SampledGroup) -> None:
     first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
     settings = group.settings
     program = program_of(first)
-    uncertain = [*intervals(program.profile, settings.estimated), *map(_of_class, program.classes)]
+    machine = [u for u in intervals(program.profile, settings.estimated) if u.path not in program.unread]
+    uncertain = [*machine, *map(_of_class, program.classes)]
     drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
     every = {task.key: task for tasks in (*group.free.values(), group.runs) for task in tasks}
     samples = []
     for numbers in drawn:
-        machine = _elsewhere(program, numbers)
-        samples.append(_makespans(every.values(), *machine))
+        samples.append(_makespans(every.values(), *_elsewhere(program, numbers)))
     save(
         group.out,
         group.name,

@@ -48,6 +48,7 @@ def python(program: str, root: Path, cache: Path, *words: object) -> Any:
     cache.mkdir(mode=0o700, exist_ok=True)
     environment = {k: v for k, v in os.environ.items() if k not in ("NUMBA_DISABLE_JIT", "XDG_CACHE_HOME")}
     environment |= {"PYTHONPATH": str(root), "NUMBA_CACHE_DIR": str(cache), "GPUSIM_CACHE": str(cache / "own")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # Python takes a file of the same second and size for the same
     done = subprocess.run(
         [sys.executable, "-c", LISTENER + program, *map(str, words)], capture_output=True, text=True, env=environment, cwd=root
     )

@@ -136,7 +136,7 @@ def test_a_bug_in_a_figure_is_told_as_one(results: Path, tmp_path: Path, monkeyp
 
 
 def test_run_says_how_sure_its_kernel_times_are(results: Path) -> None:
-    assert "\nKernel times: all estimated.\n" in gpusim("compare", results).stdout
+    assert "\nKernel times: all estimated from the vendor's numbers.\n" in gpusim("compare", results).stdout
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def test_lru_and_size_explode_where_dtr_goes_on() -> None:
     assert {h: o.status for h, o in outcomes.items()} == {
         "dtr": "ok", "dtr_eq": "ok", "dtr_local": "thrash", "lru": "thrash", "size": "thrash",
     }  # fmt: skip
-    assert outcomes["dtr"].overhead < 1.25 and outcomes["dtr_eq"].overhead < 1.25
+    assert outcomes["dtr_eq"].overhead < 1.35 < outcomes["dtr"].overhead < 1.6
 
 
 @pytest.mark.agreement

@@ -31,8 +31,8 @@ def table(machine: str, folder: Path | None = None) -> str:
 
     Raises MeasurementError when the package is absent or has no such machine.
     """
-    folder = folder or _installed()
     system = SYSTEMS.get(machine)
+    folder = folder or (_installed() if system else Path())
     if system is None or not (folder / system).is_dir():
         known = ", ".join(sorted(SYSTEMS))
         raise MeasurementError(f"aiconfigurator-core has no kernel times of '{machine}'", hint=f"it has {known}")

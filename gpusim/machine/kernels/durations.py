@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import SHORT, tf32
-from gpusim.machine.kernels.operators import PRODUCTS, KernelGroup, distinct, groups, kind
+from gpusim.machine.kernels.operators import PRODUCTS, Described, KernelGroup, described, kind
 from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, predict, terms
 from gpusim.machine.kernels.store import ShippedFit, fits, gpus_of_steps, intervals_of_steps, of_steps, table, vendors
@@ -144,7 +144,7 @@ def _own_times(found: UserTable, profile: Profile) -> OwnTimes:
 
 
 def _with_own(trace: Trace, profile: Profile, times: OperatorTimes, own: OwnTimes) -> OperatorTimes:
-    first, which = distinct(trace)
+    first, which, _ = described(trace)
     ns, basis, low, high = times.ns[first], times.basis[first], times.low[first], times.high[first]
     capability = measured_gpu(profile).numbers.capability
     for (what, dtype, _), at, log in own.corrections(trace, first, times):
@@ -169,16 +169,16 @@ def _of_table(trace: Trace, row: int, own: OwnTimes) -> tuple[float, float, floa
 
 def _in_table(trace: Trace, own: OwnTimes) -> npt.NDArray[np.bool_]:
     """(O,) operators whose own shape was measured."""
-    first, which = distinct(trace)
+    first, which, _ = described(trace)
     found: npt.NDArray[np.bool_] = np.array([_of_table(trace, row, own) is not None for row in first.tolist()], bool)[which]
     return found
 
 
 def modelled_durations(trace: Trace, profile: Profile) -> OperatorTimes:
     """As `durations`, but from the model alone even where the trace carries times."""
-    first, which = distinct(trace)
-    found = _estimate(trace, first, measured_gpu(profile))
-    columns = {name: getattr(found, name)[which] for name in ("ns", "basis", "low", "high", "bound", "what")}
+    known = described(trace)
+    found = _estimate(trace, known, measured_gpu(profile))
+    columns = {name: getattr(found, name)[known.which] for name in ("ns", "basis", "low", "high", "bound", "what")}
     return _with_moves(trace, profile, found._replace(**columns))
 
 
@@ -196,23 +196,23 @@ def _with_moves(trace: Trace, profile: Profile, times: OperatorTimes) -> Operato
     return times
 
 
-def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> OperatorTimes:
-    """The model's times of these operators.  Of several kernels of one operator the longest says what it is."""
-    n = len(rows)
+def _estimate(trace: Trace, of: Described, gpu: MeasuredGpu) -> OperatorTimes:
+    """The model's times of the operators that differ.  Of several kernels of one operator the longest says what it is."""
+    n = len(of.first)
     ns, low, high, longest = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
     classes: dict[str, int] = {}
-    for group in groups(trace, rows):
+    for group in of.groups:
         dtype = _type(group, trace, gpu)
         if kind(group.what) == _CONVERSION and dtype == "fp32":
             continue  # without TF32 no tensor core asks for it
         fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
         rates = Rates.of(gpu.numbers, dtype)
-        time = predict(fit.coefficients, group.work, rates)
-        computing, moving, _ = terms(fit.coefficients, group.work, rates)
-        known, of = _basis(dtype, group, fit, near, gpu)
-        if name and of and (points := _points(group, fit)) is not None:
-            time = time * np.exp(table(*name, of).at(points))
+        computing, moving, _ = of_terms = terms(fit.coefficients, group.work, rates)
+        time = predict(fit.coefficients, group.work, rates, of_terms)
+        known, whose = _basis(dtype, group, fit, near, gpu)
+        if name and whose and (points := _points(group, fit)) is not None:
+            time = time * np.exp(table(*name, whose).at(points))
         down, up = fit.intervals[BASIS[known]]
         fast, slow = _UNSHAPED[kind(group.what) in PRODUCTS] if group.places is None else (0.0, 0.0)
         more = _NEAR if near else 0.0
@@ -226,7 +226,7 @@ def _estimate(trace: Trace, rows: I64, gpu: MeasuredGpu) -> OperatorTimes:
         computing, moving = computing[most], moving[most]
         bound[at] = np.where(np.maximum(computing, moving) * 2 < time, LAUNCH, np.where(computing > moving, COMPUTE, MEMORY))
     low, high = low / np.maximum(ns, 1e-9), high / np.maximum(ns, 1e-9)
-    high[unknown(trace)[rows]] = _UNKNOWN
+    high[unknown(trace)[of.first]] = _UNKNOWN
     return OperatorTimes(np.rint(ns).astype(np.int64), basis, low, high, bound, what, tuple(classes))
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +53,26 @@ def kind(what: str) -> str:
 def is_product(name: str) -> bool:
     """Whether an operator of this name is a matrix product, an attention or a convolution."""
     return kind(class_of(name)) in PRODUCTS
+
+
+class Described(NamedTuple):
+    """A trace's operators: (D,) the first of those that are alike, (O,) which each is like, and the kernels of the first."""
+
+    first: I64
+    which: I64
+    groups: list[KernelGroup]
+
+
+def described(trace: Trace) -> Described:
+    """The same for every machine, and kept as long as the trace is."""
+    found = _DESCRIBED.get(trace)
+    if found is None:
+        first, which = distinct(trace)
+        found = _DESCRIBED[trace] = Described(first, which, groups(trace, first))
+    return found
+
+
+_DESCRIBED: WeakKeyDictionary[Trace, Described] = WeakKeyDictionary()
 
 
 def distinct(trace: Trace) -> tuple[I64, I64]:

@@ -80,13 +80,13 @@ class Rates:
         return Rates(*(np.array([value], np.float64) for value in values))
 
 
-def predict(c: ClassCoefficients, work: Work, gpu: Rates) -> F64:
-    """(N,) ns."""
-    first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + _moving(c, work.before, work.before, gpu, c.before)
-    return np.asarray(first + _blended(c, terms(c, work, gpu)), np.float64)
-
-
 Terms = tuple[F64, F64, F64]
+
+
+def predict(c: ClassCoefficients, work: Work, gpu: Rates, known: Terms | None = None) -> F64:
+    """(N,) ns; `known`: the kernels' `terms`."""
+    first = c.floor * (_CLOCK / gpu.clock) ** 0.5 + _moving(c, work.before, work.before, gpu, c.before)
+    return np.asarray(first + _blended(c, known or terms(c, work, gpu)), np.float64)
 
 
 def terms(c: ClassCoefficients, work: Work, gpu: Rates) -> Terms:

@@ -39,7 +39,7 @@ class ShippedFit:
 def fits() -> dict[tuple[str, str], ShippedFit]:
     """By class and element type."""
     found = {}
-    for entry in document.read(DATA / "kernels.yaml").data["classes"]:
+    for entry in _data("kernels")["classes"]:
         intervals = {basis: (float(low), float(high)) for basis, (low, high) in entry["intervals"].items()}
         found[entry["what"], entry["type"]] = ShippedFit(
             _coefficients(entry),
@@ -53,14 +53,14 @@ def fits() -> dict[tuple[str, str], ShippedFit]:
 @cache
 def rates() -> dict[str, dict[str, float]]:
     """By GPU: measured flop/s by element type, bytes/s as "bandwidth", and as "sustained" the share that a warm GPU has."""
-    rows = document.read(DATA / "kernels.yaml").data["rates"]
+    rows = _data("kernels")["rates"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
 
 @cache
 def vendors() -> dict[str, dict[str, float]]:
     """By measured GPU: capability, processors, hbm (0 or 1), bandwidth, copy and the vendor's peak by element type."""
-    rows = document.read(DATA / "kernels.yaml").data["gpus"]
+    rows = _data("kernels")["gpus"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
 
@@ -69,41 +69,50 @@ def of_steps() -> dict[tuple[str, str], ClassCoefficients]:
     """What whole steps of eager PyTorch say, by class (`classes`) and "half" (16 bits) or "float32"."""
     return {
         (entry["what"], entry["type"]): _coefficients(entry)
-        for entry in document.read(DATA / "steps.yaml").data["classes"]
+        for entry in _data("steps")["classes"]
     }
 
 
 @cache
 def intervals_of_steps() -> dict[str, tuple[float, float]]:
     """By basis: the 10th and 90th percentile of log(measured / model) of whole steps that were not fitted."""
-    found = document.read(DATA / "steps.yaml").data["intervals"]
+    found = _data("steps")["intervals"]
     return {basis: (float(low), float(high)) for basis, (low, high) in found.items()}
 
 
 @cache
 def gpus_of_steps(kind: str) -> tuple[str, ...]:
     """Whose whole steps were fitted, of "half" or "float32"."""
-    return tuple(document.read(DATA / "steps.yaml").data["gpus"][kind])
+    return tuple(_data("steps")["gpus"][kind])
 
 
 @cache
 def rates_of_steps() -> dict[str, dict[str, float]]:
     """As `rates`, of GPUs whose whole steps were fitted."""
-    rows = document.read(DATA / "steps.yaml").data["rates"]
+    rows = _data("steps")["rates"]
     return {gpu: {name: float(value) for name, value in entry.items()} for gpu, entry in rows.items()}
 
 
 @cache
 def table(what: str, dtype: str, gpu: str) -> Lattice:
     """The correction of one class on one GPU."""
-    with np.load(DATA / "tables.npz") as file:
-        levels: list[Level] = []
-        name = f"{what}/{dtype}/{gpu}"
-        while f"{name}/{len(levels)}/keys" in file:
-            part = f"{name}/{len(levels)}"
-            keys = np.cumsum(file[f"{part}/keys"].astype(np.int64))
-            levels.append(Level(tuple(file[f"{part}/steps"].tolist()), keys, file[f"{part}/values"] / HUNDREDTHS))
+    file, name, levels = _tables(), f"{what}/{dtype}/{gpu}", list[Level]()
+    while f"{name}/{len(levels)}/keys" in file:
+        part = f"{name}/{len(levels)}"
+        keys = np.cumsum(file[f"{part}/keys"].astype(np.int64))
+        levels.append(Level(tuple(file[f"{part}/steps"].tolist()), keys, file[f"{part}/values"] / HUNDREDTHS))
     return Lattice(tuple(levels))
+
+
+@cache
+def _tables() -> Any:
+    """The file, open: of its thousand arrays few are read."""
+    return np.load(DATA / "tables.npz")
+
+
+@cache
+def _data(name: str) -> Any:
+    return document.read(DATA / f"{name}.yaml").data
 
 
 def _coefficients(entry: dict[str, Any]) -> ClassCoefficients:
