@@ -8,8 +8,10 @@ from typing import overload
 from gpusim import referee
 from gpusim.api.grids import Results
 from gpusim.api.result import Result
-from gpusim.experiment.ran import load_trace_of
+from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
+from gpusim.machine.profile import Profile
 from gpusim.referee import Report, pages
+from gpusim.results import result as kept
 from gpusim.trace.trace import Trace
 
 
@@ -30,10 +32,16 @@ def check(result: Result | Results) -> Report | list[Report]:
     """
     if isinstance(result, Results):
         return [
-            pages.check(run) if "unified" in run.spec else referee.check(run, result.trace_of(run))
+            pages.check(run) if "unified" in run.spec else _checked(run, result.trace_of(run), result.folder)
             for run in (one.whole for one in result)
         ]
     if "unified" in result.spec:
         return pages.check(result.whole)
-    source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, result.folder or Path())
-    return referee.check(result.whole, source)
+    base = result.folder or Path()
+    source = result.source if isinstance(result.source, Trace) else load_trace_of(result.value, base)
+    return _checked(result.whole, source, base, result.machine)
+
+
+def _checked(run: kept.Result, program: Trace, base: Path, machine: Profile | None = None) -> Report:
+    machine = load_machine_of(run, base, machine)
+    return referee.check(run, program, machine, own_times_of(run, machine))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from gpusim.api.inputs import Source
+    from gpusim.machine.profile import Profile
 
 FRAMES = ("run", "timeline", "log")
 SHOWN = (
@@ -41,10 +42,14 @@ class Result:
     AttributeError: a result has no 'stall_swapin_ns' (did you mean 'stall_swap_in_ns'?)
     """
 
-    def __init__(self, of: kept.Result, source: Source | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self, of: kept.Result, source: Source | None = None, folder: Path | None = None, machine: Profile | None = None
+    ) -> None:
         self._of = of
         self.source = source
         """The program that ran, None of a result that was kept."""
+        self.machine = machine
+        """The machine that it ran on, None of a result that was kept."""
         self.folder = folder
         """The results folder that it lies in, None of a result that lies in none."""
 

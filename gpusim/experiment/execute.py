@@ -91,6 +91,7 @@ def result_of(task: Task, program: RunProgram) -> Result:
         done,
         spec={
             **named, **{k: v for k, v in done.spec.items() if k not in named},
+            **({"kernel_times": str(task.kernel_times)} if program.measured is not None and task.kernel_times else {}),
             **({"unanswered": list(can.missing)} if can.missing else {}),
         },
         metrics=answered(metrics, can),

@@ -1,4 +1,4 @@
-"""From a result back to the program that ran."""
+"""From a result back to the program that ran, and to the machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find
+from gpusim.base.yaml.values import machine as read_machine
+from gpusim.machine import variant
+from gpusim.machine.kernels.durations import load_own_times
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.profile import Profile, changed
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
 from gpusim.results.result import Result
@@ -19,6 +24,23 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     chain = str(result.spec.get("transform", "none"))
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)
+
+
+def load_machine_of(result: Result, base: Path, known: Profile | None = None) -> Profile:
+    """The machine that a run was on, `known` or found from its results folder, with the host memory that it was given."""
+    text = str(result.spec["profile"])
+    found = known or variant.load(find("profile", read_machine(text)[0], base), text)
+    given = result.spec.get("host_memory")
+    return found if given is None else changed(found, "host.capacity", given)
+
+
+def own_times_of(result: Result, profile: Profile) -> OwnTimes | None:
+    """The user's own measured times of kernels that a run used; None without.  ResultError when their file is gone."""
+    if (table := result.spec.get("kernel_times")) is None:
+        return None
+    if not Path(table).is_file():
+        raise ResultError("the table of kernel times that ran is not there, and without it no time can be checked", table)
+    return load_own_times(Path(table), profile)
 
 
 @lru_cache(maxsize=2)

@@ -45,7 +45,9 @@ def single(
     if isinstance(source, ManagedProgram) and spec.transform != AS_RECORDED:
         raise GpusimError(f"{managed}, which no transform can change")
     can = answers(source) if isinstance(source, Trace) else ALL
-    task = Task("", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, given=given)
+    task = Task(
+        "", answerable(spec, can), Path(), Path(), use, Path(), spec.log, plan=plan, kernel_times=kernel_times, given=given
+    )
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
     measured = load_own_times(kernel_times, profile) if kernel_times else None

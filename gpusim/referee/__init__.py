@@ -9,12 +9,20 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     did queues keep their turns, links their rates, streams their waits?                 activities.*
     did no blocks overlap, was every read served from a valid copy, did each
     reuse of a block wait for the uses before it?                                        memory.walk
+    does every activity take its time on this machine, does every wait end with its cause?  times.check
+    was every row of the timeline a state of the log?                                    timeline.check
+    do the bounds follow from the program, the ratios from both?                         bounds.check
     do the metrics equal what the log adds up to?                                        totals.totals
+
+Times need the machine's profile; without one they are not checked.
 """
 
 from __future__ import annotations
 
-from gpusim.referee import activities, memory, rates
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.profile import Profile
+from gpusim.referee import activities, bounds, memory, rates, timeline, times
+from gpusim.referee.numbers import agree, numbers
 from gpusim.referee.packing import packing
 from gpusim.referee.report import Findings, Report, Violation
 from gpusim.referee.tiers import tiers
@@ -26,8 +34,11 @@ from gpusim.trace.trace import Trace
 __all__ = ["Report", "Violation", "check"]
 
 
-def check(result: Result, trace: Trace) -> Report:
+def check(result: Result, trace: Trace, profile: Profile | None = None, own: OwnTimes | None = None) -> Report:
     """Recompute `result` from its log and the trace it ran; a result without a log is unchecked (ok is None).
+
+    profile  the machine that it ran on; None: times are not checked
+    own      the user's own measured times of kernels there
 
     Linear in the records of the log and the accesses of the trace.
     """
@@ -37,11 +48,17 @@ def check(result: Result, trace: Trace) -> Report:
     if result.spec.get("trace_hash", trace.content_hash) != trace.content_hash:
         found.say(-1, f"the trace {trace.name} is not the one that ran", "the same content")
         return found.report()
+    given = trace
     if result.program is not None:  # made of the trace by a plan policy
         trace = result.program
         if result.spec.get("program_hash") != trace.content_hash:
             found.say(-1, f"the program {trace.name} is not the one that ran", "the same content")
             return found.report()
+    machine = None
+    if profile is not None:
+        codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
+        machine = numbers(result.spec, given, trace, profile, codec, own)
+    whole = trace
     if "grain" in result.spec:
         trace = cut(trace, parse(result.spec["grain"]))
     log = result.log
@@ -55,5 +72,11 @@ def check(result: Result, trace: Trace) -> Report:
             rates.link_rates(acts, trace, memories, limits, found)
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, memories, found)
-            totals(result, log, acts, trace, memories, ledger, found)
+            timed: dict[str, int | float] = {}
+            if machine is not None:
+                agree(result.spec, machine, memories, found)
+                timed = machine.known | times.check(result, log, acts, trace, memories, machine, found)
+                bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)
+            timeline.check(result, log, acts, trace, found)
+            totals(result, log, acts, trace, memories, ledger, timed, found)
     return found.report()

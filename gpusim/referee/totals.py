@@ -15,7 +15,7 @@ from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, Tiers
 from gpusim.results.log import OOM
 from gpusim.results.result import Result
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 # A host call that is recorded when it begins may end this much later, ns: the longest are device calls.
 LAST_CALL = 50_000_000
@@ -37,9 +37,9 @@ SAME = {
 
 def totals(
     result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
-    ledger: Mapping[str, int], found: Findings,
+    ledger: Mapping[str, int], timed: Mapping[str, int | float], found: Findings,
 ) -> None:
-    """Every metric that the log determines, recomputed."""
+    """Every metric that the log determines, recomputed; `timed`: those that follow from times.check."""
     expected: dict[str, int | float] = {name: ledger[entry] for name, entry in SAME.items()}
     for m, kind in enumerate(tiers.kinds, 1):
         for way in ("in", "out", "peak"):
@@ -54,6 +54,7 @@ def totals(
     if result.finished:
         expected["events"] = trace.events
         expected |= _times(result, acts, trace, tiers)
+    expected |= timed
     causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
     if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
@@ -91,6 +92,7 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
         "collective_bytes": moved["peer"],
         "nvme_read_bytes": moved["read"],
         "nvme_written_bytes": moved["written"],
+        "program_copies_shared": sum(_beside(acts, np.flatnonzero(activity == kind)) for kind in (COPY_IN, COPY_OUT)),
         "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
         "host_work_ns": int(took[activity == HOST_WORK].sum()),
     }
@@ -108,6 +110,13 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
                 swapped = int(acts.size[swaps].sum()) + int(by_kernels[way].sum()) * (name in tiers.routes[0][way])
                 out[f"{name}_busy_share"] = (swapped + moved[name]) / (rate / 1e9 * makespan)
     return out
+
+
+def _beside(acts: Activities, rows: I64) -> int:
+    """How many of these activities start while another of them runs."""
+    record = np.concatenate([acts.start_record[rows], acts.end_record[rows]])
+    step = np.repeat([1, -1], len(rows))[np.argsort(record, kind="stable")]
+    return int(((step > 0) & (np.cumsum(step) > 1)).sum())
 
 
 def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:

@@ -10,13 +10,15 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     DESTROY     unit      -           -          requested size       the tensor ends (a free of the trace)
     ISSUE       op        stream      activity   bytes over links     an operator is submitted; a kernel sends nothing
     COPY        unit      src<<8|dst  activity   moved bytes          a swap is submitted
-    RESERVE     -         memory      address    bytes                the allocator takes memory from the device
-    RELEASE     -         memory      address    bytes                ... and gives it back
+    RESERVE     free      memory      address    bytes                the allocator takes memory from the device
+    RELEASE     free      memory      address    bytes                ... and gives it back
     DROP        unit      memory      address    block size           a valid copy is given up without moving (clean or dead)
     OOM         unit      memory      largest    requested size       no room, nothing left to evict
     MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
     CANCEL      unit      -           activity   bytes                a swap that has not started will never do so
     START, END  activity  queue       -          -                    an operator or swap runs
+
+A call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is

@@ -17,7 +17,7 @@ from gpusim.trace.trace import Trace
 
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 # Keys of `spec` that nothing compares.
-FOR_REFEREE = ("program_hash", "memories", "remote", "remote_access", "told", "paging", "unanswered")
+FOR_REFEREE = ("kernel_times", "program_hash", "memories", "remote", "remote_access", "told", "paging", "unanswered")
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,7 @@ def verb(
     from gpusim import referee
     from gpusim.cli.report import refresh
     from gpusim.cli.show import say_missing
-    from gpusim.experiment.ran import load_trace_of
+    from gpusim.experiment.ran import load_machine_of, load_trace_of, own_times_of
     from gpusim.referee import pages
     from gpusim.results.folder import RUNS, load_folder, load_result, mark_checked, run_folders
     from gpusim.results.summary import write_summary
@@ -41,7 +41,9 @@ def verb(
         if "unified" in result.spec:
             report = pages.check(result)
         else:
-            report = referee.check(result, load_trace_of(result, folder, trace, own))
+            machine = load_machine_of(result, folder)
+            program = load_trace_of(result, folder, trace, own)
+            report = referee.check(result, program, machine, own_times_of(result, machine))
         if report.ok is not None:
             mark_checked(run, report.ok)
         found.append((result.key, report))

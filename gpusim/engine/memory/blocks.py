@@ -69,12 +69,12 @@ def pay_device_calls(isl: Island, pol: PolicyTables, h: Any) -> None:
         paid = i >= pol.place[MOVES]
         if size > 0:
             n.device_allocs += 1
-            queues.record(isl, pol, log.RESERVE, 0, 0, addr, size)
+            queues.record(isl, pol, log.RESERVE, 1 - paid, 0, addr, size)
             if paid:
                 spent += d.malloc_ns + d.malloc_per_byte * size
         elif size < 0:
             n.device_frees += 1
-            queues.record(isl, pol, log.RELEASE, 0, 0, addr, -size)
+            queues.record(isl, pol, log.RELEASE, 1 - paid, 0, addr, -size)
             if paid:
                 spent += d.free_ns - d.free_per_byte * size
                 t.drain = 1

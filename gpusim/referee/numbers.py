@@ -1,0 +1,157 @@
+"""The machine's numbers that times follow from, as its profile states them, for one program on it.
+
+A *way* is how the bytes of an activity go: the links that they pass, the most they reach alone, the time before they move, and
+the measured rate by size where there is one.  Rates in bytes/ns, times in ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.machine.constants import Machine, machine
+from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
+from gpusim.machine.kernels.own_times import OwnTimes
+from gpusim.machine.profile import Profile
+from gpusim.machine.tiers import DEFAULT, Tier
+from gpusim.referee.report import Findings
+from gpusim.referee.tiers import Tiers
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, NVME_READ, NVME_WRITE, Trace
+
+F64 = npt.NDArray[np.float64]
+FILLED = 128  # bytes of an access that fills the link; smaller ones fill it in proportion (EMOGI, VLDB 2020)
+
+
+class Way(NamedTuple):
+    """How the bytes of one kind of copy go."""
+
+    links: tuple[str, ...]
+    rate: float
+    latency: int
+    curve: tuple[tuple[float, float], ...]  # rate by size, the latency included; () where it is the same for all sizes
+
+    def alone(self, size: I64) -> F64:
+        """The rate that copies of these sizes reach on idle links once they move."""
+        if not self.curve:
+            return np.full(len(size), self.rate)
+        at, rates = np.log2([x for x, _ in self.curve]), np.array([y for _, y in self.curve])
+        x = np.log2(np.maximum(size, 1))
+        whole = np.where(x < at[0], rates[0] * 2.0 ** (x - at[0]), np.interp(x, at, rates))
+        moving = np.maximum(size / whole - self.latency, size / self.rate)
+        out: F64 = size / np.maximum(moving, 1e-300)
+        return out
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """O operators."""
+
+    duration: I64               # (O,) of each alone; of copies only where the trace recorded it
+    links: dict[str, float]
+    operators: dict[int, Way]   # activity -> way
+    into: tuple[Way, ...]       # of swaps to the device, by tier
+    out: tuple[Way, ...]        # of swaps from it
+    reads: Way                  # of kernels in the nearest tier
+    writes: Way
+    waits: tuple[bool, ...]     # of each tier: the host waits for its copies
+    machine: Machine
+    known: dict[str, int | float]  # metrics that say how the times are known
+
+
+def numbers(
+    spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float], own: OwnTimes | None = None
+) -> Numbers:
+    """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
+    m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
+    links = _links(m) | dict(codec)
+    both_ways = ("h2d", "d2h", "both", "both")  # GPUs without links of their own meet over those to the host
+    between = tuple(name for name in links if name in ("peer", "peer_in")) if m.peer else both_ways
+
+    def program(direction: str) -> tuple[str, ...]:
+        return (direction, "both", *(name for name in (f"all_{direction}", "all_both") if name in links))
+
+    operators = {
+        COPY_IN: Way(program("h2d"), m.h2d, m.latency, m.curve),
+        COPY_OUT: Way(program("d2h"), m.d2h, m.latency, m.curve_out),
+        COLLECTIVE: Way(between, m.collective, m.collective_latency, m.curve_collective),
+        COPY_PEER: Way(between, m.peer or min(m.h2d, m.d2h, m.both / 2), m.peer_latency, ()),
+        NVME_READ: Way(("nvme_read",), m.nvme_read, m.nvme_latency, ()),
+        NVME_WRITE: Way(("nvme_write",), m.nvme_write, m.nvme_latency, ()),
+    }
+    packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
+    near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
+    times = durations(given, profile, own=own)
+    return Numbers(
+        duration=times.ns if ran is given else durations(ran, profile).ns,
+        links=links,
+        operators=operators,
+        into=tuple(_into(tier, unpacked, codec) for tier in m.tiers),
+        out=tuple(_out(tier, packed, codec) for tier in m.tiers),
+        reads=Way(_names(near.way_in), (near.kernel_read or near.read) * filled, near.read_latency, ()),
+        writes=Way(_names(near.way_out), (near.kernel_write or near.write) * filled, near.write_latency, ()),
+        waits=tuple(tier.waits for tier in m.tiers),
+        machine=m,
+        known=_known(spec, given, profile, times),
+    )
+
+
+def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: OperatorTimes) -> dict[str, int | float]:
+    out: dict[str, int | float] = {f"kernel_{name}_share": share for name, share in shares(times).items()}
+    if spec.get("transform", "none") == "none" and (trace.duration > 0).any():
+        out["recorded_ns"] = int(trace.time.max(initial=0))
+    error = None if (times.basis == SCALED).any() else model_error(trace, profile)
+    return out if error is None else out | {"duration_error": float(error["median"])}
+
+
+def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float]) -> Way:
+    rate = min([tier.read, *(rates[name] for name in codec)])
+    return Way((*_names(tier.way_in), *codec), rate, tier.read_latency, tier.curve)
+
+
+def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float]) -> Way:
+    rate = min([tier.write, *(rates[name] for name in codec)])
+    return Way((*_names(tier.way_out), *codec), rate, tier.write_latency, tier.curve_out)
+
+
+def _names(way: Any) -> tuple[str, ...]:
+    """A collective sends where a copy to a peer goes."""
+    return tuple("peer" if link.name == "peer_out" else link.name for link in way)
+
+
+def _links(m: Machine) -> dict[str, float]:
+    """The rates of all links by name; where tiers say more of one than the machine does, theirs."""
+    found = {"h2d": m.h2d, "d2h": m.d2h, "both": m.both, "nvme_read": m.nvme_read, "nvme_write": m.nvme_write}
+    if m.peer:
+        found["peer"] = max(m.peer, m.collective)
+    said: dict[str, float] = {}
+    for tier in m.tiers:
+        for link in (*tier.way_in, *tier.way_out):
+            (name,) = _names([link])
+            said[name] = max(said.get(name, 0.0), link.rate)
+    return found | said
+
+
+def agree(spec: Mapping[str, Any], n: Numbers, tiers: Tiers, found: Findings) -> None:
+    """The links, tiers and slots that the result names, by which loads and turns are checked, are the machine's."""
+    for name, rate in spec.get("rates", {}).items():
+        real = n.links.get(name, 0.0) * 1e9
+        if abs(rate - real) > 1e-9 * real:
+            found.say(-1, f"the result's link {name} has {rate:g} bytes/s", f"{real:g}, as the machine's")
+    real_tiers = n.machine.tiers
+    kinds = tuple(tier.kind for tier in real_tiers)
+    if tiers.kinds != kinds:
+        found.say(-1, f"the result has the tiers {', '.join(tiers.kinds)}", f"{', '.join(kinds)}, as the machine")
+        return
+    for i, (tier, ways) in enumerate(zip(real_tiers, tiers.routes, strict=True)):
+        passed = (list(_names(tier.way_in)), list(_names(tier.way_out)))
+        if ways != passed and "memories" in spec:
+            found.say(-1, f"the result's copies of tier {tier.name} pass {ways}", f"{passed}, as the machine's")
+        nearest = next(t for t in real_tiers if t.queue == tier.queue)
+        slots = tuple(tiers.slots[tiers.engine[i], way] for way in (0, 1))
+        if slots != (nearest.slots_in, nearest.slots_out):
+            found.say(-1, f"the result's engine of {tier.name} runs {slots} copies at once",
+                      f"{nearest.slots_in, nearest.slots_out}, as the machine's")  # fmt: skip

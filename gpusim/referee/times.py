@@ -1,0 +1,169 @@
+"""Time: from the log, the trace and the machine's numbers, when everything should have happened, and why it waited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.referee import ends, starts
+from gpusim.referee import host as h
+from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.numbers import Numbers
+from gpusim.referee.report import Findings
+from gpusim.referee.tiers import Tiers
+from gpusim.results.log import CANCEL, END, KINDS
+from gpusim.results.result import Result
+from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
+
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")  # as starts.py numbers them
+
+
+def check(
+    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
+) -> dict[str, int | float]:
+    """Every time of the log; returns the metrics that follow from them."""
+    ends.check(acts, trace, tiers, n, found)
+    columns = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "t")}
+    columns["size"] = np.ascontiguousarray(log["bytes"])
+    queue, roles = _queues(acts, trace, tiers)
+    w = _host(columns, acts, trace, tiers, n, queue, roles)
+    through = h.each_record(w, _costs(result, trace, n))
+    np.maximum(w.need[:, 1], _held(log, acts, w), out=w.need[:, 1])
+    for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
+        what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
+        found.say(record, what, f"{expected} ns, {h.CAUSES[why]}{_ended(acts, expected, why)}")
+    s = _starts(columns, acts, trace, tiers, n, w)
+    starts.each_start(s)
+    for record, act, due in s.said[: s.count[0]].tolist():
+        cause = _cause(acts, s, act, due)
+        found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
+                  f"{due} ns, {cause}")  # fmt: skip
+    found.count("waits with a cause", len(log) - int((columns["kind"] == END).sum()))
+    return _metrics(result, log, acts, w, s, through)
+
+
+def _ended(acts: Activities, time: int, why: int) -> str:
+    """Which activity ended then."""
+    at = np.flatnonzero(acts.end == time)
+    return f" (activity {at[-1]} ends)" if len(at) and why in (h.IDLES, h.ROOM, h.COPIES) else ""
+
+
+def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
+    if due == acts.submit[act]:
+        return "when it is submitted"
+    at = np.flatnonzero(acts.end == due)
+    if len(at):
+        return f"when activity {at[-1]} ends"
+    return "after the gap between two launches" if s.launched[act] else "when the copies before it have started"
+
+
+def _metrics(
+    result: Result, log: npt.NDArray[Any], acts: Activities, w: h.Host, s: starts.Starts, through: int
+) -> dict[str, int | float]:
+    ended = acts.end[acts.end < NEVER]
+    last = int(log["t"][-1]) if len(log) else 0
+    out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(CAUSES)}
+    out |= {
+        "makespan_ns": max(last, int(ended.max(initial=0)), through) if result.finished else last,
+        "prefetches": int(w.now[h.PREFETCHES]), "prefetch_hits": int(w.now[h.HITS]),
+        "prefetch_late": int(s.sums[starts.LATE]), "prefetch_wasted": int(w.now[h.WASTED]),
+        "prefetch_cancelled": int(w.now[h.CANCELLED]),
+    }  # fmt: skip
+    # What an operator asked for that ran out of memory, or tried again when memory was rearranged, is not in the log.
+    unsure = w.now[h.UNSURE] or not result.finished or str(result.spec.get("defrag", "none")) != "none"
+    return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
+
+
+def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
+    """Of each activity its queue, streams first; the role of each queue: stream, copies to the device, from it."""
+    streams = int(trace.stream.max(initial=0)) + 1
+    copying = 4 * (max(tiers.engine) + 1)
+    roles = np.concatenate([np.zeros(streams, np.int64), 1 + np.arange(copying) % 2])
+    return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
+
+
+def _held(log: npt.NDArray[Any], acts: Activities, w: h.Host) -> I64:
+    """Until when each copy waits behind one that is called off at last."""
+    held = np.zeros(len(acts.record), np.int64)
+    off = log["kind"] == CANCEL
+    held[log["addr"][off]] = log["t"][off]
+    for q in np.flatnonzero(w.role):
+        mine = w.order[w.turn[q] : w.turn[q + 1]]
+        held[mine] = np.maximum.accumulate(held[mine])
+    return held
+
+
+def _costs(result: Result, trace: Trace, n: Numbers) -> h.Costs:
+    m, policies = n.machine, result.spec
+    return h.Costs(
+        m.operator, m.submit, m.wait, m.cached, m.malloc, m.malloc_per_byte, m.free, m.free_per_byte, m.move_per_byte,
+        queue=m.queue, copies=_most_copies(trace), rearranged=int(str(policies.get("defrag", "none")) != "none"),
+        proposes=int(str(policies.get("prefetch", "none")) != "none"),
+    )  # fmt: skip
+
+
+def _most_copies(trace: Trace) -> int:
+    """How many copies the host may be ahead of an engine: all tensors that can be there at once, and some more."""
+    alive = np.cumsum((trace.kind == ALLOC).astype(np.int64) - (trace.kind == FREE))
+    ops = np.arange(trace.ops)
+    of = np.concatenate([np.repeat(ops, np.diff(trace.read_start)), np.repeat(ops, np.diff(trace.write_start))])
+    pairs = np.unique(of * max(1, trace.tensors) + np.concatenate([trace.read_id, trace.write_id]))
+    widest = int(np.bincount(pairs // max(1, trace.tensors)).max(initial=0)) if len(pairs) else 0
+    wanted = 2 * (int(alive.max(initial=0)) + widest) + 1024
+    return (1 << (wanted - 1).bit_length()) // 2
+
+
+def _host(
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, queue: I64, roles: I64
+) -> h.Host:
+    many, units = len(roles), trace.tensors
+    turn = np.searchsorted(np.sort(queue), np.arange(many + 1))
+    order = np.argsort(queue, kind="stable")
+    done, ends_at = np.zeros(len(queue), np.int64), np.where(acts.cancelled, 0, acts.end)
+    for q in range(many):
+        mine = order[turn[q] : turn[q + 1]]
+        done[mine] = np.maximum.accumulate(ends_at[mine])
+    streams = int((roles == 0).sum())
+    marks = streams + int(trace.arg[np.isin(trace.kind, (RECORD, WAIT))].max(initial=-1)) + 1
+
+    def zero(*shape: int, dtype: Any = np.int64) -> Any:
+        return np.zeros(shape, dtype)
+
+    def none(*shape: int) -> Any:
+        return np.full(shape, -1, np.int64)
+
+    return h.Host(
+        **columns, event=trace.kind.astype(np.int64), arg=trace.arg, stream=trace.stream.astype(np.int64), time=trace.time,
+        read_start=trace.read_start, read_id=trace.read_id, write_start=trace.write_start, write_id=trace.write_id,
+        bytes=trace.size, home=tiers.home(units), program=np.isin(trace.activity, (COPY_IN, COPY_OUT)).astype(np.uint8),
+        queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record, turn=turn,
+        order=order, role=roles, waits=np.array([0, *n.waits], np.uint8), now=zero(h.STATE), count=zero(many),
+        after=zero(units, many), use=zero(units, many), prior=zero(units), out=none(units), moving=zero(units, dtype=np.uint8),
+        gone=none(units), brought=none(units), marks=zero(marks, many), freed=zero(h.RECENT, 2),
+        freed_use=zero(h.RECENT + 1, many),
+        need=zero(len(queue), 3),
+        alloc_ns=zero(len(queue)), sync_ns=zero(len(queue)), late=none(len(queue)), said=zero(h.MOST, 4),
+    )  # fmt: skip
+
+
+def _starts(
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host
+) -> starts.Starts:
+    streams = int((w.role == 0).sum())
+    sides = sorted(tiers.slots)
+    group = w.queue.copy()
+    for q in np.unique(acts.queue[acts.queue < 0]).tolist():
+        group[acts.queue == q] = streams + sides.index(tiers.side(q))
+    activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
+    on = trace.stream[trace.kind == OP][trace.activity == KERNEL]
+    computes = np.zeros(len(w.role), np.uint8)
+    computes[np.unique(on) if len(on) else [0]] = 1
+    slots = np.array([1] * streams + [tiers.slots[side] for side in sides], np.int64)
+    return starts.Starts(
+        columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
+        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, computes, slots, n.machine.gap,
+        free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
+        sums=np.zeros(7, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
+    )  # fmt: skip
