@@ -39,7 +39,10 @@ PROCESS = record(
      ("ended", i8),        # it has come to its end, or memory has run out
      ("island", i8), ("program", i8), ("policies", i8)]  # addresses of its Island, Instructions and PolicyTables
 )  # fmt: skip
-TURN = record([("process", i8)])
+TURN = record(
+    [("process", i8),
+     ("lookahead", i8)]    # ns: what one process does reaches another so much later, NEVER when they share nothing
+)  # fmt: skip
 
 # What a host waits for: the device, room in a queue, copies that it takes part in.
 RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
@@ -61,7 +64,7 @@ STREAM, TO_DEVICE, FROM_DEVICE = range(3)
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
     [("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
-     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
+     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities are waited for
@@ -217,6 +220,7 @@ class Island(NamedTuple):
     hosts: Annotated[Any, HOST, 1]
     queues: Annotated[Any, QUEUE, "Q"]
     look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
+    ready: Annotated[Any, i8, "Q"]         # and from this moment on, when the gap of its queue was all that it waited for
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
     units: Annotated[Any, UNIT, "U"]

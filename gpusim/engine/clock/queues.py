@@ -126,7 +126,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     c.woken = 0
     ranked = t.ranked
     for q in range(c.queues):
-        if isl.look[q] == 0:
+        if isl.look[q] == 0 and isl.ready[q] != c.now:
             continue
         isl.look[q] = 0
         queue = isl.queues[q]
@@ -148,9 +148,9 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
             if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
-                if queue.ready_at < queue.free_at + queue.gap:
-                    queue.ready_at = queue.free_at + queue.gap
-                    heap.push(isl, queue.ready_at, E_READY, q)
+                if isl.ready[q] < queue.free_at + queue.gap:
+                    isl.ready[q] = queue.free_at + queue.gap
+                    heap.push(isl, isl.ready[q], E_READY, q)
                 break
             queue.started += 1
             queue.running += 1
