@@ -142,7 +142,9 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
-    causes = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event"]
+    if simulation.island.devices[0]["turns"]:
+        causes.append("copy_engine")
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
