@@ -136,10 +136,10 @@ CLOCK = record(
      ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
-# One GPU: what calls of its driver cost, and the copies under way that programs issued themselves.
+# One GPU: what calls of its driver cost, the copies under way that programs issued themselves, and what is shared.
 DEVICE = record(
     [("copying_in", i8), ("copying_out", i8),
-     ("turns", i8),        # those copies take turns with swaps in the copy engines
+     ("shares_engines", i8),  # those copies take turns with swaps in the copy engines
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
 

@@ -124,7 +124,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
     c.woken = 0
-    ranked, turns = t.ranked, isl.devices[0].turns
+    ranked, turns = t.ranked, isl.devices[0].shares_engines
     for q in range(c.queues):
         if isl.look[q] == 0:
             continue
@@ -245,7 +245,7 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
         accounts.count_copies(isl, a.kind, -1)
-    if isl.devices[0].turns and a.kind != KERNEL:
+    if isl.devices[0].shares_engines and a.kind != KERNEL:
         copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)

@@ -25,6 +25,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
+from gpusim.machine.sharing import ALONE, ENGINES, Sharing
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -75,13 +76,13 @@ class Chosen:
 
 
 def build(
-    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING, share: bool = True
+    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING, sharing: Sharing = ALONE
 ) -> tuple[Island, Instructions, PolicyTables]:
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
     ways, link, route, curve = connections(m, codec, planned.access)
-    turns = share and copies(work.trace)
+    turns = ENGINES in sharing.words and copies(work.trace)
     queues = queue_table(work, m, numbers, turns)
     flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
@@ -91,7 +92,8 @@ def build(
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m, turns), tenants=_tenant(numbers, planned), hosts=_host(m),
-        queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
+        queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
+        memories=memory_table(m, numbers), ways=ways, link=link,
         began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
     program = _program(work, planned, route, curve)
@@ -114,7 +116,7 @@ def _tenant(numbers: Numbering, planned: Schedule) -> Any:
 
 def _device(m: Machine, turns: bool) -> Any:
     device = table(1, DEVICE)
-    device["turns"] = turns
+    device["shares_engines"] = turns
     device["move_per_byte"] = m.move_per_byte
     for cost in ("malloc", "free"):
         device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
