@@ -47,7 +47,7 @@ def has_turn(isl: Island, q: int, direction: int) -> bool:
             before = isl.queues[before - 1].ahead
         queue.came = c.now
         enter(isl, q, direction, before)
-        c.dealing = 1
+        c.dealing |= engine.running < engine.slots
     return False
 
 
@@ -119,5 +119,6 @@ def to_go(isl: Island, first: int) -> int:
 def give_back(isl: Island, direction: int) -> None:
     """An activity in a slot of this engine ends; direction 0: in none."""
     if direction:
-        isl.engines[direction].running -= 1
-        isl.clock[0].dealing = 1
+        engine = isl.engines[direction]
+        engine.running -= 1
+        isl.clock[0].dealing |= engine.first > 0
