@@ -34,21 +34,28 @@ def first_of(isl: Island, q: int) -> Any:
     return isl.activities[queue.base + (queue.started & queue.mask)]
 
 
+@kernel
+def may_start(isl: Island, q: int, a: Any) -> bool:
+    """The first of queue q needs no slot, or has one; otherwise it stands in line from now on."""
+    queue = isl.queues[q]
+    direction = engine_of(queue, a)
+    if direction and queue.granted == 0:
+        if queue.line == 0:
+            stand(isl, q, direction)
+        return False
+    return True
+
+
 @outlined
-def has_turn(isl: Island, q: int, direction: int) -> bool:
-    """The first of queue q has a slot, and takes it; otherwise it stands in line from now on."""
+def stand(isl: Island, q: int, direction: int) -> None:
+    """Queue q comes: it stands in line behind all but those that came now and were submitted later."""
     c, queue, engine = isl.clock[0], isl.queues[q], isl.engines[direction]
-    if queue.granted:
-        queue.granted = 0
-        return True
-    if queue.line == 0:
-        number, before = first_of(isl, q).number, engine.last
-        while before and isl.queues[before - 1].came == c.now and first_of(isl, before - 1).number > number:
-            before = isl.queues[before - 1].ahead
-        queue.came = c.now
-        enter(isl, q, direction, before)
-        c.dealing |= engine.running < engine.slots
-    return False
+    number, before = first_of(isl, q).number, engine.last
+    while before and isl.queues[before - 1].came == c.now and first_of(isl, before - 1).number > number:
+        before = isl.queues[before - 1].ahead
+    queue.came = c.now
+    enter(isl, q, direction, before)
+    c.dealing |= engine.running < engine.slots
 
 
 @outlined
