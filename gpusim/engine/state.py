@@ -20,7 +20,7 @@ from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
-from gpusim.trace.trace import ACTIVITIES, COPY_PEER
+from gpusim.trace.trace import ACTIVITIES, COPY_PEER, HOST_WORK
 
 i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
 NEVER = 2**62
@@ -120,6 +120,7 @@ MEMORY = record(
 
 NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
 SWAPS = COPY_PEER + 1
+TIMED_COPY = HOST_WORK  # which goes no way: that of copies with recorded times, through the device's memory alone
 WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
      ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared

@@ -23,6 +23,7 @@ from gpusim.engine.state import (
     SPACE,
     STAGING,
     SWAP,
+    TIMED_COPY,
     Instructions,
     Island,
     PolicyTables,
@@ -193,7 +194,8 @@ def shown(isl: Island, q: int) -> int:
 def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
+    rate = a.bytes / a.duration if a.way == TIMED_COPY else own_rate(prog, isl.ways[a.way], a.bytes)
+    links.begin(isl, row, a.way, float(a.bytes), rate)
 
 
 @kernel
