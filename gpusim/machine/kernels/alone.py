@@ -2,8 +2,9 @@
 
 A replay lets operators share multiprocessors and bandwidth again, so that what they cost each other would count twice.  The
 recording says when each operator began and ended; in each stretch of time in which the same ones ran, the model of sharing
-says how fast each was, and the sum of speed x time is its own duration.  How much bandwidth an operator needs follows from
-that duration, so it is found in rounds.
+says how fast each was, and the sum of speed x time is its own duration.  How much bandwidth a kernel needs follows from that
+duration, so it is found in rounds.  The first takes each kernel that moves bytes as bound by the memory; one that could have
+gone on as fast as it did within what others left is found not to be.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.trace.recorded_times import recorded_on
 from gpusim.trace.submission import stream_priorities
-from gpusim.trace.trace import COLLECTIVE, HOST_WORK, MOVES, OP, Trace
+from gpusim.trace.trace import COLLECTIVE, HOST_WORK, MOVES, OP, Trace, derived
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -53,8 +54,9 @@ def alone(trace: Trace, share: Collection[str], machine: Profile | None = None) 
     stretches = beside(trace)
     if machine is None or not len(stretches.stretch) or not {SMS, MEMORY} & set(share):
         return trace
-    own = trace.duration.astype(np.float64)
     needs = kernel_needs(trace, trace.duration, machine)
+    own = trace.duration.astype(np.float64)
+    own[needs.memory > 0] *= needs.memory[needs.memory > 0] / needs.bandwidth
     granted = _granted(trace, stretches, needs) if SMS in share else np.ones(len(stretches.stretch))
     touched = np.unique(stretches.operator)
     for _ in range(_ROUNDS if MEMORY in share else 1):
@@ -67,11 +69,13 @@ def alone(trace: Trace, share: Collection[str], machine: Profile | None = None) 
         own[touched] = found
         if settled:
             break
-    ns = np.rint(own).astype(np.int64)
+    ns = trace.duration.copy()
+    ns[touched] = np.rint(own[touched])
     ns.flags.writeable = False
     return replace(trace, duration=ns)
 
 
+@derived
 def beside(trace: Trace) -> Stretches:
     """What ran at once in the recording; no rows when nothing did, or when it does not say."""
     rows = np.flatnonzero((trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != HOST_WORK))
