@@ -37,7 +37,8 @@ def want(isl: Island, q: int) -> None:
 def enter(isl: Island, prog: Instructions, row: int) -> None:
     """The kernel or collective that has started, the last row of those that run, takes its place behind those of its priority.
 
-    As long as all have what they can use, and it takes nothing from one that goes behind it, there is nothing to grant anew.
+    As long as all have what they can use, it takes nothing from one that goes behind it, and it will not keep them, there is
+    nothing to grant anew.
     """
     c, a = isl.clock[0], isl.activities[row]
     queue, i = isl.queues[a.queue], c.running - 1
@@ -52,10 +53,10 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
             enough = 0
     if left < 0:
         enough = 0
-    x.held = x.whole if enough or a.kind == COLLECTIVE else 0
+    x.held = a.kind == COLLECTIVE
     queue.wants = queue.granted = 0
     c.wanting -= 1
-    if enough == 0 or (left > 0 and c.wanting > 0):
+    if enough == 0 or x.whole or (left > 0 and c.wanting > 0):
         c.unsettled = 1
     spare = isl.running.size - 1
     while i > 0 and isl.running[i - 1].priority > queue.priority:
