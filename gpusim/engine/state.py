@@ -156,7 +156,8 @@ CLOCK = record(
      ("reshare", i8),      # the set of flows has changed
      ("tight", i8), ("demand", f8),  # the memory's bandwidth does not suffice; what flows takes of it, bytes/ns
      ("running", i8),      # rows of `running`
-     ("unsettled", i8),    # multiprocessors were given back, or are wanted
+     ("wanting", i8),      # queues whose first lacks nothing but multiprocessors
+     ("unsettled", i8),    # they may start, or multiprocessors are to be granted anew
      ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
@@ -264,7 +265,7 @@ class Island(NamedTuple):
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
     link: Annotated[Any, LINK, "links"]
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
-    running: Annotated[Any, RUN, "streams"]  # in the order in which they are given multiprocessors: priority, then start
+    running: Annotated[Any, RUN, "running"]  # by priority, then start; the last row is for exchanging two others
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together

@@ -155,9 +155,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             on_sms = d.shares_sms and launched and sms.wanted(prog, a)
             if on_sms and not queue.granted:
-                c.unsettled = 1
-                if queue.wants == 0:
-                    queue.wants = c.now + 1
+                sms.want(isl, q)
                 break
             if d.shares_engines and a.kind != KERNEL and not copy_engines.may_start(isl, q, a):
                 break
@@ -166,7 +164,6 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
             a.start = c.now
             if queue.computes:
                 accounts.account_stall(isl, row)
-            queue.wants = queue.granted = 0
             if a.kind == KERNEL:
                 n.busy += a.duration
             if a.kind != SWAP:
@@ -181,6 +178,10 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
             if on_sms or (d.shares_memory and a.kind == KERNEL):
                 sharing.enter(isl, prog, row)
+                if on_sms:
+                    sms.enter(isl, prog, row)
+            if not on_sms:
+                queue.granted = 0
 
 
 @kernel
