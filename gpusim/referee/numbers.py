@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.constants import Machine, machine
+from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
+from gpusim.machine.sharing import NOTHING, parse
 from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
@@ -84,7 +86,7 @@ def numbers(
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
-    times = durations(given, profile, own=own)
+    times = durations(alone(given, parse(spec.get("share", NOTHING))), profile, own=own)
     return Numbers(
         duration=times.ns if ran is given else durations(ran, profile).ns,
         links=links,

@@ -94,6 +94,9 @@ METRICS: dict[str, Metric] = {
         ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
         ("compute_busy_ns", "ns", NEITHER,
          "Kernel time, summed over streams; under unified memory without the stalls inside kernels."),
+        ("sharing_ns", "ns", LOWER,
+         "By how much kernels took longer than alone, summed over streams: they shared multiprocessors or the bandwidth of the "
+         "GPU's memory, or read and wrote below it."),
         ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream with kernels ran none."),
         ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
         ("over_oracle", "1", LOWER,
@@ -111,6 +114,9 @@ METRICS: dict[str, Metric] = {
          "Share of the kernel time modelled from such kernels on other GPUs, at rates measured on this one."),
         ("kernel_default_share", "1", NEITHER,
          "Share of the kernel time modelled from the vendor's numbers, or from kernels of another class or type."),
+        ("device_ns", "ns", LOWER,
+         "From the first start to the last end of the program's operators on the device, where a recording has these."),
+        ("recorded_device_ns", "ns", NEITHER, "The same in the recording."),
         ("recorded_ns", "ns", NEITHER,
          "From the first to the last event of the recording, when it carries their times and those of kernels."),
         ("duration_error", "1", LOWER,
@@ -131,6 +137,8 @@ METRICS: dict[str, Metric] = {
         ("stall_launch_ns", "ns", LOWER, "Streams waited for the host to submit the kernel."),
         ("stall_sync_ns", "ns", LOWER, "Streams waited for the host, which waited for the device."),
         ("stall_event_ns", "ns", LOWER, "Streams waited for other streams."),
+        ("stall_copy_engine_ns", "ns", LOWER, "Streams waited for the turn of their copies in a copy engine."),
+        ("stall_sms_ns", "ns", LOWER, "Kernels lacked nothing but multiprocessors, which other kernels had."),
     ),
     **_declare(
         "transfers",
@@ -150,8 +158,7 @@ METRICS: dict[str, Metric] = {
         ("nvme_written_bytes", "B", NEITHER, "Written to disk by the program itself."),
         ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies, collectives and disk accesses, added up."),
         ("program_copies_shared", "", NEITHER,
-         "Copies of the program that began while another went the same way: they shared the link, as if each had a copy engine "
-         "of its own."),
+         "Copies of the program that began while another went the same way: they shared the link."),
         ("host_work_ns", "ns", LOWER, "Time of the program's work on the CPU, its page faults among it, added up."),
         ("h2d_busy_share", "1", NEITHER,
          "Link utilisation to the device: bytes over (the link's rate x makespan); remote_bytes are in neither direction."),

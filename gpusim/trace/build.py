@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.check import Where, check_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, NAME_TABLES, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, LATER, LATER_TABLES, NAME_TABLES, OP, PHASE, Trace
 
 # What a column holds where its maker says nothing; the columns not named here must be given or follow from the others.
 _FILL = {
@@ -25,8 +25,7 @@ _FILL = {
     "read_bytes": 0,
     "written_bytes": 0,
     "duration": -1,
-    "activity": KERNEL,
-    "shape": -1,
+    **LATER,
 }
 _BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
@@ -69,8 +68,7 @@ def make_trace(
         values.flags.writeable = False
     named: dict[str, Any] = {t: tuple((tables or {}).get(t, ())) for t in NAME_TABLES}
     named["categories"] = named["categories"] or ("unknown",)
-    if not (made["shape"] >= 0).any():
-        named["shapes"] = ()
+    named |= {table: () for column, table in LATER_TABLES.items() if not (made[column] >= 0).any()}
     trace = Trace(name=name, **{**made, **named}, meta=dict(meta or {}))
     if check:
         check_trace(trace, where)
@@ -134,7 +132,8 @@ class TraceBuilder:
     def __init__(self, name: str, path: str = "") -> None:
         self.name, self.path, self.line = name, path, 0
         self.meta: dict[str, Any] = {}
-        self.categories, self.op_names, self.modules, self.dtypes, self.phases, self.shapes = (Names() for _ in range(6))
+        self.categories, self.op_names, self.modules, self.dtypes, self.phases = (Names() for _ in range(5))
+        self.shapes, self.launches = Names(), Names()
         self._phase = -1
         self._col: dict[str, Any] = {c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()}
         self._col["read_start"].append(0)
@@ -222,8 +221,11 @@ class TraceBuilder:
         time: int = -1,
         activity: int = KERNEL,
         shape: str | None = None,
+        launch: str | None = None,
+        device_time: int = -1,
     ) -> None:
-        """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes."""
+        """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes, its
+        launch configuration as in gpusim.trace.launches, and when it was issued and began on the device."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
@@ -232,11 +234,13 @@ class TraceBuilder:
         c["phase"].append(self._phase)
         c["activity"].append(activity)
         c["shape"].append(-1 if shape is None else self.shapes(shape))
+        c["launch"].append(-1 if launch is None else self.launches(launch))
         try:
             c["flops"].append(flops)
             c["read_bytes"].append(read_bytes)
             c["written_bytes"].append(written_bytes)
             c["duration"].append(duration)
+            c["device_time"].append(device_time)
         except (OverflowError, TypeError):
             raise TraceError(f"a number of operator '{name[:40]}' does not fit 64 bits", self.where, _BYTES_AND_NS) from None
         c["read_id"].extend(reads)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, links, remote
+from gpusim.engine.clock import accounts, copy_engines, links, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.state import (
     DRAIN,
@@ -23,6 +23,7 @@ from gpusim.engine.state import (
     SPACE,
     STAGING,
     SWAP,
+    TIMED_COPY,
     Instructions,
     Island,
     PolicyTables,
@@ -122,7 +123,7 @@ def is_waiting(isl: Island, row: int) -> bool:
 @kernel
 def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
-    c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
+    c, d, t, n = isl.clock[0], isl.devices[0], isl.tenants[0], isl.counts[0]
     c.woken = 0
     ranked = t.ranked
     for q in range(c.queues):
@@ -152,6 +153,12 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     isl.ready[q] = queue.free_at + queue.gap
                     heap.push(isl, isl.ready[q], E_READY, q)
                 break
+            on_sms = d.shares_sms and launched and sms.wanted(prog, a)
+            if on_sms and not queue.granted:
+                sms.want(isl, q)
+                break
+            if d.shares_engines and a.kind != KERNEL and not copy_engines.may_start(isl, q, a):
+                break
             queue.started += 1
             queue.running += 1
             a.start = c.now
@@ -169,6 +176,12 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     remote.begin(isl, prog, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
+            if on_sms or (d.shares_memory and a.kind == KERNEL):
+                sharing.enter(isl, prog, row)
+                if on_sms:
+                    sms.enter(isl, prog, row)
+            if not on_sms:
+                queue.granted = 0
 
 
 @kernel
@@ -182,7 +195,8 @@ def shown(isl: Island, q: int) -> int:
 def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
+    rate = a.bytes / a.duration if a.way == TIMED_COPY else own_rate(prog, isl.ways[a.way], a.bytes)
+    links.begin(isl, row, a.way, float(a.bytes), rate)
 
 
 @kernel
@@ -216,6 +230,8 @@ def pass_over(isl: Island, q: int) -> None:
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
     a.done, a.end = 1, isl.clock[0].now
+    if queue.line:
+        copy_engines.leave(isl, q)
     queue.started += 1
     count_done(isl, q)
     isl.clock[0].woken = isl.look[q] = 1
@@ -225,7 +241,7 @@ def pass_over(isl: Island, q: int) -> None:
 @kernel
 def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
-    c = isl.clock[0]
+    c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
     q = a.queue
     queue = isl.queues[q]
@@ -233,9 +249,16 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     a.done = 1
     queue.running -= 1
     queue.free_at = c.now
+    if a.kind == KERNEL:
+        n.busy += a.end - a.start - a.duration
+        n.sharing += a.end - a.start - a.duration
+    if c.running and (a.kind == KERNEL or a.kind == COLLECTIVE):
+        sharing.leave(isl, row)
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
         accounts.count_copies(isl, a.kind, -1)
+    if isl.devices[0].shares_engines and a.kind != KERNEL:
+        copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)
     c.woken = isl.look[q] = 1

@@ -8,8 +8,9 @@ import numpy as np
 
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
-from gpusim.engine.run import ways
+from gpusim.engine.run import recording, ways
 from gpusim.machine.profile import Profile
+from gpusim.machine.sharing import MEMORY, SMS, write
 from gpusim.machine.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
@@ -19,6 +20,7 @@ from gpusim.trace.workload import Workload
 if TYPE_CHECKING:
     from gpusim.engine.run.plans import Planned
     from gpusim.engine.run.simulate import Simulation
+    from gpusim.engine.run.tables import Shared
     from gpusim.machine.constants import Machine
     from gpusim.trace.grain import Chunks
 
@@ -43,6 +45,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "host_capacity": machine.host_capacity,
         "footprint": work.live_peak,
         "seed": seed,
+        **_sharing(simulation.shared),
         "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
         **({} if machine.chain == DEFAULT else {"tiers": machine.chain, "memories": _tiers(machine)}),
@@ -50,16 +53,18 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
+    counted_here = metrics(simulation) | recording.device_times(simulation, trace)
     return Result(
-        spec=spec,
+        spec=spec | recording.contention(simulation, profile, trace, counted_here),
         outcome=OUTCOMES[simulation.reason],
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
-        metrics=metrics(simulation)
+        metrics=counted_here
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.tenants[0]["ranked"] else {})
         | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
-        | shared(simulation)
+        | program_copies(simulation)
+        | sharing_metrics(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline(simulation),
         log=simulation.log(),
@@ -93,11 +98,23 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
     return columns | {"device_ns": device}
 
 
-def shared(simulation: Simulation) -> dict[str, int | float]:
+def sharing_metrics(simulation: Simulation) -> dict[str, int | float]:
+    """How much longer kernels took than alone, where they share anything."""
+    shares = {SMS, MEMORY} & set(simulation.shared.words)
+    return {"sharing_ns": int(simulation.island.counts[0]["sharing"])} if shares else {}
+
+
+def program_copies(simulation: Simulation) -> dict[str, int | float]:
     """Copies of the program that went beside another in the same direction; nothing where there were none."""
     n = simulation.island.counts[0]
     count = int(n["shared_in"]) + int(n["shared_out"])
     return {"program_copies_shared": count} if count else {}
+
+
+def _sharing(shared: Shared) -> dict[str, Any]:
+    """What activities of the device share, and the percentage of its multiprocessors where that is limited."""
+    limit = shared.active_thread_percentage
+    return {"share": write(shared.words), **({} if limit == 100 else {"active_thread_percentage": limit})}
 
 
 def _remote(planned: Planned) -> dict[str, Any]:
@@ -142,7 +159,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
-    causes = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event", *(["sms"] if SMS in simulation.shared.words else [])]
+    causes += ["copy_engine"] if simulation.island.devices[0]["shares_engines"] else []
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9

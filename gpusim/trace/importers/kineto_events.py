@@ -6,6 +6,7 @@ categories Operator, Runtime, Kernel, Memcpy and Memset, and put streams and thr
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections import Counter
@@ -13,8 +14,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
+from gpusim.trace.importers.collective_groups import least_of_groups
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
+from gpusim.trace.launches import launch_text
 from gpusim.trace.recorded_times import ON
 from gpusim.trace.submission import GRAPH, KEY
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
@@ -40,6 +43,7 @@ class KernelActivity(NamedTuple):
     """What the device did at once; times in ns."""
 
     launched: int  # when the host asked for it
+    began: int  # on the device
     thread: Any  # that asked
     name: str
     duration: int
@@ -47,6 +51,7 @@ class KernelActivity(NamedTuple):
     activity: int
     moved: int  # bytes of a copy or memset
     reads: bool  # whether it is a copy
+    launch: str | None  # of a kernel, as gpusim.trace.launches has it
 
 
 class HostOperator(NamedTuple):
@@ -88,7 +93,7 @@ class DeviceEvents:
     """The events of one device, each list in the order of time."""
 
     def __init__(self, file: BinaryIO, path: str, device: int | None) -> None:
-        self._kernels: list[tuple[int, Any, int, int, str, str, int, int]] = []
+        self._kernels: list[tuple[int, Any, int, int, str, str, int, int, str | None]] = []
         self._launches: dict[Any, list[tuple[int, Any, int]]] = {}
         self._graphs: set[Any] = set()  # correlations of launches of CUDA graphs
         self._memory: list[tuple[int, MemoryInstant]] = []
@@ -112,6 +117,7 @@ class DeviceEvents:
                 raise TraceError("the event that ends here is not one that a profiler writes", stream.where) from None
         self.device = self._chosen(path, device)
         self.memory = sorted((m for d, m in self._memory if d == self.device), key=lambda m: m.time)
+        self._own = least_of_groups([(kernel[0], kernel[2], kernel[4], kernel[6]) for kernel in self._kernels])
         self.kernels = self._launched()
         threads = {kernel.thread for kernel in self.kernels}
         self.waits = sorted(time for time, thread in self._waits if thread in threads)
@@ -132,6 +138,13 @@ class DeviceEvents:
         own = [correlation for _, correlation, device, *_ in self._kernels if device == self.device]
         graphs = sum(correlation in self._graphs for correlation in own)
         return {KEY: GRAPH} if 2 * graphs > len(own) else {}
+
+    def waited(self) -> dict[str, str]:
+        """What a trace's meta says in its list of what was filled: collectives that waited here for other devices."""
+        of_device = [i for i, kernel in enumerate(self._kernels) if kernel[2] == self.device]
+        longer = sum(self._kernels[i][6] > self._own.get(i, math.inf) for i in of_device)
+        said = f"{longer} take the least time of their group, whose other devices they waited for"
+        return {"collectives": said} if longer else {}
 
     def _add(self, event: dict[str, Any]) -> None:
         phase = event.get("ph")
@@ -169,7 +182,7 @@ class DeviceEvents:
         stream = args.get("stream", 0)
         self._kernels.append((
             _ns(event["ts"]), _plain(args, "correlation"), device, int(stream), self._name(event["name"]), what,
-            _ns(event["dur"]), int(args.get("bytes", 0)),
+            _ns(event["dur"]), int(args.get("bytes", 0)), _launch(args) if what == "kernel" else None,
         ))  # fmt: skip
 
     def _range(self, event: dict[str, Any], category: str) -> None:
@@ -212,7 +225,7 @@ class DeviceEvents:
         for launches in self._launches.values():
             launches.sort(key=lambda launch: launch[0])
         found = []
-        for time, correlation, device, stream, name, what, duration, moved in self._kernels:
+        for i, (time, correlation, device, stream, name, what, duration, moved, launch) in enumerate(self._kernels):
             if device != self.device:
                 continue
             # Files joined from several processes repeat correlations: the latest launch before the kernel is its own.
@@ -222,7 +235,8 @@ class DeviceEvents:
             if what == "copy":
                 activity = COPY_IN if "HtoD" in name else COPY_OUT if "DtoH" in name else KERNEL
                 moved = moved or size
-            found.append(KernelActivity(launched, thread, name, duration, stream, activity, moved, what == "copy"))
+            own = self._own.get(i, duration)
+            found.append(KernelActivity(launched, time, thread, name, own, stream, activity, moved, what == "copy", launch))
         found.sort(key=lambda kernel: kernel.launched)
         return found
 
@@ -246,6 +260,17 @@ def _plain(fields: dict[str, Any], name: str) -> Any:
     if isinstance(value, list | dict):
         raise _Wrong(f"'{name}' is {shown(value)}, neither a number nor text,")
     return value
+
+
+def _launch(args: dict[str, Any]) -> str | None:
+    """The launch configuration of a kernel, None where it was not recorded."""
+    grid, block = args.get("grid", ()), args.get("block", ())
+    if not (grid and block and all([*grid, *block])):
+        return None
+    try:
+        return launch_text(grid, block, int(args.get("registers per thread", 0)), int(args.get("shared memory", 0)))
+    except TraceError:
+        raise _Wrong(f"'grid' {shown(grid)} or 'block' {shown(block)} is none of a kernel,") from None
 
 
 def _thread(event: dict[str, Any]) -> tuple[Any, str]:
