@@ -25,6 +25,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
+from gpusim.machine.transfer_times import calls, host_bytes
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -80,20 +81,20 @@ def build(
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
-    ways, link, route, curve = connections(m, codec, planned.access)
+    ways, link, route, curve = connections(m, codec, planned.access, bool(host_bytes(work.trace).any()))
     queues = queue_table(work, m, numbers)
     flows = int(queues["slots"].sum()) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
-        "marks": numbers.streams + _stream_events(work.trace) + 1,
+        "marks": numbers.streams + _stream_events(work.trace) + 1, "M": 1 + len(m.tiers),
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m), tenants=_tenant(numbers, planned), hosts=_host(m),
         queues=queues, units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
         began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
-    program = _program(work, planned, route, curve)
+    program = _program(work, m, planned, route, curve)
     restart(island, program, len(work.trace.kind))
     return island, program, _policies(work, m, chosen, seed, log)
 
@@ -139,10 +140,11 @@ def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chose
     return unit
 
 
-def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Instructions:
+def _program(work: Workload, m: Machine, planned: Schedule, route: Any, curve: Any) -> Instructions:
+    duration, call = work.shared(("durations", m.cpu), lambda: durations(work, m.cpu))
     return filled(
-        Instructions, {}, instructions=chunk(work, 0), duration=work.duration,
-        carried=work.shared("carried", lambda: carried(work.trace)), bytes=work.shared("bytes", lambda: moved(work.trace)),
+        Instructions, {}, instructions=chunk(work, 0), duration=duration, call=call,
+        carried=work.shared("carried", lambda: carried(work)), bytes=work.shared("bytes", lambda: moved(work.trace)),
         clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
@@ -213,15 +215,26 @@ def actions(planned: Schedule) -> Any:
     return out
 
 
-def carried(trace: tr.Trace) -> Any:
+def durations(work: Workload, share: float) -> Any:
+    """int64[2, O], ns: of each operator on the device or beside it, and what the host's thread carries out itself.
+
+    share: of the rate of the CPU's work that is left where its memory is.
+    """
+    own, modelled = calls(work.trace), (work.trace.activity == tr.HOST_WORK) & (work.trace.duration < 0)
+    there = np.where(modelled, np.rint(work.duration / share).astype(np.int64), work.duration)
+    return np.where(np.stack([own, ~own]), 0, there)
+
+
+def carried(work: Workload) -> Any:
     """int64[2, O]: kind and way of each operator; recorded times are kept as they are."""
-    kind = trace.activity.astype(np.int64)
-    return np.stack([kind, np.where((moved(trace) > 0) & (trace.duration < 0), kind, state.NO_WAY)])
+    trace, kind = work.trace, work.trace.activity.astype(np.int64)
+    flows = (moved(trace) > 0) & (trace.duration < 0) & ((kind != tr.HOST_WORK) | (work.duration > 0))
+    return np.stack([kind, np.where(flows, kind, state.NO_WAY)])
 
 
 def moved(trace: tr.Trace) -> Any:
     """int64[O]: bytes of each operator that go this way."""
-    return np.where(np.isin(trace.activity, tr.MOVES), trace.read_bytes, 0)
+    return np.where(np.isin(trace.activity, tr.MOVES), trace.read_bytes, host_bytes(trace))
 
 
 def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:

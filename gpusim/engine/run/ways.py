@@ -16,6 +16,7 @@ from gpusim.trace.codec import Codec
 # way.  S. Min et al., "EMOGI: Efficient memory-access for out-of-memory graph-traversal in GPUs", VLDB 2020: merged and aligned
 # accesses of 128 bytes reach what cudaMemcpy does.
 FULL = 128
+HOST_MEMORY = "host_memory"  # the link that the CPU's work and copies share
 
 
 def links(m: Machine) -> dict[str, float]:
@@ -33,20 +34,33 @@ def passed(tier: Tier) -> tuple[list[str], list[str]]:
     return [_name(link.name) for link in tier.way_in], [_name(link.name) for link in tier.way_out]
 
 
+def _in_host_memory(tier: Tier, beside: list[str]) -> tuple[list[str], list[str]]:
+    into, out = passed(tier)
+    return (into + beside, out + beside) if tier.kind == "host" else (into, out)
+
+
+def slower(curve: tuple[tuple[float, float], ...], share: float) -> tuple[tuple[float, float], ...]:
+    """A share of a curve's rates."""
+    return tuple((size, share * rate) for size, rate in curve)
+
+
 def _name(link: str) -> str:
     """A collective sends where a copy to a peer goes: that direction is the link that collectives have always had."""
     return "peer" if link == "peer_out" else link
 
 
-def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[Any, Any, Any, Any]:
+def connections(m: Machine, codec: Codec | None, access: int = FULL, works: bool = False) -> tuple[Any, Any, Any, Any]:
     """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
 
     access: bytes that kernels read or write below the device at once.
+    works: the CPU works for the program, in host memory that copies over the GPU's link use as well.
 
     A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
     """
     through = [codec.on_wire(rate) / 1e9 for rate in (codec.decompress, codec.compress)] if codec else [np.inf, np.inf]
     rates = {**links(m), **(dict(zip(("decompress", "compress"), through, strict=True)) if codec else {})}
+    beside = [HOST_MEMORY] if works else []
+    rates.update(dict.fromkeys(beside, m.host))
     at = {name: i for i, name in enumerate(rates)}
     around = ["h2d", "d2h", "both", "both"]
     if m.peer:
@@ -60,23 +74,24 @@ def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[An
     lone = m.peer or min(m.h2d, m.d2h, m.both / 2)
     ways: list[tuple[list[str], float, int, Any]] = [
         ([], np.inf, 0, None),
-        (["h2d", "both", *of_all("all_h2d")], m.h2d, m.latency, m.curve or None),
-        (["d2h", "both", *of_all("all_d2h")], m.d2h, m.latency, m.curve_out or None),
+        (["h2d", "both", *of_all("all_h2d"), *beside], m.near * m.h2d, m.latency, slower(m.curve, m.near) or None),
+        (["d2h", "both", *of_all("all_d2h"), *beside], m.near * m.d2h, m.latency, slower(m.curve_out, m.near) or None),
         (around, m.collective, m.collective_latency, m.curve_collective or None),
         (["nvme_read"], m.nvme_read, m.nvme_latency, None),
         (["nvme_write"], m.nvme_write, m.nvme_latency, None),
-        ([], np.inf, 0, None),  # work of the host
+        (beside, np.inf, 0, None),  # work of the host
         (around, lone, m.peer_latency, None),
     ]
     assert len(ways) == state.SWAPS
     for tier in m.tiers:
-        into, out = passed(tier)
+        into, out = _in_host_memory(tier, beside)
         coded = (["decompress"], ["compress"]) if codec else ([], [])
         ways.append((into + coded[0], min(tier.read, through[0]), tier.read_latency, tier.curve or None))
         ways.append((out + coded[1], min(tier.write, through[1]), tier.write_latency, tier.curve_out or None))
     near, share = m.tiers[0], min(1.0, access / FULL)
-    ways.append((passed(near)[0], (near.kernel_read or near.read) * share, near.read_latency, None))
-    ways.append((passed(near)[1], (near.kernel_write or near.write) * share, near.write_latency, None))
+    into, out = _in_host_memory(near, beside)
+    ways.append((into, (near.kernel_read or near.read) * share, near.read_latency, None))
+    ways.append((out, (near.kernel_write or near.write) * share, near.write_latency, None))
     curves = list(dict.fromkeys(curve for *_, curve in ways if curve)) or [((1.0, 1.0),)]
     out_ways, link = table(len(ways), state.WAY), table(len(rates), state.LINK)
     link["rate"] = list(rates.values())
