@@ -89,8 +89,8 @@ class DeviceMemory:
 
 _CPU_REMOTE: Any = {
     "value": "44 %", "low": "30 %", "high": "93 %", "basis": "estimated",
-    "source": "all reads remote and all local on four hosts of two sockets: 34 of 112 GB/s (Xeon 8160, J. McCalpin), 34.5 of 90.9 "
-    "(github.com/cncf/cnf-testbed/issues/129), 34.4 of 69.3 and 76.7 of 82.5 (Intel MLC); the median",
+    "source": "reads of the other socket's memory and of the own on four hosts: 34 of 112 GB/s (Xeon 8160, J. McCalpin), 34.5 "
+    "of 90.9 (github.com/cncf/cnf-testbed/issues/129), 34.4 of 69.3 and 76.7 of 82.5 (Intel MLC); the median",
 }  # fmt: skip
 
 
@@ -227,11 +227,11 @@ class Launch:
     """What a pass of a looping kernel costs beside its bytes: all thread blocks wait for each other; absent: a rule."""
 
 
-_UNKNOWN: Any = {"value": "0 us", "basis": "estimated", "source": "unknown, counted as nothing: not measured apart from the size"}
+_UNKNOWN: Any = {"value": "0 us", "basis": "estimated", "source": "unknown, counted as nothing: not measured apart from sizes"}
 _HOST_FREE: Any = {
     "value": "25 ms", "high": "225 ms", "basis": "estimated",
-    "source": "unmapping and releasing memory of the host's node on an RTX 4050 laptop: 24.2 us per MiB (call latency study, public "
-    "GitHub file); high: 115 ms for 512 MiB (github.com/kekzl/imp/issues/1653)",
+    "source": "unmapping and releasing memory of the host's node on an RTX 4050 laptop: 24.2 us per MiB (call latency study, "
+    "public GitHub file); high: 115 ms for 512 MiB (github.com/kekzl/imp/issues/1653)",
 }  # fmt: skip
 _FIRST_TOUCH: Any = {
     "value": "48 ms", "basis": "estimated",

@@ -1,10 +1,10 @@
 """The memories below the GPU's, nearest first, as an experiment writes them: "host > nvme(direct=1)".
 
     host    memory of the CPU       capacity=, pageable=0 (1: not pinned, each copy is staged and the caller waits for it),
-                                    pool=ready (grow: the first use of a size, rounded up to a power of two, allocates and pins it;
-                                    fresh: each copy out does, and gives the memory back later), gpus=1 (of the node that copy at
-                                    once, all alike), numa=local (remote: on the other socket, interleave: spread over all NUMA
-                                    nodes, first_touch: on the node next to the GPU until that is full)
+                                    pool=ready (grow: the first use of a size, rounded up to a power of two, allocates and pins
+                                    it; fresh: each copy out does, and the memory is given back later), gpus=1 (of the node that
+                                    copy at once, all alike), numa=local (remote: on the other socket; interleave: spread over
+                                    all NUMA nodes; first_touch: on the node next to the GPU until that is full)
     nvme    a disk                  capacity=, read=, write=, queue_depth=32, request=1 MiB,
                                     direct=0 (1: GPUDirect Storage, without a bounce buffer in host memory)
     peer    another GPU's memory    capacity=
@@ -115,6 +115,8 @@ def _host(p: Profile, w: Wanted) -> Tier:
 def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     far = _far(p, w, capacity)
     share, cpu = _left(far, p.host.numa_remote.value), _left(far, p.host.cpu_remote.value)
+    read, write = (share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write))
+    take, take_per_byte, give_per_byte = _costs(p, w)
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
     curve = per_ns(p.host.pageable_curve if w.pageable else p.link.size_curve, share)
@@ -122,9 +124,8 @@ def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     way_in, way_out = (way + links for way, links in zip(_over_link(p), _of_all_gpus(p, w.gpus), strict=True))
     return Tier(
         "host", "host", capacity, _narrowest(share * into.value / 1e9, way_in), _narrowest(share * out.value / 1e9, way_out),
-        latency, latency, way_in, way_out, "copy", *_engines(p), curve, curve_out, bool(w.pageable),
-        *(share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write)),
-        share, cpu, w.pool, *_costs(p, w),
+        latency, latency, way_in, way_out, "copy", *_engines(p), curve, curve_out, bool(w.pageable), read, write,
+        near=share, cpu=cpu, pool=w.pool, take=take, take_per_byte=take_per_byte, give_per_byte=give_per_byte,
     )  # fmt: skip
 
 
@@ -133,7 +134,8 @@ def _far(p: Profile, w: Wanted, capacity: int) -> float:
     if w.numa in (LOCAL, REMOTE):
         return float(w.numa == REMOTE)
     if not p.host.numa_nodes:
-        raise ProfileError(f"{p.name} does not say how many NUMA nodes its host has", hint="write host.numa_nodes in its profile")
+        said = f"{p.name} does not say how many NUMA nodes its host has"
+        raise ProfileError(said, hint="write host.numa_nodes in its profile")
     nodes = int(p.host.numa_nodes.value)
     if w.numa == INTERLEAVE or not capacity:
         return 1 - 1 / nodes

@@ -16,7 +16,8 @@ CALLS = (ALLOCATED, FREED) = ("gpusim::host_alloc", "gpusim::host_free")
 def calls(trace: Trace) -> npt.NDArray[np.bool_]:
     """(O,) operators that are no work beside the device: the host's thread makes them before it goes on."""
     at = [trace.op_names.index(name) for name in CALLS if name in trace.op_names]
-    return np.isin(trace.op, at) & (trace.activity == HOST_WORK)
+    found: npt.NDArray[np.bool_] = np.isin(trace.op, at) & (trace.activity == HOST_WORK)
+    return found
 
 
 def host_bytes(trace: Trace) -> I64:

@@ -1,8 +1,8 @@
 """The memory of a tier that copies lie in: had beforehand, in a pool that grows, or allocated for each copy.
 
-A pool keeps its blocks by powers of two, as PyTorch's pinned allocator does (torch.cuda.memory.host_memory_stats): a size that it
-has no free block of costs an allocation of the rounded size, what it has is used again for nothing.  A block is free when the
-tier gives up the copy in it.  The host makes these calls itself: what it submits in the same step comes after them.
+A pool keeps its blocks by powers of two, as PyTorch's pinned allocator does (torch.cuda.memory.host_memory_stats): a size of
+which it has no free block costs an allocation of the rounded size, what it has is used again for nothing.  A block is free when
+the tier gives up the copy in it.  The host makes these calls itself: what it submits in the same step comes after them.
 """
 
 from __future__ import annotations

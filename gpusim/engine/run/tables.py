@@ -221,7 +221,7 @@ def durations(work: Workload, share: float) -> Any:
     share: of the rate of the CPU's work that is left where its memory is.
     """
     own, modelled = calls(work.trace), (work.trace.activity == tr.HOST_WORK) & (work.trace.duration < 0)
-    there = np.where(modelled, np.rint(work.duration / share).astype(np.int64), work.duration)
+    there = np.where(modelled & ~own, np.rint(work.duration / share).astype(np.int64), work.duration)
     return np.where(np.stack([own, ~own]), 0, there)
 
 
