@@ -18,7 +18,9 @@ from gpusim.trace.trace import ALLOC, COPY_IN, COPY_OUT, FREE, HOST_WORK, I64, O
 MEMORY = ("pool", "grow", "fresh", "pageable")
 
 
-def save_on_host(trace: Trace, least: str = "1 MiB", most: int = 0, memory: str = "pool", ahead: int = 0) -> Trace:
+def save_on_host(
+    trace: Trace, least: str = "1 MiB", most: int = 0, memory: str = "pool", ahead: int = 0, modules: str = ""
+) -> Trace:
     """Copy activations to the host after their last use in forward, and back before their first use in backward.
 
     least   bytes of a tensor that is moved
@@ -26,6 +28,7 @@ def save_on_host(trace: Trace, least: str = "1 MiB", most: int = 0, memory: str 
     memory  pool: pinned beforehand and used again; grow: a pool that pins a block, its size rounded up to a power of two,
             when it has none that is free; fresh: pinned anew for each tensor and given back when that dies; pageable: the
             driver stages the copies, which take turns with kernels
+    modules  last names of the modules that make what is moved, as in "up + gate"; nothing: all
     ahead   a tensor comes back when backward begins with the one so many before it; 0: when it is needed
 
     Pinned copies run on streams of their own.  The host's thread pins memory, and the GPU goes on meanwhile.  Parameters,
@@ -35,7 +38,7 @@ def save_on_host(trace: Trace, least: str = "1 MiB", most: int = 0, memory: str 
     if memory not in MEMORY:
         hint = suggest(memory, MEMORY) or "known: " + ", ".join(MEMORY)
         raise GpusimError(f"parameter 'memory' of transform 'save_on_host' is '{memory}'", hint=hint)
-    moved, last, first = _saved(trace, int(parse(least, BYTES)), most)
+    moved, last, first = _saved(trace, int(parse(least, BYTES)), most, _made_by(trace, modules))
     edit, side = Edit(trace), side_stream(trace)
     back = edit.add_tensors(trace.size[moved], trace.category[moved])
     _use_instead(edit, moved, back, first)
@@ -74,8 +77,24 @@ def save_on_host(trace: Trace, least: str = "1 MiB", most: int = 0, memory: str 
     return replace(made, meta={**made.meta, "host_bytes": made.meta.get("host_bytes", 0) + _most_at_once(size, last, first)})
 
 
-def _saved(trace: Trace, least: int, most: int) -> tuple[I64, I64, I64]:
-    """(n,) tensors, the last operator of forward that touches each, the first of backward."""
+def _made_by(trace: Trace, modules: str) -> npt.NDArray[np.bool_]:
+    """(T,) tensors whose first operator is of a module with one of these last names; all without a name."""
+    names = [word.strip() for word in modules.split("+") if word.strip()]
+    found = np.ones(trace.tensors, bool)
+    if names:
+        last = [name.rpartition(".")[2] for name in trace.modules]
+        if wrong := next((name for name in names if name not in last), ""):
+            raise TraceError(f"{trace.name} has no module '{wrong}'", hint=suggest(wrong, last))
+        op = np.repeat(np.arange(trace.ops), np.diff(trace.write_start))
+        first = np.full(trace.tensors, trace.ops)
+        np.minimum.at(first, trace.write_id, op)
+        module = np.append(trace.module, -1)[first]
+        found = np.append(np.isin(last, names), False)[module]
+    return found
+
+
+def _saved(trace: Trace, least: int, most: int, asked: npt.NDArray[np.bool_]) -> tuple[I64, I64, I64]:
+    """(n,) of the tensors asked for, the last operator of forward that touches each, the first of backward."""
     kinds = phase_kinds(trace)[issued(trace)]
     op = np.concatenate([np.repeat(np.arange(trace.ops), np.diff(start)) for start in (trace.read_start, trace.write_start)])
     tensor = np.concatenate([trace.read_id, trace.write_id])
@@ -83,7 +102,7 @@ def _saved(trace: Trace, least: int, most: int) -> tuple[I64, I64, I64]:
     forward, backward = kinds[op] == FORWARD, kinds[op] == BACKWARD
     np.maximum.at(last, tensor[forward], op[forward])
     np.minimum.at(first, tensor[backward], op[backward])
-    wanted = (roles(trace) == ACTIVATION) & (trace.size >= least) & (last >= 0) & (first < trace.ops) & (last < first)
+    wanted = asked & (roles(trace) == ACTIVATION) & (trace.size >= least) & (last >= 0) & (first < trace.ops) & (last < first)
     found = np.flatnonzero(wanted)
     if not len(found):
         raise TraceError(f"{trace.name}: forward saves no tensor of {least:,} bytes for backward", hint="a smaller `least`")
