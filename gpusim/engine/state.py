@@ -251,7 +251,7 @@ class Instructions(NamedTuple):
     duration: Annotated[Any, i8, "O"]      # ns
     carried: Annotated[Any, i8, 2, "O"]    # kind and way of each operator
     bytes: Annotated[Any, i8, "O"]         # that go this way
-    call: Annotated[Any, i8, "O"]          # ns: what an operator is that the host's thread carries out itself
+    call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first
     clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
     acc_start: Annotated[Any, i8, "O + 1"]
     acc_unit: Annotated[Any, i8, "N"]

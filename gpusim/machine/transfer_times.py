@@ -9,15 +9,20 @@ from gpusim.machine.profile import Profile
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 STAGED = ("gpusim::pageable_in", "gpusim::pageable_out")  # work of the CPU beside a copy: the driver's staging
-# Calls that the host makes itself, by the bytes that are read: pinned memory is had, and given back.
+# Calls that the host makes itself, by the bytes that are read: pinned memory is had, and given back when the device is idle.
 CALLS = (ALLOCATED, FREED) = ("gpusim::host_alloc", "gpusim::host_free")
 
 
-def calls(trace: Trace) -> npt.NDArray[np.bool_]:
+def calls(trace: Trace, names: tuple[str, ...] = CALLS) -> npt.NDArray[np.bool_]:
     """(O,) operators that are no work beside the device: the host's thread makes them before it goes on."""
-    at = [trace.op_names.index(name) for name in CALLS if name in trace.op_names]
+    at = [trace.op_names.index(name) for name in names if name in trace.op_names]
     found: npt.NDArray[np.bool_] = np.isin(trace.op, at) & (trace.activity == HOST_WORK)
     return found
+
+
+def waits(trace: Trace) -> npt.NDArray[np.bool_]:
+    """(O,) those of them that wait for the device first."""
+    return calls(trace, (FREED,))
 
 
 def host_bytes(trace: Trace) -> I64:

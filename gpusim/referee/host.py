@@ -105,7 +105,7 @@ class Host(NamedTuple):
     bytes: Any     # int64[T]
     home: Any      # int64[T]
     program: Any   # uint8[O] 1: the operator copies between host and device
-    call: Any      # int64[O] what the host's thread carries out itself, ns
+    call: Any      # int64[O] what the host's thread carries out itself, ns; below 0: when the device is idle
 
     queue: Any     # int64[A] its queue, streams first
     done: Any      # int64[A] when it and all before it in its queue have ended
@@ -262,8 +262,12 @@ def _launch(w: Host, c: Costs) -> None:
     for q in range(_streams(w), w.role.size):
         _room(w, q, c.copies)
     call = w.call[w.arg[s[EVENT]]]
-    s[NOW] += c.operator + call
-    s[ALLOC_NS] += call
+    s[NOW] += c.operator + max(0, call)
+    s[ALLOC_NS] += max(0, call)
+    if call < 0:  # the operator is tried again when the device is idle
+        s[DRAIN] = 1
+        s[OWED] -= call
+        s[UNSURE] = 1
     s[PAID] = 1
 
 
@@ -543,7 +547,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
         s[OWE] += s[OWED]
         s[ALLOC_NS] += s[OWED]
         s[DRAIN], s[OWED], s[OPEN] = 0, 0, 0
-    paid = s[PAID] == 1 or c.operator + w.call[w.a[i]] == 0 or c.rearranged
+    paid = s[PAID] == 1 or (c.operator == 0 and w.call[w.a[i]] == 0) or c.rearranged
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
         _ends(w)

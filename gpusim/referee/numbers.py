@@ -19,7 +19,7 @@ from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, m
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT, Tier
-from gpusim.machine.transfer_times import calls, host_bytes
+from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, NVME_READ, NVME_WRITE, Trace
@@ -54,7 +54,7 @@ class Numbers:
     """O operators."""
 
     duration: I64               # (O,) of each alone; of copies only where the trace recorded it, of host calls 0
-    call: I64                   # (O,) that the host's thread spends on what it carries out itself
+    call: I64                   # (O,) that the host's thread spends on what it does itself; below 0: when the device is idle
     links: dict[str, float]
     operators: dict[int, Way]   # activity -> way
     into: tuple[Way, ...]       # of swaps to the device, by tier
@@ -102,7 +102,7 @@ def numbers(
     there = {tier: beside if tier.kind == "host" else () for tier in m.tiers}
     return Numbers(
         duration=np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took)),
-        call=np.where(own_calls, took, 0),
+        call=np.where(own_calls, np.where(waits(ran), -took, took), 0),
         links=links,
         operators=operators,
         into=tuple(_into(tier, unpacked, codec, there[tier]) for tier in m.tiers),

@@ -53,8 +53,14 @@ def may_launch(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> 
         return False
     if not h.paid:
         h.paid = 1
-        h.time += h.operator_ns + prog.call[o]
-        h.alloc_ns += prog.call[o]
+        h.time += h.operator_ns
+        if prog.call[o] > 0:
+            h.time += prog.call[o]
+            h.alloc_ns += prog.call[o]
+        elif prog.call[o] < 0:
+            t = isl.tenants[0]
+            t.drain = 1
+            t.owed -= prog.call[o]
         return False
     return True
 

@@ -3,12 +3,13 @@
 A pool keeps its blocks by powers of two, as PyTorch's pinned allocator does (torch.cuda.memory.host_memory_stats): a size of
 which it has no free block costs an allocation of the rounded size, what it has is used again for nothing.  A block is free when
 the tier gives up the copy in it.  The host makes these calls itself: what it submits in the same step comes after them.
+Not modelled: a tier's memory is given back without a wait for the device.
 """
 
 from __future__ import annotations
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.state import FRESH, GROW, HELD, USED, Island
+from gpusim.engine.state import GROW, HELD, USED, Island
 
 
 @kernel
@@ -42,7 +43,7 @@ def _give_back(isl: Island, m: int, size: int) -> None:
     tier = isl.memories[m]
     if tier.pool == GROW:
         isl.pools[m, _power(size), USED] -= 1
-    elif tier.pool == FRESH:
+    else:
         _pay(isl, int(tier.give_per_byte * size))
 
 

@@ -25,7 +25,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
-from gpusim.machine.transfer_times import calls, host_bytes
+from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -216,13 +216,14 @@ def actions(planned: Schedule) -> Any:
 
 
 def durations(work: Workload, share: float) -> Any:
-    """int64[2, O], ns: of each operator on the device or beside it, and what the host's thread carries out itself.
+    """int64[2, O], ns: of each operator on the device or beside it, and what the host's thread carries out itself, below 0
+    where it first waits for the device.
 
     share: of the rate of the CPU's work that is left where its memory is.
     """
     own, modelled = calls(work.trace), (work.trace.activity == tr.HOST_WORK) & (work.trace.duration < 0)
     there = np.where(modelled & ~own, np.rint(work.duration / share).astype(np.int64), work.duration)
-    return np.where(np.stack([own, ~own]), 0, there)
+    return np.where(np.stack([own, ~own]), 0, np.stack([there, np.where(waits(work.trace), -there, there)]))
 
 
 def carried(work: Workload) -> Any:
