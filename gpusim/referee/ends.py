@@ -17,7 +17,7 @@ from gpusim.referee.numbers import Numbers, Way
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import I64, MOVES, Trace
+from gpusim.trace.trace import HOST_WORK, I64, MOVES, Trace
 
 ROUNDING = 1  # ns: copies that share links end within a float's rounding of a whole nanosecond
 
@@ -47,8 +47,10 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers) -> Ends:
     started, operator = acts.start < NEVER, acts.op >= 0
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
-    moves = started & (~operator | (np.isin(activity, MOVES) & ~recorded & (acts.size > 0)))
-    end = np.where(started & operator & ~moves, acts.start + np.append(n.duration, 0)[acts.op], NEVER)
+    took = np.append(n.duration, 0)[acts.op]
+    works = (activity == HOST_WORK) & (took > 0)  # in host memory, at a rate at which it takes its duration alone
+    moves = started & (~operator | ((np.isin(activity, MOVES) | works) & ~recorded & (acts.size > 0)))
+    end = np.where(started & operator & ~moves, acts.start + took, NEVER)
 
     parts: list[tuple[I64, I64, Way]] = []  # activities, bytes, way
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
@@ -70,7 +72,9 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers) -> Ends:
     rows = np.concatenate([at for at, _, _ in parts])
     begin = np.concatenate([acts.start[at] + way.latency for at, _, way in parts])
     size = np.concatenate([amount for _, amount, _ in parts])
-    alone = np.concatenate([way.alone(amount) for _, amount, way in parts])
+    alone = np.concatenate([
+        way.alone(amount) if way is not n.operators[HOST_WORK] else amount / took[at] for at, amount, way in parts
+    ])  # fmt: skip
     number = {name: k for k, name in enumerate(n.links)}
     routes = [[number[name] for name in way.links] for *_, way in parts]
     of_part = np.repeat(np.arange(len(parts)), [len(at) for at, _, _ in parts])
