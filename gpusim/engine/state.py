@@ -129,9 +129,10 @@ CLOCK = record(
      ("reshare", i8)]      # the set of flows has changed
 )  # fmt: skip
 
-# One GPU: what calls of its driver cost, and the copies under way that programs issued themselves.
+# One GPU: what calls of its driver cost, the copies under way that programs issued themselves, and what is shared.
 DEVICE = record(
     [("copying_in", i8), ("copying_out", i8),
+     ("shares_engines", i8),  # the program's own copies take turns in the copy engines
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
 

@@ -25,6 +25,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
+from gpusim.machine.sharing import ALONE, ENGINES, Sharing
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -75,7 +76,7 @@ class Chosen:
 
 
 def build(
-    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING
+    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING, sharing: Sharing = ALONE
 ) -> tuple[Island, Instructions, PolicyTables]:
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
@@ -89,7 +90,7 @@ def build(
         "marks": numbers.streams + _stream_events(work.trace) + 1,
     }  # fmt: skip
     island = filled(
-        Island, lengths, clock=_clock(numbers), devices=_device(m), tenants=_tenant(numbers, planned), hosts=_host(m),
+        Island, lengths, clock=_clock(numbers), devices=_device(m, sharing), tenants=_tenant(numbers, planned), hosts=_host(m),
         queues=queues, units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
         began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
@@ -111,8 +112,9 @@ def _tenant(numbers: Numbering, planned: Schedule) -> Any:
     return tenant
 
 
-def _device(m: Machine) -> Any:
+def _device(m: Machine, sharing: Sharing) -> Any:
     device = table(1, DEVICE)
+    device["shares_engines"] = ENGINES in sharing.words
     device["move_per_byte"] = m.move_per_byte
     for cost in ("malloc", "free"):
         device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
