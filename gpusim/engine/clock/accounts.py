@@ -22,11 +22,14 @@ def done_time(isl: Island, k: int, count: int) -> int:
 def account_stall(isl: Island, row: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
-    The last part belongs to whatever came last; the parts add up to the gap.
+    The last part belongs to whatever came last, or to multiprocessors where it lacked nothing else; the parts add up to
+    the gap.
     """
     c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
-    at = isl.queues[a.queue].free_at
+    queue = isl.queues[a.queue]
+    at, ready = queue.free_at, queue.wants - 1 if queue.wants else c.now
+    n.stall_sms += c.now - ready
     host, room, data, event = a.submit, -1, -1, -1
     for k in range(c.queues):
         count = isl.need[row, k]
@@ -40,9 +43,9 @@ def account_stall(isl: Island, row: int) -> None:
                 event = max(event, end)
     if a.brought > 0 and done_time(isl, a.brought_by, a.brought) > at:
         n.prefetch_late += 1
-    while at < c.now:
+    while at < ready:
         # The earliest of the causes that lie after `at` owns the time up to itself.
-        until = c.now
+        until = ready
         if at < host < until:
             until = host
         if at < room < until:
