@@ -68,9 +68,15 @@ QUEUE = record(
      ("waiters", i8), ("waits_for", i8), ("next_waiter", i8),  # queues that look again when it gets on; 1 + number, 0: none
      ("priority", i8),     # of a stream; the lower goes first
      ("wants", i8),        # 1 + time since when its first lacks nothing but multiprocessors, 0: it does not wait for any
-     ("granted", i8),      # it has them and may start
+     ("granted", i8),      # it has them, or a slot of a copy engine, and may start
+     ("engine", i8),       # by direction, whose slots its swaps share with the program's own copies; 0: the slots are its own
+     ("mate", i8),         # the other queue of such swaps in its direction, -1: there is none
+     ("line", i8), ("ahead", i8), ("next_in_line", i8),  # in which engine's it stands, 0: none, and between which queues
+     ("came", i8),         # ns: since when
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
+# A copy engine of the GPU where the program's own copies take turns with swaps; rows by direction, that of streams is unused.
+ENGINE = record([("slots", i8), ("running", i8), ("first", i8), ("last", i8)])  # of the line: 1 + number of a queue, 0: none
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
 SWAP = len(ACTIVITIES)
 ACTIVITY = record(
@@ -149,14 +155,15 @@ CLOCK = record(
      ("reshare", i8),      # the set of flows has changed
      ("tight", i8), ("demand", f8),  # the memory's bandwidth does not suffice; what flows takes of it, bytes/ns
      ("running", i8),      # rows of `running`
-     ("unsettled", i8)]    # multiprocessors were given back, or are wanted
+     ("unsettled", i8),    # multiprocessors were given back, or are wanted
+     ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
 # One GPU: what calls of its driver cost, the copies under way that programs issued themselves, and what is shared.
 DEVICE = record(
     [("copying_in", i8), ("copying_out", i8),
      ("shares_sms", i8), ("shares_memory", i8),  # kernels divide the multiprocessors, kernels and flows the memory's bandwidth
-     ("shares_engines", i8),  # the program's own copies take turns in the copy engines
+     ("shares_engines", i8),  # those copies take turns with swaps in the copy engines
      ("sms", i8), ("bandwidth", f8),  # that kernels may use together; of its memory, bytes/ns
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
@@ -195,7 +202,8 @@ BUFFERS = record(
 
 COUNTS = record(
     [("busy", i8), ("sharing", i8), ("stall_sms", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
-     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
+     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("stall_copy_engine", i8),
+     ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
      ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
@@ -242,6 +250,7 @@ class Island(NamedTuple):
     tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]
     queues: Annotated[Any, QUEUE, "Q"]
+    engines: Annotated[Any, ENGINE, 3]
     look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start

@@ -22,14 +22,19 @@ def done_time(isl: Island, k: int, count: int) -> int:
 def account_stall(isl: Island, row: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
-    The last part belongs to whatever came last, or to multiprocessors where it lacked nothing else; the parts add up to
-    the gap.
+    The last part belongs to whatever came last, or to multiprocessors or the turn in a copy engine where it lacked nothing
+    else, since `ready`; the parts add up to the gap.
     """
     c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
     queue = isl.queues[a.queue]
-    at, ready = queue.free_at, queue.wants - 1 if queue.wants else c.now
-    n.stall_sms += c.now - ready
+    at, ready = queue.free_at, c.now
+    if queue.wants:
+        ready = queue.wants - 1
+        n.stall_sms += c.now - ready
+    elif queue.granted:
+        ready = queue.came
+        n.stall_copy_engine += c.now - ready
     host, room, data, event = a.submit, -1, -1, -1
     for k in range(c.queues):
         count = isl.need[row, k]

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, links, remote, sharing, sms
+from gpusim.engine.clock import accounts, copy_engines, links, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.state import (
     DRAIN,
@@ -158,6 +158,8 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 if queue.wants == 0:
                     queue.wants = c.now + 1
                 break
+            if d.shares_engines and a.kind != KERNEL and not copy_engines.may_start(isl, q, a):
+                break
             queue.started += 1
             queue.running += 1
             a.start = c.now
@@ -225,6 +227,8 @@ def pass_over(isl: Island, q: int) -> None:
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
     a.done, a.end = 1, isl.clock[0].now
+    if queue.line:
+        copy_engines.leave(isl, q)
     queue.started += 1
     count_done(isl, q)
     isl.clock[0].woken = isl.look[q] = 1
@@ -250,6 +254,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
         accounts.count_copies(isl, a.kind, -1)
+    if isl.devices[0].shares_engines and a.kind != KERNEL:
+        copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)
     c.woken = isl.look[q] = 1

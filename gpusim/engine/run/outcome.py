@@ -161,6 +161,7 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     makespan = simulation.now
     busy = int(n["busy"])
     causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event", *(["sms"] if SMS in simulation.shared.words else [])]
+    causes += ["copy_engine"] if simulation.island.devices[0]["shares_engines"] else []
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9

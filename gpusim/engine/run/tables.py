@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
-from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
+from gpusim.engine.run.numbering import Numbering, engine_table, flows_at_once, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
 from gpusim.engine.state import (
     CLOCK,
@@ -104,8 +104,8 @@ def build(
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
     ways, link, route, curve = connections(m, codec, planned.access, shared.bandwidth)
-    queues = queue_table(work, m, numbers)
-    flows = int(queues["slots"].sum()) + (2 * numbers.streams if len(planned.remote) else 0)
+    queues = queue_table(work, m, numbers, _takes_turns(work.trace, shared))
+    flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
@@ -113,8 +113,8 @@ def build(
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
-        hosts=_host(m), queues=queues, units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways,
-        link=link, began=np.full(max(1, work.trace.ops), NEVER, np.int64),
+        hosts=_host(m), queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
+        memories=memory_table(m, numbers), ways=ways, link=link, began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
     program = _program(work, planned, shared, route, curve)
     restart(island, program, len(work.trace.kind))
@@ -136,7 +136,7 @@ def _tenant(numbers: Numbering, planned: Schedule) -> Any:
 
 def _device(m: Machine, trace: tr.Trace, shared: Shared) -> Any:
     device = table(1, DEVICE)
-    device["shares_engines"] = ENGINES in shared.words
+    device["shares_engines"] = _takes_turns(trace, shared)
     if shared.needs is not None:
         device["shares_memory"] = MEMORY in shared.words
         device["bandwidth"], device["sms"] = shared.needs.bandwidth, shared.needs.processors
@@ -171,6 +171,11 @@ def _contended(trace: tr.Trace, needs: KernelNeeds) -> bool:
     """Whether any kernel may have to wait for multiprocessors: there are several streams of them, or not enough for one."""
     using = needs.sms[0] > 0
     return len(np.unique(trace.stream[trace.kind == tr.OP][using])) > 1 or bool((needs.sms[0] > needs.processors).any())
+
+
+def _takes_turns(trace: tr.Trace, shared: Shared) -> bool:
+    """Whether the program's own copies between host and device, if there are any, take turns in the copy engines."""
+    return ENGINES in shared.words and bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
 
 
 def _program(work: Workload, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:

@@ -1,6 +1,7 @@
 """What kernels need of a GPU beside time: multiprocessors, and bandwidth of its memory.
 
-A kernel of which nothing more is known can use all multiprocessors, in more than one wave.
+A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
+is known, or whose blocks this GPU cannot hold, can use all of them, in more than one wave.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import numpy.typing as npt
 
 from gpusim.machine.kernels.durations import bytes_from_memory
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
+from gpusim.machine.occupancy import resident_blocks
 from gpusim.machine.profile import Profile
+from gpusim.trace.launches import LaunchConfiguration, parse_launch
 from gpusim.trace.trace import COLLECTIVE, KERNEL, Trace
 
 F64 = npt.NDArray[np.float64]
@@ -36,7 +39,7 @@ class KernelNeeds(NamedTuple):
 def kernel_needs(trace: Trace, duration: I64, profile: Profile, percentage: int = 100) -> KernelNeeds:
     """The needs of the operators, which take so long alone (ns), when a program may use so many percent of the multiprocessors.
 
-    Raises ProfileError when the profile has no fp32 peak, TraceError for a launch configuration that the GPU cannot run.
+    Raises ProfileError when the profile has no fp32 peak.
     """
     gpu = measured_gpu(profile)
     bandwidth, processors = gpu.numbers.bandwidth / 1e9, gpu.numbers.processors
@@ -45,13 +48,25 @@ def kernel_needs(trace: Trace, duration: I64, profile: Profile, percentage: int 
 
 
 def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I64:
-    """A collective takes as many as it has channels, as far as the program may."""
+    """(2, O) as `KernelNeeds.sms`; a collective takes as many as it has channels, as far as the program may."""
     of_collectives = profile.collective and profile.collective.channels
     channels = min(limit, int(of_collectives.value)) if of_collectives else 0
     found = np.zeros((2, trace.ops), np.int64)
-    found[0, trace.activity == KERNEL] = processors
+    is_kernel = trace.activity == KERNEL
+    found[0, is_kernel] = processors
+    if trace.launches:
+        of_launches = np.array([_of_launch(parse_launch(text), profile, processors) for text in trace.launches], np.int64)
+        known = is_kernel & (trace.launch >= 0)
+        found[:, known] = of_launches[trace.launch[known]].T
     found[:, trace.activity == COLLECTIVE] = [[channels], [1]]
     return found
+
+
+def _of_launch(launch: LaunchConfiguration, profile: Profile, processors: int) -> tuple[int, bool]:
+    """(multiprocessors that hold its blocks, whether they hold all at once)"""
+    resident = resident_blocks(launch, profile)
+    wanted = -(-launch.blocks // resident) if resident else processors + 1
+    return min(processors, wanted), wanted <= processors
 
 
 def _bandwidths(trace: Trace, duration: I64, gpu: MeasuredGpu) -> F64:
