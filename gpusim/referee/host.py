@@ -350,9 +350,10 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
         _ends(w)
         _between(w, c, w.event.size)
     else:
-        t = s[NOW]
+        t, drain = s[NOW], s[DRAIN]
+        s[DRAIN] = 0
         _between(w, c, w.event.size)  # its first records were here already, so nothing of this took time
-        s[NOW] = t
+        s[NOW], s[DRAIN] = t, drain
     _found(w, i)
     s[EVENT] += 1
     s[AFTER] = 1
