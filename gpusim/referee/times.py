@@ -187,7 +187,7 @@ def _starts(
     in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
         columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
-        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, then.astype(np.uint8), computes, slots,
+        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
         in_line, n.machine.gap,
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
         ready=np.full(len(acts.record), NEVER),
