@@ -38,7 +38,7 @@ def check(
     s = _starts(columns, acts, trace, tiers, n, w, np.select([on_sms, line >= 0], [starts.PROCESSORS, starts.TURN], 0))
     starts.each_start(s)
     turns.check(acts, line, tiers, s.ready, w.wanted, n, found)
-    ends.check(acts, trace, tiers, n, sms.check(acts, trace, s.ready, n, found), found)
+    ends.check(acts, trace, tiers, n, sms.check(acts, trace, s.ready, columns["t"], n, found), found)
     for record, act, due in s.said[: s.count[0]].tolist():
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
