@@ -17,9 +17,10 @@ from gpusim.machine.chain import GROW
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
+from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.machine.sharing import NOTHING, parse
+from gpusim.machine.sharing import MEMORY, NOTHING, parse
 from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.referee.report import Findings
@@ -28,6 +29,7 @@ from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WO
 
 F64 = npt.NDArray[np.float64]
 HOST_MEMORY = "host_memory"  # what the CPU's work and copies share
+DEVICE_MEMORY = "memory"  # the link that stands for the bandwidth of the device's memory
 FILLED = 128  # bytes of an access that fills the link; smaller ones fill it in proportion (EMOGI, VLDB 2020)
 
 
@@ -67,6 +69,8 @@ class Numbers:
     blocks: tuple[tuple[float, float, float], ...]  # and what it spends on memory there, by call, by byte, by byte given back
     kept: tuple[bool, ...]      # and a block that is given back is used again
     machine: Machine
+    share: tuple[str, ...]      # what activities of the device share: words of machine.sharing
+    needs: KernelNeeds          # multiprocessors and bandwidth of the operators
     known: dict[str, int | float]  # metrics that say how the times are known
 
 
@@ -75,7 +79,7 @@ def numbers(
 ) -> Numbers:
     """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
-    works = bool(host_bytes(ran).any())
+    share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
     links = _links(m) | dict(codec) | ({HOST_MEMORY: m.host} if works else {})
     beside = (HOST_MEMORY,) if works else ()
     both_ways = ("h2d", "d2h", "both", "both")  # GPUs without links of their own meet over those to the host
@@ -97,26 +101,42 @@ def numbers(
         HOST_WORK: Way(beside, np.inf, 0, ()),
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
+    there = {tier: beside if tier.kind == "host" else () for tier in m.tiers}
+    into = [_into(tier, unpacked, codec, there[tier]) for tier in m.tiers]
+    out = [_out(tier, packed, codec, there[tier]) for tier in m.tiers]
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
-    times = durations(alone(given, parse(spec.get("share", NOTHING))), profile, own=own)
+    times = durations(alone(given, share), profile, own=own)
     took, own_calls = times.ns if ran is given else durations(ran, profile).ns, calls(ran)
     modelled = (ran.activity == HOST_WORK) & (ran.duration < 0)
-    there = {tier: beside if tier.kind == "host" else () for tier in m.tiers}
+    duration = np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took))
+    needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
+    if MEMORY in share:
+        links[DEVICE_MEMORY] = needs.bandwidth
+        times_past = {COLLECTIVE: 2, HOST_WORK: 0}
+        operators = {code: _past_memory(way, times_past.get(code, 1)) for code, way in operators.items()}
+        into, out = [_past_memory(way) for way in into], [_past_memory(way) for way in out]
     return Numbers(
-        duration=np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took)),
+        duration=duration,
         call=np.where(own_calls, np.where(waits(ran), -took, took), 0),
         links=links,
         operators=operators,
-        into=tuple(_into(tier, unpacked, codec, there[tier]) for tier in m.tiers),
-        out=tuple(_out(tier, packed, codec, there[tier]) for tier in m.tiers),
+        into=tuple(into),
+        out=tuple(out),
         reads=Way((*_names(near.way_in), *there[near]), (near.kernel_read or near.read) * filled, near.read_latency, ()),
         writes=Way((*_names(near.way_out), *there[near]), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
         blocks=tuple((tier.take, tier.take_per_byte, tier.give_per_byte) for tier in m.tiers),
         kept=tuple(tier.pool == GROW for tier in m.tiers),
         machine=m,
+        share=share,
+        needs=needs,
         known=_known(spec, given, profile, times),
     )
+
+
+def _past_memory(way: Way, times: int = 1) -> Way:
+    """What is copied passes the device's memory; what a collective sends is read there, and as much is written."""
+    return way._replace(links=(*way.links, *(DEVICE_MEMORY,) * times))
 
 
 def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: OperatorTimes) -> dict[str, int | float]:
