@@ -134,7 +134,7 @@ TIMED_COPY = COPY_PEER + 1  # of copies with recorded times: through the device'
 SWAPS = TIMED_COPY + 1
 WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
-     ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared
+     ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared: entries behind route_end
 )  # fmt: skip
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 # Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.

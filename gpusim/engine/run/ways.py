@@ -56,7 +56,8 @@ def connections(
     """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
 
     access: bytes that kernels read or write below the device at once.
-    memory: bytes/ns of the device's memory where that is shared: then it is the last link, apart from the routes.
+    memory: bytes/ns of the device's memory where that is shared: then each route is followed by it, as often as the way passes
+    it; that of no way is that of kernels.
     works: the CPU works for the program, in host memory that copies over the GPU's link use as well.
 
     A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
@@ -103,10 +104,12 @@ def connections(
     out_ways["rate"], out_ways["latency"] = [w[1] for w in ways], [w[2] for w in ways]
     out_ways["curve"] = [curves.index(w[3]) if w[3] else -1 for w in ways]
     if memory is not None:
-        out_ways["passes"] = [0, *({COLLECTIVE: 2, HOST_WORK: 0}.get(kind, 1) for kind in range(1, len(ways) - 2)), 0, 0]
-    out_ways["route_end"] = np.cumsum([len(w[0]) for w in ways])
-    out_ways["route"][1:] = out_ways["route_end"][:-1]
-    return out_ways, link, np.array([at[name] for w in ways for name in w[0]], np.int64), _as_array(curves)
+        out_ways["passes"] = [{COLLECTIVE: 2, HOST_WORK: 0}.get(kind, 1) for kind in range(len(ways) - 2)] + [0, 0]
+    routes = [w[0] + ["memory"] * int(passes) for w, passes in zip(ways, out_ways["passes"], strict=True)]
+    ends = np.cumsum([len(route) for route in routes])
+    out_ways["route"][1:] = ends[:-1]
+    out_ways["route_end"] = ends - out_ways["passes"]
+    return out_ways, link, np.array([at[name] for route in routes for name in route], np.int64), _as_array(curves)
 
 
 def _as_array(curves: list[Any]) -> Any:
