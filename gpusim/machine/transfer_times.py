@@ -26,8 +26,10 @@ def waits(trace: Trace) -> npt.NDArray[np.bool_]:
 
 
 def host_bytes(trace: Trace) -> I64:
-    """(O,) bytes of host memory that the CPU's work reads and writes, 0 of other operators."""
-    works = (trace.activity == HOST_WORK) & ~calls(trace)
+    """(O,) bytes of host memory that the CPU's work reads and writes where it may meet other work: in a program of several
+    streams.  0 of other operators.
+    """
+    works = (trace.activity == HOST_WORK) & ~calls(trace) & (trace.stream.max(initial=0) > 0)
     return np.where(works, trace.read_bytes + trace.written_bytes, 0)
 
 

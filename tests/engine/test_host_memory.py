@@ -229,6 +229,18 @@ def test_a_swap_and_the_cpu_share_host_memory() -> None:
     assert spans(result)["kernel"][0] == (0, 5120 + 512)
 
 
+def test_in_a_program_of_one_stream_the_cpu_shares_nothing() -> None:
+    """As before, a leaves beside the work, 1100 .. 3380, and both take what they take alone."""
+    steps = Steps()
+    a = steps.alloc()
+    steps.kernel(1100, writes=(a,))
+    steps.carry(HOST_WORK, stream=0, blocks=10)
+    steps.alloc()
+    result = refereed(steps, blocks=1)
+    assert spans(result)["out"] == [(1100, 3380)]
+    assert spans(result)["kernel"] == [(0, 1100), (1100, 6220)]
+
+
 def test_work_with_a_recorded_time_takes_that() -> None:
     steps = Steps()
     steps.carry(HOST_WORK, stream=1, blocks=10, ns=3000)
