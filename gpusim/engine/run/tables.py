@@ -183,7 +183,7 @@ def _program(work: Workload, planned: Schedule, shared: Shared, route: Any, curv
     needs = {} if shared.needs is None else {"sms": shared.needs.sms, "need": shared.needs.memory}
     return filled(
         Instructions, {}, **needs, instructions=chunk(work, 0), duration=work.duration,
-        carried=work.shared(("carried", memory), lambda: carried(work.trace, memory)),
+        carried=work.shared(("carried", memory), lambda: carried(work, memory)),
         bytes=work.shared("bytes", lambda: moved(work.trace)), clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
@@ -254,13 +254,14 @@ def actions(planned: Schedule) -> Any:
     return out
 
 
-def carried(trace: tr.Trace, memory: bool) -> Any:
+def carried(work: Workload, memory: bool) -> Any:
     """int64[2, O]: kind and way of each operator; recorded times are kept as they are.
 
     memory: its bandwidth is shared, also with copies whose recorded times have been freed of what ran beside (`kernels.alone`)
     """
+    trace = work.trace
     kind, moves = trace.activity.astype(np.int64), moved(trace) > 0
-    seen = (trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != tr.COLLECTIVE)
+    seen = (trace.device_time >= 0) & (work.duration > 0) & (trace.activity != tr.COLLECTIVE)
     timed = np.where(memory & seen, state.TIMED_COPY, state.NO_WAY)
     return np.stack([kind, np.where(moves, np.where(trace.duration < 0, kind, timed), state.NO_WAY)])
 
