@@ -21,8 +21,26 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gpusim.base.compiled import kept
+from gpusim.referee.activities import NEVER
 from gpusim.referee.world import step
-from gpusim.results.log import CANCEL, COPY, CREATE, DESTROY, END, ISSUE, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
+from gpusim.results.log import (
+    CANCEL,
+    COPY,
+    CREATE,
+    DECIDE,
+    DEFRAG,
+    DESTROY,
+    END,
+    ISSUE,
+    MOVE,
+    OOM,
+    PLACE,
+    RELEASE,
+    RELEASED,
+    RESERVE,
+    START,
+    UNPLACE,
+)
 from gpusim.trace.trace import ALLOC, FREE, OP, RECORD, SYNC, WAIT
 
 RECENT = 32  # blocks given back whose addresses are compared one by one with those of a new one
@@ -43,18 +61,17 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     COPIED,     # 1: the operator submitted last is a copy between host and device
     ALLOC_NS,   # of the time since the last operator: in the allocator,
     SYNC_NS,    # and in waits for the device
-    MOVED,      # bytes that a defragmentation has moved in this step
-    MOVES,      # in so many blocks
     FREED,      # blocks given back so far
     PHASE,      # why the host goes on when it does: an index into CAUSES
-    OPEN,       # 1: device calls may belong to a defragmentation, which pays for them at once: the device was idle
-    BASE,       # when its step before that was over, ns
-    WAITED,     # ns that it has waited for the device all the same
+    REARRANGED, # the last record of the latest defragmentation, which has paid for all of them
     BLUR,       # ns that rounding the costs of device calls one by one may take away
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
+    REACHED,    # one more than the event whose recorded time has come already
+    LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
+    HAD,        # of OWE: for host memory, before which nothing of this step is submitted
     SAID,
-) = range(28)  # fmt: skip
+) = range(27)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -79,8 +96,6 @@ class Costs(NamedTuple):
     move_per_byte: float
     queue: int    # kernels that a stream's queue holds
     copies: int   # copies that an engine's queue holds
-    rearranged: int  # 1: a defrag policy may want the device idle at any time
-    proposes: int    # 1: a prefetch policy may submit copies after each operator
 
 
 class Host(NamedTuple):
@@ -104,6 +119,7 @@ class Host(NamedTuple):
     bytes: Any     # int64[T]
     home: Any      # int64[T]
     program: Any   # uint8[O] 1: the operator copies between host and device
+    call: Any      # int64[O] what the host's thread carries out itself, ns; below 0: when the device is idle
 
     queue: Any     # int64[A] its queue, streams first
     done: Any      # int64[A] when it and all before it in its queue have ended
@@ -114,6 +130,8 @@ class Host(NamedTuple):
     order: Any     # int64[A]
     role: Any      # int64[Q] 0 stream, 1 to the device, 2 from it
     waits: Any     # uint8[memories] 1: the host waits for copies of this memory
+    costs: Any     # float64[memories, 3] of a block of this memory, ns: by call, by byte, and by byte given back
+    kept: Any      # uint8[memories] 1: a block that is given back is used again, and has a power of two as its size
 
     now: Any       # int64[24] the host's state
     count: Any     # int64[Q] submitted so far
@@ -124,10 +142,14 @@ class Host(NamedTuple):
     moving: Any    # uint8[T] 1: its prefetch was called off because an operator wants it now
     gone: Any      # int64[T] the record with which its copy below was given up, -1 none was
     brought: Any   # int64[T] the prefetch that nothing has used yet, -1 none
+    wanted: Any    # int64[A] the operator that wants the copy, as the engine has it: the last one submitted before it,
+                   # or the next where that has called a prefetch off; NEVER of an early one
     marks: Any     # int64[streams + stream events, Q]
     freed: Any     # int64[RECENT, 2] addresses
     freed_use: Any # int64[RECENT + 1, Q]
 
+    blocks: Any    # int64[memories, 64, 2] of each power of two: blocks that there are, and that hold something
+    submit: Any    # int64[A] when the host submits it, ns
     need: Any      # int64[A, 3] what the activity waits for: other streams, copies to the device, copies from it
     alloc_ns: Any  # int64[A] of the host's time before it
     sync_ns: Any
@@ -141,7 +163,7 @@ def _settle(w: Host) -> None:
     s = w.now
     s[NOW] += s[OWE]
     s[PHASE] = CALLS
-    s[OWE] = 0
+    s[OWE] = s[HAD] = 0
     if s[STAGED] > s[NOW] and s[AFTER]:
         s[AFTER] = 3
     if s[STAGED] > s[NOW]:
@@ -152,7 +174,13 @@ def _settle(w: Host) -> None:
     if s[AFTER] == 1:
         _drain(w)
         s[AFTER] = 0
-    s[BASE] = s[NOW]
+
+
+@step
+def _pay(w: Host) -> None:
+    """What the calls before this one of the same step take."""
+    w.now[NOW] += w.now[OWE]
+    w.now[OWE] = w.now[HAD] = 0
 
 
 @step
@@ -170,8 +198,7 @@ def _drain(w: Host) -> None:
     s = w.now
     if s[DRAIN]:
         if s[IDLE] > s[NOW]:
-            s[WAITED] = s[IDLE] - s[NOW]
-            s[ALLOC_NS] += s[WAITED]
+            s[ALLOC_NS] += s[IDLE] - s[NOW]
             s[NOW] = s[IDLE]
             s[PHASE] = IDLES
         s[NOW] += s[OWED]
@@ -184,7 +211,7 @@ def _until(w: Host) -> None:
     """The next event has a recorded time."""
     s = w.now
     e = s[EVENT]
-    if e < w.event.size and w.time[e] >= 0:
+    if e < w.event.size and w.time[e] >= 0 and s[REACHED] != e + 1:
         if w.time[e] > s[NOW]:
             s[NOW] = w.time[e]
             s[PHASE] = RECORDED
@@ -192,10 +219,10 @@ def _until(w: Host) -> None:
 
 
 @step
-def _between(w: Host, c: Costs) -> None:
-    """Events that leave no record: up to the next that does."""
+def _between(w: Host, c: Costs, end: int) -> None:
+    """Events that leave no record: up to event `end` or the next that does."""
     s, streams = w.now, w.marks
-    while s[EVENT] < w.event.size:
+    while s[EVENT] < end:
         _until(w)
         e = s[EVENT]
         kind, q = w.event[e], w.stream[e]
@@ -229,6 +256,16 @@ def _between(w: Host, c: Costs) -> None:
 
 
 @step
+def _pass_over(w: Host, c: Costs) -> None:
+    """Events that leave no record are over, since something after them is done already: they have taken no time."""
+    s = w.now
+    t, drain, alloc, sync = s[NOW], s[DRAIN], s[ALLOC_NS], s[SYNC_NS]
+    s[DRAIN] = 0
+    _between(w, c, w.event.size)
+    s[NOW], s[DRAIN], s[ALLOC_NS], s[SYNC_NS] = t, drain, alloc, sync
+
+
+@step
 def _streams(w: Host) -> int:
     n = 0
     while n < w.role.size and w.role[n] == 0:
@@ -255,7 +292,13 @@ def _launch(w: Host, c: Costs) -> None:
     _room(w, w.stream[s[EVENT]], c.queue)
     for q in range(_streams(w), w.role.size):
         _room(w, q, c.copies)
-    s[NOW] += c.operator
+    call = w.call[w.arg[s[EVENT]]]
+    s[NOW] += c.operator + max(0, call)
+    s[ALLOC_NS] += max(0, call)
+    if call < 0:  # the operator is tried again when the device is idle
+        s[DRAIN] = 1
+        s[OWED] -= call
+        s[UNSURE] = 1
     s[PAID] = 1
 
 
@@ -274,32 +317,15 @@ def _is_at(w: Host, t: int) -> bool:
 def _found(w: Host, i: int) -> None:
     """Record i is where the host is; if not, say so, and go on from where the log has it."""
     s = w.now
-    if s[OPEN] and w.t[i] < s[NOW]:
-        s[NOW] -= s[WAITED]
-        s[ALLOC_NS] -= s[WAITED]
     right = _is_at(w, w.t[i])
-    s[WAITED] = 0
-    if s[DRAIN] == 0:
-        s[OPEN] = 0
-        if s[OWE] == 0:
-            s[BLUR] = 0
+    if s[DRAIN] == 0 and s[OWE] == 0:
+        s[BLUR] = 0
     if not right:
         if s[SAID] < w.said.shape[0]:
             row = w.said[s[SAID]]
             row[0], row[1], row[2], row[3] = i, s[NOW], w.t[i], s[PHASE]
             s[SAID] += 1
         s[NOW] = w.t[i]
-
-
-@step
-def _rearranges(w: Host, c: Costs, i: int) -> None:
-    """Where a defrag policy is at work, the host may have waited until the device was idle."""
-    s = w.now
-    idle = max(s[BASE], s[IDLE]) + s[OWED] + s[NOW] - s[BASE]
-    if c.rearranged and w.t[i] == idle and idle > s[NOW]:
-        s[ALLOC_NS] += idle - s[NOW]
-        s[NOW] = idle
-        s[DRAIN], s[OWED] = 0, 0
 
 
 @step
@@ -311,19 +337,16 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     if t == s[NOW]:
         return
     if s[AFTER] == 2:  # evictions, device calls, until the tensor has its block
-        s[NOW] += s[OWE]
-        s[BASE] = s[NOW]
-        s[OWE] = 0
+        _pay(w)
     else:
         _settle(w)
-    _rearranges(w, c, i)
     if s[AFTER] == 2 or _is_at(w, t):
         _found(w, i)
         return
     _ends(w)
     if _is_at(w, t):
         return
-    _between(w, c)
+    _between(w, c, w.event.size)
     if _is_at(w, t):
         return
     if s[PAID] == 0 and s[EVENT] < w.event.size and w.event[s[EVENT]] == OP:
@@ -331,17 +354,15 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     if s[PAID] and t != s[NOW]:  # the operator is submitted in a second try, and its old copies below are given up first
         s[UNSURE] = 1
         _drain(w)
-    _rearranges(w, c, i)
     _found(w, i)
 
 
 @step
 def _create(w: Host, c: Costs, i: int) -> None:
     s = w.now
-    if not (c.rearranged and s[AFTER] == 0 and s[DRAIN] == 0 and w.t[i] == s[NOW]):  # memory was rearranged in this step
+    if s[AFTER] or s[REARRANGED] != i - 1 or w.t[i] != s[NOW]:  # else it is of the step in which memory was rearranged
         _ends(w)
-        _between(w, c)
-    _rearranges(w, c, i)
+        _between(w, c, w.event.size)
     _found(w, i)
     s[EVENT] += 1
     s[UNIT] = w.a[i]
@@ -353,32 +374,40 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
     s = w.now
     if w.t[i] != s[NOW] or s[AFTER]:
         _ends(w)
-        _between(w, c)
+        _between(w, c, w.event.size)
     else:
-        t = s[NOW]
-        _between(w, c)  # its first records were here already, so nothing of this took time
-        s[NOW] = t
+        _pass_over(w, c)
     _found(w, i)
     s[EVENT] += 1
     s[AFTER] = 1
 
 
 @step
+def _cost(w: Host, c: Costs, i: int) -> float:
+    """What the host pays for the device call, or the move of a block, of record i."""
+    if w.kind[i] == MOVE:
+        return float(c.submit + c.move_per_byte * w.size[i])
+    if w.a[i]:
+        return 0.0
+    if w.kind[i] == RESERVE:
+        return float(c.malloc + c.malloc_per_byte * w.size[i])
+    return float(c.free + c.free_per_byte * w.size[i])
+
+
+@step
 def _device_calls(w: Host, c: Costs, i: int) -> None:
     """The allocator's calls of the device from record i on, which end with the next other record: made and paid as one."""
     s = w.now
-    if i > 0 and (w.kind[i - 1] == RESERVE or w.kind[i - 1] == RELEASE) and w.t[i - 1] == w.t[i]:
+    if i <= s[REARRANGED]:
+        return
+    if i > s[REARRANGED] + 1 and (w.kind[i - 1] == RESERVE or w.kind[i - 1] == RELEASE) and w.t[i - 1] == w.t[i]:
         return
     spent = 0.0
     k = i
-    s[OPEN] = c.rearranged and (s[OPEN] or s[IDLE] <= w.t[i])
     while k < w.kind.size and (w.kind[k] == RESERVE or w.kind[k] == RELEASE) and w.t[k] == w.t[i]:
-        if w.a[k] == 0:
-            if w.kind[k] == RESERVE:
-                spent += c.malloc + c.malloc_per_byte * w.size[k]
-            else:
-                spent += c.free + c.free_per_byte * w.size[k]
-                s[DRAIN] = 1
+        spent += _cost(w, c, k)
+        if w.a[k] == 0 and w.kind[k] == RELEASE:
+            s[DRAIN] = 1
         s[BLUR] += k > i
         k += 1
     if s[DRAIN]:
@@ -386,6 +415,36 @@ def _device_calls(w: Host, c: Costs, i: int) -> None:
     else:
         s[OWE] += int(spent)
         s[ALLOC_NS] += int(spent)
+
+
+@step
+def _spend(w: Host, spent: int) -> None:
+    """A call for host memory: what is submitted in this step comes after it."""
+    s = w.now
+    s[OWE] += spent
+    s[HAD] += spent
+    s[ALLOC_NS] += spent
+
+
+@step
+def _power(size: int) -> int:
+    k = 0
+    while 1 << k < size:
+        k += 1
+    return k
+
+
+@step
+def _take(w: Host, m: int, size: int) -> None:
+    """Memory m takes a copy in: in a block that is there, or in a new one."""
+    if w.kept[m]:
+        found = w.blocks[m, _power(size)]
+        found[1] += 1
+        if found[1] > found[0]:
+            found[0] += 1
+            _spend(w, int(w.costs[m, 0] + w.costs[m, 1] * (1 << _power(size))))
+    else:
+        _spend(w, int(w.costs[m, 0] + w.costs[m, 1] * size))
 
 
 @step
@@ -399,6 +458,8 @@ def _place(w: Host, c: Costs, i: int) -> None:
             if w.freed[f, 0] < end and start < w.freed[f, 1]:
                 for k in range(w.role.size):
                     w.after[u, k] = max(w.after[u, k], w.freed_use[f, k])
+    else:
+        _take(w, w.b[i], w.size[i])
     if s[AFTER] == 2 and u == s[UNIT] and w.b[i] == w.home[u]:
         s[AFTER] = 1
         s[OWE] += c.cached
@@ -423,6 +484,10 @@ def _unplace(w: Host, i: int) -> None:
     u = w.a[i]
     if w.b[i] != 0:
         w.gone[u] = i
+        if w.kept[w.b[i]]:
+            w.blocks[w.b[i], _power(w.size[i]), 1] -= 1
+        else:
+            _spend(w, int(w.costs[w.b[i], 2] * w.size[i]))
         return
     _give_up(w, u)
     f = w.now[FREED] % RECENT
@@ -448,7 +513,9 @@ def _cancel(w: Host, i: int) -> None:
 
 
 @step
-def _submitted(w: Host, act: int) -> None:
+def _submitted(w: Host, i: int, act: int) -> None:
+    """Record i submits the activity."""
+    w.submit[act] = w.t[i] + w.now[HAD]
     w.count[w.queue[act]] += 1
     if w.cancelled[act] == 0:
         w.now[IDLE] = max(w.now[IDLE], w.done[act])
@@ -468,7 +535,8 @@ def _copy(w: Host, c: Costs, i: int) -> None:
         _needs(w, act, k, w.after[u, k])
         if not into:
             _needs(w, act, k, w.use[u, k])
-    _submitted(w, act)
+    _submitted(w, i, act)
+    w.wanted[act] = NEVER if w.b[i] >> 16 else s[LATEST] + w.moving[u]
     if into:
         w.prior[u] = w.after[u, q]
         w.after[u, q] = w.done[act]
@@ -493,25 +561,19 @@ def _copy(w: Host, c: Costs, i: int) -> None:
 def _issue(w: Host, c: Costs, i: int) -> None:
     """The operator is submitted, in the step that has asked for its tensors, or in a later one."""
     s, t = w.now, w.t[i]
-    if s[OPEN] and s[DRAIN] and t == s[NOW]:  # a defragmentation, which has been paid
-        s[OWE] += s[OWED]
-        s[ALLOC_NS] += s[OWED]
-        s[DRAIN], s[OWED], s[OPEN] = 0, 0, 0
-    paid = s[PAID] == 1 or c.operator == 0 or c.rearranged
+    paid = s[PAID] == 1 or (c.operator == 0 and w.call[w.a[i]] == 0)
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
         _ends(w)
         if s[PAID] == 0:
-            _between(w, c)
+            _between(w, c, w.event.size)
             _launch(w, c)
         else:
             s[UNSURE] = 1
         _drain(w)
-        _rearranges(w, c, i)
         _found(w, i)
     elif s[PAID] == 0:
-        _between(w, c)
-        s[NOW] = t
+        _pass_over(w, c)
     s[EVENT] += 1
     s[PAID] = 0
     _operator(w, i, w.a[i], w.addr[i])
@@ -520,10 +582,11 @@ def _issue(w: Host, c: Costs, i: int) -> None:
 @step
 def _operator(w: Host, i: int, op: int, act: int) -> None:
     s, q = w.now, w.queue[act]
+    s[LATEST] = op
     for k in range(w.role.size):
         if k != q:
             _needs(w, act, k, w.marks[q, k])
-    _submitted(w, act)
+    _submitted(w, i, act)
     for j in range(w.read_start[op], w.read_start[op + 1]):
         _uses(w, i, act, w.read_id[j], False)
     for j in range(w.write_start[op], w.write_start[op + 1]):
@@ -552,6 +615,7 @@ def _promote(w: Host, i: int, u: int, b: int) -> None:
                 w.now[UNSURE] = 1
             return
     w.now[PROMOTED] += 1
+    w.wanted[b] = w.a[i]
 
 
 @step
@@ -575,25 +639,41 @@ def _uses(w: Host, i: int, act: int, u: int, writes: bool) -> None:
 
 
 @step
-def _move(w: Host, c: Costs, i: int) -> None:
-    """Blocks slide together while the device is idle; the host pays for all of them when they have moved."""
+def _defrag(w: Host, c: Costs, i: int) -> None:
+    """Memory is rearranged while the device is idle, which the host pays for when all is done."""
     s = w.now
-    s[MOVES] += 1
+    launches = w.b[i] & 1 and s[PAID] == 0
+    if s[EVENT] < w.addr[i] or launches:
+        _ends(w)
+        _between(w, c, w.addr[i])
+        if launches:
+            _until(w)
+            _launch(w, c)
+    elif w.b[i] & 2:
+        _pay(w)
+    else:
+        _settle(w)
+    if w.t[i] != max(s[NOW], s[IDLE]):
+        _until(w)
+    if s[IDLE] > s[NOW]:
+        s[DRAIN] = 1
+        _drain(w)
+    _found(w, i)
+    last = min(i + w.a[i], w.kind.size - 1)
     spent = 0.0
-    if i + 1 == w.kind.size or w.kind[i + 1] != MOVE or w.t[i + 1] != w.t[i]:
-        k = i
-        while k >= 0 and w.kind[k] == MOVE and w.t[k] == w.t[i]:
-            k -= 1
-        for j in range(k + 1, i + 1):
-            spent += c.submit + c.move_per_byte * w.size[j]
-        s[OWE] += int(spent) + s[OWED]
-        s[ALLOC_NS] += int(spent) + s[OWED]
-        s[OWED], s[DRAIN] = 0, 0
+    for k in range(i + 1, last + 1):
+        spent += _cost(w, c, k)
+    s[OWE] += int(spent) + s[OWED]
+    s[ALLOC_NS] += int(spent) + s[OWED]
+    s[OWED], s[DRAIN] = 0, 0
+    s[UNSURE] |= w.b[i] == 3
+    s[REARRANGED] = last
 
 
 def _each_record(w: Host, c: Costs) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
+    s[REARRANGED] = -1
     for i in range(w.kind.size):
         k = w.kind[i]
         if k in (START, END):
@@ -605,6 +685,8 @@ def _each_record(w: Host, c: Costs) -> int:
             _destroy(w, c, i)
         elif k == ISSUE:
             _issue(w, c, i)
+        elif k == DEFRAG:
+            _defrag(w, c, i)
         elif k != OOM:
             _follow(w, c, i)
             if k in (RESERVE, RELEASE):
@@ -617,10 +699,11 @@ def _each_record(w: Host, c: Costs) -> int:
                 _cancel(w, i)
             elif k == COPY:
                 _copy(w, c, i)
-            elif k == MOVE:
-                _move(w, c, i)
+            elif k == DECIDE and w.b[i] != RELEASED:  # a plan acts when the next event is its operator
+                _pass_over(w, c)
+                s[REACHED] = s[EVENT] + 1
     _ends(w)
-    _between(w, c)
+    _between(w, c, w.event.size)
     return int(s[NOW])
 
 

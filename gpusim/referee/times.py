@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee import ends, starts
+from gpusim.base.compiled import kept
+from gpusim.referee import ends, sms, starts, turns
 from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.numbers import Numbers
@@ -17,31 +18,33 @@ from gpusim.results.log import CANCEL, END, KINDS
 from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
-CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")  # as starts.py numbers them
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # as starts.py numbers them
 
 
 def check(
     result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
 ) -> dict[str, int | float]:
     """Every time of the log; returns the metrics that follow from them."""
-    ends.check(acts, trace, tiers, n, found)
     columns = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "t")}
     columns["size"] = np.ascontiguousarray(log["bytes"])
     queue, roles = _queues(acts, trace, tiers)
     w = _host(columns, acts, trace, tiers, n, queue, roles)
-    through = h.each_record(w, _costs(result, trace, n))
+    through = h.each_record(w, _costs(trace, n))
     np.maximum(w.need[:, 1], _held(log, acts, w), out=w.need[:, 1])
     for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
         what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
         found.say(record, what, f"{expected} ns, {h.CAUSES[why]}{_ended(acts, expected, why)}")
-    s = _starts(columns, acts, trace, tiers, n, w)
+    line, on_sms = turns.in_line(acts, trace, tiers, n), sms.users(acts, n) > 0
+    s = _starts(columns, acts, trace, tiers, n, w, np.select([on_sms, line >= 0], [starts.PROCESSORS, starts.TURN], 0))
     starts.each_start(s)
+    turns.check(acts, line, tiers, s.ready, w.wanted, n, found)
+    ends.check(acts, trace, tiers, n, sms.check(acts, trace, s.ready, columns["t"], n, found), found)
     for record, act, due in s.said[: s.count[0]].tolist():
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
                   f"{due} ns, {cause}")  # fmt: skip
     found.count("waits with a cause", len(log) - int((columns["kind"] == END).sum()))
-    return _metrics(result, log, acts, w, s, through)
+    return _metrics(result, log, acts, w, s, through) | {"sharing_ns": _shared(acts, trace, n)}
 
 
 def _ended(acts: Activities, time: int, why: int) -> str:
@@ -51,7 +54,7 @@ def _ended(acts: Activities, time: int, why: int) -> str:
 
 
 def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
-    if due == acts.submit[act]:
+    if due == s.submit[act]:
         return "when it is submitted"
     at = np.flatnonzero(acts.end == due)
     if len(at):
@@ -64,6 +67,9 @@ def _metrics(
 ) -> dict[str, int | float]:
     ended = acts.end[acts.end < NEVER]
     last = int(log["t"][-1]) if len(log) else 0
+    claimed = int(result.metrics.get("makespan_ns", through))
+    if through - w.now[h.BLUR] <= claimed <= through:  # the last calls of the device were rounded one by one
+        through = claimed
     out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(CAUSES)}
     out |= {
         "makespan_ns": max(last, int(ended.max(initial=0)), through) if result.finished else last,
@@ -71,9 +77,15 @@ def _metrics(
         "prefetch_late": int(s.sums[starts.LATE]), "prefetch_wasted": int(w.now[h.WASTED]),
         "prefetch_cancelled": int(w.now[h.CANCELLED]),
     }  # fmt: skip
-    # What an operator asked for that ran out of memory, or tried again when memory was rearranged, is not in the log.
-    unsure = w.now[h.UNSURE] or not result.finished or str(result.spec.get("defrag", "none")) != "none"
+    # What an operator asked for that ran out of memory is not in the log.
+    unsure = w.now[h.UNSURE] or not result.finished
     return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
+
+
+def _shared(acts: Activities, trace: Trace, n: Numbers) -> int:
+    """What kernels take beyond their durations."""
+    kernels = np.append(trace.activity == KERNEL, False)[acts.op] & (acts.end < NEVER)
+    return int((acts.end - acts.start)[kernels].sum() - n.duration[acts.op[kernels]].sum())
 
 
 def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
@@ -95,24 +107,36 @@ def _held(log: npt.NDArray[Any], acts: Activities, w: h.Host) -> I64:
     return held
 
 
-def _costs(result: Result, trace: Trace, n: Numbers) -> h.Costs:
-    m, policies = n.machine, result.spec
+def _costs(trace: Trace, n: Numbers) -> h.Costs:
+    m = n.machine
     return h.Costs(
         m.operator, m.submit, m.wait, m.cached, m.malloc, m.malloc_per_byte, m.free, m.free_per_byte, m.move_per_byte,
-        queue=m.queue, copies=_most_copies(trace), rearranged=int(str(policies.get("defrag", "none")) != "none"),
-        proposes=int(str(policies.get("prefetch", "none")) != "none"),
+        queue=m.queue, copies=_most_copies(trace),
     )  # fmt: skip
 
 
 def _most_copies(trace: Trace) -> int:
     """How many copies the host may be ahead of an engine: all tensors that can be there at once, and some more."""
     alive = np.cumsum((trace.kind == ALLOC).astype(np.int64) - (trace.kind == FREE))
-    ops = np.arange(trace.ops)
-    of = np.concatenate([np.repeat(ops, np.diff(trace.read_start)), np.repeat(ops, np.diff(trace.write_start))])
-    pairs = np.unique(of * max(1, trace.tensors) + np.concatenate([trace.read_id, trace.write_id]))
-    widest = int(np.bincount(pairs // max(1, trace.tensors)).max(initial=0)) if len(pairs) else 0
-    wanted = 2 * (int(alive.max(initial=0)) + widest) + 1024
+    widest = _widest(trace.read_start, trace.read_id, trace.write_start, trace.write_id, np.full(trace.tensors, -1))
+    wanted: int = 2 * (int(alive.max(initial=0)) + widest) + 1024
     return (1 << (wanted - 1).bit_length()) // 2
+
+
+@kept()
+def _widest(read_start: Any, read_id: Any, write_start: Any, write_id: Any, seen: Any) -> int:
+    """The most tensors that one operator accesses; seen: int64[T] of -1."""
+    most = 0
+    for o in range(read_start.size - 1):
+        tensors = 0
+        for j in range(read_start[o], read_start[o + 1]):
+            tensors += seen[read_id[j]] != o
+            seen[read_id[j]] = o
+        for j in range(write_start[o], write_start[o + 1]):
+            tensors += seen[write_id[j]] != o
+            seen[write_id[j]] = o
+        most = max(most, tensors)
+    return int(most)
 
 
 def _host(
@@ -138,10 +162,13 @@ def _host(
         **columns, event=trace.kind.astype(np.int64), arg=trace.arg, stream=trace.stream.astype(np.int64), time=trace.time,
         read_start=trace.read_start, read_id=trace.read_id, write_start=trace.write_start, write_id=trace.write_id,
         bytes=trace.size, home=tiers.home(units), program=np.isin(trace.activity, (COPY_IN, COPY_OUT)).astype(np.uint8),
-        queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record, turn=turn,
-        order=order, role=roles, waits=np.array([0, *n.waits], np.uint8), now=zero(h.STATE), count=zero(many),
+        call=n.call, queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record,
+        turn=turn, order=order, role=roles, waits=np.array([0, *n.waits], np.uint8),
+        costs=np.array([(0.0, 0.0, 0.0), *n.blocks]),
+        kept=np.array([0, *n.kept], np.uint8), blocks=zero(1 + len(n.kept), 64, 2), submit=acts.submit.copy(),
+        now=zero(h.STATE), count=zero(many),
         after=zero(units, many), use=zero(units, many), prior=zero(units), out=none(units), moving=zero(units, dtype=np.uint8),
-        gone=none(units), brought=none(units), marks=zero(marks, many), freed=zero(h.RECENT, 2),
+        gone=none(units), brought=none(units), wanted=zero(len(queue)), marks=zero(marks, many), freed=zero(h.RECENT, 2),
         freed_use=zero(h.RECENT + 1, many),
         need=zero(len(queue), 3),
         alloc_ns=zero(len(queue)), sync_ns=zero(len(queue)), late=none(len(queue)), said=zero(h.MOST, 4),
@@ -149,8 +176,9 @@ def _host(
 
 
 def _starts(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host, then: I64
 ) -> starts.Starts:
+    """then: what each activity waits for when it is ready, as `starts` numbers it."""
     streams = int((w.role == 0).sum())
     sides = sorted(tiers.slots)
     group = w.queue.copy()
@@ -161,9 +189,13 @@ def _starts(
     computes = np.zeros(len(w.role), np.uint8)
     computes[np.unique(on) if len(on) else [0]] = 1
     slots = np.array([1] * streams + [tiers.slots[side] for side in sides], np.int64)
+    in_line = np.zeros(len(slots), np.uint8)
+    in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
         columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
-        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, computes, slots, n.machine.gap,
+        w.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
+        in_line, n.machine.gap,
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
-        sums=np.zeros(7, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
+        ready=np.full(len(acts.record), NEVER),
+        sums=np.zeros(9, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
     )  # fmt: skip
