@@ -20,7 +20,7 @@ from gpusim.referee.numbers import DEVICE_MEMORY, F64, Numbers, Way
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import I64, KERNEL, MOVES, Trace
+from gpusim.trace.trace import COLLECTIVE, I64, KERNEL, MOVES, Trace
 
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
@@ -71,7 +71,8 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
     by_kernels = [part for part in _remote(acts, trace, tiers, n, started) if len(part.rows)]
     kernels = np.flatnonzero(started & (activity == KERNEL) & (end > acts.start))
     work = [part for part in _kernels(acts, kernels, n) if len(part.rows)]
-    flows = [*work, *parts, *by_kernels]
+    timed = [part for part in _timed(acts, trace, n, started & recorded & np.isin(activity, MOVES)) if len(part.rows)]
+    flows = [*work, *parts, *timed, *by_kernels]
     if not flows:
         return Ends(end, shared)
     for part in by_kernels:
@@ -111,6 +112,15 @@ def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: W
     rows = np.flatnonzero(which)
     size = amount[rows]
     return Part(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
+
+
+def _timed(acts: Activities, trace: Trace, n: Numbers, which: npt.NDArray[np.bool_]) -> Iterator[Part]:
+    """Copies whose recorded times are known without what ran beside them: their own rate, through the device's memory."""
+    known = (trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != COLLECTIVE)
+    rows = np.flatnonzero(which & np.append(known, False)[acts.op] & (acts.size > 0) & (MEMORY in n.share))
+    size = acts.size[rows].astype(np.float64)
+    took = np.maximum(n.duration[acts.op[rows]], 1)
+    yield Part(rows, acts.start[rows], size, size / took, np.ones(len(rows)), (DEVICE_MEMORY,))
 
 
 def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:
