@@ -26,6 +26,7 @@ from gpusim.machine.profile import Profile
 from gpusim.referee import activities, bounds, decisions, memory, rates, timeline, times
 from gpusim.referee.numbers import agree, numbers
 from gpusim.referee.packing import packing
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings, Report, Violation
 from gpusim.referee.tiers import tiers
 from gpusim.referee.totals import totals
@@ -60,7 +61,7 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
     whole = trace
     if "grain" in result.spec:
         trace = cut(trace, parse(result.spec["grain"]))
-    log = result.log
+    log = Records(result.log)
     memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
