@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.rates import remote
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, Tiers
 from gpusim.results.log import OOM
@@ -40,7 +39,7 @@ SAME = {
 
 
 def totals(
-    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
+    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers,
     ledger: Mapping[str, int], timed: Mapping[str, int | float], found: Findings,
 ) -> None:
     """Every metric that the log determines, recomputed; `timed`: those that follow from times.check."""
@@ -150,7 +149,7 @@ def _beside(acts: Activities, rows: I64) -> int:
     return int(((step > 0) & (np.cumsum(step) > 1)).sum())
 
 
-def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:
+def _makespan(result: Result, log: Records, acts: Activities, trace: Trace, found: Findings) -> None:
     """The run ends with its last activity, or with the host's last call, whichever is later."""
     if "makespan_ns" not in result.metrics:
         return
@@ -163,7 +162,7 @@ def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Tr
         found.say(-1, f"metric makespan_ns is {claimed}", f"{last}, when the last record of the log was made")
 
 
-def _ending(result: Result, log: npt.NDArray[Any], found: Findings) -> None:
+def _ending(result: Result, log: Records, found: Findings) -> None:
     """A run that ran out of a memory says so in its log, last."""
     at = np.flatnonzero(log["kind"] == OOM)
     below = {"oom": False, "host_oom": True}.get(result.outcome)
