@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpusim.engine.pages.settings import settings
 from gpusim.experiment import users
 from gpusim.experiment.single import single
 from gpusim.experiment.spec import AS_RECORDED, KINDS, Policies, RunSpec
+from gpusim.machine import sharing
 from gpusim.machine import tiers as chains
 from gpusim.machine.profile import Profile
 from gpusim.machine.tiers import DEFAULT
@@ -40,6 +42,8 @@ def simulate(
     tiers: str = DEFAULT,
     grain: str | int = "tensor",
     unified: str = "none",
+    share: str | Sequence[str] = sharing.WORDS,
+    active_thread_percentage: int = 100,
     transform: str = AS_RECORDED,
     kernel_times: str | Path | None = None,
     use: Any = (),
@@ -60,6 +64,9 @@ def simulate(
     tiers        memories below the GPU's, nearest first: "host > nvme"
     grain        "tensor", or the bytes of the chunks in which tensors move ("2 MiB")
     unified      "driver(...)": unified memory, whose page faults take the place of the policies
+    share        what activities of the GPU share: "sms", "memory" (its bandwidth) and copy "engines", or "none"
+    active_thread_percentage
+                 percentage of the multiprocessors that the program's kernels may use together, as MPS limits it
     transform    what the trace is turned into first: "checkpointing | precision(to=bf16)"
     kernel_times a CSV file with your own measured times on this machine: gpu, operator, dtype, shape, time_us
     use          files with policies of your own, or the decorated objects, which the words above may name
@@ -96,7 +103,8 @@ def simulate(
     spec = RunSpec(
         program, place_name, values.capacity(memory), values.capacity(host_memory), **policies, seed=seed, log=log,
         transform=transform, grain=grains.write(grains.parse(grain)) if grain != "tensor" else "tensor", tiers=tiers,
-        unified=driver,
+        unified=driver, share=sharing.write(sharing.parse(share)),
+        active_thread_percentage=sharing.percentage(active_thread_percentage),
     )  # fmt: skip
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),

@@ -66,8 +66,14 @@ QUEUE = record(
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities are waited for
      ("waiters", i8), ("waits_for", i8), ("next_waiter", i8),  # queues that look again when it gets on; 1 + number, 0: none
+     ("engine", i8),       # by direction, whose slots its swaps share with the program's own copies; 0: the slots are its own
+     ("mate", i8),         # the other queue of such swaps in its direction, -1: there is none
+     ("line", i8), ("ahead", i8), ("next_in_line", i8),  # in which engine's it stands, 0: none, and between which queues
+     ("came", i8), ("granted", i8),  # since when, ns; its first has a slot of the engine
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
+# A copy engine of the GPU where the program's own copies take turns with swaps; rows by direction, that of streams is unused.
+ENGINE = record([("slots", i8), ("running", i8), ("first", i8), ("last", i8)])  # of the line: 1 + number of a queue, 0: none
 # An activity's kind: the operator's of trace.ACTIVITIES, or a swap.  Its way says how its bytes go; none: it takes its time.
 SWAP = len(ACTIVITIES)
 ACTIVITY = record(
@@ -126,12 +132,14 @@ CLOCK = record(
      ("number", i8),       # of the next activity
      ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
-     ("reshare", i8)]      # the set of flows has changed
+     ("reshare", i8),      # the set of flows has changed
+     ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
-# One GPU: what calls of its driver cost, and the copies under way that programs issued themselves.
+# One GPU: what calls of its driver cost, the copies under way that programs issued themselves, and what is shared.
 DEVICE = record(
     [("copying_in", i8), ("copying_out", i8),
+     ("shares_engines", i8),  # those copies take turns with swaps in the copy engines
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
 
@@ -169,7 +177,8 @@ BUFFERS = record(
 
 COUNTS = record(
     [("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
-     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
+     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8),
+     ("stall_copy_engine", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
      ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
@@ -216,6 +225,7 @@ class Island(NamedTuple):
     tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]
     queues: Annotated[Any, QUEUE, "Q"]
+    engines: Annotated[Any, ENGINE, 3]
     look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start

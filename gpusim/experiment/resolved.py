@@ -21,6 +21,7 @@ def resolved(e: Experiment) -> str:
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
         **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified}),
+        **_shared(e),
         "use": list(e.use),
         **({"kernel_times": e.kernel_times} if e.kernel_times else {}),
         "policies": _named({kind: getattr(e.policies, kind) for kind in KINDS}),
@@ -38,6 +39,12 @@ def _named(axes: dict[str, tuple[Any, ...]]) -> dict[str, list[str]]:
     """Axes as text, without those that are named only where they say something."""
     words = {name: [str(value) for value in axis] for name, axis in axes.items()}
     return {name: axis for name, axis in words.items() if axis != [LATER.get(name)]}
+
+
+def _shared(e: Experiment) -> dict[str, Any]:
+    """What is shared, and how much of it is the program's, where that is not the default."""
+    said = {"share": e.share, "active_thread_percentage": list(e.active_thread_percentage)}
+    return {name: value for name, value in said.items() if value not in (LATER[name], [int(LATER["active_thread_percentage"])])}
 
 
 def _uncertainty(u: Uncertainty) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gpusim.base.errors import GridError
 from gpusim.base.units import BYTES, FRACTION
 from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern, refuse
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
+from gpusim.machine import sharing
 
 T = TypeVar("T")
 Figure = Literal[
@@ -132,6 +133,26 @@ Seeds = Annotated[
     BeforeValidator(_axis),
     _one_or_many({"type": "integer", "minimum": 0}),
 ]
+def _share(value: Any) -> str:
+    """What is shared, as one text."""
+    return sharing.write(sharing.parse(value))
+
+
+Share = Annotated[
+    str,
+    BeforeValidator(checked(_share)),
+    WithJsonSchema({
+        "oneOf": [
+            {"const": sharing.NOTHING},
+            {"type": "array", "items": {"enum": list(sharing.WORDS)}, "minItems": 1, "uniqueItems": True},
+        ]
+    }),
+]  # fmt: skip
+Percentages = Annotated[
+    tuple[Annotated[StrictInt, Field(ge=1, le=100)], ...],
+    BeforeValidator(_axis),
+    _one_or_many({"type": "integer", "minimum": 1, "maximum": 100}),
+]
 Bounds = Annotated[
     bool | Literal["search"],
     BeforeValidator(_bounds),
@@ -202,6 +223,10 @@ class Experiment:
     """In which pieces tensors move: `tensor`, or chunks of this size."""
     unified: Unified = (NONE,)
     """Unified memory: `none`, or `driver(...)`, whose page faults and evictions then take the place of the policies'."""
+    share: Share = LATER["share"]
+    """What activities of the GPU share: a list of `sms`, `memory` (bandwidth), `engines` (copies), or `none`; absent: all."""
+    active_thread_percentage: Percentages = (int(LATER["active_thread_percentage"]),)
+    """Percentage of the multiprocessors that the program's kernels may use together, as MPS limits it."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     kernel_times: TableFile | None = None
@@ -245,6 +270,8 @@ class RunSpec:
     grain: str = LATER["grain"]
     tiers: str = LATER["tiers"]
     unified: PolicySpec = NONE
+    share: str = LATER["share"]
+    active_thread_percentage: int = int(LATER["active_thread_percentage"])
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -264,7 +291,7 @@ class RunSpec:
 
     @property
     def later(self) -> dict[str, str]:
-        """Transform, grain, tiers, unified, plan and release, where they are not the default."""
+        """What LATER names, where it is not the default."""
         words = {name: str(getattr(self, name)) for name in LATER}
         return {name: word for name, word in words.items() if word != LATER[name]}
 
@@ -293,11 +320,12 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
             hint="shorten a list, raise max_runs, or pass --allow-large",
         )
     axes = _axes(experiment)
-    return [RunSpec(**dict(zip(axes, point, strict=True)), log=experiment.options.log) for point in product(*axes.values())]
+    same: dict[str, Any] = {"share": experiment.share, "log": experiment.options.log}
+    return [RunSpec(**dict(zip(axes, point, strict=True)), **same) for point in product(*axes.values())]
 
 
 def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
     """The lists of an experiment by the names that a run has for them; the last varies fastest."""
-    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory")
+    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory", "active_thread_percentage")
     policies = {kind: getattr(e.policies, kind) for kind in KINDS}
     return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

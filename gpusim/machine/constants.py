@@ -34,6 +34,8 @@ class Machine:
     nvme_read: float
     nvme_write: float
     nvme_latency: int
+    copies_in: int  # copies to the device at once by its copy engines,
+    copies_out: int  # and from it
     submit: int  # the host's time for a launch of the memory manager's own
     operator: int  # and for one of the program's operators
     gap: int
@@ -107,6 +109,7 @@ def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = t
     p, gib = profile, float(2**30)
     lone = p.peer.rate.value if p.peer else min(p.link.h2d.value, p.link.d2h.value, p.link.both.value / 2)
     start = p.peer.latency.value if p.peer else p.link.latency_queued.value
+    into, out = tiers.copies_at_once(p)
     return Machine(
         tiers=tiers.parse(chain, p) or (tiers.nowhere(p),),
         chain=chain,
@@ -123,6 +126,8 @@ def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = t
         nvme_read=p.nvme.read.value / 1e9,
         nvme_write=p.nvme.write.value / 1e9,
         nvme_latency=round(p.nvme.latency.value),
+        copies_in=into,
+        copies_out=out,
         curve=tiers.per_ns(p.link.size_curve),
         curve_out=tiers.per_ns(p.link.size_curve_d2h or p.link.size_curve),
         curve_collective=tiers.per_ns(p.collective.size_curve if p.collective else ()),

@@ -23,6 +23,7 @@ from gpusim.machine.chain import Wanted, read
 from gpusim.machine.profile import GIVEN, Curve, Profile
 
 DEFAULT = "host"
+COPY_ENGINES = "copy"  # the queue of tiers whose copies the GPU's own copy engines make
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Tier:
     write_latency: int
     way_in: tuple[TierLink, ...]   # passed by copies to the GPU
     way_out: tuple[TierLink, ...]  # passed by copies from the GPU
-    queue: str      # copy (the GPU's copy engines), peer, nvme, network
+    queue: str      # COPY_ENGINES, peer, nvme, network
     slots_in: int   # copies at once
     slots_out: int
     curve: tuple[tuple[float, float], ...] = ()  # rate of copies to the GPU by size, start-up included
@@ -112,7 +113,7 @@ def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     way_in, way_out = (way + links for way, links in zip(_over_link(p), _of_all_gpus(p, w.gpus), strict=True))
     return Tier(
         "host", "host", capacity, _narrowest(share * into.value / 1e9, way_in), _narrowest(share * out.value / 1e9, way_out),
-        latency, latency, way_in, way_out, "copy", *_engines(p), curve, curve_out, bool(w.pageable),
+        latency, latency, way_in, way_out, COPY_ENGINES, *copies_at_once(p), curve, curve_out, bool(w.pageable),
         *(share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write)),
     )  # fmt: skip
 
@@ -166,7 +167,7 @@ def _peer(p: Profile, w: Wanted) -> Tier:
         return Tier("peer", "peer", capacity, rate, rate, latency, latency, way_in, way_out, "peer", 1, 1)
     # GPUs without links of their own meet over both of their links to the host: up the one and down the other.
     rate, latency = min(p.link.h2d.value, p.link.d2h.value) / 1e9, round(p.link.latency_queued.value)
-    return Tier("peer", "peer", capacity, rate, rate, latency, latency, *_over_link(p), "copy", *_engines(p))
+    return Tier("peer", "peer", capacity, rate, rate, latency, latency, *_over_link(p), COPY_ENGINES, *copies_at_once(p))
 
 
 def _cxl(p: Profile, w: Wanted) -> Tier:
@@ -178,7 +179,7 @@ def _cxl(p: Profile, w: Wanted) -> Tier:
     return Tier(
         "cxl", "cxl", _no_more(w, int(p.cxl.capacity.value), f"CXL memory of {p.name}"),
         min(read, way_in[0].rate), min(write, way_out[0].rate), latency, latency,
-        (TierLink("cxl_read", read), *way_in), (TierLink("cxl_write", write), *way_out), "copy", *_engines(p),
+        (TierLink("cxl_read", read), *way_in), (TierLink("cxl_write", write), *way_out), COPY_ENGINES, *copies_at_once(p),
     )  # fmt: skip
 
 
@@ -209,7 +210,8 @@ def _over_link(p: Profile) -> tuple[tuple[TierLink, TierLink], tuple[TierLink, T
     return (TierLink("h2d", into), both), (TierLink("d2h", out), both)
 
 
-def _engines(p: Profile) -> tuple[int, int]:
+def copies_at_once(p: Profile) -> tuple[int, int]:
+    """Copies to the device and from it that its copy engines make at once."""
     return int(p.copy_engines.h2d.value), int(p.copy_engines.d2h.value)
 
 

@@ -131,6 +131,7 @@ METRICS: dict[str, Metric] = {
         ("stall_launch_ns", "ns", LOWER, "Streams waited for the host to submit the kernel."),
         ("stall_sync_ns", "ns", LOWER, "Streams waited for the host, which waited for the device."),
         ("stall_event_ns", "ns", LOWER, "Streams waited for other streams."),
+        ("stall_copy_engine_ns", "ns", LOWER, "Streams waited for the turn of their copies in a copy engine."),
     ),
     **_declare(
         "transfers",

@@ -91,6 +91,24 @@ def test_do_they_span_the_grid_and_come_back_from_the_resolved_file(experiment: 
     assert yaml.safe_load(resolved(first))["policies"]["plan"] == ["none", "vdnn"]
 
 
+def test_what_is_shared_is_said_for_all_runs_and_comes_back(experiment: Path, tmp_path: Path) -> None:
+    plain = load.experiment(str(experiment)).experiment
+    assert expand(load.experiment(str(experiment), ["share=engines,sms,memory"]).experiment) == expand(plain)
+    assert "share" not in resolved(plain)
+    sets = ["share=memory,sms", "active_thread_percentage=50,100"]
+    first = load.experiment(str(experiment), sets).experiment
+    runs = expand(first)
+    assert [(run.share, run.active_thread_percentage) for run in runs] == [("sms, memory", 50), ("sms, memory", 100)]
+    assert "active_thread_percentage" not in runs[1].later and runs[1].later["share"] == "sms, memory"
+    again = tmp_path / "again.yaml"
+    again.write_text(resolved(first))
+    assert [run.hash for run in expand(load.experiment(str(again)).experiment)] == [run.hash for run in runs]
+    assert "'sm' is nothing that is shared" in problems(experiment, "share=sm")[0]
+    assert "less than or equal to 100" in problems(experiment, "active_thread_percentage=101")[0]
+    (told,) = problems(experiment, "share=none", "unified=driver")
+    assert "kernels run one after the other: share changes nothing" in told
+
+
 def test_is_what_no_machine_has_told_at_its_place(experiment: Path) -> None:
     experiment.write_text(YAML + "tiers:\n- host\n- host > nvm\n")
     (told,) = problems(experiment)

@@ -117,10 +117,10 @@ def begin(trace: Trace, profile: Profile, capacity: int | None, durations: Any =
     return Simulation(work, machine_of(trace, profile, capacity), **policies, **settings)
 
 
-CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "copy_engine")
 
 
 def stalls(result: Result) -> dict[str, int]:
     """The causes of stalls that are not 0, ns."""
-    found = {cause: int(result.metrics[f"stall_{cause}_ns"]) for cause in CAUSES}
+    found = {cause: int(result.metrics.get(f"stall_{cause}_ns", 0)) for cause in CAUSES}
     return {cause: ns for cause, ns in found.items() if ns}

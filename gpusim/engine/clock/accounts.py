@@ -19,10 +19,11 @@ def done_time(isl: Island, k: int, count: int) -> int:
 
 
 @kernel
-def account_stall(isl: Island, row: int) -> None:
+def account_stall(isl: Island, row: int, ready: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
-    The last part belongs to whatever came last; the parts add up to the gap.
+    The last part belongs to whatever came last; what came after it was `ready` is its turn in a copy engine.  The parts add up
+    to the gap.
     """
     c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
@@ -40,9 +41,10 @@ def account_stall(isl: Island, row: int) -> None:
                 event = max(event, end)
     if a.brought > 0 and done_time(isl, a.brought_by, a.brought) > at:
         n.prefetch_late += 1
-    while at < c.now:
+    n.stall_copy_engine += c.now - ready
+    while at < ready:
         # The earliest of the causes that lie after `at` owns the time up to itself.
-        until = c.now
+        until = ready
         if at < host < until:
             until = host
         if at < room < until:

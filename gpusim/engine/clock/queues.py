@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, links, remote
+from gpusim.engine.clock import accounts, copy_engines, links, remote
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.state import (
     DRAIN,
@@ -124,7 +124,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
     c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
     c.woken = 0
-    ranked = t.ranked
+    ranked, turns = t.ranked, isl.devices[0].shares_engines
     for q in range(c.queues):
         if isl.look[q] == 0:
             continue
@@ -152,11 +152,18 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     queue.ready_at = queue.free_at + queue.gap
                     heap.push(isl, queue.ready_at, E_READY, q)
                 break
+            ready = c.now
+            if turns and a.kind != KERNEL:
+                engine = copy_engines.engine_of(queue, a)
+                if engine:
+                    if not copy_engines.has_turn(isl, q, engine):
+                        break
+                    ready = queue.came
             queue.started += 1
             queue.running += 1
             a.start = c.now
             if queue.computes:
-                accounts.account_stall(isl, row)
+                accounts.account_stall(isl, row, ready)
             if a.kind == KERNEL:
                 n.busy += a.duration
             if a.kind != SWAP:
@@ -216,6 +223,8 @@ def pass_over(isl: Island, q: int) -> None:
     queue = isl.queues[q]
     a = isl.activities[queue.base + (queue.started & queue.mask)]
     a.done, a.end = 1, isl.clock[0].now
+    if queue.line:
+        copy_engines.leave(isl, q)
     queue.started += 1
     count_done(isl, q)
     isl.clock[0].woken = isl.look[q] = 1
@@ -236,6 +245,8 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
         accounts.count_copies(isl, a.kind, -1)
+    if isl.devices[0].shares_engines and a.kind != KERNEL:
+        copy_engines.give_back(isl, copy_engines.engine_of(queue, a))
     record(isl, pol, log.END, a.number, shown(isl, q), 0, 0)
     count_done(isl, q)
     c.woken = isl.look[q] = 1

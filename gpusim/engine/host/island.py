@@ -8,7 +8,7 @@ from numba import types
 
 from gpusim.base.compiled import entry, kernel, tables_at
 from gpusim.engine.clock import event_heap as heap
-from gpusim.engine.clock import links, queues, remote
+from gpusim.engine.clock import copy_engines, links, queues, remote
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
     E_KERNEL,
@@ -68,6 +68,9 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
         if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
             return LOG_FULL
         device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
+        if c.dealing and device > c.now:
+            copy_engines.deal(isl)
+            continue
         next_host, at = -1, NEVER
         for i in range(isl.hosts.size):
             h = isl.hosts[i]

@@ -10,8 +10,11 @@ import numpy as np
 from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.machine.constants import Machine
+from gpusim.machine.tiers import COPY_ENGINES
 from gpusim.trace.trace import KERNEL, OP, Trace
 from gpusim.trace.workload import Workload
+
+NO_BOUND = 1 << 40  # slots of a queue whose copies take turns elsewhere
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,11 @@ def numbering(trace: Trace, m: Machine, ranked: bool) -> Numbering:
     return Numbering(streams, tuple(dict.fromkeys(tier.queue for tier in m.tiers)), ranked)
 
 
-def queue_table(work: Workload, m: Machine, numbers: Numbering) -> Any:
-    """QUEUE[Q]: all of them empty, each with its place in the table of activities, its slots and its limit."""
+def queue_table(work: Workload, m: Machine, numbers: Numbering, turns: bool) -> Any:
+    """QUEUE[Q]: all of them empty, each with its place in the table of activities, its slots and its limit.
+
+    turns: swaps by the GPU's copy engines take turns with the program's own copies, so that their queues have no slots of theirs.
+    """
     widest = int(np.diff(work.acc_start).max(initial=0))
     ring = {False: power_of_two(m.queue + 1), True: power_of_two(2 * (work.max_live + widest) + 1024)}
     copying = np.arange(numbers.queues) >= numbers.streams
@@ -57,7 +63,7 @@ def queue_table(work: Workload, m: Machine, numbers: Numbering) -> Any:
     queues["base"] = np.cumsum(rings) - rings
     queues["limit"] = np.where(copying, rings // 2, m.queue)
     queues["gap"] = np.where(copying, 0, m.gap)
-    queues["slots"], queues["pair"] = 1, -1
+    queues["slots"], queues["pair"], queues["mate"] = 1, -1, -1
     queues["computes"][_computing(work.trace)] = 1
     engines = {tier.queue: tier for tier in reversed(m.tiers)}
     for name in numbers.engines:
@@ -65,11 +71,27 @@ def queue_table(work: Workload, m: Machine, numbers: Numbering) -> Any:
         for into in {first, first + numbers.behind}:
             pair = [into, into + 1]
             queues["role"][pair] = state.TO_DEVICE, state.FROM_DEVICE
-            queues["slots"][pair] = engines[name].slots_in, engines[name].slots_out
+            shared = turns and name == COPY_ENGINES
+            queues["slots"][pair] = (NO_BOUND, NO_BOUND) if shared else (engines[name].slots_in, engines[name].slots_out)
+            if shared:
+                queues["engine"][pair] = state.TO_DEVICE, state.FROM_DEVICE
             if numbers.ranked:
                 other = first if into > first else first + numbers.behind
-                queues["pair"][pair] = other, other + 1
+                queues["mate" if shared else "pair"][pair] = other, other + 1
     return queues
+
+
+def engine_table(m: Machine) -> Any:
+    """ENGINE[3]: the GPU's copy engines, by direction."""
+    engines = table(3, state.ENGINE)
+    engines["slots"][[state.TO_DEVICE, state.FROM_DEVICE]] = m.copies_in, m.copies_out
+    return engines
+
+
+def flows_at_once(m: Machine, numbers: Numbering) -> int:
+    """The most copies that can flow: one of each stream, and of each engine for tiers as many as it has slots."""
+    slots = {tier.queue: tier.slots_in + tier.slots_out for tier in reversed(m.tiers)}
+    return numbers.streams + sum(slots.values())
 
 
 def memory_table(m: Machine, numbers: Numbering) -> Any:

@@ -10,6 +10,7 @@ from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.run import ways
 from gpusim.machine.profile import Profile
+from gpusim.machine.sharing import Sharing, write
 from gpusim.machine.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
@@ -43,6 +44,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "host_capacity": machine.host_capacity,
         "footprint": work.live_peak,
         "seed": seed,
+        **_sharing(simulation.sharing),
         "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
         **({} if machine.chain == DEFAULT else {"tiers": machine.chain, "memories": _tiers(machine)}),
@@ -100,6 +102,12 @@ def shared(simulation: Simulation) -> dict[str, int | float]:
     return {"program_copies_shared": count} if count else {}
 
 
+def _sharing(sharing: Sharing) -> dict[str, Any]:
+    """What activities of the device share, and the percentage of its multiprocessors where that is limited."""
+    limit = sharing.active_thread_percentage
+    return {"share": write(sharing.words), **({} if limit == 100 else {"active_thread_percentage": limit})}
+
+
 def _remote(planned: Planned) -> dict[str, Any]:
     """The tensors that kernels use below the device, for the referee."""
     remote = planned.schedule.remote
@@ -142,7 +150,9 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
-    causes = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event"]
+    if simulation.island.devices[0]["shares_engines"]:
+        causes.append("copy_engine")
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9

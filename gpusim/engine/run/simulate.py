@@ -25,9 +25,11 @@ from gpusim.engine.run import outcome, plans, side_by_side, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.state import Processes
+from gpusim.machine import sharing
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.profile import Profile
+from gpusim.machine.sharing import ALONE, Sharing
 from gpusim.machine.tiers import DEFAULT
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
@@ -48,14 +50,14 @@ class Simulation:
 
     def __init__(
         self, work: workload.Workload, machine: Machine, *, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
-        record: bool, schedule: Schedule = NOTHING, release: Any = None,
+        record: bool, schedule: Schedule = NOTHING, release: Any = None, sharing: Sharing = ALONE,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
-        self.work, self.machine = work, machine.without(self.own)
+        self.work, self.machine, self.sharing = work, machine.without(self.own), sharing
         self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
         chosen = tables.Chosen(place, evict, prefetch, defrag, release)
         try:
-            built = tables.build(work, self.machine, chosen, seed, record, schedule)
+            built = tables.build(work, self.machine, chosen, seed, record, schedule, sharing)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -211,6 +213,8 @@ def prepared(
     plan: Any = "none",
     grain: int = TENSOR,
     tiers: str = DEFAULT,
+    share: str | Sequence[str] = sharing.WORDS,
+    active_thread_percentage: int = 100,
     capacity_bytes: int | None = None,
     durations: Any = None,
     seed: int = 0,
@@ -223,13 +227,15 @@ def prepared(
     place, evict, prefetch, defrag, release, plan  "name", "name(parameter=value)" or what `policy` decorated
     grain                   bytes of the chunks in which tensors move; TENSOR: each as a whole
     tiers                   the memories below the device's, nearest first, as `gpusim.machine.tiers` reads them
+    share                   what activities of the device share, words of `gpusim.machine.sharing`
+    active_thread_percentage  of the multiprocessors, what the program's kernels may use together
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
     durations               int64[O] ns per operator; None: recorded times, else modelled ones
     log                     keep the event log, which `gpusim check` recomputes everything from
     use                     files with policies of your own, or the decorated policies themselves, to name above
     work                    the workload, when the caller has built it before
 
-    Raises PolicyError, TraceError, ProfileError.
+    Raises PolicyError, TraceError, ProfileError, GpusimError.
     """
     own = registry.of(*use)
     named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
@@ -240,9 +246,12 @@ def prepared(
             durations = modelled(trace, profile).ns
         work = workload.build(trace, durations)
     with_tiers = machine(trace, profile, capacity_bytes, tiers)
+    shared = Sharing(sharing.parse(share), sharing.percentage(active_thread_percentage))
 
     def begin(planned: plans.Planned, record: bool) -> Simulation:
-        return Simulation(planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule)
+        return Simulation(
+            planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule, sharing=shared
+        )
 
     def trial(planned: plans.Planned) -> float:
         tried = begin(plans.at_grain(planned, grain, with_tiers), record=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpusim.base.tables import filled, table
 from gpusim.engine import state
-from gpusim.engine.run.numbering import Numbering, memory_table, numbering, queue_table
+from gpusim.engine.run.numbering import Numbering, engine_table, flows_at_once, memory_table, numbering, queue_table
 from gpusim.engine.run.ways import connections
 from gpusim.engine.state import (
     CLOCK,
@@ -25,6 +25,7 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
+from gpusim.machine.sharing import ALONE, ENGINES, Sharing
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -75,22 +76,24 @@ class Chosen:
 
 
 def build(
-    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING
+    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING, sharing: Sharing = ALONE
 ) -> tuple[Island, Instructions, PolicyTables]:
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
     ways, link, route, curve = connections(m, codec, planned.access)
-    queues = queue_table(work, m, numbers)
-    flows = int(queues["slots"].sum()) + (2 * numbers.streams if len(planned.remote) else 0)
+    turns = ENGINES in sharing.words and copies(work.trace)
+    queues = queue_table(work, m, numbers, turns)
+    flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
         "marks": numbers.streams + _stream_events(work.trace) + 1,
     }  # fmt: skip
     island = filled(
-        Island, lengths, clock=_clock(numbers), devices=_device(m), tenants=_tenant(numbers, planned), hosts=_host(m),
-        queues=queues, units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link,
+        Island, lengths, clock=_clock(numbers), devices=_device(m, turns), tenants=_tenant(numbers, planned), hosts=_host(m),
+        queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
+        memories=memory_table(m, numbers), ways=ways, link=link,
         began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
     program = _program(work, planned, route, curve)
@@ -111,8 +114,9 @@ def _tenant(numbers: Numbering, planned: Schedule) -> Any:
     return tenant
 
 
-def _device(m: Machine) -> Any:
+def _device(m: Machine, turns: bool) -> Any:
     device = table(1, DEVICE)
+    device["shares_engines"] = turns
     device["move_per_byte"] = m.move_per_byte
     for cost in ("malloc", "free"):
         device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
@@ -217,6 +221,11 @@ def carried(trace: tr.Trace) -> Any:
     """int64[2, O]: kind and way of each operator; recorded times are kept as they are."""
     kind = trace.activity.astype(np.int64)
     return np.stack([kind, np.where((moved(trace) > 0) & (trace.duration < 0), kind, state.NO_WAY)])
+
+
+def copies(trace: tr.Trace) -> bool:
+    """Whether the program itself copies between host and device."""
+    return bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
 
 
 def moved(trace: tr.Trace) -> Any:
