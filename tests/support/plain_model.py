@@ -166,7 +166,6 @@ class Device:
             first.start, first.begun = self.env.now, self.started
             self.started += 1
             self.running.append(first)
-            self.grant()
             first.admitted.succeed()
         self.grant()
         self.fluid.changed()

@@ -11,7 +11,11 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
 
 KINDS = (tr.KERNEL, tr.COPY_IN, tr.COPY_OUT, tr.COLLECTIVE, tr.COPY_PEER, tr.NVME_READ, tr.NVME_WRITE, tr.HOST_WORK)
-OFTEN = (0.6, 0.13, 0.13, 0.04, 0.03, 0.02, 0.02, 0.03)
+OFTEN = {  # shares of these kinds in a program
+    "kernels": (0.9, 0.02, 0.02, 0.02, 0.01, 0.01, 0.01, 0.01),
+    "copies": (0.1, 0.4, 0.35, 0.03, 0.03, 0.03, 0.03, 0.03),
+    "all": (0.5, 0.17, 0.15, 0.06, 0.03, 0.03, 0.03, 0.03),
+}
 
 
 def program(seed: int) -> tuple[Trace, Any]:
@@ -22,6 +26,8 @@ def program(seed: int) -> tuple[Trace, Any]:
     tensors = [builder.alloc(int(rng.integers(1, 1 << 16))) for _ in range(int(rng.integers(1, 6)))]
     longest = int(rng.choice([300, 5_000, 100_000]))
     apart = rng.random() < 0.5  # its streams share no tensors
+    often = OFTEN[str(rng.choice(list(OFTEN)))]
+    clock = 0
     durations = []
     for _ in range(int(rng.integers(3, 40))):
         stream, what = int(rng.integers(0, streams)), rng.random()
@@ -33,21 +39,25 @@ def program(seed: int) -> tuple[Trace, Any]:
             builder.event(tr.WAIT, int(rng.integers(0, 3)), stream=stream)
         elif what < 0.25:
             tensors.append(builder.alloc(int(rng.integers(1, 1 << 16))))
+        elif what < 0.27:
+            clock += int(rng.integers(0, 10 * longest))
+            builder.begin_phase("", time=clock)
         else:
-            durations.append(_operator(rng, builder, stream, [] if apart else tensors, longest))
+            durations.append(_operator(rng, builder, stream, [] if apart else tensors, longest, often))
     builder.meta["stream_priority"] = {str(s): int(rng.integers(-2, 1)) for s in range(streams) if rng.random() < 0.5}
     return builder.finish(), np.array(durations, np.int64)
 
 
-def _operator(rng: np.random.Generator, builder: TraceBuilder, stream: int, tensors: list[int], longest: int) -> int:
+def _operator(
+    rng: np.random.Generator, builder: TraceBuilder, stream: int, tensors: list[int], longest: int, often: tuple[float, ...]
+) -> int:
     """Add one operator; its time."""
-    activity = int(rng.choice(KINDS, p=OFTEN))
+    activity = int(rng.choice(KINDS, p=often))
     took = int(rng.integers(1, longest))
     recorded = rng.random() < (0.5 if activity == tr.KERNEL else 0.15)
-    touched = {name: tuple(int(x) for x in rng.choice(tensors, min(len(tensors), int(rng.integers(0, 3))), replace=False))
-               for name in ("reads", "writes")} if tensors else {"reads": (), "writes": ()}
+    reads, writes = (rng.choice(tensors, int(rng.integers(0, 3))).tolist() if tensors else [] for _ in range(2))
     builder.op(
-        "op", touched["reads"], touched["writes"], duration=took if recorded else -1, stream=stream, activity=activity,
+        "op", set(reads), set(writes), duration=took if recorded else -1, stream=stream, activity=activity,
         read_bytes=int(rng.integers(1, 30 * longest)),
     )  # fmt: skip
     return took
