@@ -151,8 +151,7 @@ METRICS: dict[str, Metric] = {
         ("nvme_written_bytes", "B", NEITHER, "Written to disk by the program itself."),
         ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies, collectives and disk accesses, added up."),
         ("program_copies_shared", "", NEITHER,
-         "Copies of the program that began while another went the same way: they shared the link, as if each had a copy engine "
-         "of its own."),
+         "Copies of the program that began while another went the same way: they shared the link."),
         ("host_work_ns", "ns", LOWER, "Time of the program's work on the CPU, its page faults among it, added up."),
         ("h2d_busy_share", "1", NEITHER,
          "Link utilisation to the device: bytes over (the link's rate x makespan); remote_bytes are in neither direction."),

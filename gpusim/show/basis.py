@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpusim.base.text import join
 from gpusim.base.units import show_time
+from gpusim.machine.sharing import ENGINES
 from gpusim.results.result import Result
 from gpusim.trace.answers import unanswered
 
@@ -41,8 +42,9 @@ def basis(results: Sequence[Result]) -> str:
 
 
 def _shared_link(results: Sequence[Result]) -> list[str]:
-    """Where the program copied on several streams in one direction at once: what the engine makes of that."""
-    most = max((int(r.metrics.get("program_copies_shared", 0)) for r in results), default=0)
+    """Where the program copied on several streams in one direction at once without turns: what the engine makes of that."""
+    without = [r for r in results if ENGINES not in str(r.spec.get("share", ""))]
+    most = max((int(r.metrics.get("program_copies_shared", 0)) for r in without), default=0)
     if not most:
         return []
     return [

@@ -47,7 +47,7 @@ def test_a_kernel_waits_for_a_copy_on_another_stream() -> None:
 
 
 def test_a_copy_of_the_program_shares_the_link_with_a_swap() -> None:
-    """The program's copy flows from 1000 on, the swap that kernel a's end allows from 2000 on.
+    """With an engine for each.  The program's copy flows from 1000 on, the swap that kernel a's end allows from 2000 on.
 
     program   alone 1000 .. 2000: 8000 bytes; then half the link, 4 bytes/ns: the other 2240 in 560, ends 2560
     swap      2000 .. 2560: 2240 bytes; then alone: the other 8000 in 1000, ends 3560
@@ -59,7 +59,7 @@ def test_a_copy_of_the_program_shares_the_link_with_a_swap() -> None:
     steps.kernel(1000, writes=(b,))
     c = steps.alloc()
     steps.kernel(500, writes=(c,))
-    result = refereed(play(steps, blocks=2), steps.trace())
+    result = refereed(play(steps, blocks=2, share="none"), steps.trace())
     found = spans(result)
     assert found["kernel"][:1] == [(0, 2560)]
     assert found["out"] == [(1000, 3560)]
@@ -98,7 +98,7 @@ def test_memory_over_time_is_by_the_clock_of_the_device() -> None:
     timeline = play(steps, blocks=2).timeline
     gone = int((timeline["host_bytes"] == BLOCK).argmax())
     assert timeline["time_ns"].tolist() == [0] * len(timeline["time_ns"])
-    assert timeline["device_ns"][[gone - 1, gone, -1]].tolist() == [1000, 3560, 3560]
+    assert timeline["device_ns"][[gone - 1, gone, -1]].tolist() == [1000, 4560, 4560]
 
 
 def test_copies_of_the_program_that_share_a_direction_are_counted() -> None:
@@ -106,7 +106,7 @@ def test_copies_of_the_program_that_share_a_direction_are_counted() -> None:
         steps = Steps()
         for activity, stream in copies:
             steps.carry(activity, stream=stream)
-        return int(play(steps).metrics.get("program_copies_shared", 0))
+        return int(play(steps, share="none").metrics.get("program_copies_shared", 0))
 
     assert counted((COPY_IN, 0), (COPY_IN, 1), (COPY_IN, 2)) == 2
     assert counted((COPY_OUT, 0), (COPY_OUT, 1)) == 1

@@ -100,7 +100,7 @@ def deal(isl: Island) -> None:
 
 @outlined
 def to_go(isl: Island, first: int) -> int:
-    """Who goes when it is the turn of this queue: it, or the other of its pair, which then leaves it its own place."""
+    """The queue that goes when it is the turn of this one: itself, or the other of its pair, which leaves it its own place."""
     queue = isl.queues[first]
     if queue.mate < 0:
         return first
@@ -108,11 +108,11 @@ def to_go(isl: Island, first: int) -> int:
     mine, its = first_of(isl, first).due, first_of(isl, queue.mate).due
     if other.line == 0 or mine < its or (mine == its and first < queue.mate):
         return first
-    goes, came, before, direction = queue.mate, other.came, other.ahead, queue.line
+    direction = queue.line
     leave(isl, first)
-    queue.came = came
-    enter(isl, first, direction, goes + 1)
-    return int(goes)
+    queue.came = other.came
+    enter(isl, first, direction, queue.mate + 1)
+    return int(queue.mate)
 
 
 @kernel

@@ -7,8 +7,8 @@ from typing import Any
 from numba import types
 
 from gpusim.base.compiled import entry, kernel, tables_at
-from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import copy_engines, links, queues, remote
+from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
     E_KERNEL,

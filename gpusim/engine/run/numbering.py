@@ -52,7 +52,7 @@ def numbering(trace: Trace, m: Machine, ranked: bool) -> Numbering:
 def queue_table(work: Workload, m: Machine, numbers: Numbering, turns: bool) -> Any:
     """QUEUE[Q]: all of them empty, each with its place in the table of activities, its slots and its limit.
 
-    turns: swaps by the GPU's copy engines take turns with the program's own copies, so that their queues have no slots of theirs.
+    turns: swaps by the GPU's copy engines take turns with the program's own copies, and their queues have no slots themselves.
     """
     widest = int(np.diff(work.acc_start).max(initial=0))
     ring = {False: power_of_two(m.queue + 1), True: power_of_two(2 * (work.max_live + widest) + 1024)}
