@@ -9,6 +9,7 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     did queues keep their turns, links their rates, streams their waits?                 activities.*
     did no blocks overlap, was every read served from a valid copy, did each
     reuse of a block wait for the uses before it?                                        memory.walk
+    did policies decide what the log says that they decided?                             decisions.check
     does every activity take its time on this machine, does every wait end with its cause?  times.check
     was every row of the timeline a state of the log?                                    timeline.check
     do the bounds follow from the program, the ratios from both?                         bounds.check
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
-from gpusim.referee import activities, bounds, memory, rates, timeline, times
+from gpusim.referee import activities, bounds, decisions, memory, rates, timeline, times
 from gpusim.referee.numbers import agree, numbers
 from gpusim.referee.packing import packing
 from gpusim.referee.report import Findings, Report, Violation
@@ -72,10 +73,10 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
             rates.link_rates(acts, trace, memories, limits, found)
             activities.streams_in_order(acts, trace, found)
             ledger = memory.walk(log, acts, trace, memories, found)
-            timed: dict[str, int | float] = {}
+            timed: dict[str, int | float] = dict(decisions.check(log, found))
             if machine is not None:
                 agree(result.spec, machine, memories, found)
-                timed = machine.known | times.check(result, log, acts, trace, memories, machine, found)
+                timed |= machine.known | times.check(result, log, acts, trace, memories, machine, found)
                 bounds.check(result, trace, whole, machine.duration, packing(trace).on_wire, found)
             timeline.check(result, log, acts, trace, found)
             totals(result, log, acts, trace, memories, ledger, timed, found)

@@ -18,6 +18,8 @@ from gpusim.results.log import (
     CANCEL,
     COPY,
     CREATE,
+    DECIDE,
+    DEFRAG,
     DESTROY,
     DROP,
     END,
@@ -28,6 +30,7 @@ from gpusim.results.log import (
     PLACE,
     RELEASE,
     RESERVE,
+    SKIPPED,
     START,
     UNPLACE,
 )
@@ -45,7 +48,7 @@ from gpusim.trace.trace import (
 
 NEVER = 2**62  # the time at which something ends that never does
 MOST_NUMBER = 2**60  # addresses, sizes and times above this are no machine's, and sums of two still fit int64
-_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL)
+_OF_UNIT = (CREATE, PLACE, UNPLACE, DESTROY, COPY, DROP, OOM, MOVE, CANCEL, DECIDE)
 _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
 
@@ -70,16 +73,21 @@ def well_formed(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, found: Findin
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    first(found, (kind < CREATE) | (kind > CANCEL), lambda i: f"there is no record kind {kind[i]}", f"1 to {CANCEL}")
+    first(found, (kind < CREATE) | (kind > DECIDE), lambda i: f"there is no record kind {kind[i]}", f"1 to {DECIDE}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
     first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
+    of_kind = np.left_shift(1, np.clip(kind, 0, DECIDE + 1))
     for kinds, column, many, thing in (
         (_OF_UNIT, a, trace.tensors, "tensor"),
         ((ISSUE,), a, trace.ops, "operator"),
         (_IN_MEMORY, b, tiers.memories, "memory"),
         ((RESERVE, RELEASE), b, 1, "memory"),
+        ((DECIDE,), b, SKIPPED + 1, "decision"),
+        ((DEFRAG,), a, len(log), "record"),
+        ((DEFRAG,), b, 4, "moment"),
+        ((DEFRAG,), log["addr"], trace.events + 1, "event"),
     ):
-        wrong = np.isin(kind, kinds) & ((column < 0) | (column >= many))
+        wrong = ((column < 0) | (column >= many)) & (of_kind & sum(1 << k for k in kinds) != 0)
         first(found, wrong, lambda i, c=column, t=thing: f"{_name(kind[i])} of {t} {c[i]}", f"one of {many}")
     src, dst = b >> 8 & 255, b & 255
     wrong = (kind == COPY) & ((np.minimum(src, dst) != 0) | (np.maximum(src, dst) - 1 >= tiers.memories - 1) | (src == dst))

@@ -22,7 +22,22 @@ from typing import Any, NamedTuple
 
 from gpusim.base.compiled import kept
 from gpusim.referee.world import step
-from gpusim.results.log import CANCEL, COPY, CREATE, DESTROY, END, ISSUE, MOVE, OOM, PLACE, RELEASE, RESERVE, START, UNPLACE
+from gpusim.results.log import (
+    CANCEL,
+    COPY,
+    CREATE,
+    DEFRAG,
+    DESTROY,
+    END,
+    ISSUE,
+    MOVE,
+    OOM,
+    PLACE,
+    RELEASE,
+    RESERVE,
+    START,
+    UNPLACE,
+)
 from gpusim.trace.trace import ALLOC, FREE, OP, RECORD, SYNC, WAIT
 
 RECENT = 32  # blocks given back whose addresses are compared one by one with those of a new one
@@ -43,18 +58,14 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     COPIED,     # 1: the operator submitted last is a copy between host and device
     ALLOC_NS,   # of the time since the last operator: in the allocator,
     SYNC_NS,    # and in waits for the device
-    MOVED,      # bytes that a defragmentation has moved in this step
-    MOVES,      # in so many blocks
     FREED,      # blocks given back so far
     PHASE,      # why the host goes on when it does: an index into CAUSES
-    OPEN,       # 1: device calls may belong to a defragmentation, which pays for them at once: the device was idle
-    BASE,       # when its step before that was over, ns
-    WAITED,     # ns that it has waited for the device all the same
+    REARRANGED, # the last record of the latest defragmentation, which has paid for all of them
     BLUR,       # ns that rounding the costs of device calls one by one may take away
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     SAID,
-) = range(28)  # fmt: skip
+) = range(24)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -79,8 +90,6 @@ class Costs(NamedTuple):
     move_per_byte: float
     queue: int    # kernels that a stream's queue holds
     copies: int   # copies that an engine's queue holds
-    rearranged: int  # 1: a defrag policy may want the device idle at any time
-    proposes: int    # 1: a prefetch policy may submit copies after each operator
 
 
 class Host(NamedTuple):
@@ -152,7 +161,13 @@ def _settle(w: Host) -> None:
     if s[AFTER] == 1:
         _drain(w)
         s[AFTER] = 0
-    s[BASE] = s[NOW]
+
+
+@step
+def _pay(w: Host) -> None:
+    """What the calls before this one of the same step take."""
+    w.now[NOW] += w.now[OWE]
+    w.now[OWE] = 0
 
 
 @step
@@ -170,8 +185,7 @@ def _drain(w: Host) -> None:
     s = w.now
     if s[DRAIN]:
         if s[IDLE] > s[NOW]:
-            s[WAITED] = s[IDLE] - s[NOW]
-            s[ALLOC_NS] += s[WAITED]
+            s[ALLOC_NS] += s[IDLE] - s[NOW]
             s[NOW] = s[IDLE]
             s[PHASE] = IDLES
         s[NOW] += s[OWED]
@@ -192,10 +206,10 @@ def _until(w: Host) -> None:
 
 
 @step
-def _between(w: Host, c: Costs) -> None:
-    """Events that leave no record: up to the next that does."""
+def _between(w: Host, c: Costs, end: int) -> None:
+    """Events that leave no record: up to event `end` or the next that does."""
     s, streams = w.now, w.marks
-    while s[EVENT] < w.event.size:
+    while s[EVENT] < end:
         _until(w)
         e = s[EVENT]
         kind, q = w.event[e], w.stream[e]
@@ -274,32 +288,15 @@ def _is_at(w: Host, t: int) -> bool:
 def _found(w: Host, i: int) -> None:
     """Record i is where the host is; if not, say so, and go on from where the log has it."""
     s = w.now
-    if s[OPEN] and w.t[i] < s[NOW]:
-        s[NOW] -= s[WAITED]
-        s[ALLOC_NS] -= s[WAITED]
     right = _is_at(w, w.t[i])
-    s[WAITED] = 0
-    if s[DRAIN] == 0:
-        s[OPEN] = 0
-        if s[OWE] == 0:
-            s[BLUR] = 0
+    if s[DRAIN] == 0 and s[OWE] == 0:
+        s[BLUR] = 0
     if not right:
         if s[SAID] < w.said.shape[0]:
             row = w.said[s[SAID]]
             row[0], row[1], row[2], row[3] = i, s[NOW], w.t[i], s[PHASE]
             s[SAID] += 1
         s[NOW] = w.t[i]
-
-
-@step
-def _rearranges(w: Host, c: Costs, i: int) -> None:
-    """Where a defrag policy is at work, the host may have waited until the device was idle."""
-    s = w.now
-    idle = max(s[BASE], s[IDLE]) + s[OWED] + s[NOW] - s[BASE]
-    if c.rearranged and w.t[i] == idle and idle > s[NOW]:
-        s[ALLOC_NS] += idle - s[NOW]
-        s[NOW] = idle
-        s[DRAIN], s[OWED] = 0, 0
 
 
 @step
@@ -311,19 +308,16 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     if t == s[NOW]:
         return
     if s[AFTER] == 2:  # evictions, device calls, until the tensor has its block
-        s[NOW] += s[OWE]
-        s[BASE] = s[NOW]
-        s[OWE] = 0
+        _pay(w)
     else:
         _settle(w)
-    _rearranges(w, c, i)
     if s[AFTER] == 2 or _is_at(w, t):
         _found(w, i)
         return
     _ends(w)
     if _is_at(w, t):
         return
-    _between(w, c)
+    _between(w, c, w.event.size)
     if _is_at(w, t):
         return
     if s[PAID] == 0 and s[EVENT] < w.event.size and w.event[s[EVENT]] == OP:
@@ -331,17 +325,15 @@ def _follow(w: Host, c: Costs, i: int) -> None:
     if s[PAID] and t != s[NOW]:  # the operator is submitted in a second try, and its old copies below are given up first
         s[UNSURE] = 1
         _drain(w)
-    _rearranges(w, c, i)
     _found(w, i)
 
 
 @step
 def _create(w: Host, c: Costs, i: int) -> None:
     s = w.now
-    if not (c.rearranged and s[AFTER] == 0 and s[DRAIN] == 0 and w.t[i] == s[NOW]):  # memory was rearranged in this step
+    if s[AFTER] or s[REARRANGED] != i - 1 or w.t[i] != s[NOW]:  # else it is of the step in which memory was rearranged
         _ends(w)
-        _between(w, c)
-    _rearranges(w, c, i)
+        _between(w, c, w.event.size)
     _found(w, i)
     s[EVENT] += 1
     s[UNIT] = w.a[i]
@@ -353,10 +345,10 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
     s = w.now
     if w.t[i] != s[NOW] or s[AFTER]:
         _ends(w)
-        _between(w, c)
+        _between(w, c, w.event.size)
     else:
         t = s[NOW]
-        _between(w, c)  # its first records were here already, so nothing of this took time
+        _between(w, c, w.event.size)  # its first records were here already, so nothing of this took time
         s[NOW] = t
     _found(w, i)
     s[EVENT] += 1
@@ -364,21 +356,31 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
 
 
 @step
+def _cost(w: Host, c: Costs, i: int) -> float:
+    """What the host pays for the device call, or the move of a block, of record i."""
+    if w.kind[i] == MOVE:
+        return float(c.submit + c.move_per_byte * w.size[i])
+    if w.a[i]:
+        return 0.0
+    if w.kind[i] == RESERVE:
+        return float(c.malloc + c.malloc_per_byte * w.size[i])
+    return float(c.free + c.free_per_byte * w.size[i])
+
+
+@step
 def _device_calls(w: Host, c: Costs, i: int) -> None:
     """The allocator's calls of the device from record i on, which end with the next other record: made and paid as one."""
     s = w.now
-    if i > 0 and (w.kind[i - 1] == RESERVE or w.kind[i - 1] == RELEASE) and w.t[i - 1] == w.t[i]:
+    if i <= s[REARRANGED]:
+        return
+    if i > s[REARRANGED] + 1 and (w.kind[i - 1] == RESERVE or w.kind[i - 1] == RELEASE) and w.t[i - 1] == w.t[i]:
         return
     spent = 0.0
     k = i
-    s[OPEN] = c.rearranged and (s[OPEN] or s[IDLE] <= w.t[i])
     while k < w.kind.size and (w.kind[k] == RESERVE or w.kind[k] == RELEASE) and w.t[k] == w.t[i]:
-        if w.a[k] == 0:
-            if w.kind[k] == RESERVE:
-                spent += c.malloc + c.malloc_per_byte * w.size[k]
-            else:
-                spent += c.free + c.free_per_byte * w.size[k]
-                s[DRAIN] = 1
+        spent += _cost(w, c, k)
+        if w.a[k] == 0 and w.kind[k] == RELEASE:
+            s[DRAIN] = 1
         s[BLUR] += k > i
         k += 1
     if s[DRAIN]:
@@ -493,24 +495,19 @@ def _copy(w: Host, c: Costs, i: int) -> None:
 def _issue(w: Host, c: Costs, i: int) -> None:
     """The operator is submitted, in the step that has asked for its tensors, or in a later one."""
     s, t = w.now, w.t[i]
-    if s[OPEN] and s[DRAIN] and t == s[NOW]:  # a defragmentation, which has been paid
-        s[OWE] += s[OWED]
-        s[ALLOC_NS] += s[OWED]
-        s[DRAIN], s[OWED], s[OPEN] = 0, 0, 0
-    paid = s[PAID] == 1 or c.operator == 0 or c.rearranged
+    paid = s[PAID] == 1 or c.operator == 0
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
         _ends(w)
         if s[PAID] == 0:
-            _between(w, c)
+            _between(w, c, w.event.size)
             _launch(w, c)
         else:
             s[UNSURE] = 1
         _drain(w)
-        _rearranges(w, c, i)
         _found(w, i)
     elif s[PAID] == 0:
-        _between(w, c)
+        _between(w, c, w.event.size)
         s[NOW] = t
     s[EVENT] += 1
     s[PAID] = 0
@@ -575,25 +572,41 @@ def _uses(w: Host, i: int, act: int, u: int, writes: bool) -> None:
 
 
 @step
-def _move(w: Host, c: Costs, i: int) -> None:
-    """Blocks slide together while the device is idle; the host pays for all of them when they have moved."""
+def _defrag(w: Host, c: Costs, i: int) -> None:
+    """Memory is rearranged while the device is idle, which the host pays for when all is done."""
     s = w.now
-    s[MOVES] += 1
+    launches = w.b[i] & 1 and s[PAID] == 0
+    if s[EVENT] < w.addr[i] or launches:
+        _ends(w)
+        _between(w, c, w.addr[i])
+        if launches:
+            _until(w)
+            _launch(w, c)
+    elif w.b[i] & 2:
+        _pay(w)
+    else:
+        _settle(w)
+    if w.t[i] != max(s[NOW], s[IDLE]):
+        _until(w)
+    if s[IDLE] > s[NOW]:
+        s[DRAIN] = 1
+        _drain(w)
+    _found(w, i)
+    last = min(i + w.a[i], w.kind.size - 1)
     spent = 0.0
-    if i + 1 == w.kind.size or w.kind[i + 1] != MOVE or w.t[i + 1] != w.t[i]:
-        k = i
-        while k >= 0 and w.kind[k] == MOVE and w.t[k] == w.t[i]:
-            k -= 1
-        for j in range(k + 1, i + 1):
-            spent += c.submit + c.move_per_byte * w.size[j]
-        s[OWE] += int(spent) + s[OWED]
-        s[ALLOC_NS] += int(spent) + s[OWED]
-        s[OWED], s[DRAIN] = 0, 0
+    for k in range(i + 1, last + 1):
+        spent += _cost(w, c, k)
+    s[OWE] += int(spent) + s[OWED]
+    s[ALLOC_NS] += int(spent) + s[OWED]
+    s[OWED], s[DRAIN] = 0, 0
+    s[UNSURE] |= w.b[i] == 3
+    s[REARRANGED] = last
 
 
 def _each_record(w: Host, c: Costs) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
+    s[REARRANGED] = -1
     for i in range(w.kind.size):
         k = w.kind[i]
         if k in (START, END):
@@ -605,6 +618,8 @@ def _each_record(w: Host, c: Costs) -> int:
             _destroy(w, c, i)
         elif k == ISSUE:
             _issue(w, c, i)
+        elif k == DEFRAG:
+            _defrag(w, c, i)
         elif k != OOM:
             _follow(w, c, i)
             if k in (RESERVE, RELEASE):
@@ -617,10 +632,8 @@ def _each_record(w: Host, c: Costs) -> int:
                 _cancel(w, i)
             elif k == COPY:
                 _copy(w, c, i)
-            elif k == MOVE:
-                _move(w, c, i)
     _ends(w)
-    _between(w, c)
+    _between(w, c, w.event.size)
     return int(s[NOW])
 
 

@@ -26,17 +26,18 @@ def check(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace,
     if "time_ns" not in rows or not len(log):
         return
     names = [name for name in LEVELS if name in rows and (name != "reserved_bytes" or (log["kind"] == RESERVE).any())]
-    states = np.stack([_levels(log, trace)[name] for name in names], 1)
-    said = np.stack([rows[name] for name in names], 1)
+    levels = _levels(log, trace)
     first, last = (np.searchsorted(log["t"], rows["time_ns"], side) for side in ("left", "right"))
-    for row in range(len(said)):
-        if not (states[first[row] : last[row] + 1] == said[row]).all(1).any():
-            was = ", ".join(f"{name} {value}" for name, value in zip(names, states[last[row]].tolist(), strict=True))
-            what = ", ".join(f"{name} {value}" for name, value in zip(names, said[row].tolist(), strict=True))
+    for row in range(len(first)):
+        states = [levels[name][first[row] : last[row] + 1] for name in names]
+        said = [int(rows[name][row]) for name in names]
+        if not np.logical_and.reduce([state == value for state, value in zip(states, said, strict=True)]).any():
+            was = ", ".join(f"{name} {state[-1]}" for name, state in zip(names, states, strict=True))
+            what = ", ".join(f"{name} {value}" for name, value in zip(names, said, strict=True))
             found.say(-1, f"row {row} of the timeline at {rows['time_ns'][row]} ns has {what}", f"a state of the log, {was}")
             break
     _device(result, acts, trace, found)
-    found.count("rows of the timeline", len(said))
+    found.count("rows of the timeline", len(first))
 
 
 def _levels(log: npt.NDArray[Any], trace: Trace) -> dict[str, I64]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.base.compiled import kept
 from gpusim.referee import ends, starts
 from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, Activities
@@ -29,7 +30,7 @@ def check(
     columns["size"] = np.ascontiguousarray(log["bytes"])
     queue, roles = _queues(acts, trace, tiers)
     w = _host(columns, acts, trace, tiers, n, queue, roles)
-    through = h.each_record(w, _costs(result, trace, n))
+    through = h.each_record(w, _costs(trace, n))
     np.maximum(w.need[:, 1], _held(log, acts, w), out=w.need[:, 1])
     for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
         what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
@@ -71,8 +72,8 @@ def _metrics(
         "prefetch_late": int(s.sums[starts.LATE]), "prefetch_wasted": int(w.now[h.WASTED]),
         "prefetch_cancelled": int(w.now[h.CANCELLED]),
     }  # fmt: skip
-    # What an operator asked for that ran out of memory, or tried again when memory was rearranged, is not in the log.
-    unsure = w.now[h.UNSURE] or not result.finished or str(result.spec.get("defrag", "none")) != "none"
+    # What an operator asked for that ran out of memory is not in the log.
+    unsure = w.now[h.UNSURE] or not result.finished
     return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
 
 
@@ -95,24 +96,36 @@ def _held(log: npt.NDArray[Any], acts: Activities, w: h.Host) -> I64:
     return held
 
 
-def _costs(result: Result, trace: Trace, n: Numbers) -> h.Costs:
-    m, policies = n.machine, result.spec
+def _costs(trace: Trace, n: Numbers) -> h.Costs:
+    m = n.machine
     return h.Costs(
         m.operator, m.submit, m.wait, m.cached, m.malloc, m.malloc_per_byte, m.free, m.free_per_byte, m.move_per_byte,
-        queue=m.queue, copies=_most_copies(trace), rearranged=int(str(policies.get("defrag", "none")) != "none"),
-        proposes=int(str(policies.get("prefetch", "none")) != "none"),
+        queue=m.queue, copies=_most_copies(trace),
     )  # fmt: skip
 
 
 def _most_copies(trace: Trace) -> int:
     """How many copies the host may be ahead of an engine: all tensors that can be there at once, and some more."""
     alive = np.cumsum((trace.kind == ALLOC).astype(np.int64) - (trace.kind == FREE))
-    ops = np.arange(trace.ops)
-    of = np.concatenate([np.repeat(ops, np.diff(trace.read_start)), np.repeat(ops, np.diff(trace.write_start))])
-    pairs = np.unique(of * max(1, trace.tensors) + np.concatenate([trace.read_id, trace.write_id]))
-    widest = int(np.bincount(pairs // max(1, trace.tensors)).max(initial=0)) if len(pairs) else 0
-    wanted = 2 * (int(alive.max(initial=0)) + widest) + 1024
+    widest = _widest(trace.read_start, trace.read_id, trace.write_start, trace.write_id, np.full(trace.tensors, -1))
+    wanted: int = 2 * (int(alive.max(initial=0)) + widest) + 1024
     return (1 << (wanted - 1).bit_length()) // 2
+
+
+@kept()
+def _widest(read_start: Any, read_id: Any, write_start: Any, write_id: Any, seen: Any) -> int:
+    """The most tensors that one operator accesses; seen: int64[T] of -1."""
+    most = 0
+    for o in range(read_start.size - 1):
+        tensors = 0
+        for j in range(read_start[o], read_start[o + 1]):
+            tensors += seen[read_id[j]] != o
+            seen[read_id[j]] = o
+        for j in range(write_start[o], write_start[o + 1]):
+            tensors += seen[write_id[j]] != o
+            seen[write_id[j]] = o
+        most = max(most, tensors)
+    return int(most)
 
 
 def _host(

@@ -17,8 +17,13 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     MOVE        unit      memory      address    block size           the unit's block, and its data, lie here from now on
     CANCEL      unit      -           activity   bytes                a swap that has not started will never do so
     START, END  activity  queue       -          -                    an operator or swap runs
+    DEFRAG      records   when        events     -                    the device is idle; the next records rearrange memory
+    DECIDE      unit      what        -          block size           the release policy or the plan has had this done
 
-A call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.
+A device call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.  DEFRAG says after
+how many events of the trace it is, and when: + 1 where the next one, an operator, has paid its launch, + 2 where that has found
+no room and tries again.  DECIDE: the release policy evicted the unit (RELEASED); the plan evicted it (PLANNED_OUT), brought it
+in (PLANNED_IN), or could not do what it wanted (SKIPPED: nothing came before).
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
@@ -30,11 +35,14 @@ from __future__ import annotations
 
 import numpy as np
 
-CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL = range(1, 15)
+(
+    CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE,
+) = range(1, 17)  # fmt: skip
 KINDS = (
     "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
-    "cancel",
+    "cancel", "defrag", "decide",
 )  # fmt: skip
+RELEASED, PLANNED_OUT, PLANNED_IN, SKIPPED = range(4)
 
 LOG = np.dtype(
     [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)],

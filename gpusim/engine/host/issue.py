@@ -150,7 +150,7 @@ def act(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> i
             t.failing = 0  # what does not fit is not brought in
         moved = reason == 0
     queues.takes_part(isl, h)
-    plan.acted(isl, prog, h, moved)
+    plan.acted(isl, prog, pol, h, moved)
     return OVER
 
 

@@ -9,6 +9,7 @@ from gpusim.engine.clock import queues
 from gpusim.engine.memory import swaps
 from gpusim.engine.state import LOCKED, SPACE, WHERE, Instructions, Island, PolicyTables
 from gpusim.policies.contract import DEVICE, EVICT
+from gpusim.results import log
 
 
 @kernel
@@ -35,13 +36,17 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int) -> int:
 
 
 @kernel
-def acted(isl: Island, prog: Instructions, h: Any, done: bool) -> None:
+def acted(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, done: bool) -> None:
     """The next action is behind us, carried out or skipped."""
-    n = isl.counts[0]
+    n, action = isl.counts[0], prog.plan[h.planned]
+    what = log.SKIPPED
     if not done:
         n.plan_skipped += 1
-    elif prog.plan[h.planned].verb == EVICT:
+    elif action.verb == EVICT:
         n.plan_evictions += 1
+        what = log.PLANNED_OUT
     else:
         n.plan_prefetches += 1
+        what = log.PLANNED_IN
+    queues.record(isl, pol, log.DECIDE, action.unit, what, -1, isl.units[action.unit].block if done else 0)
     h.planned += 1

@@ -121,6 +121,15 @@ def is_due(isl: Island, pol: PolicyTables, when: int, size: int) -> bool:
     return due(pol.defrag, when, t.allocs, held, free, largest, size) != 0
 
 
+@kernel
+def device_calls(pol: PolicyTables) -> int:
+    """How many of the latest allocator verb's calls say something: those of a size."""
+    calls, at = 0, pol.place[CALL_LIST]
+    for i in range(pol.place[CALLS]):
+        calls += pol.place[at + 2 * i + 1] != 0
+    return calls
+
+
 @outlined
 def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
     """Rearrange the memory while the device is idle.  The host pays for the copies, or for the device calls."""
@@ -129,7 +138,9 @@ def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
     n.defrags += 1
     if rules.defrag == SLIDE:
         spent = 0.0
-        for i in range(as_compact(pol.verbs[V_COMPACT, 0], pol.verbs[V_COMPACT, 1])(pol.place, pol.moved)):
+        moves = as_compact(pol.verbs[V_COMPACT, 0], pol.verbs[V_COMPACT, 1])(pol.place, pol.moved)
+        queues.record(isl, pol, log.DEFRAG, moves, h.paid + 2 * t.failing, t.instructions, 0)
+        for i in range(moves):
             u, addr, block = pol.moved[4 * i], pol.moved[4 * i + 2], pol.moved[4 * i + 3]
             isl.units[u].addr = addr
             n.moved_bytes += block
@@ -138,6 +149,7 @@ def defragment(isl: Island, pol: PolicyTables, h: Any) -> None:
         t.owed += int(spent)
     else:
         as_remap(pol.verbs[V_REMAP, 0], pol.verbs[V_REMAP, 1])(pol.place)
+        queues.record(isl, pol, log.DEFRAG, device_calls(pol), h.paid + 2 * t.failing, t.instructions, 0)
         pay_device_calls(isl, pol, h)
     queues.settle(isl, h)
 

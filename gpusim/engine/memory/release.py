@@ -11,6 +11,7 @@ from gpusim.engine.memory import swaps
 from gpusim.engine.state import ASK, BAD_ANSWER, SPACE, Island, PolicyTables
 from gpusim.engine.verbs import V_RELEASE, as_release
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
+from gpusim.results import log
 
 BAD_AMOUNT = -2  # where a unit would stand: the release policy's answer is no amount
 
@@ -49,6 +50,7 @@ def step(isl: Island, pol: PolicyTables, h: Any) -> int:
     if v < 0 or swaps.send_away(isl, pol, h, v, 0):
         t.leaving = 0  # what cannot leave stays
         return 0
+    queues.record(isl, pol, log.DECIDE, v, log.RELEASED, -1, block)
     n.release_evictions += 1
     n.release_bytes += block
     t.leaving = max(0, t.leaving - block)
