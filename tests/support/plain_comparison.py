@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from plain_model import Model, Needs
@@ -15,9 +16,10 @@ from plain_programs import program
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine import catalogue, sharing
 from gpusim.machine.constants import machine as machine_of
+from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
 from gpusim.machine.profile import Profile, changed
 from gpusim.results import log
-from gpusim.trace.trace import ACTIVITIES, Trace
+from gpusim.trace.trace import ACTIVITIES, COLLECTIVE, KERNEL, Trace
 
 # With and without links between GPUs, curves of copies and of collectives, and links that kernels fill beyond a copy engine.
 MACHINES = ("a100-pcie-40gb", "a100-sxm4-80gb", "h100-sxm-80gb", "gh200-96gb", "a100-sxm4-40gb", "v100-pcie-32gb")
@@ -40,6 +42,22 @@ def machine(seed: int) -> Profile:
     return profile
 
 
+def wanted(seed: int, trace: Trace, durations: Any, profile: Profile) -> KernelNeeds:
+    """What the kernels of a program want: of one in four what the trace says, of the others grids of all sizes and more bytes."""
+    rng = np.random.default_rng([seed, 2])
+    known = kernel_needs(trace, durations, profile, int(rng.choice([100, 100, 50, 3])))
+    if rng.random() < 0.25:
+        return known
+    sms, kernels = known.sms.copy(), trace.activity == KERNEL
+    most = int(profile.gpu.sm_count.value)
+    grids = [range(1, most + 1), (1, most), (-(-most // 2), most)]
+    drawn = rng.choice(grids[rng.integers(3)], trace.ops)
+    sms[0] = np.where(kernels, drawn, np.where(trace.activity == COLLECTIVE, min(int(drawn[0]), 20, known.processors), 0))
+    sms[1] = np.where(kernels, rng.integers(0, 2, trace.ops), 1)
+    memory = np.where(kernels, known.bandwidth * np.minimum(1, rng.uniform(-0.5, 1.5, trace.ops).clip(0)), 0.0)
+    return KernelNeeds(sms, memory, known.processors, known.bandwidth)
+
+
 def of_engine(trace: Trace, profile: Profile, durations: Any, **choices: Any) -> tuple[int, Spans]:
     """(makespan, (start, end) of each operator), ns, as the event log has them."""
     result = simulate(trace, profile, place="first_fit", durations=durations, log=True, **choices)
@@ -54,9 +72,9 @@ def of_engine(trace: Trace, profile: Profile, durations: Any, **choices: Any) ->
     return int(result.metrics["makespan_ns"]), [(at[log.START][a], at[log.END][a]) for a in activities]
 
 
-def of_model(trace: Trace, profile: Profile, durations: Any, share: str) -> tuple[int, Spans]:
+def of_model(trace: Trace, profile: Profile, durations: Any, share: str, known: KernelNeeds) -> tuple[int, Spans]:
     """The same from the plain model."""
-    needs = Needs([1] * trace.ops, [False] * trace.ops, [0.0] * trace.ops, 1, 1.0)
+    needs = Needs(*known.sms.tolist(), known.memory.tolist(), known.processors, known.bandwidth)
     return Model(trace, machine_of(trace, profile, None), durations.tolist(), needs, frozenset(sharing.parse(share))).play()
 
 
@@ -64,8 +82,10 @@ def difference(seed: int, share: str) -> str:
     """The first operator by which both differ, with what each says of it; "" where they agree."""
     trace, durations = program(seed)
     profile = machine(seed)
-    makespan, engine = of_engine(trace, profile, durations, share=share)
-    other, model = of_model(trace, profile, durations, share)
+    needs = wanted(seed, trace, durations, profile)
+    with mock.patch("gpusim.engine.run.simulate.kernel_needs", lambda *_: needs):
+        makespan, engine = of_engine(trace, profile, durations, share=share)
+    other, model = of_model(trace, profile, durations, share, needs)
     if engine == model:
         return "" if makespan == other else f"program {seed}: makespan {makespan} in the engine, {other} in the model"
     op = min((op for op in range(trace.ops) if engine[op] != model[op]), key=lambda op: min(engine[op][0], model[op][0]))

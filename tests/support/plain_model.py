@@ -35,7 +35,7 @@ class Needs:
     """What the kernels of a program want of the device."""
 
     width: list[int]      # of each operator the SMs that it can use
-    whole: list[bool]     # whether its grid is resident at once
+    whole: list[int]      # whether its grid is resident at once
     traffic: list[float]  # bytes/ns of memory when it runs at full speed
     sms: int              # that the program may have
     bandwidth: float      # bytes/ns
@@ -224,8 +224,8 @@ class Device:
             yield from self.flow(activity, Fraction(duration), limit, ("memory",), traffic)
         elif activity.kind in tr.MOVES and size and self.trace.duration[activity.op] < 0:
             route, rate, latency, curve = self.ways[activity.kind]
-            if curve:  # what a copy takes alone, its start included, where that is longer
-                rate = size / max(size / rate, size / on_curve(curve, size) - latency)
+            if curve:  # what a copy takes alone, its start included, where that is longer; below the curve as its least
+                rate = size / max(size / rate, max(size, curve[0][0]) / on_curve(curve, size) - latency)
             yield self.env.timeout(latency)
             yield from self.flow(activity, Fraction(size), Fraction(rate), route, Fraction(1))
         else:
