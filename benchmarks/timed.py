@@ -38,8 +38,11 @@ from gpusim.engine import state
 from gpusim.engine.run import outcome
 from gpusim.engine.run.plans import view as view_of
 from gpusim.engine.run.simulate import Simulation, simulate
+from gpusim.engine.run.tables import Shared
 from gpusim.machine import catalogue
 from gpusim.machine.constants import machine as machine_of
+from gpusim.machine.kernels.needs import kernel_needs
+from gpusim.machine.sharing import WORDS
 from gpusim.policies import registry
 from gpusim.policies.plan.parts.swap.estimate import estimate
 from gpusim.policies.planning import NOTHING, View
@@ -117,10 +120,12 @@ def memory(work: workload.Workload, share: float) -> int:
 
 def simulation(work: workload.Workload, capacity: int, prefetch: str, evict: Any = "lru") -> Simulation:
     """What `simulate` makes of the same arguments."""
-    machine = machine_of(work.trace, catalogue.load(MACHINE), capacity)
+    profile = catalogue.load(MACHINE)
+    machine = machine_of(work.trace, profile, capacity)
+    shared = Shared(WORDS, needs=kernel_needs(work.trace, work.duration, profile))
     named = {"place": "first_fit", "evict": evict, "prefetch": prefetch, "defrag": "none"}
     chosen = {kind: registry.get(kind, name) for kind, name in named.items()}
-    return Simulation(work, machine, **chosen, seed=0, record=False)
+    return Simulation(work, machine, **chosen, seed=0, record=False, shared=shared)
 
 
 def rival(work: workload.Workload, sim: Simulation, ahead: int) -> Rival:

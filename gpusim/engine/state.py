@@ -66,10 +66,13 @@ QUEUE = record(
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities are waited for
      ("waiters", i8), ("waits_for", i8), ("next_waiter", i8),  # queues that look again when it gets on; 1 + number, 0: none
+     ("priority", i8),     # of a stream; the lower goes first
+     ("wants", i8),        # 1 + time since when its first lacks nothing but multiprocessors, 0: it does not wait for any
+     ("granted", i8),      # it has them, or a slot of a copy engine, and may start
      ("engine", i8),       # by direction, whose slots its swaps share with the program's own copies; 0: the slots are its own
      ("mate", i8),         # the other queue of such swaps in its direction, -1: there is none
      ("line", i8), ("ahead", i8), ("next_in_line", i8),  # in which engine's it stands, 0: none, and between which queues
-     ("came", i8), ("granted", i8),  # since when, ns; its first has a slot of the engine
+     ("came", i8),         # ns: since when
      ("computes", i8)]     # a stream with kernels: what it waits for counts
 )  # fmt: skip
 # A copy engine of the GPU where the program's own copies take turns with swaps; rows by direction, that of streams is unused.
@@ -117,9 +120,26 @@ MEMORY = record(
 
 NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
 SWAPS = COPY_PEER + 1
-WAY = record([("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8)])
+WAY = record(
+    [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
+     ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared
+)  # fmt: skip
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
-FLOW = record([("activity", i8), ("way", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)])
+# Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.
+FLOW = record(
+    [("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)]
+)  # fmt: skip
+
+# A kernel, or a collective, that runs, and what it has of the device.
+TIMED, FLOWS, STANDS, OVER = range(4)  # its own work: ends at a known time, is a flow, has no multiprocessor, is done
+RUN = record(
+    [("activity", i8), ("priority", i8), ("work", i8),
+     ("sms", i8), ("granted", i8),  # multiprocessors that it can use, and has
+     ("whole", i8),        # its grid is resident at once when it has all of them;
+     ("held", i8),         # then it keeps them
+     ("need", f8),         # of the memory's bandwidth when nothing slows it down, bytes/ns
+     ("left", f8)]         # of its own work while it stands, ns
+)  # fmt: skip
 
 # Events of the heap, in order of priority at equal times; the end of a flow goes before all of them.
 E_MOVE, E_KERNEL, E_READY, E_READ, E_WRITE = range(5)
@@ -133,13 +153,18 @@ CLOCK = record(
      ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
      ("reshare", i8),      # the set of flows has changed
+     ("tight", i8), ("demand", f8),  # the memory's bandwidth does not suffice; what flows takes of it, bytes/ns
+     ("running", i8),      # rows of `running`
+     ("unsettled", i8),    # multiprocessors were given back, or are wanted
      ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
 # One GPU: what calls of its driver cost, the copies under way that programs issued themselves, and what is shared.
 DEVICE = record(
     [("copying_in", i8), ("copying_out", i8),
+     ("shares_sms", i8), ("shares_memory", i8),  # kernels divide the multiprocessors, kernels and flows the memory's bandwidth
      ("shares_engines", i8),  # those copies take turns with swaps in the copy engines
+     ("sms", i8), ("bandwidth", f8),  # that kernels may use together; of its memory, bytes/ns
      ("malloc_ns", i8), ("malloc_per_byte", f8), ("free_ns", i8), ("free_per_byte", f8), ("move_per_byte", f8)]
 )  # fmt: skip
 
@@ -176,9 +201,9 @@ BUFFERS = record(
 )  # fmt: skip
 
 COUNTS = record(
-    [("busy", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
-     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8),
-     ("stall_copy_engine", i8), ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
+    [("busy", i8), ("sharing", i8), ("stall_sms", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
+     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("stall_copy_engine", i8),
+     ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
      ("prefetch_promoted", i8), ("prefetch_cancelled", i8), ("release_evictions", i8), ("release_bytes", i8),
@@ -238,6 +263,7 @@ class Island(NamedTuple):
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
     link: Annotated[Any, LINK, "links"]
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
+    running: Annotated[Any, RUN, "streams"]  # in the order in which they are given multiprocessors: priority, then start
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
@@ -253,6 +279,8 @@ class Instructions(NamedTuple):
     duration: Annotated[Any, i8, "O"]      # ns
     carried: Annotated[Any, i8, 2, "O"]    # kind and way of each operator
     bytes: Annotated[Any, i8, "O"]         # that go this way
+    sms: Annotated[Any, i8, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
+    need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
     clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
     acc_start: Annotated[Any, i8, "O + 1"]
     acc_unit: Annotated[Any, i8, "N"]

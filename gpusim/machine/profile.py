@@ -300,6 +300,8 @@ class Collective:
     """What a collective costs beside its bytes, among others in a stream, `launch.gap` excluded."""
     size_curve: Curve = ()
     """Measured rate by the bytes that one GPU sends, latency included."""
+    channels: Count | None = None
+    """Multiprocessors that a collective takes, one for each of its channels; absent: it takes none."""
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

@@ -10,23 +10,11 @@ Without a word its kind is as if each activity had the device to itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from gpusim.base.errors import GpusimError, suggest
 
 SMS, MEMORY, ENGINES = WORDS = ("sms", "memory", "engines")
 NOTHING = "none"
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """What a run shares: words of WORDS, and the percentage of the multiprocessors that its kernels may use together."""
-
-    words: tuple[str, ...] = ()
-    active_thread_percentage: int = 100
-
-
-ALONE = Sharing()
 
 
 def parse(value: object) -> tuple[str, ...]:

@@ -94,6 +94,9 @@ METRICS: dict[str, Metric] = {
         ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
         ("compute_busy_ns", "ns", NEITHER,
          "Kernel time, summed over streams; under unified memory without the stalls inside kernels."),
+        ("sharing_ns", "ns", LOWER,
+         "By how much kernels took longer than alone, summed over streams: they shared multiprocessors or the bandwidth of the "
+         "GPU's memory, or read and wrote below it."),
         ("compute_idle_share", "1", LOWER, "Share of the makespan in which the average stream with kernels ran none."),
         ("slowdown", "1", LOWER, "Makespan over the makespan of the same run without a memory limit."),
         ("over_oracle", "1", LOWER,
@@ -132,6 +135,7 @@ METRICS: dict[str, Metric] = {
         ("stall_sync_ns", "ns", LOWER, "Streams waited for the host, which waited for the device."),
         ("stall_event_ns", "ns", LOWER, "Streams waited for other streams."),
         ("stall_copy_engine_ns", "ns", LOWER, "Streams waited for the turn of their copies in a copy engine."),
+        ("stall_sms_ns", "ns", LOWER, "Kernels lacked nothing but multiprocessors, which other kernels had."),
     ),
     **_declare(
         "transfers",

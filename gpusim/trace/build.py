@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.check import Where, check_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, NAME_TABLES, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, LATER_TABLES, NAME_TABLES, OP, PHASE, Trace
 
 # What a column holds where its maker says nothing; the columns not named here must be given or follow from the others.
 _FILL = {
@@ -27,6 +27,7 @@ _FILL = {
     "duration": -1,
     "activity": KERNEL,
     "shape": -1,
+    "launch": -1,
 }
 _BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
@@ -69,8 +70,7 @@ def make_trace(
         values.flags.writeable = False
     named: dict[str, Any] = {t: tuple((tables or {}).get(t, ())) for t in NAME_TABLES}
     named["categories"] = named["categories"] or ("unknown",)
-    if not (made["shape"] >= 0).any():
-        named["shapes"] = ()
+    named |= {table: () for column, table in LATER_TABLES.items() if not (made[column] >= 0).any()}
     trace = Trace(name=name, **{**made, **named}, meta=dict(meta or {}))
     if check:
         check_trace(trace, where)
@@ -134,7 +134,8 @@ class TraceBuilder:
     def __init__(self, name: str, path: str = "") -> None:
         self.name, self.path, self.line = name, path, 0
         self.meta: dict[str, Any] = {}
-        self.categories, self.op_names, self.modules, self.dtypes, self.phases, self.shapes = (Names() for _ in range(6))
+        self.categories, self.op_names, self.modules, self.dtypes, self.phases = (Names() for _ in range(5))
+        self.shapes, self.launches = Names(), Names()
         self._phase = -1
         self._col: dict[str, Any] = {c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()}
         self._col["read_start"].append(0)
@@ -222,8 +223,10 @@ class TraceBuilder:
         time: int = -1,
         activity: int = KERNEL,
         shape: str | None = None,
+        launch: str | None = None,
     ) -> None:
-        """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes."""
+        """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes, its
+        launch configuration as in gpusim.trace.launches."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
@@ -232,6 +235,7 @@ class TraceBuilder:
         c["phase"].append(self._phase)
         c["activity"].append(activity)
         c["shape"].append(-1 if shape is None else self.shapes(shape))
+        c["launch"].append(-1 if launch is None else self.launches(launch))
         try:
             c["flops"].append(flops)
             c["read_bytes"].append(read_bytes)

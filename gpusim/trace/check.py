@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
+from gpusim.trace.launches import parse_launch
 from gpusim.trace.shapes import parse
-from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, OP, PHASE, Trace
+from gpusim.trace.trace import ACTIVITIES, ALLOC, COLUMNS, EVENT_KINDS, FREE, I64, LATER_TABLES, OP, PHASE, Trace
 
 MAX_BYTES = 2**56  # one tensor, segment or access: 64 PiB, so that sums of a few thousand still fit int64
 MANY = 10**6  # events from which on importing the compiled check pays
@@ -18,10 +19,13 @@ MAX_FLOPS = 1e21  # of one operator: 30 years at a teraflop per second, which th
 
 _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
-_OPERATOR = ("op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase", "activity", "shape")
+_OPERATOR = (
+    "op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase", "activity", "shape", "launch",
+)  # fmt: skip
 _NAMED = {
-    "category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases", "shape": "shapes",
+    "category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases", **LATER_TABLES,
 }  # fmt: skip
+_GRAMMARS: dict[str, Callable[[str], Any]] = {"shape": parse, "launch": parse_launch}
 
 Where = Callable[[int], str]
 """Turns an event's index, or -1, into the "file:line" or "file" it was read from."""
@@ -90,19 +94,20 @@ class _Check:
         self.each("flops", (trace.flops >= 0) & (trace.flops <= MAX_FLOPS), "which no kernel computes", "0 when unknown")
         self.each("activity", trace.activity < len(ACTIVITIES), "which is unknown", "activities: " + ", ".join(ACTIVITIES))
         self.each("stream", trace.stream >= 0, "which is negative", "streams count from 0, the default stream")
-        self.shapes()
+        for column, grammar in _GRAMMARS.items():
+            self.texts(column, grammar)
         timed = np.flatnonzero(trace.time >= 0)
         bad = _first(np.diff(trace.time[timed]) < 0)
         if bad >= 0:
             event = timed[bad + 1]
             raise self.error(f"event {event} is earlier than one before it", "events stand in the order of issue", event)
 
-    def shapes(self) -> None:
-        for number, text in enumerate(self.trace.shapes):
+    def texts(self, column: str, grammar: Callable[[str], Any]) -> None:
+        for number, text in enumerate(getattr(self.trace, LATER_TABLES[column])):
             try:
-                parse(text)
+                grammar(text)
             except TraceError as error:
-                row = _first(self.trace.shape == number)
+                row = _first(getattr(self.trace, column) == number)
                 event = _first((self.trace.kind == OP) & (self.trace.arg == row)) if row >= 0 else -1
                 raise self.error(f"operator {row}: {error.message}" if row >= 0 else error.message, error.hint, event) from None
 

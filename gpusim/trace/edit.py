@@ -18,7 +18,7 @@ _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
 # What new operators hold when nothing is said, else 0.
-_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1}
+_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1, "launch": -1}
 
 _OF_SHAPE = ("flops", "read_bytes", "written_bytes", "op")  # what follows from an operator's shape, or says what it is of
 
@@ -39,7 +39,7 @@ class Edit:
 
     A tensor that nothing allocates any more, and an operator that nothing issues, are gone with all they touched.  An operator
     whose arithmetic or bytes are changed has its shape with the ratio as `scale`, unless a shape is written with them or only
-    types change (`retyped`); one of another name loses it.
+    types change (`retyped`); one of another name loses it.  A launch configuration is lost with each of these changes.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -94,6 +94,7 @@ class Edit:
         count = len(reads[0])
         if set(_OF_SHAPE) & set(columns):
             columns.setdefault("shape", -1)
+            columns.setdefault("launch", -1)
         for column in _OPERATOR:
             given = columns.pop(column, None)
             if given is None:
@@ -142,6 +143,7 @@ class Edit:
         Host times, addresses and segments are left out: they were those of another program.
         """
         self._keep_shapes_true()
+        self._drop_launches()
         at, *inserted = (np.concatenate(parts) for parts in zip(*[_NOTHING, *self._inserted], strict=True))
         order = np.argsort(at, kind="stable")
         own = [self._own.get(c, getattr(self.trace, c)) for c in ("kind", "arg", "stream")]
@@ -188,6 +190,12 @@ class Edit:
                 text = trace.shapes[number]
                 if (untyped := without(text, TYPES)) != text:
                     self["shape"][changed & (trace.shape == number)] = self.name("shapes", untyped)
+
+    def _drop_launches(self) -> None:
+        """What does other work, or other types, is launched otherwise, and how is not known."""
+        trace = self.trace
+        for column in {"dtype", *_OF_SHAPE} & set(self._own) if trace.launches else ():
+            self["launch"][self._own[column] != getattr(trace, column)] = -1
 
     def _scale_shapes(self, changed: npt.NDArray[np.bool_]) -> None:
         """What has other arithmetic, or other bytes where there is none, does its shape's work so many times."""

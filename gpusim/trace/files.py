@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import COLUMNS, NAME_TABLES, Trace, recorded_columns, recorded_tables
+from gpusim.trace.trace import COLUMNS, LATER_TABLES, NAME_TABLES, Trace, recorded_columns, recorded_tables
 
 FORMAT = "gpusim-trace"
 VERSION = 1
@@ -159,7 +159,7 @@ def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
             made[name] = _array(file, members[f"{name}.npy"], name, length, path)
         elif name == "activity":
             made[name] = np.zeros(rows["op"], dtype)
-        elif name == "shape":
+        elif name in LATER_TABLES:
             made[name] = np.full(rows["op"], -1, dtype)
         else:
             raise TraceError(f"the trace lacks its column '{name}'", path, "was it written by another version?")
@@ -200,7 +200,8 @@ def _header(raw: bytes, path: str) -> dict[str, Any]:
         raise TraceError(f"the trace has format version {header.get('version')}, this program reads {VERSION}", path)
     try:
         rows, constant = header["rows"], header["constant"]
-        header.setdefault("shapes", [])
+        for table in LATER_TABLES.values():
+            header.setdefault(table, [])
         whole = all(type(rows[c]) is int and rows[c] >= 0 for c in ("size", "kind", "op"))
         plain = all(c in COLUMNS and type(v) in (int, float) for c, v in constant.items())
         named = all(isinstance(n, str) for t in NAME_TABLES for n in header[t]) and isinstance(header["name"], str)

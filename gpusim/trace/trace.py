@@ -61,6 +61,7 @@ class Trace:
     phase: npt.NDArray[np.int32]      # index into phases, -1 before the first
     activity: npt.NDArray[np.uint8]   # index into ACTIVITIES
     shape: npt.NDArray[np.int32]      # index into shapes, -1 unknown
+    launch: npt.NDArray[np.int32]     # index into launches, -1 unknown
     read_start: I64              # shape (O+1,)
     read_id: I64                 # tensor ids
     write_start: I64             # shape (O+1,)
@@ -72,6 +73,7 @@ class Trace:
     dtypes: tuple[str, ...] = ()
     phases: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()  # texts of gpusim.trace.shapes
+    launches: tuple[str, ...] = ()  # texts of gpusim.trace.launches
     meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, what is missing and how it was filled
 
     @property
@@ -130,12 +132,14 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "phase": np.dtype(np.int32),
     "activity": np.dtype(np.uint8),
     "shape": np.dtype(np.int32),
+    "launch": np.dtype(np.int32),
     "read_start": np.dtype(np.int64),
     "read_id": np.dtype(np.int64),
     "write_start": np.dtype(np.int64),
     "write_id": np.dtype(np.int64),
 }
-NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes")
+NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes", "launches")
+LATER_TABLES = {"shape": "shapes", "launch": "launches"}  # column -> names of what a trace may do without
 assert [f.name for f in fields(Trace)] == ["name", *COLUMNS, *NAME_TABLES, "meta"]
 
 
@@ -146,14 +150,15 @@ def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 
 def recorded_columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """The columns that say something.  Two came later than the others: a trace that does without them is as it was before."""
-    silent = {"activity": not trace.activity.any(), "shape": not (trace.shape >= 0).any()}
+    """The columns that say something.  Some came later than the others: a trace that does without them is as it was before."""
+    silent = {"activity": not trace.activity.any(), **{name: not (getattr(trace, name) >= 0).any() for name in LATER_TABLES}}
     return ((name, array) for name, array in columns(trace) if not silent.get(name))
 
 
 def recorded_tables(trace: Trace) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The name tables, without that of the shapes where no operator has one."""
-    return ((name, getattr(trace, name)) for name in NAME_TABLES if name != "shapes" or trace.shapes)
+    """The name tables, without those that came later where no operator has such a name."""
+    silent = {LATER_TABLES[name] for name in LATER_TABLES if not getattr(trace, LATER_TABLES[name])}
+    return ((name, getattr(trace, name)) for name in NAME_TABLES if name not in silent)
 
 
 def derived(find: Callable[[Trace], _T]) -> Callable[[Trace], _T]:

@@ -19,15 +19,22 @@ def done_time(isl: Island, k: int, count: int) -> int:
 
 
 @kernel
-def account_stall(isl: Island, row: int, ready: int) -> None:
+def account_stall(isl: Island, row: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
-    The last part belongs to whatever came last; what came after it was `ready` is its turn in a copy engine.  The parts add up
-    to the gap.
+    The last part belongs to whatever came last, or to multiprocessors or the turn in a copy engine where it lacked nothing
+    else, since `ready`; the parts add up to the gap.
     """
     c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
-    at = isl.queues[a.queue].free_at
+    queue = isl.queues[a.queue]
+    at, ready = queue.free_at, c.now
+    if queue.wants:
+        ready = queue.wants - 1
+        n.stall_sms += c.now - ready
+    elif queue.granted:
+        ready = queue.came
+        n.stall_copy_engine += c.now - ready
     host, room, data, event = a.submit, -1, -1, -1
     for k in range(c.queues):
         count = isl.need[row, k]
@@ -41,7 +48,6 @@ def account_stall(isl: Island, row: int, ready: int) -> None:
                 event = max(event, end)
     if a.brought > 0 and done_time(isl, a.brought_by, a.brought) > at:
         n.prefetch_late += 1
-    n.stall_copy_engine += c.now - ready
     while at < ready:
         # The earliest of the causes that lie after `at` owns the time up to itself.
         until = ready

@@ -34,21 +34,28 @@ def first_of(isl: Island, q: int) -> Any:
     return isl.activities[queue.base + (queue.started & queue.mask)]
 
 
+@kernel
+def may_start(isl: Island, q: int, a: Any) -> bool:
+    """The first of queue q needs no slot, or has one; otherwise it stands in line from now on."""
+    queue = isl.queues[q]
+    direction = engine_of(queue, a)
+    if direction and queue.granted == 0:
+        if queue.line == 0:
+            stand(isl, q, direction)
+        return False
+    return True
+
+
 @outlined
-def has_turn(isl: Island, q: int, direction: int) -> bool:
-    """The first of queue q has a slot, and takes it; otherwise it stands in line from now on."""
+def stand(isl: Island, q: int, direction: int) -> None:
+    """Queue q comes: it stands in line behind all but those that came now and were submitted later."""
     c, queue, engine = isl.clock[0], isl.queues[q], isl.engines[direction]
-    if queue.granted:
-        queue.granted = 0
-        return True
-    if queue.line == 0:
-        number, before = first_of(isl, q).number, engine.last
-        while before and isl.queues[before - 1].came == c.now and first_of(isl, before - 1).number > number:
-            before = isl.queues[before - 1].ahead
-        queue.came = c.now
-        enter(isl, q, direction, before)
-        c.dealing = 1
-    return False
+    number, before = first_of(isl, q).number, engine.last
+    while before and isl.queues[before - 1].came == c.now and first_of(isl, before - 1).number > number:
+        before = isl.queues[before - 1].ahead
+    queue.came = c.now
+    enter(isl, q, direction, before)
+    c.dealing |= engine.running < engine.slots
 
 
 @outlined
@@ -119,5 +126,6 @@ def to_go(isl: Island, first: int) -> int:
 def give_back(isl: Island, direction: int) -> None:
     """An activity in a slot of this engine ends; direction 0: in none."""
     if direction:
-        isl.engines[direction].running -= 1
-        isl.clock[0].dealing = 1
+        engine = isl.engines[direction]
+        engine.running -= 1
+        isl.clock[0].dealing |= engine.first > 0

@@ -1,15 +1,19 @@
 """Links as fluids: flows in service share the links of their routes max-min fairly, each bound by its own rate as well.
 
 Fluid time is continuous: the rates change at the exact moment at which a flow ends; only the tick at which the end is *seen*
-is rounded, up ("not at t - 1, yes at t").  A flow is one copy or collective that is past its start-up latency.
+is rounded, up ("not at t - 1, yes at t").  A flow is one copy or collective that is past its start-up latency, or the own
+work of a kernel that others slow down.
+
+The last link is the memory of the device, where that is shared.  It is left out as long as all have room in it (`sharing`).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from gpusim.base.compiled import kernel
-from gpusim.engine.state import NEVER, Instructions, Island
+from gpusim.engine.state import Instructions, Island
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
@@ -18,9 +22,10 @@ SAME_INSTANT = 1e-4
 @kernel
 def share(isl: Island, prog: Instructions) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
-    n = isl.clock[0].flows
+    n, tight = isl.clock[0].flows, isl.clock[0].tight
     flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
-    if n == 1:  # alone: what the narrowest link of its route lets through
+    memory = link[link.size - 1]
+    if n == 1 and not tight:  # alone: what the narrowest link of its route lets through
         rate = flow[0].cap
         w = ways[flow[0].way]
         for r in range(w.route, w.route_end):
@@ -35,6 +40,8 @@ def share(isl: Island, prog: Instructions) -> None:
         w = ways[flow[f].way]
         for r in range(w.route, w.route_end):
             link[route[r]].users += 1
+        if tight:
+            memory.users += flow[f].passes
     open_flows = n
     while open_flows > 0:
         level = math.inf
@@ -44,16 +51,18 @@ def share(isl: Island, prog: Instructions) -> None:
         for f in range(n):
             if flow[f].fixed == 0:
                 level = min(level, flow[f].cap)
-        tight = level * (1.0 + 1e-12)
+        level_or_less = level * (1.0 + 1e-12)
         # Decide on this level for all flows before any share is taken, or the order of flows would matter.
         for f in range(n):
             x = flow[f]
             if x.fixed == 0:
-                bound = x.cap <= tight
+                bound = x.cap <= level_or_less
                 w = ways[x.way]
                 for r in range(w.route, w.route_end):
                     k = link[route[r]]
-                    bound = bound or k.left <= tight * k.users
+                    bound = bound or k.left <= level_or_less * k.users
+                if tight and x.passes:
+                    bound = bound or memory.left <= level_or_less * memory.users
                 if bound:
                     x.fixed = 2
         for f in range(n):
@@ -67,6 +76,9 @@ def share(isl: Island, prog: Instructions) -> None:
                     k = link[route[r]]
                     k.left = max(0.0, k.left - level)
                     k.users -= 1
+                if tight:
+                    memory.left = max(0.0, memory.left - level * x.passes)
+                    memory.users -= x.passes
 
 
 @kernel
@@ -92,34 +104,42 @@ def advance(isl: Island, time: float) -> None:
 
 
 @kernel
-def reschedule(isl: Island, prog: Instructions) -> None:
-    """Share the links anew and note the tick that will see the next end."""
+def catch_up(isl: Island) -> None:
+    """All flows have run up to now."""
     c = isl.clock[0]
-    c.reshare = 0
-    # Count from the present tick: a float of all the time so far would lose its digits within the hour.
-    c.fluid_time -= c.now - c.fluid_base
-    c.fluid_base = c.now
-    c.fluid_tick = NEVER
-    if c.flows > 0:
-        share(isl, prog)
-        c.fluid_tick = c.now + max(math.ceil(first_end(isl) - SAME_INSTANT), 0)
+    advance(isl, float(c.now - c.fluid_base))
+    c.fluid_time = float(c.now - c.fluid_base)
+
+
+@kernel
+def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> None:
+    """One more flow."""
+    c = isl.clock[0]
+    x = isl.flow[c.flows]
+    c.flows += 1
+    x.activity, x.way, x.passes, x.remaining, x.cap, x.rate = activity, way, passes, size, cap, 0.0
+    c.reshare = 1
+
+
+@kernel
+def remove(isl: Island, f: int) -> None:
+    """Flow f is none any more."""
+    c = isl.clock[0]
+    c.flows -= 1
+    isl.flow[f] = isl.flow[c.flows]
+    c.reshare = 1
 
 
 @kernel
 def begin(isl: Island, activity: int, way: int, size: float, cap: float) -> None:
     """An activity starts to move `size` bytes now; the loop reschedules."""
-    c = isl.clock[0]
-    advance(isl, float(c.now - c.fluid_base))
-    c.fluid_time = float(c.now - c.fluid_base)
-    x = isl.flow[c.flows]
-    c.flows += 1
-    x.activity, x.way, x.remaining, x.cap = activity, way, size, cap
-    c.reshare = 1
+    catch_up(isl)
+    add(isl, activity, way, isl.ways[way].passes, size, cap)
 
 
 @kernel
-def take_ended(isl: Island) -> int:
-    """Remove the flow that ends next, at its exact time; returns its activity.
+def take_ended(isl: Island) -> Any:
+    """Remove the flow that ends next, at its exact time; returns its activity and its way.
 
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
@@ -133,8 +153,7 @@ def take_ended(isl: Island) -> int:
             others += 1
         if left < least:
             ended, least = f, left
-    activity = isl.flow[ended].activity
-    c.flows -= 1
-    isl.flow[ended] = isl.flow[c.flows]
+    activity, way = isl.flow[ended].activity, isl.flow[ended].way
+    remove(isl, ended)
     c.reshare = others <= 1
-    return activity
+    return activity, way

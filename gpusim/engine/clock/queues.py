@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import accounts, copy_engines, links, remote
+from gpusim.engine.clock import accounts, copy_engines, links, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.state import (
     DRAIN,
@@ -122,9 +122,9 @@ def is_waiting(isl: Island, row: int) -> bool:
 @kernel
 def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """Start whatever can be started now, queue by queue; of two that share slots the one that is due earlier."""
-    c, t, n = isl.clock[0], isl.tenants[0], isl.counts[0]
+    c, d, t, n = isl.clock[0], isl.devices[0], isl.tenants[0], isl.counts[0]
     c.woken = 0
-    ranked, turns = t.ranked, isl.devices[0].shares_engines
+    ranked = t.ranked
     for q in range(c.queues):
         if isl.look[q] == 0:
             continue
@@ -152,18 +152,20 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     queue.ready_at = queue.free_at + queue.gap
                     heap.push(isl, queue.ready_at, E_READY, q)
                 break
-            ready = c.now
-            if turns and a.kind != KERNEL:
-                engine = copy_engines.engine_of(queue, a)
-                if engine:
-                    if not copy_engines.has_turn(isl, q, engine):
-                        break
-                    ready = queue.came
+            on_sms = d.shares_sms and launched and sms.wanted(prog, a)
+            if on_sms and not queue.granted:
+                c.unsettled = 1
+                if queue.wants == 0:
+                    queue.wants = c.now + 1
+                break
+            if d.shares_engines and a.kind != KERNEL and not copy_engines.may_start(isl, q, a):
+                break
             queue.started += 1
             queue.running += 1
             a.start = c.now
             if queue.computes:
-                accounts.account_stall(isl, row, ready)
+                accounts.account_stall(isl, row)
+            queue.wants = queue.granted = 0
             if a.kind == KERNEL:
                 n.busy += a.duration
             if a.kind != SWAP:
@@ -176,6 +178,8 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     remote.begin(isl, prog, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
+            if on_sms or (d.shares_memory and a.kind == KERNEL):
+                sharing.enter(isl, prog, row)
 
 
 @kernel
@@ -234,7 +238,7 @@ def pass_over(isl: Island, q: int) -> None:
 @kernel
 def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     """An activity ends now; whatever waited for it may start."""
-    c = isl.clock[0]
+    c, n = isl.clock[0], isl.counts[0]
     a = isl.activities[row]
     q = a.queue
     queue = isl.queues[q]
@@ -242,6 +246,11 @@ def finish(isl: Island, pol: PolicyTables, row: int) -> None:
     a.done = 1
     queue.running -= 1
     queue.free_at = c.now
+    if a.kind == KERNEL:
+        n.busy += a.end - a.start - a.duration
+        n.sharing += a.end - a.start - a.duration
+    if c.running and (a.kind == KERNEL or a.kind == COLLECTIVE):
+        sharing.leave(isl, row)
     if a.kind != KERNEL and a.kind != SWAP:
         accounts.count_operator(isl, a)
         accounts.count_copies(isl, a.kind, -1)

@@ -6,7 +6,6 @@ from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links
 from gpusim.engine.state import E_READ, E_WRITE, Instructions, Island
-from gpusim.trace.trace import KERNEL
 
 
 @outlined
@@ -34,11 +33,9 @@ def flow(isl: Island, prog: Instructions, row: int, direction: int) -> None:
 
 @kernel
 def is_last(isl: Island, row: int) -> bool:
-    """One part of the activity is over: True when no other is left.  What a kernel took beyond its own time was busy too."""
-    a, c, t = isl.activities[row], isl.clock[0], isl.tenants[0]
+    """One part of the activity is over: True when no other is left."""
+    a = isl.activities[row]
     if a.parts > 0:
         a.parts -= 1
         return False
-    if t.remote and a.kind == KERNEL:
-        isl.counts[0].busy += c.now - a.start - a.duration
     return True

@@ -7,7 +7,7 @@ from typing import Any
 from numba import types
 
 from gpusim.base.compiled import entry, kernel, tables_at
-from gpusim.engine.clock import copy_engines, links, queues, remote
+from gpusim.engine.clock import copy_engines, links, queues, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.host.issue import issue
 from gpusim.engine.state import (
@@ -20,6 +20,7 @@ from gpusim.engine.state import (
     ISLAND,
     LOG_FULL,
     NEVER,
+    NO_WAY,
     POLICIES,
     PROCESSES,
     PROGRAM,
@@ -39,23 +40,25 @@ island_at, program_at, policies_at = tables_at(ISLAND), tables_at(PROGRAM), tabl
 def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """The next thing on the device happens: a flow ends, a kernel ends, a copy begins to move, a stream's gap is over."""
     c = isl.clock[0]
-    ended = -1
+    ended, own = -1, False
     if c.fluid_tick == c.now:
-        ended = links.take_ended(isl)
+        ended, way = links.take_ended(isl)
+        own = way == NO_WAY
     else:
         kind, arg = heap.pop(isl)
         if kind == E_MOVE:
             queues.move(isl, prog, arg)
         elif kind == E_KERNEL:
-            ended = arg
+            ended, own = arg, True
         elif kind == E_READY:
             c.woken = isl.look[arg] = 1
         else:
             remote.flow(isl, prog, arg, kind - E_READ)
-    if ended >= 0 and remote.is_last(isl, ended):
-        queues.finish(isl, pol, ended)
-    if c.reshare:
-        links.reschedule(isl, prog)
+    if ended >= 0:
+        if own and isl.tenants[0].remote:
+            sharing.own_work_ends(isl, ended)
+        if remote.is_last(isl, ended):
+            queues.finish(isl, pol, ended)
 
 
 @kernel
@@ -63,8 +66,12 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
     """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
     c, buffers = isl.clock[0], pol.buffers[0]
     while True:
+        if c.reshare:
+            sharing.reschedule(isl, prog)
         while c.woken:
             queues.start_ready(isl, prog, pol)
+        if c.reshare:
+            continue
         if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
             return LOG_FULL
         device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
@@ -77,6 +84,9 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
             if h.state == RUNNING and h.time < at:
                 next_host, at = i, h.time
         coming[0] = min(device, at)
+        if c.unsettled and coming[0] > c.now:
+            sms.settle(isl, prog)
+            continue
         if coming[0] >= until:
             if coming[0] < NEVER:
                 return REACHED

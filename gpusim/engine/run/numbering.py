@@ -11,6 +11,7 @@ from gpusim.base.tables import table
 from gpusim.engine import state
 from gpusim.machine.constants import Machine
 from gpusim.machine.tiers import COPY_ENGINES
+from gpusim.trace.submission import stream_priorities
 from gpusim.trace.trace import KERNEL, OP, Trace
 from gpusim.trace.workload import Workload
 
@@ -65,6 +66,7 @@ def queue_table(work: Workload, m: Machine, numbers: Numbering, turns: bool) -> 
     queues["gap"] = np.where(copying, 0, m.gap)
     queues["slots"], queues["pair"], queues["mate"] = 1, -1, -1
     queues["computes"][_computing(work.trace)] = 1
+    queues["priority"][: numbers.streams] = stream_priorities(work.trace)
     engines = {tier.queue: tier for tier in reversed(m.tiers)}
     for name in numbers.engines:
         first = numbers.to_device(name)

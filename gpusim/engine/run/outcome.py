@@ -10,7 +10,7 @@ from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.run import ways
 from gpusim.machine.profile import Profile
-from gpusim.machine.sharing import Sharing, write
+from gpusim.machine.sharing import MEMORY, SMS, write
 from gpusim.machine.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
 from gpusim.results.result import Result
@@ -20,6 +20,7 @@ from gpusim.trace.workload import Workload
 if TYPE_CHECKING:
     from gpusim.engine.run.plans import Planned
     from gpusim.engine.run.simulate import Simulation
+    from gpusim.engine.run.tables import Shared
     from gpusim.machine.constants import Machine
     from gpusim.trace.grain import Chunks
 
@@ -44,7 +45,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "host_capacity": machine.host_capacity,
         "footprint": work.live_peak,
         "seed": seed,
-        **_sharing(simulation.sharing),
+        **_sharing(simulation.shared),
         "rates": {name: rate * 1e9 for name, rate in ways.links(machine).items()},
         "slots": {"h2d": machine.slots_in, "d2h": machine.slots_out},
         **({} if machine.chain == DEFAULT else {"tiers": machine.chain, "memories": _tiers(machine)}),
@@ -61,7 +62,8 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.tenants[0]["ranked"] else {})
         | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
-        | shared(simulation)
+        | program_copies(simulation)
+        | sharing_metrics(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline(simulation),
         log=simulation.log(),
@@ -95,17 +97,23 @@ def timeline(simulation: Simulation) -> dict[str, Any]:
     return columns | {"device_ns": device}
 
 
-def shared(simulation: Simulation) -> dict[str, int | float]:
+def sharing_metrics(simulation: Simulation) -> dict[str, int | float]:
+    """How much longer kernels took than alone, where they share anything."""
+    shares = {SMS, MEMORY} & set(simulation.shared.words)
+    return {"sharing_ns": int(simulation.island.counts[0]["sharing"])} if shares else {}
+
+
+def program_copies(simulation: Simulation) -> dict[str, int | float]:
     """Copies of the program that went beside another in the same direction; nothing where there were none."""
     n = simulation.island.counts[0]
     count = int(n["shared_in"]) + int(n["shared_out"])
     return {"program_copies_shared": count} if count else {}
 
 
-def _sharing(sharing: Sharing) -> dict[str, Any]:
+def _sharing(shared: Shared) -> dict[str, Any]:
     """What activities of the device share, and the percentage of its multiprocessors where that is limited."""
-    limit = sharing.active_thread_percentage
-    return {"share": write(sharing.words), **({} if limit == 100 else {"active_thread_percentage": limit})}
+    limit = shared.active_thread_percentage
+    return {"share": write(shared.words), **({} if limit == 100 else {"active_thread_percentage": limit})}
 
 
 def _remote(planned: Planned) -> dict[str, Any]:
@@ -150,9 +158,8 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
-    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event"]
-    if simulation.island.devices[0]["shares_engines"]:
-        causes.append("copy_engine")
+    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event", *(["sms"] if SMS in simulation.shared.words else [])]
+    causes += ["copy_engine"] if simulation.island.devices[0]["shares_engines"] else []
     stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9

@@ -28,8 +28,8 @@ from gpusim.engine.state import Processes
 from gpusim.machine import sharing
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.durations import durations as modelled
+from gpusim.machine.kernels.needs import kernel_needs
 from gpusim.machine.profile import Profile
-from gpusim.machine.sharing import ALONE, Sharing
 from gpusim.machine.tiers import DEFAULT
 from gpusim.policies import registry
 from gpusim.policies.ask import own_line
@@ -50,14 +50,14 @@ class Simulation:
 
     def __init__(
         self, work: workload.Workload, machine: Machine, *, place: Any, evict: Any, prefetch: Any, defrag: Any, seed: int,
-        record: bool, schedule: Schedule = NOTHING, release: Any = None, sharing: Sharing = ALONE,
+        record: bool, schedule: Schedule = NOTHING, release: Any = None, shared: tables.Shared = tables.ALONE,
     ) -> None:
         self.own = int(work.trace.meta.get("host_bytes", 0))  # what the program itself keeps in host memory
-        self.work, self.machine, self.sharing = work, machine.without(self.own), sharing
+        self.work, self.machine, self.shared = work, machine.without(self.own), shared
         self.place, self.evict, self.prefetch, self.defrag, self.release = place, evict, prefetch, defrag, release
         chosen = tables.Chosen(place, evict, prefetch, defrag, release)
         try:
-            built = tables.build(work, self.machine, chosen, seed, record, schedule, sharing)
+            built = tables.build(work, self.machine, chosen, seed, record, schedule, shared)
         except GpusimError:
             raise
         except Exception as error:  # a user's `state`
@@ -246,12 +246,14 @@ def prepared(
             durations = modelled(trace, profile).ns
         work = workload.build(trace, durations)
     with_tiers = machine(trace, profile, capacity_bytes, tiers)
-    shared = Sharing(sharing.parse(share), sharing.percentage(active_thread_percentage))
+    words, percentage = sharing.parse(share), sharing.percentage(active_thread_percentage)
 
     def begin(planned: plans.Planned, record: bool) -> Simulation:
+        needs = kernel_needs(planned.program or trace, planned.work.duration, profile, percentage) if words else None
         return Simulation(
-            planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule, sharing=shared
-        )
+            planned.work, with_tiers, **policies, seed=seed, record=record, schedule=planned.schedule,
+            shared=tables.Shared(words, percentage, needs),
+        )  # fmt: skip
 
     def trial(planned: plans.Planned) -> float:
         tried = begin(plans.at_grain(planned, grain, with_tiers), record=False)

@@ -25,7 +25,8 @@ from gpusim.engine.state import (
     PolicyVerbs,
 )
 from gpusim.machine.constants import Machine
-from gpusim.machine.sharing import ALONE, ENGINES, Sharing
+from gpusim.machine.kernels.needs import KernelNeeds
+from gpusim.machine.sharing import ENGINES, MEMORY, SMS
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -55,6 +56,26 @@ for _event, _instruction in EVENTS.items():
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What activities of the device share (words of `machine.sharing`), and what kernels need of it where they do.
+
+    active_thread_percentage  of the multiprocessors, what the program's kernels may use together; `needs` knows it
+    """
+
+    words: tuple[str, ...] = ()
+    active_thread_percentage: int = 100
+    needs: KernelNeeds | None = None
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Of the device's memory, bytes/ns, where that is shared."""
+        return self.needs.bandwidth if self.needs is not None and MEMORY in self.words else None
+
+
+ALONE = Shared()
+
+
+@dataclass(frozen=True)
 class Chosen:
     """The policies of one run."""
 
@@ -76,27 +97,26 @@ class Chosen:
 
 
 def build(
-    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING, sharing: Sharing = ALONE
+    work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING,
+    shared: Shared = ALONE,
 ) -> tuple[Island, Instructions, PolicyTables]:
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
-    ways, link, route, curve = connections(m, codec, planned.access)
-    turns = ENGINES in sharing.words and copies(work.trace)
-    queues = queue_table(work, m, numbers, turns)
+    ways, link, route, curve = connections(m, codec, planned.access, shared.bandwidth)
+    queues = queue_table(work, m, numbers, _takes_turns(work.trace, shared))
     flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
-        "marks": numbers.streams + _stream_events(work.trace) + 1,
+        "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams,
     }  # fmt: skip
     island = filled(
-        Island, lengths, clock=_clock(numbers), devices=_device(m, turns), tenants=_tenant(numbers, planned), hosts=_host(m),
-        queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
-        memories=memory_table(m, numbers), ways=ways, link=link,
-        began=np.full(max(1, work.trace.ops), NEVER, np.int64),
+        Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
+        hosts=_host(m), queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
+        memories=memory_table(m, numbers), ways=ways, link=link, began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
-    program = _program(work, planned, route, curve)
+    program = _program(work, planned, shared, route, curve)
     restart(island, program, len(work.trace.kind))
     return island, program, _policies(work, m, chosen, seed, log)
 
@@ -114,9 +134,13 @@ def _tenant(numbers: Numbering, planned: Schedule) -> Any:
     return tenant
 
 
-def _device(m: Machine, turns: bool) -> Any:
+def _device(m: Machine, trace: tr.Trace, shared: Shared) -> Any:
     device = table(1, DEVICE)
-    device["shares_engines"] = turns
+    device["shares_engines"] = _takes_turns(trace, shared)
+    if shared.needs is not None:
+        device["shares_memory"] = MEMORY in shared.words
+        device["bandwidth"], device["sms"] = shared.needs.bandwidth, shared.needs.processors
+        device["shares_sms"] = SMS in shared.words and _contended(trace, shared.needs)
     device["move_per_byte"] = m.move_per_byte
     for cost in ("malloc", "free"):
         device[f"{cost}_ns"], device[f"{cost}_per_byte"] = getattr(m, cost), getattr(m, f"{cost}_per_byte")
@@ -143,9 +167,21 @@ def _units(work: Workload, codec: Codec | None, planned: Schedule, chosen: Chose
     return unit
 
 
-def _program(work: Workload, planned: Schedule, route: Any, curve: Any) -> Instructions:
+def _contended(trace: tr.Trace, needs: KernelNeeds) -> bool:
+    """Whether any kernel may have to wait for multiprocessors: there are several streams of them, or not enough for one."""
+    using = needs.sms[0] > 0
+    return len(np.unique(trace.stream[trace.kind == tr.OP][using])) > 1 or bool((needs.sms[0] > needs.processors).any())
+
+
+def _takes_turns(trace: tr.Trace, shared: Shared) -> bool:
+    """Whether the program's own copies between host and device, if there are any, take turns in the copy engines."""
+    return ENGINES in shared.words and bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
+
+
+def _program(work: Workload, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:
+    needs = {} if shared.needs is None else {"sms": shared.needs.sms, "need": shared.needs.memory}
     return filled(
-        Instructions, {}, instructions=chunk(work, 0), duration=work.duration,
+        Instructions, {}, **needs, instructions=chunk(work, 0), duration=work.duration,
         carried=work.shared("carried", lambda: carried(work.trace)), bytes=work.shared("bytes", lambda: moved(work.trace)),
         clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
@@ -221,11 +257,6 @@ def carried(trace: tr.Trace) -> Any:
     """int64[2, O]: kind and way of each operator; recorded times are kept as they are."""
     kind = trace.activity.astype(np.int64)
     return np.stack([kind, np.where((moved(trace) > 0) & (trace.duration < 0), kind, state.NO_WAY)])
-
-
-def copies(trace: tr.Trace) -> bool:
-    """Whether the program itself copies between host and device."""
-    return bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
 
 
 def moved(trace: tr.Trace) -> Any:

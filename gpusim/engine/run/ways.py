@@ -11,6 +11,7 @@ from gpusim.engine import state
 from gpusim.machine.constants import Machine
 from gpusim.machine.tiers import Tier
 from gpusim.trace.codec import Codec
+from gpusim.trace.trace import COLLECTIVE
 
 # Accesses of so many bytes fill the link, smaller ones proportionally less: what limits them is how many the bus keeps under
 # way.  S. Min et al., "EMOGI: Efficient memory-access for out-of-memory graph-traversal in GPUs", VLDB 2020: merged and aligned
@@ -38,15 +39,19 @@ def _name(link: str) -> str:
     return "peer" if link == "peer_out" else link
 
 
-def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[Any, Any, Any, Any]:
+def connections(
+    m: Machine, codec: Codec | None, access: int = FULL, memory: float | None = None
+) -> tuple[Any, Any, Any, Any]:
     """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
 
     access: bytes that kernels read or write below the device at once.
+    memory: bytes/ns of the device's memory where that is shared: then it is the last link, apart from the routes.
 
     A codec is two links more on the ways of swaps: it works while the bytes flow, and copies side by side share it.
     """
     through = [codec.on_wire(rate) / 1e9 for rate in (codec.decompress, codec.compress)] if codec else [np.inf, np.inf]
     rates = {**links(m), **(dict(zip(("decompress", "compress"), through, strict=True)) if codec else {})}
+    rates |= {} if memory is None else {"memory": memory}
     at = {name: i for i, name in enumerate(rates)}
     around = ["h2d", "d2h", "both", "both"]
     if m.peer:
@@ -82,6 +87,8 @@ def connections(m: Machine, codec: Codec | None, access: int = FULL) -> tuple[An
     link["rate"] = list(rates.values())
     out_ways["rate"], out_ways["latency"] = [w[1] for w in ways], [w[2] for w in ways]
     out_ways["curve"] = [curves.index(w[3]) if w[3] else -1 for w in ways]
+    if memory is not None:
+        out_ways["passes"] = [0, *(2 if kind == COLLECTIVE else 1 for kind in range(1, len(ways) - 2)), 0, 0]
     out_ways["route_end"] = np.cumsum([len(w[0]) for w in ways])
     out_ways["route"][1:] = out_ways["route_end"][:-1]
     return out_ways, link, np.array([at[name] for w in ways for name in w[0]], np.int64), _as_array(curves)

@@ -14,7 +14,7 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
 from gpusim.machine.kernels.numbers import SHORT, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, Described, KernelGroup, described, kind
 from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
-from gpusim.machine.kernels.physics import Rates, predict, terms
+from gpusim.machine.kernels.physics import Rates, from_memory, predict, terms
 from gpusim.machine.kernels.store import ShippedFit, fits, gpus_of_steps, intervals_of_steps, of_steps, table, vendors
 from gpusim.machine.kernels.user_table import UserTable, of_machines, read
 from gpusim.machine.product import profile_of
@@ -202,11 +202,7 @@ def _estimate(trace: Trace, of: Described, gpu: MeasuredGpu) -> OperatorTimes:
     ns, low, high, longest = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     basis, bound, what = np.full(n, DEFAULT, np.uint8), np.full(n, LAUNCH, np.uint8), np.zeros(n, np.int32)
     classes: dict[str, int] = {}
-    for group in of.groups:
-        dtype = _type(group, trace, gpu)
-        if kind(group.what) == _CONVERSION and dtype == "fp32":
-            continue  # without TF32 no tensor core asks for it
-        fit, name, near = _fit(group.what, dtype, gpu.numbers.capability)
+    for group, dtype, fit, name, near in _fitted(trace, of, gpu):
         rates = Rates.of(gpu.numbers, dtype)
         computing, moving, _ = of_terms = terms(fit.coefficients, group.work, rates)
         time = predict(fit.coefficients, group.work, rates, of_terms)
@@ -228,6 +224,26 @@ def _estimate(trace: Trace, of: Described, gpu: MeasuredGpu) -> OperatorTimes:
     low, high = low / np.maximum(ns, 1e-9), high / np.maximum(ns, 1e-9)
     high[unknown(trace)[of.first]] = _UNKNOWN
     return OperatorTimes(np.rint(ns).astype(np.int64), basis, low, high, bound, what, tuple(classes))
+
+
+def _fitted(
+    trace: Trace, of: Described, gpu: MeasuredGpu
+) -> Iterator[tuple[KernelGroup, str, ShippedFit, tuple[str, str] | None, bool]]:
+    """The kernels that run, by group, with the type in which they compute and what `_fit` says of them."""
+    for group in of.groups:
+        dtype = _type(group, trace, gpu)
+        if kind(group.what) == _CONVERSION and dtype == "fp32":
+            continue  # without TF32 no tensor core asks for it
+        yield group, dtype, *_fit(group.what, dtype, gpu.numbers.capability)
+
+
+def bytes_from_memory(trace: Trace, gpu: MeasuredGpu) -> F64:
+    """(O,) bytes that the kernels of each operator move to and from the GPU's memory, past its cache, as the model has it."""
+    of = described(trace)
+    found = np.zeros(len(of.first))
+    for group, dtype, fit, _, _ in _fitted(trace, of, gpu):
+        np.add.at(found, group.operator, from_memory(fit.coefficients, group.work, Rates.of(gpu.numbers, dtype)))
+    return np.asarray(found[of.which], np.float64)
 
 
 def unknown(trace: Trace) -> npt.NDArray[np.bool_]:

@@ -91,14 +91,28 @@ def predict(c: ClassCoefficients, work: Work, gpu: Rates, known: Terms | None = 
 
 def terms(c: ClassCoefficients, work: Work, gpu: Rates) -> Terms:
     """(N,) ns each: of computing, of memory, of the inner loop; of the algorithm that is the shorter."""
-    plain = _terms(c, work, gpu, work.flops / c.compute, work.loop, work.moved, work.touched)
-    if not c.fast or not work.fast.any():
+    plain, fast, shorter = _algorithms(c, work, gpu)
+    if not shorter.any():
         return plain
-    moved = work.moved + work.transformed
-    fast = _terms(c, work, gpu, work.fast / c.fast, work.fast_loop, moved, moved)
-    shorter = (work.fast > 0) & (_blended(c, fast) < _blended(c, plain))
     a, b, chain = (np.where(shorter, x, y) for x, y in zip(fast, plain, strict=True))
     return a, b, chain
+
+
+def from_memory(c: ClassCoefficients, work: Work, gpu: Rates) -> F64:
+    """(N,) bytes that the kernels move to and from memory, past the cache."""
+    _, _, shorter = _algorithms(c, work, gpu)
+    moved = np.where(shorter, work.moved + work.transformed, work.moved)
+    return np.asarray(moved * (1 - _hit(c, np.where(shorter, moved, work.touched), gpu)), np.float64)
+
+
+def _algorithms(c: ClassCoefficients, work: Work, gpu: Rates) -> tuple[Terms, Terms, npt.NDArray[np.bool_]]:
+    """Terms of the plain algorithm, of the one with fewer multiplications, and (N,) where the latter is the shorter."""
+    plain = _terms(c, work, gpu, work.flops / c.compute, work.loop, work.moved, work.touched)
+    if not c.fast or not work.fast.any():
+        return plain, plain, np.zeros(work.moved.shape, bool)
+    moved = work.moved + work.transformed
+    fast = _terms(c, work, gpu, work.fast / c.fast, work.fast_loop, moved, moved)
+    return plain, fast, (work.fast > 0) & (_blended(c, fast) < _blended(c, plain))
 
 
 def _terms(c: ClassCoefficients, work: Work, gpu: Rates, flops: F64, loop: F64, moved: F64, touched: F64) -> Terms:
@@ -120,5 +134,10 @@ def _moving(c: ClassCoefficients, moved: F64, touched: F64, gpu: Rates, share: f
     """(N,) ns of moving bytes, from the cache as far as it holds what is touched between two uses."""
     memory = gpu.bandwidth * share
     cached = np.maximum(gpu.cache * min(share, 1.0), memory)
-    hit = np.clip(2 - touched / (c.reach * gpu.reach), 0.0, 1.0)
+    hit = _hit(c, touched, gpu)
     return np.asarray(moved * 1e9 * ((1 - hit) / memory + hit / cached), np.float64)
+
+
+def _hit(c: ClassCoefficients, touched: F64, gpu: Rates) -> F64:
+    """(N,) share of the bytes that is found in the cache when so many are touched between two uses."""
+    return np.clip(2 - touched / (c.reach * gpu.reach), 0.0, 1.0)

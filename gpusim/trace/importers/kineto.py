@@ -126,7 +126,7 @@ class _Import:
         moved = kernel.moved
         self.build.op(
             name, reads, writes, time=at, duration=kernel.duration, stream=self.streams.index(kernel.stream),
-            activity=kernel.activity, dtype=dtype or None, shape=shape,
+            activity=kernel.activity, dtype=dtype or None, shape=shape, launch=kernel.launch,
             read_bytes=moved if kernel.reads else round(asked * share),
             written_bytes=moved or round(written * share),
         )  # fmt: skip

@@ -15,6 +15,7 @@ from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
+from gpusim.trace.launches import launch_text
 from gpusim.trace.recorded_times import ON
 from gpusim.trace.submission import GRAPH, KEY
 from gpusim.trace.trace import COPY_IN, COPY_OUT, KERNEL
@@ -47,6 +48,7 @@ class KernelActivity(NamedTuple):
     activity: int
     moved: int  # bytes of a copy or memset
     reads: bool  # whether it is a copy
+    launch: str | None  # of a kernel, as gpusim.trace.launches has it
 
 
 class HostOperator(NamedTuple):
@@ -88,7 +90,7 @@ class DeviceEvents:
     """The events of one device, each list in the order of time."""
 
     def __init__(self, file: BinaryIO, path: str, device: int | None) -> None:
-        self._kernels: list[tuple[int, Any, int, int, str, str, int, int]] = []
+        self._kernels: list[tuple[int, Any, int, int, str, str, int, int, str | None]] = []
         self._launches: dict[Any, list[tuple[int, Any, int]]] = {}
         self._graphs: set[Any] = set()  # correlations of launches of CUDA graphs
         self._memory: list[tuple[int, MemoryInstant]] = []
@@ -169,7 +171,7 @@ class DeviceEvents:
         stream = args.get("stream", 0)
         self._kernels.append((
             _ns(event["ts"]), _plain(args, "correlation"), device, int(stream), self._name(event["name"]), what,
-            _ns(event["dur"]), int(args.get("bytes", 0)),
+            _ns(event["dur"]), int(args.get("bytes", 0)), _launch(args) if what == "kernel" else None,
         ))  # fmt: skip
 
     def _range(self, event: dict[str, Any], category: str) -> None:
@@ -212,7 +214,7 @@ class DeviceEvents:
         for launches in self._launches.values():
             launches.sort(key=lambda launch: launch[0])
         found = []
-        for time, correlation, device, stream, name, what, duration, moved in self._kernels:
+        for time, correlation, device, stream, name, what, duration, moved, launch in self._kernels:
             if device != self.device:
                 continue
             # Files joined from several processes repeat correlations: the latest launch before the kernel is its own.
@@ -222,7 +224,7 @@ class DeviceEvents:
             if what == "copy":
                 activity = COPY_IN if "HtoD" in name else COPY_OUT if "DtoH" in name else KERNEL
                 moved = moved or size
-            found.append(KernelActivity(launched, thread, name, duration, stream, activity, moved, what == "copy"))
+            found.append(KernelActivity(launched, thread, name, duration, stream, activity, moved, what == "copy", launch))
         found.sort(key=lambda kernel: kernel.launched)
         return found
 
@@ -246,6 +248,17 @@ def _plain(fields: dict[str, Any], name: str) -> Any:
     if isinstance(value, list | dict):
         raise _Wrong(f"'{name}' is {shown(value)}, neither a number nor text,")
     return value
+
+
+def _launch(args: dict[str, Any]) -> str | None:
+    """The launch configuration of a kernel, None where it was not recorded."""
+    grid, block = args.get("grid", ()), args.get("block", ())
+    if not (grid and block and all([*grid, *block])):
+        return None
+    try:
+        return launch_text(grid, block, int(args.get("registers per thread", 0)), int(args.get("shared memory", 0)))
+    except TraceError:
+        raise _Wrong(f"'grid' {shown(grid)} or 'block' {shown(block)} is none of a kernel,") from None
 
 
 def _thread(event: dict[str, Any]) -> tuple[Any, str]:

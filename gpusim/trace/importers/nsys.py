@@ -28,7 +28,8 @@ import numpy as np
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import Names, TraceBuilder
-from gpusim.trace.importers.nsys_tables import COPY, KIND, OPERATION, Database, faulting_kernels, migrations
+from gpusim.trace.importers.nsys_tables import COPY, KIND, LAUNCH, OPERATION, Database, faulting_kernels, migrations
+from gpusim.trace.launches import launch_text
 from gpusim.trace.trace import COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, KERNEL, Trace
 
 MAGIC = b"SQLite format 3\0"
@@ -94,21 +95,24 @@ class _Import:
         """(time, what, row, process, context, stream, ...) of all events of the device, in order."""
         tables, of = self.tables, f"deviceId = {self.device}"
         free = tables.number(OPERATION, "DEALLOCATION")
+        launch, unknown = ", ".join(LAUNCH), ", ".join("NULL" for _ in LAUNCH)
         device_kinds = ", ".join(str(i) for i, kind in self.kinds.items() if kind not in _HOST) or "-1"
         selected = [
             tables.select(
                 "CUDA_GPU_MEMORY_USAGE_EVENTS", f"start, CASE memoryOperationType WHEN {free} THEN {_FREE} ELSE {_ALLOC} END",
-                "rowid, globalPid, contextId, streamId, address, bytes, memKind, 0", f"{of} AND memKind IN ({device_kinds})",
+                f"rowid, globalPid, contextId, streamId, address, bytes, memKind, 0, {unknown}",
+                f"{of} AND memKind IN ({device_kinds})",
             )
         ]  # fmt: skip
-        for table, name, copied, copy in (
-            ("KERNEL", "shortName", "0", "-1"), ("MEMCPY", "NULL", "bytes", "copyKind"), ("MEMSET", "NULL", "bytes", "-2"),
+        for table, name, copied, copy, launched in (
+            ("KERNEL", "shortName", "0", "-1", launch), ("MEMCPY", "NULL", "bytes", "copyKind", unknown),
+            ("MEMSET", "NULL", "bytes", "-2", unknown),
         ):  # fmt: skip
             table = f"CUPTI_ACTIVITY_KIND_{table}"
             if table in tables.columns:
                 migrations = [str(i) for i, kind in self.copies.items() if kind.startswith("UVM")]
                 wanted = f"{of} AND copyKind NOT IN ({', '.join(migrations)})" if copy == "copyKind" else of
-                selected.append(tables.issued(table, _WORK, f"{name}, x.end - x.start, {copied}, {copy}", wanted))
+                selected.append(tables.issued(table, _WORK, f"{name}, x.end - x.start, {copied}, {copy}, {launched}", wanted))
         return tables.run(" UNION ALL ".join(selected) + " ORDER BY 1, 2, 3")
 
     def _alloc(self, pid: int, address: int, size: int, kind: str, queue: int, time: int) -> None:
@@ -136,10 +140,11 @@ class _Import:
             ranges.remove(entry)
 
     def _operator(self, row: int, pid: int, queue: int, time: int, rest: list[Any], faults: Any) -> None:
-        name, duration, moved, copy = rest
+        name, duration, moved, copy, *launched = rest
         read = written = moved
-        activity, reads, writes = KERNEL, set[int](), set[int]()
+        activity, reads, writes, launch = KERNEL, set[int](), set[int](), None
         if copy == -1:
+            launch = self._launch(launched)
             name = self.tables.string(name)
             for address, stores in faults(row):
                 tensor = self._managed_at(pid, address)
@@ -155,8 +160,17 @@ class _Import:
                 written = 0
         self.build.op(
             name, sorted(reads), sorted(writes), read_bytes=read, written_bytes=written, duration=max(0, duration),
-            stream=queue, time=time, activity=activity,
+            stream=queue, time=time, activity=activity, launch=launch,
         )  # fmt: skip
+
+    def _launch(self, numbers: list[int | None]) -> str | None:
+        """The launch configuration of a kernel from the numbers of LAUNCH; None where it was not recorded."""
+        known = [number or 0 for number in numbers]
+        grid, block, (registers, static, dynamic) = known[:3], known[3:6], known[6:]
+        try:
+            return launch_text(grid, block, registers, static + dynamic) if all([*grid, *block]) else None
+        except TraceError as error:
+            raise TraceError(error.message, self.path, error.hint) from None
 
     def _managed_at(self, pid: int, address: int) -> int:
         """The managed tensor that the address lies in, or -1."""

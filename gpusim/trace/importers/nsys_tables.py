@@ -19,7 +19,11 @@ COPY = ("ENUM_CUDA_MEMCPY_OPER", "CUDA_MEMCPY_KIND_", ("UNKNOWN", "HTOD", "DTOH"
         "DTOD", "HTOH", "PTOP", "UVM_HTOD", "UVM_DTOH", "UVM_DTOD"))  # fmt: skip
 _STORES = (2, 3)  # of the types of access that fault: write, atomic; 1 reads
 _CAUSES = ("unknown", "user", "coherence", "prefetch", "eviction", "access counters")  # of migrations
-_OPTIONAL = ("globalPid", "contextId", "streamId", "correlationId")
+LAUNCH = (
+    "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
+)  # fmt: skip
+"""Of a kernel: its launch configuration."""
+_OPTIONAL = ("globalPid", "contextId", "streamId", "correlationId", *LAUNCH)
 _BACK = 8  # kernels that may run at once when a fault is looked up
 
 Enum = tuple[str, str, tuple[str, ...]]

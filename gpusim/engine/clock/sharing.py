@@ -1,0 +1,156 @@
+"""Kernels that run, and the bandwidth of the device's memory that they share with each other and with what flows.
+
+A kernel that nothing slows down is one event of the heap: it ends after exactly its duration.  Where the memory's bandwidth
+does not suffice for all, or a kernel has fewer multiprocessors than it can use (`sms`), its own work is a flow: of the bytes
+that it moves through the memory, bound by the rate that it would have on its multiprocessors, or of its time when it moves
+none.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock import event_heap as heap
+from gpusim.engine.clock import links
+from gpusim.engine.state import E_KERNEL, FLOWS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.trace.trace import KERNEL
+
+
+@kernel
+def enter(isl: Island, prog: Instructions, row: int) -> None:
+    """A kernel or collective starts, as if nothing slowed it down."""
+    c, d, a = isl.clock[0], isl.devices[0], isl.activities[row]
+    i = c.running
+    c.running += 1
+    if d.shares_sms:
+        i = with_sms(isl, prog, row, i)
+    r = isl.running[i]
+    r.activity, r.work = row, TIMED
+    if d.shares_sms == 0:
+        r.sms = r.granted = 1
+    r.need = prog.need[a.arg] if d.shares_memory else 0.0
+    if a.kind != KERNEL:
+        r.work, r.need = OVER, 0.0
+    if r.need > 0.0 and (c.tight or ((c.flows or c.running > 1) and c.demand + needs(isl) > d.bandwidth)):
+        links.catch_up(isl)
+        c.reshare = 1
+
+
+@outlined
+def with_sms(isl: Island, prog: Instructions, row: int, i: int) -> int:
+    """The multiprocessors of one that starts; returns its place among the i that run: behind those of its priority."""
+    a = isl.activities[row]
+    priority = isl.queues[a.queue].priority
+    while i > 0 and isl.running[i - 1].priority > priority:
+        isl.running[i] = isl.running[i - 1]
+        i -= 1
+    r = isl.running[i]
+    r.priority = priority
+    r.sms = r.granted = prog.sms[0, a.arg]
+    r.whole = prog.sms[1, a.arg]
+    r.held = a.kind != KERNEL
+    isl.clock[0].unsettled = 1
+    return i
+
+
+@kernel
+def leave(isl: Island, row: int) -> None:
+    """It has ended; one that has no row leaves nothing."""
+    c = isl.clock[0]
+    i = place_of(isl, row)
+    if i < c.running:
+        c.running -= 1
+        while i < c.running:
+            isl.running[i] = isl.running[i + 1]
+            i += 1
+        c.unsettled = isl.devices[0].shares_sms
+
+
+@kernel
+def place_of(isl: Island, row: int) -> int:
+    """Its place among those that run; how many there are when it is none of them."""
+    i = 0
+    while i < isl.clock[0].running and isl.running[i].activity != row:
+        i += 1
+    return i
+
+
+@outlined
+def own_work_ends(isl: Island, row: int) -> None:
+    """A kernel's own work is done, and the kernel perhaps not: it waits for what it reads and writes below the device."""
+    i = place_of(isl, row)
+    if i < isl.clock[0].running:
+        isl.running[i].work = OVER
+
+
+@kernel
+def needs(isl: Island) -> float:
+    """What kernels that are no flows take of the memory's bandwidth, bytes/ns."""
+    total = 0.0
+    for i in range(isl.clock[0].running):
+        r = isl.running[i]
+        if r.work == TIMED:
+            total += r.need
+    return total
+
+
+@kernel
+def suffices(isl: Island) -> bool:
+    """The memory's bandwidth suffices for all as if they did not share it."""
+    c, total = isl.clock[0], 0.0
+    for f in range(c.flows):
+        total += isl.flow[f].rate * isl.flow[f].passes
+    c.demand = total
+    return total + needs(isl) <= isl.devices[0].bandwidth
+
+
+@kernel
+def time_left(isl: Island, i: int) -> float:
+    """Take the end of the i-th's own work back, which is at a known time; returns what is left of it, ns."""
+    c = isl.clock[0]
+    end = heap.remove(isl, E_KERNEL, isl.running[i].activity)
+    return float(end - c.fluid_base) - c.fluid_time
+
+
+@outlined
+def flow_on(isl: Island, i: int, left: float) -> None:
+    """The i-th's own work, of which so many ns are left, is a flow from now on, no faster than its multiprocessors let it."""
+    r = isl.running[i]
+    speed = r.granted / r.sms
+    r.work = FLOWS
+    if r.need > 0.0:
+        links.add(isl, r.activity, NO_WAY, 1, left * r.need, r.need * speed)
+    else:
+        links.add(isl, r.activity, NO_WAY, 0, left, speed)
+
+
+@outlined
+def slow_down(isl: Island) -> None:
+    """The memory's bandwidth does not suffice: the own work of all kernels that need it is a flow."""
+    c = isl.clock[0]
+    c.tight = 1
+    for i in range(c.running):
+        r = isl.running[i]
+        if r.work == TIMED and r.need > 0.0:
+            flow_on(isl, i, time_left(isl, i))
+
+
+@kernel
+def reschedule(isl: Island, prog: Instructions) -> None:
+    """Share links and memory anew, and note the tick that will see the next end."""
+    c, d = isl.clock[0], isl.devices[0]
+    # Count from the present tick: a float of all the time so far would lose its digits within the hour.
+    c.fluid_time -= c.now - c.fluid_base
+    c.fluid_base = c.now
+    c.fluid_tick = NEVER
+    c.tight, c.reshare = 0, 1
+    while c.reshare:
+        if c.flows > 0:
+            links.share(isl, prog)
+        c.reshare = 0
+        if d.shares_memory and c.tight == 0 and not suffices(isl):
+            slow_down(isl)
+            c.reshare = 1
+    if c.flows > 0:
+        c.fluid_tick = c.now + max(math.ceil(links.first_end(isl) - links.SAME_INSTANT), 0)

@@ -1,0 +1,116 @@
+"""Multiprocessors: which of the kernels that want them start, and how many each kernel that runs is given.
+
+They are granted by stream priority and then in the order of starts, to each as many as it can use of what is left.  A kernel
+whose whole grid was resident at once keeps them to its end; one that runs in waves gives up and takes them at once.
+
+What happens at one tick happens together: it is settled when everything has ended and been submitted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock import links, sharing
+from gpusim.engine.state import FLOWS, NEVER, NO_WAY, STANDS, TIMED, Instructions, Island
+from gpusim.trace.trace import COLLECTIVE, KERNEL
+
+
+@kernel
+def wanted(prog: Instructions, a: Any) -> bool:
+    """Whether the activity runs on multiprocessors."""
+    return a.kind == KERNEL or (a.kind == COLLECTIVE and prog.sms[0, a.arg] > 0)
+
+
+@outlined
+def settle(isl: Island, prog: Instructions) -> None:
+    """The first of those that may start is told so; when there is none any more, multiprocessors are granted."""
+    c = isl.clock[0]
+    q = first_to_start(isl, prog)
+    if q >= 0:
+        isl.queues[q].granted = c.woken = isl.look[q] = 1
+    else:
+        c.unsettled = 0
+        grant(isl)
+
+
+@kernel
+def first_to_start(isl: Island, prog: Instructions) -> int:
+    """The queue whose first may start, by priority and then by submission; -1 when there is none."""
+    priority, number = -NEVER, -1
+    while True:
+        q = next_that_wants(isl, priority, number)
+        if q < 0:
+            return -1
+        queue = isl.queues[q]
+        a = isl.activities[queue.base + (queue.started & queue.mask)]
+        priority, number = queue.priority, a.number
+        room = left_for(isl, priority)
+        if room < 1:
+            return -1
+        if a.kind == KERNEL or prog.sms[0, a.arg] <= room:
+            return q
+
+
+@kernel
+def next_that_wants(isl: Island, priority: int, number: int) -> int:
+    """The queue behind this priority and submission number whose first wants multiprocessors; -1 when there is none."""
+    found, best, first = -1, NEVER, NEVER
+    for q in range(isl.clock[0].streams):
+        queue = isl.queues[q]
+        if queue.wants and queue.priority >= priority and queue.priority <= best:
+            n = isl.activities[queue.base + (queue.started & queue.mask)].number
+            behind = queue.priority > priority or n > number
+            if behind and (queue.priority < best or n < first):
+                found, best, first = q, queue.priority, n
+    return found
+
+
+@kernel
+def left_for(isl: Island, priority: int) -> int:
+    """Multiprocessors that kernels leave which keep theirs, or go before one of this priority that starts now."""
+    left = isl.devices[0].sms
+    for i in range(isl.clock[0].running):
+        r = isl.running[i]
+        if r.held or r.priority <= priority:
+            left -= r.sms
+    return left
+
+
+@kernel
+def grant(isl: Island) -> None:
+    """Give all that run what is theirs now."""
+    c, left = isl.clock[0], isl.devices[0].sms
+    for i in range(c.running):
+        r = isl.running[i]
+        if r.held:
+            left -= r.sms
+    for i in range(c.running):
+        r = isl.running[i]
+        if r.held == 0:
+            given = min(r.sms, left)
+            left -= given
+            if given != r.granted:
+                regrant(isl, i, given)
+            r.held = r.whole if given == r.sms else 0
+
+
+@outlined
+def regrant(isl: Island, i: int, given: int) -> None:
+    """The i-th goes on with another number of multiprocessors."""
+    c, r = isl.clock[0], isl.running[i]
+    links.catch_up(isl)
+    c.reshare = 1
+    if r.work == TIMED:
+        r.left = sharing.time_left(isl, i)
+        r.work = STANDS
+    elif r.work == FLOWS:
+        f = 0
+        while isl.flow[f].activity != r.activity or isl.flow[f].way != NO_WAY:
+            f += 1
+        r.left = isl.flow[f].remaining / (r.need if r.need > 0.0 else 1.0)
+        links.remove(isl, f)
+        r.work = STANDS
+    r.granted = given
+    if r.work == STANDS and given > 0:
+        sharing.flow_on(isl, i, r.left)

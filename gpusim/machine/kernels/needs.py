@@ -1,0 +1,88 @@
+"""What kernels need of a GPU beside time: multiprocessors, and bandwidth of its memory.
+
+A kernel whose launch configuration is recorded can use as many multiprocessors as hold its blocks.  One of which nothing more
+is known, or whose blocks this GPU cannot hold, can use all of them, in more than one wave.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.machine.kernels.durations import bytes_from_memory
+from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
+from gpusim.machine.occupancy import resident_blocks
+from gpusim.machine.profile import Profile
+from gpusim.trace.launches import LaunchConfiguration, parse_launch
+from gpusim.trace.trace import COLLECTIVE, KERNEL, Trace
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
+
+class KernelNeeds(NamedTuple):
+    """What O operators need of a GPU."""
+
+    sms: I64
+    """(2, O): multiprocessors that each can use, 0 for what is no kernel; whether its whole grid is resident at once on them"""
+    memory: F64
+    """(O,) of the memory's bandwidth by each that runs alone, bytes/ns"""
+    processors: int
+    """Multiprocessors that the program's kernels may use together"""
+    bandwidth: float
+    """Of the memory, as kernels achieve it, bytes/ns"""
+
+
+def kernel_needs(trace: Trace, duration: I64, profile: Profile, percentage: int = 100) -> KernelNeeds:
+    """The needs of the operators, which take so long alone (ns), when a program may use so many percent of the multiprocessors.
+
+    Raises ProfileError when the profile has no fp32 peak.
+    """
+    gpu = measured_gpu(profile)
+    bandwidth, processors = gpu.numbers.bandwidth / 1e9, gpu.numbers.processors
+    limit = -(-percentage * processors // 100)
+    return KernelNeeds(_processors(trace, profile, processors, limit), _bandwidths(trace, duration, gpu), limit, bandwidth)
+
+
+def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I64:
+    """(2, O) as `KernelNeeds.sms`; a collective takes as many as it has channels, as far as the program may."""
+    of_collectives = profile.collective and profile.collective.channels
+    channels = min(limit, int(of_collectives.value)) if of_collectives else 0
+    found = np.zeros((2, trace.ops), np.int64)
+    is_kernel = trace.activity == KERNEL
+    found[0, is_kernel] = processors
+    if trace.launches:
+        of_launches = np.array([_of_launch(parse_launch(text), profile, processors) for text in trace.launches], np.int64)
+        known = is_kernel & (trace.launch >= 0)
+        found[:, known] = of_launches[trace.launch[known]].T
+    found[:, trace.activity == COLLECTIVE] = [[channels], [1]]
+    return found
+
+
+def _of_launch(launch: LaunchConfiguration, profile: Profile, processors: int) -> tuple[int, bool]:
+    """(multiprocessors that hold its blocks, whether they hold all at once)"""
+    resident = resident_blocks(launch, profile)
+    wanted = -(-launch.blocks // resident) if resident else processors + 1
+    return min(processors, wanted), wanted <= processors
+
+
+def _bandwidths(trace: Trace, duration: I64, gpu: MeasuredGpu) -> F64:
+    """The bytes of each kernel over its time, no more than there is."""
+    moved = np.where(trace.activity == KERNEL, _from_memory(trace, gpu), 0.0)
+    rate = np.divide(moved, duration, out=np.zeros(trace.ops), where=duration > 0)
+    return np.minimum(rate, gpu.numbers.bandwidth / 1e9)
+
+
+def _from_memory(trace: Trace, gpu: MeasuredGpu) -> F64:
+    """(O,) bytes, kept as long as the trace is."""
+    known = _KNOWN.setdefault(trace, {})
+    of = repr(gpu.numbers)
+    if of not in known:
+        known[of] = bytes_from_memory(trace, gpu)
+    return known[of]
+
+
+_KNOWN: WeakKeyDictionary[Trace, dict[str, F64]] = WeakKeyDictionary()
