@@ -43,7 +43,7 @@ def machine(seed: int) -> Profile:
 
 
 def wanted(seed: int, trace: Trace, durations: Any, profile: Profile) -> KernelNeeds:
-    """What the kernels of a program want: of one in four what the trace says, of the others grids of all sizes and more bytes."""
+    """What the kernels of a program want: in one of four what the trace says, in the others grids of all sizes, more bytes."""
     rng = np.random.default_rng([seed, 2])
     known = kernel_needs(trace, durations, profile, int(rng.choice([100, 100, 50, 3])))
     if rng.random() < 0.25:
@@ -74,7 +74,8 @@ def of_engine(trace: Trace, profile: Profile, durations: Any, **choices: Any) ->
 
 def of_model(trace: Trace, profile: Profile, durations: Any, share: str, known: KernelNeeds) -> tuple[int, Spans]:
     """The same from the plain model."""
-    needs = Needs(*known.sms.tolist(), known.memory.tolist(), known.processors, known.bandwidth)
+    width, whole = known.sms.tolist()
+    needs = Needs(width, whole, known.memory.tolist(), known.processors, known.bandwidth)
     return Model(trace, machine_of(trace, profile, None), durations.tolist(), needs, frozenset(sharing.parse(share))).play()
 
 

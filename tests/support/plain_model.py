@@ -209,7 +209,7 @@ class Device:
         for activity, sms in self.grants(self.running).items():
             width = self.width(activity)
             if "sms" in self.share and width:
-                whole = activity.kind == tr.COLLECTIVE or self.needs.whole[activity.op]
+                whole = activity.kind == tr.COLLECTIVE or bool(self.needs.whole[activity.op])
                 activity.held = activity.held or (whole and sms == width)
                 if activity.work is not None and activity.kind == tr.KERNEL:
                     activity.work.cap = Fraction(sms, width)
