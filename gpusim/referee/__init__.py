@@ -20,6 +20,7 @@ Times need the machine's profile; without one they are not checked.
 
 from __future__ import annotations
 
+from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.referee import activities, bounds, decisions, memory, rates, timeline, times
@@ -57,6 +58,9 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
             return found.report()
     machine = None
     if profile is not None:
+        if result.spec.get("profile_hash", ran := profile_hash(profile)) != ran:
+            found.say(-1, f"the profile {profile.name} is not that of the machine that ran", "the same numbers")
+            return found.report()
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
         machine = numbers(result.spec, given, trace, profile, codec, own)
     whole = trace

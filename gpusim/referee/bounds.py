@@ -30,7 +30,11 @@ def check(result: Result, trace: Trace, whole: Trace, duration: I64, on_wire: fl
     size = np.array(trace.size if remote else whole.size)
     size[remote] = 0
     of = trace if remote else whole
-    _equal(result.bounds, "bound_live_bytes", most_alive(of, size), found)
+    live = most_alive(of, size)
+    _equal(result.bounds, "bound_live_bytes", live, found)
+    plan = result.bounds.get("bound_plan_bytes", live)
+    if plan < live:
+        found.say(-1, f"bound_plan_bytes is {plan}", f"at least the {live} bytes that are alive at once")
     if "bound_swap_in_bytes" in result.bounds:
         least = least_in(of, size, duration, int(result.spec["capacity"]))
         _equal(result.bounds, "bound_swap_in_bytes", int(least * on_wire), found)

@@ -1,81 +1,132 @@
 """Does each activity take the time that its operator and its bytes take on this machine?
 
-A kernel takes its duration.  A copy takes its start-up latency, and then what its bytes take on the links that it shares with
-others (flows.py).  A kernel that reads or writes below the device ends with the last of its bytes, or with its own work.
+A kernel takes its duration, and longer where it has not all of its multiprocessors or of the memory's bandwidth that it needs
+(sms.py, flows.py).  A copy takes its start-up latency, and then what its bytes take on the links that it shares with others.  A
+kernel that reads or writes below the device ends with the last of its bytes, or with its own work.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.referee.activities import NEVER, Activities
-from gpusim.referee.flows import ends
-from gpusim.referee.numbers import Numbers, Way
+from gpusim.referee.flows import Grants, ends
+from gpusim.referee.numbers import DEVICE_MEMORY, F64, Numbers, Way
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import I64, MOVES, Trace
+from gpusim.trace.trace import I64, KERNEL, MOVES, Trace
 
-ROUNDING = 1  # ns: copies that share links end within a float's rounding of a whole nanosecond
+ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
 
-def check(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings) -> None:
-    """Every end against the one that follows from the start."""
-    due = expected(acts, trace, tiers, n)
-    of_bytes, ended = due.of_bytes, (acts.end < NEVER) & (due.end < NEVER)
-    wrong = np.flatnonzero(ended & (np.abs(acts.end - due.end) > np.where(of_bytes, ROUNDING, 0)))
+def check(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: Grants, found: Findings) -> None:
+    """Every end against the one that follows from the start.  grants: of the multiprocessors, to activities."""
+    due = expected(acts, trace, tiers, n, grants)
+    shared, ended = due.shared, (acts.end < NEVER) & (due.end < NEVER)
+    wrong = np.flatnonzero(ended & (np.abs(acts.end - due.end) > np.where(shared, ROUNDING, 0)))
     for i in wrong.tolist():
         took, should = acts.end[i] - acts.start[i], due.end[i] - acts.start[i]
         what = f"operator {acts.op[i]}" if acts.op[i] >= 0 else f"a swap of {acts.size[i]} bytes"
-        why = "its latency and its bytes on these links" if of_bytes[i] else "its duration on this machine"
+        why = "its latency and its bytes on these links"
+        if acts.op[i] >= 0 and trace.activity[acts.op[i]] == KERNEL:
+            why = "its duration on this machine" + (" beside what runs with it" if shared[i] else "")
         found.say(acts.end_record[i], f"activity {i}, {what}, takes {took} ns", f"{should} ns: {why}")
     found.count("ends", int(ended.sum()))
 
 
 class Ends(NamedTuple):
-    """(activities,) expected ends, NEVER of those that did not start, and whether bytes over links decide them."""
+    """(activities,) expected ends, NEVER of those that did not start, and whether what they share decides them."""
 
     end: I64
-    of_bytes: npt.NDArray[np.bool_]
+    shared: npt.NDArray[np.bool_]
 
 
-def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers) -> Ends:
+class Part(NamedTuple):
+    """What activities move, or do, at once: when it begins, bytes (or ns of kernels), and as in flows.Flows."""
+
+    rows: I64
+    begin: I64
+    size: F64
+    alone: F64
+    unit: F64
+    links: tuple[str, ...]
+
+
+def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: Grants) -> Ends:
     """The ends that follow from the starts in the log."""
     started, operator = acts.start < NEVER, acts.op >= 0
-    activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
+    activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     moves = started & (~operator | (np.isin(activity, MOVES) & ~recorded & (acts.size > 0)))
     end = np.where(started & operator & ~moves, acts.start + np.append(n.duration, 0)[acts.op], NEVER)
+    end[moves] = 0
+    shared = moves.copy()
+    parts = [part for part in _copies(acts, activity, tiers, n, moves) if len(part.rows)]
+    by_kernels = [part for part in _remote(acts, trace, tiers, n, started) if len(part.rows)]
+    kernels = np.flatnonzero(started & (activity == KERNEL) & (end > acts.start))
+    work = [part for part in _kernels(acts, kernels, n) if len(part.rows)]
+    flows = [*work, *parts, *by_kernels]
+    if not flows:
+        return Ends(end, shared)
+    for part in by_kernels:
+        shared[part.rows] = True
+    rows = np.concatenate([part.rows for part in flows])
+    number = {name: k for k, name in enumerate(n.links)}
+    there = ends(
+        *(np.concatenate([getattr(part, field) for part in flows]) for field in ("begin", "size", "alone", "unit")),
+        np.repeat(np.arange(len(flows)), [len(part.rows) for part in flows]),
+        [[number[name] for name in part.links] for part in flows], list(n.links.values()), _of_flows(grants, work, len(end)),
+    )  # fmt: skip
+    np.maximum.at(end, rows, np.where(there.end < 0, NEVER, there.end))
+    shared[rows[there.slowed]] = True
+    return Ends(end, shared)
 
-    parts: list[tuple[I64, I64, Way]] = []  # activities, bytes, way
+
+def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Numbers, moves: npt.NDArray[np.bool_]) -> Iterator[Part]:
+    """Swaps, and operators that move bytes."""
+    operator = acts.op >= 0
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
     for code, way in n.operators.items():
-        at = np.flatnonzero(moves & operator & (activity == code))
-        parts.append((at, acts.size[at], way))
+        yield _flowing(acts, moves & operator & (activity == code), acts.size, way)
     for tier, (into, out) in enumerate(zip(n.into, n.out, strict=True), 1):
         swaps = moves & ~operator & (of_tier == tier)
         for at, way in ((swaps & (acts.copy & 255 == 0), into), (swaps & (acts.copy & 255 != 0), out)):
-            rows = np.flatnonzero(at)
-            parts.append((rows, acts.size[rows], way))
+            yield _flowing(acts, at, acts.size, way)
+
+
+def _remote(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, started: npt.NDArray[np.bool_]) -> Iterator[Part]:
+    """What kernels read and write below the device themselves."""
     for amount, way in zip(remote(acts, trace, tiers), (n.reads, n.writes), strict=True):
-        at = np.flatnonzero(started & (amount > 0))
-        parts.append((at, amount[at], way))
-    of_bytes = moves.copy()
-    parts = [part for part in parts if len(part[0])]
-    if not parts:
-        return Ends(end, of_bytes)
-    rows = np.concatenate([at for at, _, _ in parts])
-    begin = np.concatenate([acts.start[at] + way.latency for at, _, way in parts])
-    size = np.concatenate([amount for _, amount, _ in parts])
-    alone = np.concatenate([way.alone(amount) for _, amount, way in parts])
-    number = {name: k for k, name in enumerate(n.links)}
-    routes = [[number[name] for name in way.links] for *_, way in parts]
-    of_part = np.repeat(np.arange(len(parts)), [len(at) for at, _, _ in parts])
-    there = ends(begin, size, alone, of_part, routes, list(n.links.values()))
-    end[moves] = 0
-    np.maximum.at(end, rows, there)
-    of_bytes[rows] = True
-    return Ends(end, of_bytes)
+        yield _flowing(acts, started & (amount > 0), amount, way)
+
+
+def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: Way) -> Part:
+    rows = np.flatnonzero(which)
+    size = amount[rows]
+    return Part(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
+
+
+def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:
+    """The work of kernels in ns, where anything of it is shared: those that need the memory's bandwidth, and the others."""
+    if MEMORY not in n.share and SMS not in n.share:
+        return
+    need = n.needs.memory[acts.op[rows]] if MEMORY in n.share else np.zeros(len(rows))
+    for at, links in ((need > 0, (DEVICE_MEMORY,)), (need == 0, ())):
+        those, unit = rows[at], np.where(need > 0, need, 1.0)[at]
+        work = n.duration[acts.op[those]].astype(np.float64)
+        yield Part(those, acts.start[those], work, unit, unit, links)
+
+
+def _of_flows(grants: Grants, work: list[Part], activities: int) -> Grants:
+    """The grants to activities as grants to the flows of kernels' work, which come first."""
+    flow = np.full(activities, -1)
+    rows = np.concatenate([part.rows for part in work]) if work else np.zeros(0, np.int64)
+    flow[rows] = np.arange(len(rows))
+    of = flow[grants.flow]
+    return Grants(grants.time[of >= 0], of[of >= 0], grants.share[of >= 0])

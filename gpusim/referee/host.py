@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gpusim.base.compiled import kept
+from gpusim.referee.activities import NEVER
 from gpusim.referee.world import step
 from gpusim.results.log import (
     CANCEL,
@@ -63,9 +64,10 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     REARRANGED, # the last record of the latest defragmentation, which has paid for all of them
     BLUR,       # ns that rounding the costs of device calls one by one may take away
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
+    LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     SAID,
-) = range(24)  # fmt: skip
+) = range(25)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -133,6 +135,7 @@ class Host(NamedTuple):
     moving: Any    # uint8[T] 1: its prefetch was called off because an operator wants it now
     gone: Any      # int64[T] the record with which its copy below was given up, -1 none was
     brought: Any   # int64[T] the prefetch that nothing has used yet, -1 none
+    wanted: Any    # int64[A] the operator that waits for the copy: the last one submitted before it; NEVER of an early one
     marks: Any     # int64[streams + stream events, Q]
     freed: Any     # int64[RECENT, 2] addresses
     freed_use: Any # int64[RECENT + 1, Q]
@@ -471,6 +474,7 @@ def _copy(w: Host, c: Costs, i: int) -> None:
         if not into:
             _needs(w, act, k, w.use[u, k])
     _submitted(w, act)
+    w.wanted[act] = s[LATEST] if w.b[i] >> 16 == 0 else NEVER
     if into:
         w.prior[u] = w.after[u, q]
         w.after[u, q] = w.done[act]
@@ -517,6 +521,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
 @step
 def _operator(w: Host, i: int, op: int, act: int) -> None:
     s, q = w.now, w.queue[act]
+    s[LATEST] = op
     for k in range(w.role.size):
         if k != q:
             _needs(w, act, k, w.marks[q, k])
@@ -549,6 +554,7 @@ def _promote(w: Host, i: int, u: int, b: int) -> None:
                 w.now[UNSURE] = 1
             return
     w.now[PROMOTED] += 1
+    w.wanted[b] = w.a[i]
 
 
 @step

@@ -15,14 +15,17 @@ import numpy.typing as npt
 
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
+from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
+from gpusim.machine.sharing import MEMORY, NOTHING, parse
 from gpusim.machine.tiers import DEFAULT, Tier
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, NVME_READ, NVME_WRITE, Trace
 
 F64 = npt.NDArray[np.float64]
+DEVICE_MEMORY = "memory"  # the link that stands for the bandwidth of the device's memory
 FILLED = 128  # bytes of an access that fills the link; smaller ones fill it in proportion (EMOGI, VLDB 2020)
 
 
@@ -59,6 +62,8 @@ class Numbers:
     writes: Way
     waits: tuple[bool, ...]     # of each tier: the host waits for its copies
     machine: Machine
+    share: tuple[str, ...]      # what activities of the device share: words of machine.sharing
+    needs: KernelNeeds          # multiprocessors and bandwidth of the operators
     known: dict[str, int | float]  # metrics that say how the times are known
 
 
@@ -67,6 +72,7 @@ def numbers(
 ) -> Numbers:
     """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
+    share = parse(spec.get("share", NOTHING))
     links = _links(m) | dict(codec)
     both_ways = ("h2d", "d2h", "both", "both")  # GPUs without links of their own meet over those to the host
     between = tuple(name for name in links if name in ("peer", "peer_in")) if m.peer else both_ways
@@ -83,20 +89,34 @@ def numbers(
         NVME_WRITE: Way(("nvme_write",), m.nvme_write, m.nvme_latency, ()),
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
+    into, out = [_into(tier, unpacked, codec) for tier in m.tiers], [_out(tier, packed, codec) for tier in m.tiers]
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
     times = durations(given, profile, own=own)
+    duration = times.ns if ran is given else durations(ran, profile).ns
+    needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
+    if MEMORY in share:
+        links[DEVICE_MEMORY] = needs.bandwidth
+        operators = {code: _past_memory(way, 2 if code == COLLECTIVE else 1) for code, way in operators.items()}
+        into, out = [_past_memory(way) for way in into], [_past_memory(way) for way in out]
     return Numbers(
-        duration=times.ns if ran is given else durations(ran, profile).ns,
+        duration=duration,
         links=links,
         operators=operators,
-        into=tuple(_into(tier, unpacked, codec) for tier in m.tiers),
-        out=tuple(_out(tier, packed, codec) for tier in m.tiers),
+        into=tuple(into),
+        out=tuple(out),
         reads=Way(_names(near.way_in), (near.kernel_read or near.read) * filled, near.read_latency, ()),
         writes=Way(_names(near.way_out), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
         machine=m,
+        share=share,
+        needs=needs,
         known=_known(spec, given, profile, times),
     )
+
+
+def _past_memory(way: Way, times: int = 1) -> Way:
+    """What is copied passes the device's memory; what a collective sends is read there, and as much is written."""
+    return way._replace(links=(*way.links, *(DEVICE_MEMORY,) * times))
 
 
 def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: OperatorTimes) -> dict[str, int | float]:

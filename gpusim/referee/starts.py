@@ -1,7 +1,8 @@
 """Each activity starts at the very moment at which the last of what it waits for is there, and a stream's stalls have a cause.
 
 It waits for its submission, for what `host.py` finds in its tensors and in the stream's waits for events, for those before it
-in its queue, and for a free slot of its engine, a kernel on its stream for the gap between two launches as well.
+in its queue, and for a free slot of its engine, a kernel on its stream for the gap between two launches as well.  Those that
+then wait for multiprocessors (sms.py), or for their turn among others in a copy engine (turns.py), are ready by then.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from gpusim.referee.world import step
 from gpusim.results.log import END, START
 
 MOST = 100
-SWAP_IN, SWAP_OUT, ALLOC, LAUNCH, SYNC, EVENT, LATE = range(7)  # what the stalls add up to, ns; LATE: prefetches
+SWAP_IN, SWAP_OUT, ALLOC, LAUNCH, SYNC, EVENT, ON_SMS, ENGINE, LATE = range(9)  # of what stalls add up to, ns; LATE: prefetches
+NOTHING, PROCESSORS, TURN = range(3)  # what an activity waits for when it is ready
 
 
 class Starts(NamedTuple):
@@ -31,14 +33,17 @@ class Starts(NamedTuple):
     sync_ns: Any
     late: Any      # int64[A] the prefetch that it uses, -1 none
     end: Any       # int64[A]
+    then: Any      # uint8[A] what it waits for when it is ready
     computes: Any  # uint8[Q] 1: a stream with kernels
     slots: Any     # int64[G]
+    in_line: Any   # uint8[G] 1: swaps of a copy engine that others use as well
     gap: int
 
     free: Any      # int64[G] since when there is a free slot
     running: Any   # int64[G]
     before: Any    # int64[Q] start of the activity before, -1 none
-    sums: Any      # int64[7]
+    ready: Any     # int64[A] the answer, ns; NEVER of what has not started
+    sums: Any      # int64[9]
     said: Any      # int64[MOST, 3] record, activity, expected
     count: Any     # int64[1]
 
@@ -47,11 +52,14 @@ class Starts(NamedTuple):
 def _stall(s: Starts, act: int, start: int) -> None:
     """What the stream waited for since it fell idle: each cause, in the order of time, owns the time up to itself."""
     at = s.free[s.group[act]]
+    ready = start if s.then[act] == NOTHING else min(start, s.ready[act])
     event, data, room, host = s.need[act, 0], s.need[act, 1], s.need[act, 2], s.submit[act]
     if s.late[act] >= 0 and s.end[s.late[act]] > at:
         s.sums[LATE] += 1
-    while at < start:
-        until = start
+    if start > max(at, ready):
+        s.sums[ON_SMS if s.then[act] == PROCESSORS else ENGINE] += start - max(at, ready)
+    while at < ready:
+        until = ready
         for cause in (host, room, data, event):
             if at < cause < until:
                 until = cause
@@ -83,10 +91,14 @@ def _each_start(s: Starts) -> None:
             s.running[g] -= 1
         elif s.kind[i] == START:
             g, q = s.group[act], s.queue[act]
-            due = max(s.submit[act], s.need[act, 0], s.need[act, 1], s.need[act, 2], s.before[q], s.free[g])
+            due = max(s.submit[act], s.need[act, 0], s.need[act, 1], s.need[act, 2], s.before[q])
+            if s.in_line[g] == 0:
+                due = max(due, s.free[g])
             if s.launched[act] and s.before[q] >= 0:
                 due = max(due, s.free[g] + s.gap)
-            if s.t[i] != due and s.count[0] < s.said.shape[0]:
+            s.ready[act] = due
+            wrong = s.t[i] < due if s.then[act] else s.t[i] != due
+            if wrong and s.count[0] < s.said.shape[0]:
                 row = s.said[s.count[0]]
                 row[0], row[1], row[2] = i, act, due
                 s.count[0] += 1

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.compiled import kept
-from gpusim.referee import ends, starts
+from gpusim.referee import ends, sms, starts, turns
 from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.numbers import Numbers
@@ -18,14 +18,13 @@ from gpusim.results.log import CANCEL, END, KINDS
 from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
-CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")  # as starts.py numbers them
+CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # as starts.py numbers them
 
 
 def check(
     result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
 ) -> dict[str, int | float]:
     """Every time of the log; returns the metrics that follow from them."""
-    ends.check(acts, trace, tiers, n, found)
     columns = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "t")}
     columns["size"] = np.ascontiguousarray(log["bytes"])
     queue, roles = _queues(acts, trace, tiers)
@@ -35,8 +34,11 @@ def check(
     for record, expected, at, why in w.said[: w.now[h.SAID]].tolist():
         what = f"the host makes {KINDS[columns['kind'][record]]} {columns['a'][record]} at {at} ns"
         found.say(record, what, f"{expected} ns, {h.CAUSES[why]}{_ended(acts, expected, why)}")
-    s = _starts(columns, acts, trace, tiers, n, w)
+    line, on_sms = turns.in_line(acts, trace, tiers, n), sms.users(acts, n) > 0
+    s = _starts(columns, acts, trace, tiers, n, w, np.select([on_sms, line >= 0], [starts.PROCESSORS, starts.TURN], 0))
     starts.each_start(s)
+    turns.check(acts, line, tiers, s.ready, w.wanted, n, found)
+    ends.check(acts, trace, tiers, n, sms.check(acts, trace, s.ready, n, found), found)
     for record, act, due in s.said[: s.count[0]].tolist():
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
@@ -154,7 +156,7 @@ def _host(
         queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record, turn=turn,
         order=order, role=roles, waits=np.array([0, *n.waits], np.uint8), now=zero(h.STATE), count=zero(many),
         after=zero(units, many), use=zero(units, many), prior=zero(units), out=none(units), moving=zero(units, dtype=np.uint8),
-        gone=none(units), brought=none(units), marks=zero(marks, many), freed=zero(h.RECENT, 2),
+        gone=none(units), brought=none(units), wanted=zero(len(queue)), marks=zero(marks, many), freed=zero(h.RECENT, 2),
         freed_use=zero(h.RECENT + 1, many),
         need=zero(len(queue), 3),
         alloc_ns=zero(len(queue)), sync_ns=zero(len(queue)), late=none(len(queue)), said=zero(h.MOST, 4),
@@ -162,8 +164,9 @@ def _host(
 
 
 def _starts(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host, then: I64
 ) -> starts.Starts:
+    """then: what each activity waits for when it is ready, as `starts` numbers it."""
     streams = int((w.role == 0).sum())
     sides = sorted(tiers.slots)
     group = w.queue.copy()
@@ -174,9 +177,11 @@ def _starts(
     computes = np.zeros(len(w.role), np.uint8)
     computes[np.unique(on) if len(on) else [0]] = 1
     slots = np.array([1] * streams + [tiers.slots[side] for side in sides], np.int64)
+    in_line = np.zeros(len(slots), np.uint8)
+    in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
         columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
-        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, computes, slots, n.machine.gap,
+        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, then.astype(np.uint8), computes, slots, in_line, n.machine.gap,
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
-        sums=np.zeros(7, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
+        ready=np.full(len(acts.record), NEVER), sums=np.zeros(9, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
     )  # fmt: skip

@@ -14,6 +14,7 @@ from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, Tiers
 from gpusim.results.log import OOM
+from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
@@ -21,6 +22,11 @@ from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WO
 LAST_CALL = 50_000_000
 
 CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event")
+
+# What the log does not decide, but all runs have.
+UNSEEN = ("frag_external", "frag_failures")
+OF_TIERS = ("_in_bytes", "_out_bytes")  # of runs with more tiers than the host's
+OF_PROGRAM = ("kernel_", "recorded_ns", "duration_error")  # of runs that come from an experiment
 
 # Metric -> entry of the ledger that it must equal.
 SAME = {
@@ -58,6 +64,8 @@ def totals(
     causes = [result.metrics.get(f"stall_{cause}_ns") for cause in CAUSES]
     if None not in causes and result.metrics.get("stall_ns") != sum(c or 0 for c in causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
+    if "makespan_ns" in timed:
+        _absent(result, expected, found)
     for name, value in expected.items():
         if name in result.metrics:
             found.count("metrics", 1)
@@ -67,6 +75,18 @@ def totals(
                 found.say(-1, f"metric {name} is {claimed}", f"{value}, as the log adds up")
     _makespan(result, log, acts, trace, found)
     _ending(result, log, found)
+
+
+def _absent(result: Result, expected: Mapping[str, int | float], found: Findings) -> None:
+    """Every run has its metrics, but for those that its trace does not answer, and counts of what cannot happen in it."""
+    spec = result.spec
+    unanswered = set(spec.get("unanswered", ()))
+    for name in (*expected, *UNSEEN):
+        if "transform" not in spec and name.startswith(OF_PROGRAM):  # a bare simulation has nothing of those
+            continue
+        counted = expected.get(name, 1) != 0 and not ("tiers" not in spec and name.endswith(OF_TIERS))
+        if counted and name not in result.metrics and not unanswered & set(METRICS[name].needs):
+            found.say(-1, f"there is no metric {name}", f"{expected.get(name, 'one')}, as of any such run")
 
 
 def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict[str, int | float]:

@@ -9,6 +9,7 @@ import numpy as np
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
 from gpusim.engine.run import ways
+from gpusim.machine.identity import profile_hash
 from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, SMS, write
 from gpusim.machine.tiers import DEFAULT, pinnable
@@ -39,6 +40,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "trace": trace.name,
         "trace_hash": trace.content_hash,
         "profile": profile.name,
+        "profile_hash": profile_hash(profile),
         **{kind: policy.spec for kind, policy in policies},
         "oracles": [kind for kind, policy in policies if policy.entry.oracle],
         "capacity": machine.capacity,
