@@ -78,8 +78,9 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
         shared[part.rows] = True
     rows = np.concatenate([part.rows for part in flows])
     number = {name: k for k, name in enumerate(n.links)}
+    begin, size, alone, unit = (np.concatenate(column) for column in zip(*(part[1:5] for part in flows), strict=True))
     there = ends(
-        *(np.concatenate([getattr(part, field) for part in flows]) for field in ("begin", "size", "alone", "unit")),
+        begin, size, alone, unit,
         np.repeat(np.arange(len(flows)), [len(part.rows) for part in flows]),
         [[number[name] for name in part.links] for part in flows], list(n.links.values()), _of_flows(grants, work, len(end)),
     )  # fmt: skip

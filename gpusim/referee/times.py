@@ -44,7 +44,7 @@ def check(
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
                   f"{due} ns, {cause}")  # fmt: skip
     found.count("waits with a cause", len(log) - int((columns["kind"] == END).sum()))
-    return _metrics(result, log, acts, w, s, through)
+    return _metrics(result, log, acts, w, s, through) | {"sharing_ns": _shared(acts, trace, n)}
 
 
 def _ended(acts: Activities, time: int, why: int) -> str:
@@ -77,6 +77,12 @@ def _metrics(
     # What an operator asked for that ran out of memory is not in the log.
     unsure = w.now[h.UNSURE] or not result.finished
     return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
+
+
+def _shared(acts: Activities, trace: Trace, n: Numbers) -> int:
+    """What kernels take beyond their durations."""
+    kernels = np.append(trace.activity == KERNEL, False)[acts.op] & (acts.end < NEVER)
+    return int((acts.end - acts.start)[kernels].sum() - n.duration[acts.op[kernels]].sum())
 
 
 def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
@@ -181,7 +187,9 @@ def _starts(
     in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
         columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
-        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, then.astype(np.uint8), computes, slots, in_line, n.machine.gap,
+        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, acts.end, then.astype(np.uint8), computes, slots,
+        in_line, n.machine.gap,
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
-        ready=np.full(len(acts.record), NEVER), sums=np.zeros(9, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
+        ready=np.full(len(acts.record), NEVER),
+        sums=np.zeros(9, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
     )  # fmt: skip

@@ -69,10 +69,10 @@ def _first(s: Turns, waiting: int) -> int:
     first = -1
     for i in range(waiting):
         a = s.waiting[i]
-        heads = s.of[a] == PROGRAM or a == due or a == early
+        heads = s.of[a] == PROGRAM or a in (due, early)
         if s.late[a] == 0 and heads and (first < 0 or _before(s, a, first)):
             first = a
-    if first >= 0 and due >= 0 and early >= 0 and (first == due or first == early):
+    if first >= 0 and due >= 0 and early >= 0 and first in (due, early):
         goes = due if s.due[due] <= s.due[early] else early
         if goes != first:
             for k in range(2):
