@@ -17,11 +17,12 @@ import numpy as np
 
 from gpusim.machine.constants import Machine
 from gpusim.machine.constants import machine as machine_of
-from gpusim.machine.profile import Profile
+from gpusim.machine.profile import Profile, changed
 from gpusim.results import log as lg
 from gpusim.results.metrics import METRICS, avoidable
 from gpusim.results.result import Result
 from gpusim.trace import trace as tr
+from gpusim.trace.build import make_trace
 from gpusim.trace.trace import Trace
 
 SWAP = -1
@@ -61,6 +62,7 @@ class Case:
     profile: Profile
     own: Any = None
     durations: Any = None  # int64[O], where known
+    again: Callable[..., Result] | None = None  # (trace, profile, other choices) -> the same run with these
 
     @cached_property
     def log(self) -> Any:
@@ -69,6 +71,11 @@ class Case:
     @cached_property
     def machine(self) -> Machine:
         return machine_of(self.trace, self.profile, None)
+
+    @property
+    def tiers(self) -> list[str]:
+        """The kind of each memory below the device's, nearest first."""
+        return [part.partition("(")[0].strip() for part in str(self.result.spec.get("tiers", "host")).split(">")]
 
     @cached_property
     def activities(self) -> list[Activity]:
@@ -84,14 +91,35 @@ class Case:
         return found
 
     @cached_property
+    def place(self) -> dict[int, int]:
+        """Of each activity its place in its queue."""
+        return {a.number: i for of in self.queues.values() for i, a in enumerate(of)}
+
+    @cached_property
     def computing(self) -> list[int]:
         return sorted({a.queue for a in self.activities if a.what == tr.KERNEL})
 
+    @cached_property
+    def ending(self) -> dict[int, list[Activity]]:
+        """Time -> the activities that end at it."""
+        found: dict[int, list[Activity]] = {}
+        for activity in self.activities:
+            found.setdefault(activity.end, []).append(activity)
+        return found
+
+    @cached_property
+    def spans(self) -> Any:
+        """int64[2, A]: starts and ends."""
+        return np.array([[a.start for a in self.activities], [a.end for a in self.activities]])
+
+    def beside(self, start: int, end: int) -> int:
+        """How many activities run at some time between these."""
+        return int(((self.spans[0] < end) & (self.spans[1] > start)).sum())
+
     def alone(self, a: Activity) -> bool:
         """Nothing else runs at any time of it, and the host does nothing within it."""
-        others = all(b is a or b.end <= a.start or b.start >= a.end for b in self.activities)
-        inside = (self.log["t"] > a.start) & (self.log["t"] < a.end)
-        return others and not inside.any()
+        first, last = np.searchsorted(self.log["t"], [a.start + 1, a.end])
+        return first == last and self.beside(a.start, a.end) == 1
 
 
 def _activities(log: Any, trace: Trace) -> Iterator[Activity]:
@@ -159,7 +187,7 @@ class _Edit:
             log = np.insert(log, place, record)
         log = log[np.argsort(log["t"], kind="stable")]
         log["t"] = np.maximum(log["t"], 0)
-        before, after = _totals(case.log, case.trace, case.computing), _totals(log, case.trace, case.computing)
+        before, after = (_totals(of, case.trace, case.computing, case.tiers) for of in (case.log, log))
         found = dict(old.metrics)
         for name, value in after.items():
             if name in found:
@@ -169,13 +197,15 @@ class _Edit:
                 found[name] += change
         part = f"stall_{stall}_ns" if stall else max((n for n in STALLS if n in found), key=lambda n: found[n])
         found[part] += after["stall_ns"] - before["stall_ns"]
+        if "sharing_ns" in found:
+            found["sharing_ns"] = max(0, found["sharing_ns"])
         if any(value < 0 for value in found.values()):
             return None
         timeline = {n: self.moved(c) if n in ("time_ns", "device_ns") else c for n, c in old.timeline.items()}
         return replace(old, log=log, metrics=_quotients(found, old, len(case.computing)), timeline=timeline)
 
 
-def _totals(log: Any, trace: Trace, computing: list[int]) -> dict[str, int]:
+def _totals(log: Any, trace: Trace, computing: list[int], tiers: list[str]) -> dict[str, int]:
     """What metrics count in a log; of a stall, the sum alone."""
     found = list(_activities(log, trace))
     operators = [a for a in found if a.what != SWAP]
@@ -191,7 +221,9 @@ def _totals(log: Any, trace: Trace, computing: list[int]) -> dict[str, int]:
         "stall_ns": 0,
     }  # fmt: skip
     total["sharing_ns"] = total["compute_busy_ns"]
-    total["host_in_bytes"], total["host_out_bytes"] = total["h2d_bytes"], total["d2h_bytes"]
+    for memory, tier in enumerate(tiers, 1):
+        for word, of in (("in", [a for a in swaps if a.source == memory]), ("out", [a for a in swaps if a.target == memory])):
+            total[f"{tier}_{word}_bytes"] = total.get(f"{tier}_{word}_bytes", 0) + sum(a.size for a in of)
     for queue in computing:
         of = [a for a in operators if a.queue == queue]
         total["stall_ns"] += max((a.end for a in of), default=0) - sum(a.end - a.start for a in of)
@@ -275,6 +307,11 @@ def kernel_lengthened(case: Case, rng: Any) -> Fault | None:
 
 
 @kind
+def kernel_longer_by_1_ns(case: Case, rng: Any) -> Fault | None:
+    return _resized(case, _pick(rng, _of(case, tr.KERNEL)), 1)
+
+
+@kind
 def copy_in_half_its_time(case: Case, rng: Any) -> Fault | None:
     a = _pick(rng, _of(case, SWAP))
     return _resized(case, a, -((a.end - a.start) // 2)) if a else None
@@ -314,7 +351,7 @@ def idle_inserted(case: Case, rng: Any) -> Fault | None:
     a = _pick(rng, [a for a in case.activities if case.alone(a) and a.start > 0])
     if a is None:
         return None
-    by = int(rng.choice([1_000, 100_000, 100_000_000]))
+    by = int(rng.choice([1, 1_000, 100_000, 100_000_000]))
     edit = _Edit(case)
     edit.shift(a.start, by, a.starts)
     return _fault(case, edit.finish(""), a.names | {a.start + by, a.end + by})
@@ -347,8 +384,8 @@ def _earlier(case: Case, a: Activity | None, start: int, stall: str = "", *other
 
 def _room(case: Case, a: Activity) -> int:
     """When the activity before it in its queue ends, or it is submitted, whichever is later."""
-    before = [b.end for b in case.queues[a.queue] if b.end <= a.start and b is not a]
-    return max([int(case.log["t"][a.submitted]), *before])
+    before = case.queues[a.queue][: case.place[a.number]]
+    return max([int(case.log["t"][a.submitted]), *(b.end for b in before[-4:] if b.end <= a.start)])
 
 
 @kind
@@ -358,7 +395,7 @@ def swap_in_awaited_by_nobody(case: Case, rng: Any) -> Fault | None:
     for a in case.activities:
         if a.what == tr.KERNEL:
             ops = case.trace.read_id[case.trace.read_start[a.of] : case.trace.read_start[a.of + 1]].tolist()
-            late = [b for b in case.activities if b.what == SWAP and b.target == 0 and b.of in ops and b.end == a.start]
+            late = [b for b in case.ending.get(a.start, ()) if b.what == SWAP and b.target == 0 and b.of in ops]
             pairs += [(a, b) for b in late if _room(case, a) < b.end - 50]
     pair = _pick(rng, pairs)
     return None if pair is None else _earlier(case, pair[0], (max(_room(case, pair[0]), pair[1].start) + pair[1].end) // 2, "", pair[1])
@@ -369,7 +406,7 @@ def swap_before_its_kernel_is_done(case: Case, rng: Any) -> Fault | None:
     pairs = []
     for b in case.activities:
         if b.what == SWAP and b.target:
-            last = [a for a in case.activities if a.what == tr.KERNEL and a.end == b.start and a.submitted < b.submitted]
+            last = [a for a in case.ending.get(b.start, ()) if a.what == tr.KERNEL and a.submitted < b.submitted]
             pairs += [(a, b) for a in last if _room(case, b) < a.end - 50]
     pair = _pick(rng, pairs)
     return None if pair is None else _earlier(case, pair[1], (max(_room(case, pair[1]), pair[0].start) + pair[0].end) // 2, "", pair[0])
@@ -379,8 +416,8 @@ def swap_before_its_kernel_is_done(case: Case, rng: Any) -> Fault | None:
 def event_awaited_by_nobody(case: Case, rng: Any) -> Fault | None:
     """A kernel starts before that of another stream for whose end it waited."""
     pairs = [
-        (a, b) for q in case.computing for a in case.queues[q] for b in case.activities
-        if b.queue >= 0 and b.queue != a.queue and b.end == a.start and b.submitted < a.submitted and _room(case, a) < b.end - 50
+        (a, b) for q in case.computing for a in case.queues[q] for b in case.ending.get(a.start, ())
+        if b.queue >= 0 and b.queue != a.queue and b.submitted < a.submitted and _room(case, a) < b.end - 50
     ]  # fmt: skip
     pair = _pick(rng, pairs)
     return None if pair is None else _earlier(case, pair[0], (max(_room(case, pair[0]), pair[1].start) + pair[1].end) // 2, "", pair[1])
@@ -449,8 +486,8 @@ def kernels_in_other_order(case: Case, rng: Any) -> Fault | None:
 def multiprocessors_granted_twice(case: Case, rng: Any) -> Fault | None:
     """Two kernels of two streams, one of which waited for the other's multiprocessors, run side by side at full speed."""
     pairs = [
-        (a, b) for q in case.computing for b in case.queues[q] for a in case.activities
-        if b.what == a.what == tr.KERNEL and a.queue != b.queue and a.end == b.start and _room(case, b) <= a.start
+        (a, b) for q in case.computing for b in case.queues[q] for a in case.ending.get(b.start, ())
+        if b.what == a.what == tr.KERNEL and a.queue != b.queue and _room(case, b) <= a.start
     ]  # fmt: skip
     pair = _pick(rng, pairs) if "sms" in str(case.result.spec.get("share", "")) else None
     return _earlier(case, pair[1], pair[0].start, "sms" if "stall_sms_ns" in case.result.metrics else "", pair[0]) if pair else None
@@ -481,7 +518,8 @@ def _host_records(case: Case) -> Any:
 def host_pauses(case: Case, rng: Any) -> Fault | None:
     """The host does nothing for a while, and all that it does afterwards is later, as is what the device does with it."""
     issues = [a for a in case.activities if a.what != SWAP and case.log["t"][a.submitted] > 0]
-    quiet = [a for a in issues if not any(b.start < case.log["t"][a.submitted] < b.end for b in case.activities)]
+    times = [int(case.log["t"][a.submitted]) for a in issues]
+    quiet = [a for a, t in zip(issues, times, strict=True) if not case.beside(t, t)]
     a = _pick(rng, quiet)
     if a is None:
         return None
@@ -496,7 +534,7 @@ def launch_left_out(case: Case, rng: Any) -> Fault | None:
     """A launch costs the host nothing: where the device waits for it, all is earlier."""
     cost = case.machine.operator
     issues = [a for a in case.activities if a.what != SWAP and a.start == case.log["t"][a.submitted] and a.start >= cost]
-    quiet = [a for a in issues if not any(b is not a and b.start < a.start and b.end > a.start - cost for b in case.activities)]
+    quiet = [a for a in issues if not case.beside(a.start - cost, a.start)]
     a = _pick(rng, quiet) if cost else None
     if a is None:
         return None
@@ -611,7 +649,7 @@ def tensor_of_half_its_bytes(case: Case, rng: Any) -> Fault | None:
 
 @kind
 def copy_to_another_tier(case: Case, rng: Any) -> Fault | None:
-    a = _pick(rng, [a for a in case.activities if a.what == SWAP]) if len(case.machine.tiers) > 1 else None
+    a = _pick(rng, [a for a in case.activities if a.what == SWAP]) if len(case.tiers) > 1 else None
     if a is None:
         return None
     edit = _Edit(case)
@@ -716,13 +754,29 @@ def metric_edited(case: Case, rng: Any) -> Fault | None:
 @kind
 def bound_edited(case: Case, rng: Any) -> Fault | None:
     bounds = dict(case.result.bounds)
-    name = _pick(rng, [n for n in bounds if bounds[n] and n in ("bound_swap_in_bytes", "bound_live_bytes", "bound_plan_bytes")])
+    name = _pick(rng, [n for n in bounds if bounds[n]])
     if name is None:
         return None
-    bounds[name] = int(bounds[name] * 0.9)
-    changed = replace(case.result, bounds=bounds)
-    metrics = _quotients(dict(case.result.metrics), changed, max(1, len(case.computing)))
-    return Fault("", replace(changed, metrics=metrics), set(), {name})
+    bounds[name] = int(bounds[name] * rng.choice([0.5, 0.9, 0.99]))
+    claimed = replace(case.result, bounds=bounds)
+    metrics = _quotients(dict(case.result.metrics), claimed, max(1, len(case.computing)))
+    return Fault("", replace(claimed, metrics=metrics), set(), {name})
+
+
+@kind
+def spec_edited(case: Case, rng: Any) -> Fault | None:
+    """What the run is said to have been: the rate of a link, slots of a copy engine, that its policy reads the future."""
+    spec, metrics = dict(case.result.spec), dict(case.result.metrics)
+    words = ["rates", "slots", "footprint", *(["oracles"] if spec.get("oracles") else [])]
+    word = str(rng.choice(words))
+    if word == "rates":
+        spec["rates"] = {**spec["rates"], "h2d": spec["rates"]["h2d"] * 2}
+        metrics["h2d_busy_share"] /= 2
+    elif word == "slots":
+        spec["slots"] = {**spec["slots"], "h2d": spec["slots"]["h2d"] + 1}
+    else:
+        spec[word] = int(spec[word] * 1.1) if word == "footprint" else []
+    return Fault("", replace(case.result, spec=spec, metrics=metrics), set(), {word.rstrip("s"), "h2d", word})
 
 
 @kind
@@ -767,6 +821,125 @@ def end_of_the_run_earlier(case: Case, rng: Any) -> Fault | None:
     metrics["makespan_ns"] = int(metrics["makespan_ns"] * 0.99)
     metrics = _quotients(metrics, case.result, max(1, len(case.computing)))
     return Fault("", replace(case.result, metrics=metrics), set(), {"makespan"})
+
+
+# --- whole runs of another machine, program or physics, said to be of this one ------------------------------------------------
+
+
+def _of_another(case: Case, trace: Trace, profile: Profile, **choices: Any) -> Fault | None:
+    """What another run came to, under the name of this one; None where it came to the same."""
+    if case.again is None or case.result.program is not None:
+        return None
+    other, mine = case.again(trace, profile, **choices), case.result
+    if not other.finished or other.log is None or np.array_equal(other.log, mine.log):
+        return None
+    spans = [{(a.of, a.what, a.start, a.end): a for a in _activities(of, case.trace)} for of in (mine.log, other.log)]
+    moved = [a for there, of in (spans, spans[::-1]) for key, a in there.items() if key not in of]
+    if not moved:
+        return None
+    own = {n: v for n, v in mine.metrics.items() if n not in other.metrics or n.startswith("kernel_")}
+    metrics = {**other.metrics, **own}
+    metrics = _quotients(dict(metrics), mine, max(1, len(case.computing)))
+    claimed = replace(mine, log=other.log, metrics=metrics, timeline=other.timeline)
+    return Fault("", claimed, set().union(*(a.names for a in moved)), {"host"})
+
+
+_NUMBERS = {  # of the machine -> factors
+    "link.latency_queued": (0.5, 0.9, 1.1), "link.h2d": (0.9, 0.99), "link.d2h": (0.9, 0.99), "launch.gap": (0.0, 0.9, 2.0),
+    "launch.submit": (0.0, 0.5), "launch.eager": (0.0, 0.5), "copy_engines.h2d": (2.0,), "copy_engines.d2h": (2.0,),
+    "allocation.cached_alloc": (0.0, 0.5), "allocation.malloc": (0.5,), "link.latency_synchronised": (0.5,),
+    "host.bandwidth": (2.0, 0.5), "nvme.read": (1.1,), "nvme.write": (1.1,), "nvme.latency": (0.5,),
+}  # fmt: skip
+
+
+def _another_machine(path: str) -> Planter:
+    def planted(case: Case, rng: Any) -> Fault | None:
+        value: Any = case.profile
+        for step in path.split("."):
+            value = getattr(value, step)
+        new = value.value * rng.choice(_NUMBERS[path])
+        return _of_another(case, case.source, changed(case.profile, path, new))
+
+    return planted
+
+
+for _path in _NUMBERS:
+    KINDS[f"machine {_path}"] = _another_machine(_path)
+
+
+def _shares(case: Case) -> list[str]:
+    return [word for word in str(case.result.spec.get("share", "none")).split(", ") if word != "none"]
+
+
+def _without_word(word: str) -> Planter:
+    def planted(case: Case, rng: Any) -> Fault | None:
+        words = _shares(case)
+        return _of_another(case, case.source, case.profile, share=[w for w in words if w != word] or "none") if word in words else None
+
+    return planted
+
+
+for _word in ("sms", "memory", "engines"):
+    KINDS[f"shared nothing of {_word}"] = _without_word(_word)
+
+
+@kind
+def shared_though_said_not(case: Case, rng: Any) -> Fault | None:
+    return None if _shares(case) else _of_another(case, case.source, case.profile, share="sms, memory, engines")
+
+
+def _edited(trace: Trace, **columns: Any) -> Trace:
+    return make_trace(
+        trace.name, {**{n: getattr(trace, n) for n in tr.COLUMNS}, **columns}, {n: getattr(trace, n) for n in tr.NAME_TABLES}, trace.meta
+    )
+
+
+@kind
+def another_recorded_time(case: Case, rng: Any) -> Fault | None:
+    at = _pick(rng, np.flatnonzero(case.source.duration > 1000).tolist())
+    if at is None:
+        return None
+    duration = case.source.duration.copy()
+    duration[at] = int(duration[at] * rng.choice([0.5, 0.9, 0.99, 1.01]))
+    return _of_another(case, _edited(case.source, duration=duration), case.profile)
+
+
+def _silenced(*events: int) -> Planter:
+    """A program in which one of these events does not happen."""
+
+    def planted(case: Case, rng: Any) -> Fault | None:
+        at = _pick(rng, np.flatnonzero(np.isin(case.source.kind, events)).tolist())
+        if at is None:
+            return None
+        kinds, args = case.source.kind.copy(), case.source.arg.copy()
+        kinds[at], args[at] = tr.SNAPSHOT, -1
+        return _of_another(case, _edited(case.source, kind=kinds, arg=args), case.profile)
+
+    return planted
+
+
+KINDS["a synchronisation left out"] = _silenced(tr.SYNC)
+KINDS["a wait for an event left out"] = _silenced(tr.WAIT, tr.RECORD)
+
+
+@kind
+def more_bytes_over_the_link(case: Case, rng: Any) -> Fault | None:
+    moves = np.flatnonzero(np.isin(case.source.activity, tr.MOVES) & (case.source.duration < 0) & (case.source.read_bytes > 4096))
+    at = _pick(rng, moves.tolist())
+    if at is None:
+        return None
+    size = case.source.read_bytes.copy()
+    size[at] = size[at] * 9 // 10
+    found = _of_another(case, _edited(case.source, read_bytes=size), case.profile)
+    return found
+
+
+@kind
+def priorities_ignored(case: Case, rng: Any) -> Fault | None:
+    if "stream_priority" not in case.source.meta:
+        return None
+    meta = {k: v for k, v in case.source.meta.items() if k != "stream_priority"}
+    return _of_another(case, replace(case.source, meta=meta), case.profile)
 
 
 def plant(name: str, case: Case, seed: int) -> Fault | None:

@@ -46,7 +46,7 @@ def wanted(seed: int, trace: Trace, durations: Any, profile: Profile) -> KernelN
     """What the kernels of a program want: in one of four what the trace says, in the others grids of all sizes, more bytes."""
     rng = np.random.default_rng([seed, 2])
     known = kernel_needs(trace, durations, profile, int(rng.choice([100, 100, 50, 3])))
-    if rng.random() < 0.25:
+    if not trace.ops or rng.random() < 0.25:
         return known
     sms, kernels = known.sms.copy(), trace.activity == KERNEL
     most = int(profile.gpu.sm_count.value)

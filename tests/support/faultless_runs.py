@@ -1,0 +1,66 @@
+"""Runs without a fault, for faults to be planted in: random programs under memory pressure, with a log and with bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from consistent_faults import Case
+
+import gpusim
+from gpusim.machine import catalogue
+from gpusim.machine.kernels.durations import durations as modelled
+from gpusim.machine.profile import Profile
+from gpusim.programs.generate.synth import random_program
+from gpusim.results.result import Result
+from gpusim.trace import trace as tr
+from gpusim.trace.build import make_trace
+from gpusim.trace.trace import COLUMNS, KERNEL, NAME_TABLES, Trace
+from gpusim.trace.workload import build
+
+MACHINES = ("a100-pcie-40gb", "a100-sxm4-80gb", "h100-sxm-80gb", "rtx-2080-ti", "gh200-96gb")
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "place": ("best_fit", "first_fit", "pytorch"), "evict": ("lru", "fifo", "belady", "largest"),
+    "prefetch": ("none", "none", "next_k", "stride"), "plan": ("none", "none", "none", "zero_copy", "g10"),
+    "tiers": ("host", "host", "host(capacity=8 MiB) > nvme", "peer"), "share": ("none", "sms, memory, engines", "sms, memory, engines"),
+}  # fmt: skip
+
+
+def program(seed: int) -> Trace:
+    """A random program of a few dozen operators, most of them kernels, with waits between its streams."""
+    rng = np.random.default_rng([seed, 3])
+    trace = random_program(
+        seed, int(rng.integers(20, 70)), largest=1 << 24, mean_life=float(rng.choice([4, 12, 30])), streams=int(rng.integers(1, 4))
+    )
+    count = trace.events // 12
+    at = np.sort(rng.integers(0, trace.events + 1, count))
+    kind = rng.choice([tr.SYNC, tr.RECORD, tr.WAIT], count, p=[0.3, 0.35, 0.35])
+    added = {
+        "kind": kind, "arg": np.where(kind == tr.SYNC, -1, rng.integers(0, 3, count)), "time": -1, "addr": -1, "bytes": 0,
+        "stream": rng.integers(0, int(trace.stream.max(initial=0)) + 1, count),
+    }  # fmt: skip
+    columns = {name: getattr(trace, name) for name in COLUMNS}
+    columns |= {name: np.insert(columns[name], at, values) for name, values in added.items()}
+    columns["activity"] = np.where(rng.random(trace.ops) < 0.25, rng.integers(0, 8, trace.ops), KERNEL)
+    columns["read_bytes"] = rng.integers(1, 1 << 23, trace.ops)
+    columns["duration"] = np.where(rng.random(trace.ops) < 0.6, rng.integers(1000, 50_000, trace.ops), -1)
+    meta = {**trace.meta, "stream_priority": {"1": -1}}
+    return make_trace(trace.name, columns, {name: getattr(trace, name) for name in NAME_TABLES}, meta)
+
+
+def run(seed: int) -> Case | None:
+    """A program on a machine under some policies, with less memory than it wants; None where it does not finish."""
+    rng = np.random.default_rng([seed, 4])
+    trace, profile = program(seed), catalogue.load(MACHINES[int(rng.integers(len(MACHINES)))])
+    times = modelled(trace, profile).ns
+    chosen = {name: values[int(rng.integers(len(values)))] for name, values in CHOICES.items()}
+    capacity = int(build(trace, times).live_peak * rng.choice([1.2, 0.8, 0.6, 0.5])) + (4 << 20)
+
+    def again(trace: Trace, profile: Profile, bounds: bool = False, **other: Any) -> Result:
+        choices = {"on": profile, "memory": f"{capacity} B", "log": True, "seed": seed, "bounds": bounds, **chosen, **other}
+        return gpusim.simulate(trace, **choices).whole
+
+    result = again(trace, profile, bounds=True)
+    if not result.finished:
+        return None
+    return Case(result, result.program or trace, trace, profile, durations=None if result.program else times, again=again)
