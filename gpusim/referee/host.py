@@ -27,6 +27,7 @@ from gpusim.results.log import (
     CANCEL,
     COPY,
     CREATE,
+    DECIDE,
     DEFRAG,
     DESTROY,
     END,
@@ -35,6 +36,7 @@ from gpusim.results.log import (
     OOM,
     PLACE,
     RELEASE,
+    RELEASED,
     RESERVE,
     START,
     UNPLACE,
@@ -64,10 +66,11 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     REARRANGED, # the last record of the latest defragmentation, which has paid for all of them
     BLUR,       # ns that rounding the costs of device calls one by one may take away
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
+    REACHED,    # one more than the event whose recorded time has come already
     LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     SAID,
-) = range(25)  # fmt: skip
+) = range(26)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -201,7 +204,7 @@ def _until(w: Host) -> None:
     """The next event has a recorded time."""
     s = w.now
     e = s[EVENT]
-    if e < w.event.size and w.time[e] >= 0:
+    if e < w.event.size and w.time[e] >= 0 and s[REACHED] != e + 1:
         if w.time[e] > s[NOW]:
             s[NOW] = w.time[e]
             s[PHASE] = RECORDED
@@ -243,6 +246,16 @@ def _between(w: Host, c: Costs, end: int) -> None:
             for k in range(w.role.size):
                 streams[q, k] = max(streams[q, k], streams[at, k])
         _drain(w)
+
+
+@step
+def _pass_over(w: Host, c: Costs) -> None:
+    """Events that leave no record are over, since something after them is done already: they have taken no time."""
+    s = w.now
+    t, drain = s[NOW], s[DRAIN]
+    s[DRAIN] = 0
+    _between(w, c, w.event.size)
+    s[NOW], s[DRAIN] = t, drain
 
 
 @step
@@ -350,9 +363,7 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
         _ends(w)
         _between(w, c, w.event.size)
     else:
-        t = s[NOW]
-        _between(w, c, w.event.size)  # its first records were here already, so nothing of this took time
-        s[NOW] = t
+        _pass_over(w, c)
     _found(w, i)
     s[EVENT] += 1
     s[AFTER] = 1
@@ -511,8 +522,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
         _drain(w)
         _found(w, i)
     elif s[PAID] == 0:
-        _between(w, c, w.event.size)
-        s[NOW] = t
+        _pass_over(w, c)
     s[EVENT] += 1
     s[PAID] = 0
     _operator(w, i, w.a[i], w.addr[i])
@@ -638,6 +648,9 @@ def _each_record(w: Host, c: Costs) -> int:
                 _cancel(w, i)
             elif k == COPY:
                 _copy(w, c, i)
+            elif k == DECIDE and w.b[i] != RELEASED:  # a plan acts when the next event is its operator
+                _pass_over(w, c)
+                s[REACHED] = s[EVENT] + 1
     _ends(w)
     _between(w, c, w.event.size)
     return int(s[NOW])

@@ -4,7 +4,7 @@ From the starts and ends in the log.  At any time multiprocessors are given out 
 whose whole grid is resident at once and has had all that it can use, which keep them to their ends; then by (priority of the
 stream, order of starts), to each as many as it can use.  What is ready may start when it would get one that way, a collective
 when it would get all; of several the first by (priority, number) that may.  What happens at one tick happens together: ends,
-then starts, then grants.
+then starts, then grants; what takes no time ends in its tick, and what has waited for it may start there too.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Sms(NamedTuple):
     start: Any
     end: Any
     turn: Any      # int64[N] place in the order of starts
+    epoch: Any     # int64[N] how much began and ended in the tick of its start before that
     by_ready: Any  # int64[N]
     limit: int
 
@@ -90,6 +91,17 @@ def _next(s: Sms, waiting: int) -> int:
 
 
 @step
+def _without_ended(s: Sms, running: int, t: int) -> int:
+    """Those that have ended give their multiprocessors back; how many still run."""
+    left = 0
+    for i in range(running):
+        if s.end[s.running[i]] > t:
+            s.running[left] = s.running[i]
+            left += 1
+    return left
+
+
+@step
 def _grant(s: Sms, running: int, t: int) -> None:
     """Who has how many from now on."""
     left = s.limit
@@ -123,28 +135,26 @@ def _grant(s: Sms, running: int, t: int) -> None:
 def _each_tick(s: Sms) -> None:
     waiting, running, coming = 0, 0, 0
     for t in s.tick:
-        again = True
+        last = 0
         while coming < s.by_ready.size and s.ready[s.by_ready[coming]] <= t:
             s.waiting[waiting] = s.by_ready[coming]
             waiting += 1
             coming += 1
-        while again:
-            again = False
-            kept_on = 0
-            for i in range(running):
-                if s.end[s.running[i]] > t:
-                    s.running[kept_on] = s.running[i]
-                    kept_on += 1
-            running = kept_on
+        for i in range(waiting):
+            if s.start[s.waiting[i]] == t:
+                last = max(last, s.epoch[s.waiting[i]])
+        for epoch in range(last + 1):
+            running = _without_ended(s, running, t)
             for i in range(waiting):
-                s.looked[s.waiting[i]] = 0
+                a = s.waiting[i]
+                there = s.ready[a] < t or epoch == last or (s.start[a] == t and s.epoch[a] <= epoch)
+                s.looked[a] = s.late[a] or not there
             i = _next(s, waiting)
             while i >= 0:
                 a = s.waiting[i]
                 s.looked[a] = 1
-                if s.late[a] == 0 and _room(s, running, a):
+                if _room(s, running, a):
                     if s.start[a] == t:
-                        again = again or s.end[a] == t
                         waiting -= 1
                         s.waiting[i] = s.waiting[waiting]
                         s.running[running] = a
@@ -153,6 +163,7 @@ def _each_tick(s: Sms) -> None:
                         s.late[a] = 1
                         _say(s, a, t)
                 i = _next(s, waiting)
+        running = _without_ended(s, running, t)
         i = 0
         while i < waiting:
             a = s.waiting[i]
@@ -161,8 +172,9 @@ def _each_tick(s: Sms) -> None:
                     _say(s, a, NEVER)
                 waiting -= 1
                 s.waiting[i] = s.waiting[waiting]
-                s.running[running] = a
-                running += 1
+                if s.end[a] > t:
+                    s.running[running] = a
+                    running += 1
             else:
                 i += 1
         _grant(s, running, t)
@@ -174,16 +186,17 @@ def users(acts: Activities, n: Numbers) -> I64:
     return np.where(acts.start < NEVER, wants, 0)
 
 
-def check(acts: Activities, trace: Trace, ready: I64, n: Numbers, found: Findings) -> Grants:
+def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Numbers, found: Findings) -> Grants:
     """Starts, as soon as they may be; returns the grants, as shares of what each activity can use.
 
     ready  (activities,) when it waits for nothing but multiprocessors
+    time   (records,) of the log
     """
     rows = np.flatnonzero(users(acts, n))
     if not len(rows):
         nothing = np.zeros(0, np.int64)
         return Grants(nothing, nothing, np.zeros(0))
-    s = _tables(acts, trace, rows, ready, n)
+    s = _tables(acts, trace, rows, ready, _epochs(acts, time), n)
     _each_tick(s)
     for a, due in s.said[: s.count[1]].tolist():
         act = int(rows[a])
@@ -196,7 +209,15 @@ def check(acts: Activities, trace: Trace, ready: I64, n: Numbers, found: Finding
     return Grants(s.time[:count], rows[which], s.granted[:count] / s.wants[which])
 
 
-def _tables(acts: Activities, trace: Trace, rows: I64, ready: I64, n: Numbers) -> Sms:
+def _epochs(acts: Activities, time: I64) -> I64:
+    """Of each activity that starts how many began and ended in the same tick before."""
+    over = np.zeros(len(time) + 1, np.int64)
+    over[acts.end_record[(acts.start == acts.end) & (acts.end < NEVER)] + 1] = 1
+    before = np.cumsum(over)
+    return before[acts.start_record] - before[np.searchsorted(time, acts.start)]
+
+
+def _tables(acts: Activities, trace: Trace, rows: I64, ready: I64, epoch: I64, n: Numbers) -> Sms:
     many, op = len(rows), acts.op[rows]
     start, end, begins = acts.start[rows], acts.end[rows], np.minimum(ready[rows], acts.start[rows])
     turn = np.empty(many, np.int64)
@@ -209,7 +230,7 @@ def _tables(acts: Activities, trace: Trace, rows: I64, ready: I64, n: Numbers) -
     return Sms(
         np.unique(np.concatenate([start, end[end < NEVER], begins])), n.needs.sms[0][op], n.needs.sms[1][op].astype(np.uint8),
         (trace.activity[op] == COLLECTIVE).astype(np.uint8), stream_priorities(trace)[acts.queue[rows]], begins, start, end,
-        turn, np.argsort(begins, kind="stable"), n.needs.processors,
+        turn, epoch[rows], np.argsort(begins, kind="stable"), n.needs.processors,
         waiting=zero(many), running=zero(many), looked=zero(many, np.uint8), late=zero(many, np.uint8), has=zero(many),
         held=zero(many, np.uint8), time=zero(most), which=zero(most), granted=zero(most), said=np.zeros((MOST, 2), np.int64),
         count=zero(2),

@@ -32,7 +32,7 @@ class Starts(NamedTuple):
     alloc_ns: Any
     sync_ns: Any
     late: Any      # int64[A] the prefetch that it uses, -1 none
-    end: Any       # int64[A]
+    done: Any      # int64[A] when it and all before it in its queue have ended
     then: Any      # uint8[A] what it waits for when it is ready
     computes: Any  # uint8[Q] 1: a stream with kernels
     slots: Any     # int64[G]
@@ -54,7 +54,7 @@ def _stall(s: Starts, act: int, start: int) -> None:
     at = s.free[s.group[act]]
     ready = start if s.then[act] == NOTHING else min(start, s.ready[act])
     event, data, room, host = s.need[act, 0], s.need[act, 1], s.need[act, 2], s.submit[act]
-    if s.late[act] >= 0 and s.end[s.late[act]] > at:
+    if s.late[act] >= 0 and s.done[s.late[act]] > at:
         s.sums[LATE] += 1
     if start > max(at, ready):
         s.sums[ON_SMS if s.then[act] == PROCESSORS else ENGINE] += start - max(at, ready)

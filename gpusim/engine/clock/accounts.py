@@ -11,7 +11,7 @@ from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WO
 
 @kernel
 def done_time(isl: Island, k: int, count: int) -> int:
-    """When the count-th activity of queue k ended, ns; -1 when that is so long ago that its row is in use again."""
+    """When the first so many activities of queue k had ended, ns; -1 when that is so long ago that its row is in use again."""
     queue = isl.queues[k]
     if count == 0 or queue.submitted - count >= queue.mask:
         return -1

@@ -198,9 +198,13 @@ def move(isl: Island, prog: Instructions, row: int) -> None:
 
 @kernel
 def count_done(isl: Island, q: int) -> None:
-    """The queue gets on: queues that wait for it look again."""
+    """The queue gets on, in order: one that ended before others in front of it counts as done when they are.
+
+    Queues that wait for it look again.
+    """
     queue = isl.queues[q]
     while queue.done < queue.started and isl.activities[queue.base + (queue.done & queue.mask)].done:
+        isl.activities[queue.base + (queue.done & queue.mask)].end = isl.clock[0].now
         queue.done += 1
     while queue.waiters:
         waiter = isl.queues[queue.waiters - 1]
