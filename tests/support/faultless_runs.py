@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from consistent_faults import Case
+from fault_tools import Case
 
 import gpusim
+from gpusim.experiment.ran import load_machine_of
 from gpusim.machine import catalogue
 from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.profile import Profile
@@ -22,20 +24,34 @@ MACHINES = ("a100-pcie-40gb", "a100-sxm4-80gb", "h100-sxm-80gb", "rtx-2080-ti", 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "place": ("best_fit", "first_fit", "pytorch"), "evict": ("lru", "fifo", "belady", "largest"),
     "prefetch": ("none", "none", "next_k", "stride"), "plan": ("none", "none", "none", "zero_copy", "g10"),
-    "tiers": ("host", "host", "host(capacity=8 MiB) > nvme", "peer"), "share": ("none", "sms, memory, engines", "sms, memory, engines"),
+    "tiers": ("host", "host", "host(capacity=8 MiB) > nvme", "peer"),
+    "share": ("none", "sms, memory, engines", "sms, memory, engines"),
 }  # fmt: skip
+
+SHIPPED: tuple[dict[str, Any], ...] = (  # points of shipped experiments
+    {"trace": "resnet50-train", "on": "a100-pcie-40gb", "memory": "55 %", "evict": "belady"},
+    {"trace": "resnet50-train", "on": "a100-pcie-40gb", "memory": "70 %", "evict": "lru"},
+    {"trace": "gpt-medium-train", "on": "a100-pcie-40gb", "memory": "70 %", "evict": "sieve"},
+    {"trace": "bert-large-train", "on": "a100-pcie-80gb", "memory": "4 GiB", "host_memory": "3 GiB", "tiers": "host > nvme"},
+    {"trace": "bert-large-train", "on": "gh200-96gb", "memory": "60 %", "prefetch": "next_k"},
+    {"trace": "bert-large-train", "on": "h100-pcie-80gb", "memory": "25 %", "place": "best_fit", "prefetch": "next_k"},
+    {"trace": "gpt2-small-train", "on": "a100-pcie-80gb", "memory": "60 %", "release": "watermark"},
+    {"trace": "gpt2-small-train", "on": "h100-pcie-80gb", "memory": "60 %", "transform": "compressed_swap(ratio=2)"},
+    {"trace": "resnet50-train-8", "on": "a100-pcie-80gb", "transform": "data_loader(buffers=2, share=20, work=yes)"},
+    {"trace": "llama-1b-train", "on": "a100-pcie-80gb", "plan": "zero_copy"},
+    {"trace": "bert-large-train-8", "on": "a100-sxm4-80gb", "place": "best_fit", "plan": "periodic(steps=2, ahead=1)"},
+)
 
 
 def program(seed: int) -> Trace:
     """A random program of a few dozen operators, most of them kernels, with waits between its streams."""
     rng = np.random.default_rng([seed, 3])
-    trace = random_program(
-        seed, int(rng.integers(20, 70)), largest=1 << 24, mean_life=float(rng.choice([4, 12, 30])), streams=int(rng.integers(1, 4))
-    )
+    ops, life, streams = int(rng.integers(20, 70)), float(rng.choice([4, 12, 30])), int(rng.integers(1, 4))
+    trace = random_program(seed, ops, largest=1 << 24, mean_life=life, streams=streams)
     count = trace.events // 12
     at = np.sort(rng.integers(0, trace.events + 1, count))
     kind = rng.choice([tr.SYNC, tr.RECORD, tr.WAIT], count, p=[0.3, 0.35, 0.35])
-    added = {
+    added: dict[str, Any] = {
         "kind": kind, "arg": np.where(kind == tr.SYNC, -1, rng.integers(0, 3, count)), "time": -1, "addr": -1, "bytes": 0,
         "stream": rng.integers(0, int(trace.stream.max(initial=0)) + 1, count),
     }  # fmt: skip
@@ -64,3 +80,17 @@ def run(seed: int) -> Case | None:
     if not result.finished:
         return None
     return Case(result, result.program or trace, trace, profile, durations=None if result.program else times, again=again)
+
+
+def shipped(number: int) -> Case:
+    """A point of a shipped experiment."""
+    choices = {**SHIPPED[number], "log": True}
+    result = gpusim.simulate(choices.pop("trace"), **choices)
+    source, profile = result.source, load_machine_of(result.whole, Path(), result.machine)
+    assert isinstance(source, Trace)
+    rest = {name: value for name, value in choices.items() if name not in ("on", "transform")}
+
+    def again(trace: Trace, profile: Profile, **other: Any) -> Result:
+        return gpusim.simulate(trace, on=profile, **{**rest, "bounds": False, **other}).whole
+
+    return Case(result.whole, result.whole.program or source, source, profile, again=again)
