@@ -1,6 +1,6 @@
 """Does the referee refuse faults that no sum tells, and name something at each?
 
-`python tests/support/consistent_faults.py 0 100` tries all kinds in a hundred runs, with `shipped` in points of shipped experiments.
+`python tests/support/consistent_faults.py 0 100` tries all kinds in a hundred runs, with `shipped` in shipped experiments.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ SHOWN = 5  # sentences of a run that `gpusim check` shows
 
 @dataclass
 class Score:
-    """Of one kind: faults tried, those refused, those of which a sentence names something; of the others the run and what was said."""
+    """Of one kind: faults tried, those refused, those of which a sentence names something; of the others what was said."""
 
     tried: int = 0
     found: int = 0
