@@ -138,7 +138,8 @@ class Host(NamedTuple):
     moving: Any    # uint8[T] 1: its prefetch was called off because an operator wants it now
     gone: Any      # int64[T] the record with which its copy below was given up, -1 none was
     brought: Any   # int64[T] the prefetch that nothing has used yet, -1 none
-    wanted: Any    # int64[A] the operator that waits for the copy: the last one submitted before it; NEVER of an early one
+    wanted: Any    # int64[A] the operator that wants the copy, as the engine has it: the last one submitted before it,
+                   # or the next where that has called a prefetch off; NEVER of an early one
     marks: Any     # int64[streams + stream events, Q]
     freed: Any     # int64[RECENT, 2] addresses
     freed_use: Any # int64[RECENT + 1, Q]
@@ -485,7 +486,7 @@ def _copy(w: Host, c: Costs, i: int) -> None:
         if not into:
             _needs(w, act, k, w.use[u, k])
     _submitted(w, act)
-    w.wanted[act] = s[LATEST] if w.b[i] >> 16 == 0 else NEVER
+    w.wanted[act] = NEVER if w.b[i] >> 16 else s[LATEST] + w.moving[u]
     if into:
         w.prior[u] = w.after[u, q]
         w.after[u, q] = w.done[act]

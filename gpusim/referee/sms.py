@@ -147,7 +147,7 @@ def _each_tick(s: Sms) -> None:
             running = _without_ended(s, running, t)
             for i in range(waiting):
                 a = s.waiting[i]
-                there = s.ready[a] < t or epoch == last or (s.start[a] == t and s.epoch[a] <= epoch)
+                there = epoch == last or (s.start[a] == t and s.epoch[a] <= epoch)
                 s.looked[a] = s.late[a] or not there
             i = _next(s, waiting)
             while i >= 0:
@@ -196,7 +196,7 @@ def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Numbers, fou
     if not len(rows):
         nothing = np.zeros(0, np.int64)
         return Grants(nothing, nothing, np.zeros(0))
-    s = _tables(acts, trace, rows, ready, _epochs(acts, time), n)
+    s = _tables(acts, trace, rows, ready, _epochs(acts, rows, time), n)
     _each_tick(s)
     for a, due in s.said[: s.count[1]].tolist():
         act = int(rows[a])
@@ -209,10 +209,10 @@ def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Numbers, fou
     return Grants(s.time[:count], rows[which], s.granted[:count] / s.wants[which])
 
 
-def _epochs(acts: Activities, time: I64) -> I64:
-    """Of each activity that starts how many began and ended in the same tick before."""
+def _epochs(acts: Activities, rows: I64, time: I64) -> I64:
+    """Of each activity that starts how many of `rows` began and ended in the same tick before."""
     over = np.zeros(len(time) + 1, np.int64)
-    over[acts.end_record[(acts.start == acts.end) & (acts.end < NEVER)] + 1] = 1
+    over[acts.end_record[rows[acts.start[rows] == acts.end[rows]]] + 1] = 1
     before = np.cumsum(over)
     return before[acts.start_record] - before[np.searchsorted(time, acts.start)]
 
