@@ -20,7 +20,7 @@ from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
-from gpusim.trace.trace import ACTIVITIES, COPY_PEER
+from gpusim.trace.trace import ACTIVITIES, COPY_PEER, HOST_WORK
 
 i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
 NEVER = 2**62
@@ -39,7 +39,10 @@ PROCESS = record(
      ("ended", i8),        # it has come to its end, or memory has run out
      ("island", i8), ("program", i8), ("policies", i8)]  # addresses of its Island, Instructions and PolicyTables
 )  # fmt: skip
-TURN = record([("process", i8)])
+TURN = record(
+    [("process", i8),
+     ("lookahead", i8)]    # ns: what one process does reaches another so much later, NEVER when they share nothing
+)  # fmt: skip
 
 # What a host waits for: the device, room in a queue, copies that it takes part in.
 RUNNING, DRAIN, SPACE, ENDED, STAGING = range(5)
@@ -61,7 +64,7 @@ STREAM, TO_DEVICE, FROM_DEVICE = range(3)
 # Counts only grow: submitted >= started >= done; `done` counts the completed prefix, so "the first n are done" is done >= n.
 QUEUE = record(
     [("base", i8), ("mask", i8), ("slots", i8), ("limit", i8), ("gap", i8), ("submitted", i8),
-     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8), ("ready_at", i8),
+     ("started", i8), ("done", i8), ("running", i8), ("free_at", i8),
      ("role", i8),         # STREAM, or the direction of its copies
      ("pair", i8),         # the queue that uses the same slots, -1: none does; the first of both holds what is waited for
      ("wanted", i8),       # so many of its first activities are waited for
@@ -120,6 +123,7 @@ MEMORY = record(
 
 NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
 SWAPS = COPY_PEER + 1
+TIMED_COPY = HOST_WORK  # which goes no way: that of copies with recorded times, through the device's memory alone
 WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
      ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared
@@ -155,7 +159,8 @@ CLOCK = record(
      ("reshare", i8),      # the set of flows has changed
      ("tight", i8), ("demand", f8),  # the memory's bandwidth does not suffice; what flows takes of it, bytes/ns
      ("running", i8),      # rows of `running`
-     ("unsettled", i8),    # multiprocessors were given back, or are wanted
+     ("wanting", i8),      # queues whose first lacks nothing but multiprocessors
+     ("unsettled", i8),    # they may start, or multiprocessors are to be granted anew
      ("dealing", i8)]      # a copy engine may have a slot for the first in its line
 )  # fmt: skip
 
@@ -252,6 +257,7 @@ class Island(NamedTuple):
     queues: Annotated[Any, QUEUE, "Q"]
     engines: Annotated[Any, ENGINE, 3]
     look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
+    ready: Annotated[Any, i8, "Q"]         # and from this moment on, when the gap of its queue was all that it waited for
     activities: Annotated[Any, ACTIVITY, "A"]
     need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
     units: Annotated[Any, UNIT, "U"]
@@ -263,7 +269,7 @@ class Island(NamedTuple):
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
     link: Annotated[Any, LINK, "links"]
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
-    running: Annotated[Any, RUN, "streams"]  # in the order in which they are given multiprocessors: priority, then start
+    running: Annotated[Any, RUN, "running"]  # by priority, then start; the last row is for exchanging two others
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together

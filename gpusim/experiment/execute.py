@@ -23,9 +23,10 @@ from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
-from gpusim.machine import variant
+from gpusim.machine import sharing, variant
 from gpusim.machine.constants import unread
 from gpusim.machine.kernels import bars
+from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
 from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.kernels.user_table import tables
@@ -149,7 +150,12 @@ def program_of(task: Task) -> RunProgram:
     files = ProgramFiles(task.trace, task.profile, task.kernel_times)
     own = SHIPPED if spec.transform == AS_RECORDED else users.of_task(task)
     stamps = tuple(_stamp(path) for path in files if path)
-    return _program(files, stamps, spec.transform, spec.profile, spec.unified != NONE, own)
+    return _program(files, stamps, spec.transform, spec.profile, spec.unified != NONE, shared(spec), own)
+
+
+def shared(spec: RunSpec) -> tuple[str, ...]:
+    """What the run's operators share; under unified memory they run one after the other."""
+    return sharing.parse(spec.share) if spec.unified == NONE else ()
 
 
 class ProgramFiles(NamedTuple):
@@ -161,15 +167,20 @@ class ProgramFiles(NamedTuple):
 
 
 class RunProgram:
-    """A trace, or a managed program, on a machine; `measured`: the user's own times of its kernels there."""
+    """A trace, or a managed program, on a machine; `measured`: the user's own times of its kernels there.
+
+    share: what its replays share (`machine.sharing`), which recorded durations are freed of
+    """
 
     work: Source
     bounds: Bounds | None = None
     error: float | None = None
     recorded_ns: int = 0
 
-    def __init__(self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None) -> None:
-        self.profile, self.measured = profile, measured
+    def __init__(
+        self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None, share: tuple[str, ...] = ()
+    ) -> None:
+        self.profile, self.measured, self.share = profile, measured, share
         self.unread = unread(source)
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
@@ -180,7 +191,7 @@ class RunProgram:
 
     def _of_trace(self, trace: Trace) -> None:
         profile = self.profile
-        times = durations(trace, profile, own=self.measured)
+        times = durations(alone(trace, self.share), profile, own=self.measured)
         self.work = work = build(trace, times.ns)
         # How sure the kernel times are; a trace without kernels has none.
         self.basis = {f"kernel_{n}_share": v for n, v in shares(times).items()} if trace.ops else {}
@@ -194,8 +205,9 @@ class RunProgram:
         """The same on another machine, or on one with other numbers; `factors` of classes of kernels by path."""
         if not isinstance(self.work, Workload):
             return self.work
-        duration = bars.scaled(durations(self.work.trace, profile, own=self.measured), factors or {})
-        return self.work if np.array_equal(duration, self.work.duration) else build(self.work.trace, duration)
+        trace = self.work.trace
+        duration = bars.scaled(durations(alone(trace, self.share), profile, own=self.measured), factors or {})
+        return self.work if np.array_equal(duration, self.work.duration) else build(trace, duration)
 
 
 def footprint(work: Source) -> int:
@@ -230,10 +242,11 @@ def _measured(table: Path | None, profile: Profile) -> OwnTimes | None:
 
 @lru_cache(maxsize=2)
 def _program(
-    files: ProgramFiles, stamps: tuple[int, ...], transform: str, machine: str, unified: bool, own: Registry
+    files: ProgramFiles, stamps: tuple[int, ...], transform: str, machine: str, unified: bool, share: tuple[str, ...],
+    own: Registry,
 ) -> RunProgram:
     """`stamps`, those of the files, are only for the cache: a changed file is read again."""
     found = variant.load(files.profile, machine)
     if unified:
         found = completed(found)
-    return RunProgram(read(files.trace, transform, own), found, _measured(files.kernel_times, found))
+    return RunProgram(read(files.trace, transform, own), found, _measured(files.kernel_times, found), share)

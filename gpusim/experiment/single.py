@@ -10,7 +10,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answerable
-from gpusim.experiment.execute import RunProgram, result_of
+from gpusim.experiment.execute import RunProgram, result_of, shared
 from gpusim.experiment.spec import AS_RECORDED, RunSpec
 from gpusim.experiment.tasks import Task, under_oracle, without_limit
 from gpusim.experiment.users import NOTHING, Given
@@ -51,7 +51,7 @@ def single(
     if isinstance(source, Trace) and spec.transform != AS_RECORDED:
         source = transforms.apply(source, spec.transform, users.of_task(task))
     measured = load_own_times(kernel_times, profile) if kernel_times else None
-    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile, measured)
+    program = RunProgram(source, completed(profile) if spec.unified != NONE else profile, measured, shared(spec))
     done = result_of(task, program)
     if not bounds or not can.times:
         return done, source

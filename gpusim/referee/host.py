@@ -253,10 +253,10 @@ def _between(w: Host, c: Costs, end: int) -> None:
 def _pass_over(w: Host, c: Costs) -> None:
     """Events that leave no record are over, since something after them is done already: they have taken no time."""
     s = w.now
-    t, drain = s[NOW], s[DRAIN]
+    t, drain, alloc, sync = s[NOW], s[DRAIN], s[ALLOC_NS], s[SYNC_NS]
     s[DRAIN] = 0
     _between(w, c, w.event.size)
-    s[NOW], s[DRAIN] = t, drain
+    s[NOW], s[DRAIN], s[ALLOC_NS], s[SYNC_NS] = t, drain, alloc, sync
 
 
 @step

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.constants import Machine, machine
+from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
 from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
 from gpusim.machine.kernels.own_times import OwnTimes
@@ -91,7 +92,7 @@ def numbers(
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
     into, out = [_into(tier, unpacked, codec) for tier in m.tiers], [_out(tier, packed, codec) for tier in m.tiers]
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
-    times = durations(given, profile, own=own)
+    times = durations(alone(given, share), profile, own=own)
     duration = times.ns if ran is given else durations(ran, profile).ns
     needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
     if MEMORY in share:

@@ -31,6 +31,7 @@ class Turns(NamedTuple):
     """N copies of one direction, in the order of submission."""
 
     tick: Any    # int64[...] ascending: when anything comes, starts or ends
+    after: Any   # uint8[ticks] 1: something took no time in this tick, and what comes then may have waited for that
     of: Any      # uint8[N]
     due: Any     # int64[N] the operator that waits for it, NEVER none
     came: Any    # int64[N] ns
@@ -52,25 +53,32 @@ def _before(s: Turns, a: int, b: int) -> bool:
 
 
 @step
-def _head(s: Turns, waiting: int, of: int) -> int:
+def _is_there(s: Turns, a: int, tick: int) -> bool:
+    """It stands in the line when slots are given in this tick."""
+    t = s.tick[tick]
+    return bool(s.late[a] == 0 and (s.start[a] == t or s.came[a] < t or s.after[tick] == 0))
+
+
+@step
+def _head(s: Turns, waiting: int, of: int, tick: int) -> int:
     """The first of a queue of swaps that waits, -1 none."""
     head = -1
     for i in range(waiting):
         a = s.waiting[i]
-        if s.of[a] == of and s.late[a] == 0 and (head < 0 or a < head):
+        if s.of[a] == of and _is_there(s, a, tick) and (head < 0 or a < head):
             head = a
     return head
 
 
 @step
-def _first(s: Turns, waiting: int) -> int:
+def _first(s: Turns, waiting: int, tick: int) -> int:
     """Whose turn it is, -1 nobody's."""
-    due, early = _head(s, waiting, DUE), _head(s, waiting, EARLY)
+    due, early = _head(s, waiting, DUE, tick), _head(s, waiting, EARLY, tick)
     first = -1
     for i in range(waiting):
         a = s.waiting[i]
         heads = s.of[a] == PROGRAM or a in (due, early)
-        if s.late[a] == 0 and heads and (first < 0 or _before(s, a, first)):
+        if heads and _is_there(s, a, tick) and (first < 0 or _before(s, a, first)):
             first = a
     if first >= 0 and due >= 0 and early >= 0 and first in (due, early):
         goes = due if s.due[due] <= s.due[early] else early
@@ -101,7 +109,8 @@ def _starts(s: Turns, waiting: int, a: int) -> int:
 @kept(_nrt=False)
 def _each_tick(s: Turns, by_end: Any) -> None:
     waiting, running, coming, ended = 0, 0, 0, 0
-    for t in s.tick:
+    for tick in range(s.tick.size):
+        t = s.tick[tick]
         while ended < by_end.size and s.end[by_end[ended]] <= t:
             if s.start[by_end[ended]] < t:
                 running -= 1
@@ -111,7 +120,7 @@ def _each_tick(s: Turns, by_end: Any) -> None:
             waiting += 1
             coming += 1
         while running < s.slots:
-            a = _first(s, waiting)
+            a = _first(s, waiting, tick)
             if a < 0:
                 break
             if s.start[a] == t:
@@ -168,8 +177,10 @@ def check(acts: Activities, line: I64, tiers: Tiers, ready: I64, wanted: I64, n:
 def _tables(acts: Activities, rows: I64, tiers: Tiers, ready: I64, wanted: I64, slots: int) -> Turns:
     start, end = acts.start[rows], acts.end[rows]
     came = np.minimum(ready[rows], start)
+    tick = np.unique(np.concatenate([came, start, end[end < NEVER]]))
+    after = np.isin(tick, acts.start[acts.start == acts.end]).astype(np.uint8)
     return Turns(
-        np.unique(np.concatenate([came, start, end[end < NEVER]])), _whose(acts.queue[rows], tiers), wanted[rows], came, start,
+        tick, after, _whose(acts.queue[rows], tiers), wanted[rows], came, start,
         end, np.argsort(came, kind="stable"), slots,
         place=np.stack([came, rows], 1), waiting=np.zeros(len(rows), np.int64), late=np.zeros(len(rows), np.uint8),
         said=np.zeros((MOST, 2), np.int64), count=np.zeros(1, np.int64),

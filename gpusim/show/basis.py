@@ -38,7 +38,7 @@ def basis(results: Sequence[Result]) -> str:
         sentences.append(f"Where they were recorded, the model is off by {join(off)} (median over kernels).")
     gaps = {str(r.spec["trace"]): r.spec["unanswered"] for r in results if r.spec.get("unanswered")}
     unsaid = [f"{words}." for name, missing in gaps.items() if (words := unanswered(name, missing))]
-    return " ".join([*sentences, *_baselines(results), *_shared_link(results), *unsaid])
+    return " ".join([*sentences, *_baselines(results), *_contention(results), *_shared_link(results), *unsaid])
 
 
 def _shared_link(results: Sequence[Result]) -> list[str]:
@@ -62,6 +62,12 @@ def _baselines(results: Sequence[Result]) -> list[str]:
             took = f"{show_time(replayed)}, the recording {show_time(recorded)} ({100 * (replayed / recorded - 1):+.1f} %)"
             found[_place(r, results)] = f"without a memory limit the replay takes {took}"
     return [f"Baseline: {'; '.join(words + _on([name], len(found)) for name, words in found.items())}."] if found else []
+
+
+def _contention(results: Sequence[Result]) -> list[str]:
+    """Where it is not known what operators cost each other that ran side by side in the recording."""
+    found = {_place(r, results): str(r.spec["contention"]) for r in results if r.spec.get("contention")}
+    return [f"Contention {'; '.join(why + _on([name], len(found)) for name, why in found.items())}."] if found else []
 
 
 def _shares(result: Result) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.check import Where, check_trace
-from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, LATER_TABLES, NAME_TABLES, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, COLUMNS, FREE, KERNEL, LATER, LATER_TABLES, NAME_TABLES, OP, PHASE, Trace
 
 # What a column holds where its maker says nothing; the columns not named here must be given or follow from the others.
 _FILL = {
@@ -25,9 +25,7 @@ _FILL = {
     "read_bytes": 0,
     "written_bytes": 0,
     "duration": -1,
-    "activity": KERNEL,
-    "shape": -1,
-    "launch": -1,
+    **LATER,
 }
 _BYTES_AND_NS = "sizes are bytes, times are ns"  # a hint
 _ROWS_OF = {"category": "size", "stream": "kind", "time": "kind", "addr": "kind"}  # else "op"
@@ -224,9 +222,10 @@ class TraceBuilder:
         activity: int = KERNEL,
         shape: str | None = None,
         launch: str | None = None,
+        device_time: int = -1,
     ) -> None:
         """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes, its
-        launch configuration as in gpusim.trace.launches."""
+        launch configuration as in gpusim.trace.launches, and when it was issued and began on the device."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
@@ -241,6 +240,7 @@ class TraceBuilder:
             c["read_bytes"].append(read_bytes)
             c["written_bytes"].append(written_bytes)
             c["duration"].append(duration)
+            c["device_time"].append(device_time)
         except (OverflowError, TypeError):
             raise TraceError(f"a number of operator '{name[:40]}' does not fit 64 bits", self.where, _BYTES_AND_NS) from None
         c["read_id"].extend(reads)

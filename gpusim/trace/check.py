@@ -21,6 +21,7 @@ _TENSOR = ("size", "category")
 _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _OPERATOR = (
     "op", "module", "dtype", "flops", "read_bytes", "written_bytes", "duration", "phase", "activity", "shape", "launch",
+    "device_time",
 )  # fmt: skip
 _NAMED = {
     "category": "categories", "op": "op_names", "module": "modules", "dtype": "dtypes", "phase": "phases", **LATER_TABLES,
@@ -87,7 +88,7 @@ class _Check:
             lowest = 0 if column in ("category", "op") else -1
             fine = (array >= lowest) & (array < len(names))
             self.each(column, fine, f"but '{table}' has {len(names)} names", "indices count from 0")
-        for column in ("time", "duration", "addr"):
+        for column in ("time", "duration", "device_time", "addr"):
             self.each(column, getattr(trace, column) >= -1, "which is negative", "-1 means not recorded")
         if float(np.maximum(trace.duration, 0).sum(dtype=np.float64)) >= 2.0**60:
             raise self.error("the operators' durations sum to more than 36 years, which overflows the clock", "times are ns")

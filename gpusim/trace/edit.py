@@ -18,7 +18,7 @@ _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
 # What new operators hold when nothing is said, else 0.
-_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1, "launch": -1}
+_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1, "launch": -1, "device_time": -1}
 
 _OF_SHAPE = ("flops", "read_bytes", "written_bytes", "op")  # what follows from an operator's shape, or says what it is of
 
@@ -140,7 +140,7 @@ class Edit:
     def finish(self) -> Trace:
         """The changed trace, checked.  Tensors are numbered in the order of their allocs, operators in that of their events.
 
-        Host times, addresses and segments are left out: they were those of another program.
+        Times of host and device, addresses and segments are left out: they were those of another program.
         """
         self._keep_shapes_true()
         self._drop_launches()
@@ -157,7 +157,7 @@ class Edit:
         for rows, names in ((tensors, _TENSOR), (operators, _OPERATOR)):
             as_before = _counts_up(rows)
             for name in names:
-                if name != "phase":
+                if name not in ("phase", "device_time"):
                     column = self._column(name)
                     made[name] = column.view() if as_before and len(rows) == len(column) else column[rows]
         for side in ("read", "write"):

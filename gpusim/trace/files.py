@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
 from gpusim.trace.build import make_trace
-from gpusim.trace.trace import COLUMNS, LATER_TABLES, NAME_TABLES, Trace, recorded_columns, recorded_tables
+from gpusim.trace.trace import COLUMNS, LATER, LATER_TABLES, NAME_TABLES, Trace, recorded_columns, recorded_tables
 
 FORMAT = "gpusim-trace"
 VERSION = 1
@@ -144,7 +144,7 @@ def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
         raise TraceError("the trace's header is larger than 64 MiB", path)
     header = _header(file.read(_HEADER), path)
     rows, constant = header["rows"], header["constant"]
-    unpacked = 8 * (2 * rows["size"] + 6 * rows["kind"] + 10 * rows["op"])
+    unpacked = 8 * (2 * rows["size"] + 6 * rows["kind"] + 12 * rows["op"])
     unpacked += sum(8 * (members[f"{c}.npy"].file_size) for c in ("read_id", "write_id") if f"{c}.npy" in members)
     if unpacked > max_bytes:
         raise TraceError(
@@ -157,10 +157,8 @@ def _read(file: zipfile.ZipFile, path: str, max_bytes: int) -> Trace:
             made[name] = _repeated(constant[name], length, dtype, path)
         elif f"{name}.npy" in members:
             made[name] = _array(file, members[f"{name}.npy"], name, length, path)
-        elif name == "activity":
-            made[name] = np.zeros(rows["op"], dtype)
-        elif name in LATER_TABLES:
-            made[name] = np.full(rows["op"], -1, dtype)
+        elif name in LATER:
+            made[name] = np.full(rows["op"], LATER[name], dtype)
         else:
             raise TraceError(f"the trace lacks its column '{name}'", path, "was it written by another version?")
         made[name].flags.writeable = False

@@ -62,6 +62,7 @@ class Trace:
     activity: npt.NDArray[np.uint8]   # index into ACTIVITIES
     shape: npt.NDArray[np.int32]      # index into shapes, -1 unknown
     launch: npt.NDArray[np.int32]     # index into launches, -1 unknown
+    device_time: I64             # when it began on the device, ns on the clock of `time`, -1 where the recording does not tell
     read_start: I64              # shape (O+1,)
     read_id: I64                 # tensor ids
     write_start: I64             # shape (O+1,)
@@ -133,6 +134,7 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "activity": np.dtype(np.uint8),
     "shape": np.dtype(np.int32),
     "launch": np.dtype(np.int32),
+    "device_time": np.dtype(np.int64),
     "read_start": np.dtype(np.int64),
     "read_id": np.dtype(np.int64),
     "write_start": np.dtype(np.int64),
@@ -140,6 +142,7 @@ COLUMNS: dict[str, np.dtype[Any]] = {
 }
 NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes", "launches")
 LATER_TABLES = {"shape": "shapes", "launch": "launches"}  # column -> names of what a trace may do without
+LATER = {"activity": KERNEL, **dict.fromkeys(LATER_TABLES, -1), "device_time": -1}  # column -> what it holds when it is silent
 assert [f.name for f in fields(Trace)] == ["name", *COLUMNS, *NAME_TABLES, "meta"]
 
 
@@ -151,7 +154,7 @@ def columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
 
 def recorded_columns(trace: Trace) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     """The columns that say something.  Some came later than the others: a trace that does without them is as it was before."""
-    silent = {"activity": not trace.activity.any(), **{name: not (getattr(trace, name) >= 0).any() for name in LATER_TABLES}}
+    silent = {name: bool((getattr(trace, name) == nothing).all()) for name, nothing in LATER.items()}
     return ((name, array) for name, array in columns(trace) if not silent.get(name))
 
 

@@ -10,13 +10,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from numba import config, types
+from numba import config, typeof, types
 
-from gpusim.base.compiled import CompiledEntry, entry, kernel
+from gpusim.base.compiled import CompiledEntry, by_pointer, entry, kernel, tables_at
 from gpusim.base.compiled.reached import digest, fields
 
 ROOT = Path(__file__).parents[2]
@@ -260,6 +260,27 @@ def test_what_a_function_encloses_counts() -> None:
     assert made(1) == made(1) != made(2)
     assert made(np.arange(3)) == made(np.arange(3)) != made(np.arange(1, 4))
     assert made(np.dtype([("a", "i8")])) != made(np.dtype([("b", "i8")]))
+
+
+@compiled
+def test_the_layout_of_tables_counts_that_an_address_leads_to() -> None:
+    """No signature names them: an entry takes the address alone."""
+
+    def reads(*fields: tuple[str, Any]) -> Any:
+        class Tables(NamedTuple):
+            rows: Any
+
+        tables = by_pointer(Tables)
+        at = tables_at(typeof(tables(np.zeros(1, np.dtype(list(fields))))))
+
+        def first(address: int) -> Any:
+            return at(address).rows[0].a
+
+        return first
+
+    long, short = np.int64, np.int32
+    assert digest(reads(("a", long))) == digest(reads(("a", long)))
+    assert len({digest(reads(*fields)) for fields in ([("a", long)], [("a", short)], [("b", long), ("a", long)])}) == 3
 
 
 def test_names_of_fields_count_that_numba_does_not_name() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hand_worked import BLOCK, Steps, play, spans, stalls
+from hand_worked import BLOCK, SMALL, Steps, play, spans, stalls
 
 from gpusim.results import log
 
@@ -98,20 +98,20 @@ def test_a_recorded_time_holds_the_host_back() -> None:
 def test_streams_run_side_by_side() -> None:
     """1000 ns and 2000 ns at once."""
     steps = Steps()
-    steps.kernel(1000, stream=0)
-    steps.kernel(2000, stream=1)
+    steps.kernel(1000, stream=0, launch=SMALL)
+    steps.kernel(2000, stream=1, launch=SMALL)
     assert spans(play(steps))["kernel"] == [(0, 1000), (0, 2000)]
 
 
 def test_a_stream_waits_for_the_recorded_event_and_not_for_what_came_after() -> None:
     """Stream 1 waits for the first kernel of stream 0 (1000), not for the second (to 6000)."""
     steps = Steps()
-    steps.kernel(1000, stream=0)
+    steps.kernel(1000, stream=0, launch=SMALL)
     steps.record(0, stream=0)
-    steps.kernel(5000, stream=0)
+    steps.kernel(5000, stream=0, launch=SMALL)
     steps.wait(0, stream=1)
-    steps.kernel(500, stream=1)
-    steps.kernel(500, stream=1)
+    steps.kernel(500, stream=1, launch=SMALL)
+    steps.kernel(500, stream=1, launch=SMALL)
     result = play(steps)
     assert sorted(spans(result)["kernel"]) == [(0, 1000), (1000, 1500), (1000, 6000), (1500, 2000)]
     assert stalls(result) == {"event": 1000}
@@ -121,9 +121,9 @@ def test_a_reader_on_another_stream_waits_for_the_writer() -> None:
     """Written on stream 0 until 1000, read on stream 1 after; a second reader on stream 0 runs beside it."""
     steps = Steps()
     tensor = steps.alloc()
-    steps.kernel(1000, writes=(tensor,), stream=0)
-    steps.kernel(500, reads=(tensor,), stream=1)
-    steps.kernel(700, reads=(tensor,), stream=0)
+    steps.kernel(1000, writes=(tensor,), stream=0, launch=SMALL)
+    steps.kernel(500, reads=(tensor,), stream=1, launch=SMALL)
+    steps.kernel(700, reads=(tensor,), stream=0, launch=SMALL)
     assert sorted(spans(play(steps))["kernel"]) == [(0, 1000), (1000, 1500), (1000, 1700)]
 
 
@@ -166,8 +166,8 @@ def test_another_stream_that_reuses_a_block_waits_for_its_former_user(blocks: in
 
 def test_another_stream_that_takes_a_fresh_block_waits_for_nobody() -> None:
     steps = Steps()
-    steps.kernel(1000, writes=(steps.alloc(),), stream=0)
-    steps.kernel(500, writes=(steps.alloc(),), stream=1)
+    steps.kernel(1000, writes=(steps.alloc(),), stream=0, launch=SMALL)
+    steps.kernel(500, writes=(steps.alloc(),), stream=1, launch=SMALL)
     assert spans(play(steps, blocks=2))["kernel"] == [(0, 1000), (0, 500)]
 
 

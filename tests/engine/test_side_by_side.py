@@ -66,8 +66,15 @@ def test_compiled_and_interpreted_runs_agree() -> None:
     assert interpreted("test_side_by_side", "t.fingerprints(6)") == fingerprints(6)
 
 
-def test_steps_are_taken_in_the_order_of_time() -> None:
-    """Whatever the time up to which they run, no program is behind or ahead of it."""
+@pytest.mark.parametrize("lookahead", [0, 1, 100_000])
+def test_programs_that_take_turns_are_each_as_it_is_alone(lookahead: int) -> None:
+    each = [prepared(**run) for run in programs(12)]
+    SideBySide([run.simulation for run in each], lookahead).advance(state.NEVER)
+    for run, alone in zip(each, (simulate(**run) for run in programs(12)), strict=True):
+        assert fingerprint(run.result()) == fingerprint(alone)
+
+
+def test_no_program_is_ahead_of_time() -> None:
     both = [begin(run["trace"], run["profile"], None, run["work"].duration) for run in programs(2)]
     beside = SideBySide(both)
     for until in range(0, 2_000_000, 50_000):

@@ -18,6 +18,7 @@ from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import RECORD, SYNC, WAIT, Trace
 
 GIB = 2**30
+SMALL = "grid=1 block=32"  # the launch of a kernel that takes one multiprocessor
 BLOCK = 10_240  # bytes: 1024 ns to the device, 1280 ns to the host, beside the latency of 1000 ns
 
 # 10 bytes/ns to the device, 8 to the host, 18 both together: neither direction slows the other.
@@ -51,8 +52,11 @@ class Steps:
         for tensor in tensors:
             self._builder.free(tensor)
 
-    def kernel(self, ns: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), stream: int = 0) -> None:
-        self._builder.op("kernel", reads, writes, duration=ns, stream=stream)
+    def kernel(
+        self, ns: int, reads: tuple[int, ...] = (), writes: tuple[int, ...] = (), stream: int = 0, launch: str | None = None
+    ) -> None:
+        """Without a launch it fills the GPU; SMALL leaves room for others."""
+        self._builder.op("kernel", reads, writes, duration=ns, stream=stream, launch=launch)
 
     def carry(self, activity: int, stream: int, blocks: float = 1, ns: int = -1, reads: tuple[int, ...] = ()) -> None:
         """An operator that is no kernel, and moves so many blocks over a link or through host memory."""

@@ -18,6 +18,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
+from numba import types
 
 # Their versions are in the name or the digest of every file, so their functions need not be followed.
 OUTSIDE = frozenset({"llvmlite", "numba", "numpy", *sys.stdlib_module_names})
@@ -104,7 +105,7 @@ def _of_value(value: Any, attributes: frozenset[str], named: list[FunctionType])
             named.append(function)
             return f"function{_options(getattr(value, 'targetoptions', getattr(value, 'options', None)))}"
         return f"{function.__module__}.{function.__qualname__}"
-    if _top(type(value)) == "numba":  # a type or a signature
+    if isinstance(value, types.Type) or _top(type(value)) == "numba":  # a type or a signature
         return f"{value}{fields(value)}"
     return f"{type(value).__module__}.{type(value).__qualname__} {getattr(value, '__name__', '')}"
 

@@ -23,6 +23,7 @@ from gpusim.engine.state import (
     SPACE,
     STAGING,
     SWAP,
+    TIMED_COPY,
     Instructions,
     Island,
     PolicyTables,
@@ -126,7 +127,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     c.woken = 0
     ranked = t.ranked
     for q in range(c.queues):
-        if isl.look[q] == 0:
+        if isl.look[q] == 0 and isl.ready[q] != c.now:
             continue
         isl.look[q] = 0
         queue = isl.queues[q]
@@ -148,15 +149,13 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
             if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
-                if queue.ready_at < queue.free_at + queue.gap:
-                    queue.ready_at = queue.free_at + queue.gap
-                    heap.push(isl, queue.ready_at, E_READY, q)
+                if isl.ready[q] < queue.free_at + queue.gap:
+                    isl.ready[q] = queue.free_at + queue.gap
+                    heap.push(isl, isl.ready[q], E_READY, q)
                 break
             on_sms = d.shares_sms and launched and sms.wanted(prog, a)
             if on_sms and not queue.granted:
-                c.unsettled = 1
-                if queue.wants == 0:
-                    queue.wants = c.now + 1
+                sms.want(isl, q)
                 break
             if d.shares_engines and a.kind != KERNEL and not copy_engines.may_start(isl, q, a):
                 break
@@ -165,7 +164,6 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
             a.start = c.now
             if queue.computes:
                 accounts.account_stall(isl, row)
-            queue.wants = queue.granted = 0
             if a.kind == KERNEL:
                 n.busy += a.duration
             if a.kind != SWAP:
@@ -180,6 +178,10 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
             if on_sms or (d.shares_memory and a.kind == KERNEL):
                 sharing.enter(isl, prog, row)
+                if on_sms:
+                    sms.enter(isl, prog, row)
+            if not on_sms:
+                queue.granted = 0
 
 
 @kernel
@@ -193,7 +195,8 @@ def shown(isl: Island, q: int) -> int:
 def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    links.begin(isl, row, a.way, float(a.bytes), own_rate(prog, isl.ways[a.way], a.bytes))
+    rate = a.bytes / a.duration if a.way == TIMED_COPY else own_rate(prog, isl.ways[a.way], a.bytes)
+    links.begin(isl, row, a.way, float(a.bytes), rate)
 
 
 @kernel

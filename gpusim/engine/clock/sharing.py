@@ -19,39 +19,18 @@ from gpusim.trace.trace import KERNEL
 
 @kernel
 def enter(isl: Island, prog: Instructions, row: int) -> None:
-    """A kernel or collective starts, as if nothing slowed it down."""
+    """A kernel or collective starts, as if nothing slowed it down: the last row of those that run."""
     c, d, a = isl.clock[0], isl.devices[0], isl.activities[row]
-    i = c.running
+    r = isl.running[c.running]
     c.running += 1
-    if d.shares_sms:
-        i = with_sms(isl, prog, row, i)
-    r = isl.running[i]
-    r.activity, r.work = row, TIMED
-    if d.shares_sms == 0:
-        r.sms = r.granted = 1
-    r.need = prog.need[a.arg] if d.shares_memory else 0.0
+    r.activity, r.work, r.sms, r.granted, r.need = row, TIMED, 1, 1, 0.0
     if a.kind != KERNEL:
-        r.work, r.need = OVER, 0.0
+        r.work = OVER
+    elif d.shares_memory:
+        r.need = prog.need[a.arg]
     if r.need > 0.0 and (c.tight or ((c.flows or c.running > 1) and c.demand + needs(isl) > d.bandwidth)):
         links.catch_up(isl)
         c.reshare = 1
-
-
-@outlined
-def with_sms(isl: Island, prog: Instructions, row: int, i: int) -> int:
-    """The multiprocessors of one that starts; returns its place among the i that run: behind those of its priority."""
-    a = isl.activities[row]
-    priority = isl.queues[a.queue].priority
-    while i > 0 and isl.running[i - 1].priority > priority:
-        isl.running[i] = isl.running[i - 1]
-        i -= 1
-    r = isl.running[i]
-    r.priority = priority
-    r.sms = r.granted = prog.sms[0, a.arg]
-    r.whole = prog.sms[1, a.arg]
-    r.held = a.kind != KERNEL
-    isl.clock[0].unsettled = 1
-    return i
 
 
 @kernel
@@ -64,7 +43,8 @@ def leave(isl: Island, row: int) -> None:
         while i < c.running:
             isl.running[i] = isl.running[i + 1]
             i += 1
-        c.unsettled = isl.devices[0].shares_sms
+        if isl.devices[0].shares_sms:
+            c.unsettled = 1
 
 
 @kernel

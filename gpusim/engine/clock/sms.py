@@ -22,15 +22,59 @@ def wanted(prog: Instructions, a: Any) -> bool:
     return a.kind == KERNEL or (a.kind == COLLECTIVE and prog.sms[0, a.arg] > 0)
 
 
+@kernel
+def want(isl: Island, q: int) -> None:
+    """The first of the queue lacks nothing but multiprocessors."""
+    c, queue = isl.clock[0], isl.queues[q]
+    if queue.wants == 0:
+        queue.wants = c.now + 1
+        c.wanting += 1
+    if left_for(isl, queue.priority) > 0:
+        c.unsettled = 1
+
+
+@outlined
+def enter(isl: Island, prog: Instructions, row: int) -> None:
+    """The kernel or collective that has started, the last row of those that run, takes its place behind those of its priority.
+
+    As long as all have what they can use, it takes nothing from one that goes behind it, and it will not keep them, there is
+    nothing to grant anew.
+    """
+    c, a = isl.clock[0], isl.activities[row]
+    queue, i = isl.queues[a.queue], c.running - 1
+    x = isl.running[i]
+    x.priority, x.sms, x.whole = queue.priority, prog.sms[0, a.arg], prog.sms[1, a.arg]
+    x.granted = x.sms
+    left, enough = isl.devices[0].sms - x.sms, 1
+    for k in range(i):
+        r = isl.running[k]
+        left -= r.sms
+        if r.granted < r.sms or (r.held == 0 and r.priority > x.priority):
+            enough = 0
+    if left < 0:
+        enough = 0
+    x.held = a.kind == COLLECTIVE
+    queue.wants = queue.granted = 0
+    c.wanting -= 1
+    if enough == 0 or x.whole or (left > 0 and c.wanting > 0):
+        c.unsettled = 1
+    spare = isl.running.size - 1
+    while i > 0 and isl.running[i - 1].priority > queue.priority:
+        isl.running[spare] = isl.running[i]
+        isl.running[i] = isl.running[i - 1]
+        isl.running[i - 1] = isl.running[spare]
+        i -= 1
+
+
 @outlined
 def settle(isl: Island, prog: Instructions) -> None:
     """The first of those that may start is told so; when there is none any more, multiprocessors are granted."""
     c = isl.clock[0]
-    q = first_to_start(isl, prog)
+    q = first_to_start(isl, prog) if c.wanting else -1
+    c.unsettled = 0
     if q >= 0:
         isl.queues[q].granted = c.woken = isl.look[q] = 1
     else:
-        c.unsettled = 0
         grant(isl)
 
 

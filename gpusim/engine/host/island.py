@@ -117,9 +117,9 @@ def earliest(times: Any) -> int:
 def run_until(many: Processes, until: int) -> int:
     """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
 
-    Whose next step is the earliest goes on until it is another's turn; of equal ones the first, up to the same time.
+    Whose next step is the earliest goes on until what another does may reach it; of equal ones the first, up to the same time.
     """
-    rows, coming = many.rows, many.next
+    rows, coming, lookahead = many.rows, many.next, many.turn[0].lookahead
     for p in range(rows.size):  # what Python has done in between may be new to all of them
         coming[p] = NEVER if rows[p].ended else 0
     while True:
@@ -130,7 +130,8 @@ def run_until(many: Processes, until: int) -> int:
         while coming[first] != at:
             first += 1
         coming[first] = NEVER
-        bound = min(until, max(earliest(coming), at + 1))
+        others = earliest(coming)
+        bound = max(others + lookahead, at + 1) if others < until - lookahead else until
         coming[first] = at
         many.turn[0].process = first
         row = rows[first]

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpusim.base.units import show_bytes
 from gpusim.engine import state
-from gpusim.engine.run import ways
+from gpusim.engine.run import recording, ways
 from gpusim.machine.identity import profile_hash
 from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, SMS, write
@@ -55,11 +55,12 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         **({} if program is None else {"program_hash": program.content_hash}),
         **({} if planned.chunks is None else {"grain": planned.chunks.text}),
     }
+    counted_here = metrics(simulation) | recording.device_times(simulation, trace)
     return Result(
-        spec=spec,
+        spec=spec | recording.contention(simulation, profile, trace, counted_here),
         outcome=OUTCOMES[simulation.reason],
         failure=_of_tensor(failure(simulation, profile), planned.chunks),
-        metrics=metrics(simulation)
+        metrics=counted_here
         | (counted(simulation, "plan_evictions", "plan_prefetches", "plan_skipped") if planned.policy.acts else {})
         | (counted(simulation, "prefetch_promoted", "prefetch_cancelled") if simulation.island.tenants[0]["ranked"] else {})
         | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})

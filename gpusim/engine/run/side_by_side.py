@@ -35,11 +35,15 @@ def step(simulations: Sequence[Simulation], processes: Processes, until: int) ->
 
 
 class SideBySide:
-    """Several simulations in progress, each on a device of its own."""
+    """Several simulations in progress, each on a device of its own.
 
-    def __init__(self, simulations: Sequence[Simulation]) -> None:
+    lookahead   ns: what one does reaches another so much later, so far each may run ahead; NEVER, as they share nothing
+    """
+
+    def __init__(self, simulations: Sequence[Simulation], lookahead: int = state.NEVER) -> None:
         self.simulations = simulations
         self.processes = filled(Processes, {"P": len(simulations)})
+        self.processes.turn["lookahead"] = lookahead
         for number, simulation in enumerate(simulations):
             row = self.processes.rows[number]
             row["device"] = row["host"] = row["tenant"] = number

@@ -27,6 +27,7 @@ from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.state import Processes
 from gpusim.machine import sharing
 from gpusim.machine.constants import Machine, machine
+from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations as modelled
 from gpusim.machine.kernels.needs import kernel_needs
 from gpusim.machine.profile import Profile
@@ -230,7 +231,7 @@ def prepared(
     share                   what activities of the device share, words of `gpusim.machine.sharing`
     active_thread_percentage  of the multiprocessors, what the program's kernels may use together
     capacity_bytes          what the allocator may hold; None: all that the profile's device leaves it
-    durations               int64[O] ns per operator; None: recorded times, else modelled ones
+    durations               int64[O] ns per operator; None: recorded times without what ran beside, else modelled ones
     log                     keep the event log, which `gpusim check` recomputes everything from
     use                     files with policies of your own, or the decorated policies themselves, to name above
     work                    the workload, when the caller has built it before
@@ -241,12 +242,12 @@ def prepared(
     named = {"place": place, "evict": evict, "prefetch": prefetch, "defrag": defrag, "release": release}
     policies = {kind: own.get(kind, spec) for kind, spec in named.items()}
     policies["defrag"].check(policies["place"])
+    words, percentage = sharing.parse(share), sharing.percentage(active_thread_percentage)
     if work is None:
         if durations is None:
-            durations = modelled(trace, profile).ns
+            durations = modelled(alone(trace, words), profile).ns
         work = workload.build(trace, durations)
     with_tiers = machine(trace, profile, capacity_bytes, tiers)
-    words, percentage = sharing.parse(share), sharing.percentage(active_thread_percentage)
 
     def begin(planned: plans.Planned, record: bool) -> Simulation:
         needs = kernel_needs(planned.program or trace, planned.work.duration, profile, percentage) if words else None

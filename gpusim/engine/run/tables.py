@@ -109,7 +109,7 @@ def build(
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
-        "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams,
+        "marks": numbers.streams + _stream_events(work.trace) + 1, "running": numbers.streams + 1,
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
@@ -179,11 +179,12 @@ def _takes_turns(trace: tr.Trace, shared: Shared) -> bool:
 
 
 def _program(work: Workload, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:
+    memory = shared.bandwidth is not None
     needs = {} if shared.needs is None else {"sms": shared.needs.sms, "need": shared.needs.memory}
     return filled(
         Instructions, {}, **needs, instructions=chunk(work, 0), duration=work.duration,
-        carried=work.shared("carried", lambda: carried(work.trace)), bytes=work.shared("bytes", lambda: moved(work.trace)),
-        clock=work.clock,
+        carried=work.shared(("carried", memory), lambda: carried(work.trace, memory)),
+        bytes=work.shared("bytes", lambda: moved(work.trace)), clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
     )  # fmt: skip
@@ -253,10 +254,15 @@ def actions(planned: Schedule) -> Any:
     return out
 
 
-def carried(trace: tr.Trace) -> Any:
-    """int64[2, O]: kind and way of each operator; recorded times are kept as they are."""
-    kind = trace.activity.astype(np.int64)
-    return np.stack([kind, np.where((moved(trace) > 0) & (trace.duration < 0), kind, state.NO_WAY)])
+def carried(trace: tr.Trace, memory: bool) -> Any:
+    """int64[2, O]: kind and way of each operator; recorded times are kept as they are.
+
+    memory: its bandwidth is shared, also with copies whose recorded times have been freed of what ran beside (`kernels.alone`)
+    """
+    kind, moves = trace.activity.astype(np.int64), moved(trace) > 0
+    seen = (trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != tr.COLLECTIVE)
+    timed = np.where(memory & seen, state.TIMED_COPY, state.NO_WAY)
+    return np.stack([kind, np.where(moves, np.where(trace.duration < 0, kind, timed), state.NO_WAY)])
 
 
 def moved(trace: tr.Trace) -> Any:

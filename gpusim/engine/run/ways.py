@@ -70,7 +70,7 @@ def connections(
         (around, m.collective, m.collective_latency, m.curve_collective or None),
         (["nvme_read"], m.nvme_read, m.nvme_latency, None),
         (["nvme_write"], m.nvme_write, m.nvme_latency, None),
-        ([], np.inf, 0, None),  # work of the host
+        ([], np.inf, 0, None),  # no way of the host's work, which moves nothing: copies by their recorded times
         (around, lone, m.peer_latency, None),
     ]
     assert len(ways) == state.SWAPS

@@ -47,6 +47,7 @@ PARTS = (
     ("stall_launch_ns", "on launches", SKY, ""),
     ("stall_sync_ns", "waiting for the host", GREEN, "xx"),
     ("stall_event_ns", "waiting for streams", OLIVE, "--"),
+    ("stall_sms_ns", "waiting for multiprocessors", INDIGO, "--"),
     ("stall_copy_engine_ns", "for a copy engine", VERMILION, "xx"),
 )
 OTHER = ("idle", "#D5D9E0")

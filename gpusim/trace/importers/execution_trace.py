@@ -45,7 +45,7 @@ def read(
         "filled": {
             "frees": "a tensor ends with its last use",
             "start": f"{sum(born < 0 for born in program.born)} tensors that are used without having been made",
-            **({} if kernels else {"kernel times": "none: give the Kineto trace of the run with --with"}),
+            **(kernels.waited if kernels else {"kernel times": "none: give the Kineto trace of the run with --with"}),
         },
         "warnings": warnings,
     }
@@ -89,7 +89,7 @@ class _Kernels:
             raise TraceError(fault, str(path), "give the Kineto trace that was recorded together with the execution trace")
         self.streams = sorted({kernel.stream for kernel in events.kernels})
         self.said = {**events.recorded_on(), **events.submission()}
-        self.count = len(events.kernels)
+        self.count, self.waited = len(events.kernels), events.waited()
         self._start, self._time = events.kernels[0].launched if events.kernels else 0, 0
         self.of: dict[int, list[KernelActivity]] = defaultdict(list)  # record id -> kernels
         self._others: deque[KernelActivity] = deque()  # of no node, in the order of their launches
@@ -122,8 +122,8 @@ class _Kernels:
     ) -> None:
         self._time = max(self._time, kernel.launched - self._start)  # nodes stand in the order of their ends
         build.op(
-            name or kernel.name, reads, writes, time=self._time, duration=kernel.duration, activity=kernel.activity,
-            stream=self.streams.index(kernel.stream), **facts,
+            name or kernel.name, reads, writes, time=self._time, device_time=kernel.began - self._start,
+            duration=kernel.duration, activity=kernel.activity, stream=self.streams.index(kernel.stream), **facts,
         )  # fmt: skip
 
 

@@ -125,9 +125,9 @@ class _Import:
         written = sum(live.size(t) for t in writes)
         moved = kernel.moved
         self.build.op(
-            name, reads, writes, time=at, duration=kernel.duration, stream=self.streams.index(kernel.stream),
-            activity=kernel.activity, dtype=dtype or None, shape=shape, launch=kernel.launch,
-            read_bytes=moved if kernel.reads else round(asked * share),
+            name, reads, writes, time=at, device_time=at + kernel.began - kernel.launched, duration=kernel.duration,
+            stream=self.streams.index(kernel.stream), activity=kernel.activity, dtype=dtype or None, shape=shape,
+            launch=kernel.launch, read_bytes=moved if kernel.reads else round(asked * share),
             written_bytes=moved or round(written * share),
         )  # fmt: skip
 
@@ -183,7 +183,7 @@ class _Import:
             "format": "kineto",
             "device": events.device,
             "lacks": lacks,
-            "filled": filled,
+            "filled": filled | events.waited(),
             "streams": self.streams,
             **events.recorded_on(),
             **events.submission(),

@@ -6,6 +6,7 @@ categories Operator, Runtime, Kernel, Memcpy and Memset, and put streams and thr
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpusim.base.errors import TraceError, shown
 from gpusim.trace.check import MAX_BYTES
+from gpusim.trace.importers.collective_groups import least_of_groups
 from gpusim.trace.importers.json_stream import JsonStream
 from gpusim.trace.importers.profiled_shapes import profiled_shape
 from gpusim.trace.launches import launch_text
@@ -41,6 +43,7 @@ class KernelActivity(NamedTuple):
     """What the device did at once; times in ns."""
 
     launched: int  # when the host asked for it
+    began: int  # on the device
     thread: Any  # that asked
     name: str
     duration: int
@@ -114,6 +117,7 @@ class DeviceEvents:
                 raise TraceError("the event that ends here is not one that a profiler writes", stream.where) from None
         self.device = self._chosen(path, device)
         self.memory = sorted((m for d, m in self._memory if d == self.device), key=lambda m: m.time)
+        self._own = least_of_groups([(kernel[0], kernel[2], kernel[4], kernel[6]) for kernel in self._kernels])
         self.kernels = self._launched()
         threads = {kernel.thread for kernel in self.kernels}
         self.waits = sorted(time for time, thread in self._waits if thread in threads)
@@ -134,6 +138,13 @@ class DeviceEvents:
         own = [correlation for _, correlation, device, *_ in self._kernels if device == self.device]
         graphs = sum(correlation in self._graphs for correlation in own)
         return {KEY: GRAPH} if 2 * graphs > len(own) else {}
+
+    def waited(self) -> dict[str, str]:
+        """What a trace's meta says in its list of what was filled: collectives that waited here for other devices."""
+        of_device = [i for i, kernel in enumerate(self._kernels) if kernel[2] == self.device]
+        longer = sum(self._kernels[i][6] > self._own.get(i, math.inf) for i in of_device)
+        said = f"{longer} take the least time of their group, whose other devices they waited for"
+        return {"collectives": said} if longer else {}
 
     def _add(self, event: dict[str, Any]) -> None:
         phase = event.get("ph")
@@ -214,7 +225,7 @@ class DeviceEvents:
         for launches in self._launches.values():
             launches.sort(key=lambda launch: launch[0])
         found = []
-        for time, correlation, device, stream, name, what, duration, moved, launch in self._kernels:
+        for i, (time, correlation, device, stream, name, what, duration, moved, launch) in enumerate(self._kernels):
             if device != self.device:
                 continue
             # Files joined from several processes repeat correlations: the latest launch before the kernel is its own.
@@ -224,7 +235,8 @@ class DeviceEvents:
             if what == "copy":
                 activity = COPY_IN if "HtoD" in name else COPY_OUT if "DtoH" in name else KERNEL
                 moved = moved or size
-            found.append(KernelActivity(launched, thread, name, duration, stream, activity, moved, what == "copy", launch))
+            own = self._own.get(i, duration)
+            found.append(KernelActivity(launched, time, thread, name, own, stream, activity, moved, what == "copy", launch))
         found.sort(key=lambda kernel: kernel.launched)
         return found
 

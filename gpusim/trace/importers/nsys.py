@@ -83,7 +83,7 @@ class _Import:
             first = t if first is None else first
             queue = 0 if stream is None or stream == _NO_STREAM else self.streams(f"{pid or 0}.{context or 0}.{stream}")
             if what == _WORK:
-                self._operator(row, pid or 0, queue, t - first, rest, faults)
+                self._operator(row, pid or 0, queue, first, t - first, rest, faults)
             elif what == _ALLOC:
                 self._alloc(pid or 0, rest[0], rest[1], self.kinds.get(rest[2], "UNKNOWN"), queue, t - first)
             else:
@@ -100,7 +100,7 @@ class _Import:
         selected = [
             tables.select(
                 "CUDA_GPU_MEMORY_USAGE_EVENTS", f"start, CASE memoryOperationType WHEN {free} THEN {_FREE} ELSE {_ALLOC} END",
-                f"rowid, globalPid, contextId, streamId, address, bytes, memKind, 0, {unknown}",
+                f"rowid, globalPid, contextId, streamId, address, bytes, memKind, 0, 0, {unknown}",
                 f"{of} AND memKind IN ({device_kinds})",
             )
         ]  # fmt: skip
@@ -112,7 +112,8 @@ class _Import:
             if table in tables.columns:
                 migrations = [str(i) for i, kind in self.copies.items() if kind.startswith("UVM")]
                 wanted = f"{of} AND copyKind NOT IN ({', '.join(migrations)})" if copy == "copyKind" else of
-                selected.append(tables.issued(table, _WORK, f"{name}, x.end - x.start, {copied}, {copy}, {launched}", wanted))
+                values = f"{name}, x.end - x.start, {copied}, {copy}, x.start, {launched}"
+                selected.append(tables.issued(table, _WORK, values, wanted))
         return tables.run(" UNION ALL ".join(selected) + " ORDER BY 1, 2, 3")
 
     def _alloc(self, pid: int, address: int, size: int, kind: str, queue: int, time: int) -> None:
@@ -139,8 +140,8 @@ class _Import:
         if entry in (ranges := self.managed.get(pid, [])):
             ranges.remove(entry)
 
-    def _operator(self, row: int, pid: int, queue: int, time: int, rest: list[Any], faults: Any) -> None:
-        name, duration, moved, copy, *launched = rest
+    def _operator(self, row: int, pid: int, queue: int, first: int, time: int, rest: list[Any], faults: Any) -> None:
+        name, duration, moved, copy, began, *launched = rest
         read = written = moved
         activity, reads, writes, launch = KERNEL, set[int](), set[int](), None
         if copy == -1:
@@ -160,7 +161,7 @@ class _Import:
                 written = 0
         self.build.op(
             name, sorted(reads), sorted(writes), read_bytes=read, written_bytes=written, duration=max(0, duration),
-            stream=queue, time=time, activity=activity, launch=launch,
+            stream=queue, time=time, device_time=max(time, began - first), activity=activity, launch=launch,
         )  # fmt: skip
 
     def _launch(self, numbers: list[int | None]) -> str | None:
