@@ -26,6 +26,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "prefetch": ("none", "none", "next_k", "stride"), "plan": ("none", "none", "none", "zero_copy", "g10"),
     "tiers": ("host", "host", "host(capacity=8 MiB) > nvme", "peer"),
     "share": ("none", "sms, memory, engines", "sms, memory, engines"),
+    "release": ("none", "none", "none", "watermark", "moving_average"), "grain": ("tensor", "tensor", "tensor", "2 MiB"),
+    "transform": ("none", "none", "none", "compressed_swap(ratio=2)"),
 }  # fmt: skip
 
 SHIPPED: tuple[dict[str, Any], ...] = (  # points of shipped experiments
@@ -64,22 +66,27 @@ def program(seed: int) -> Trace:
     return make_trace(trace.name, columns, {name: getattr(trace, name) for name in NAME_TABLES}, meta)
 
 
-def run(seed: int) -> Case | None:
-    """A program on a machine under some policies, with less memory than it wants; None where it does not finish."""
+def run(seed: int) -> Case:
+    """A program on a machine under some policies, with less memory than it wants."""
     rng = np.random.default_rng([seed, 4])
     trace, profile = program(seed), catalogue.load(MACHINES[int(rng.integers(len(MACHINES)))])
     times = modelled(trace, profile).ns
     chosen = {name: values[int(rng.integers(len(values)))] for name, values in CHOICES.items()}
-    capacity = int(build(trace, times).live_peak * rng.choice([1.2, 0.8, 0.6, 0.5])) + (4 << 20)
+    capacity = int(build(trace, times).live_peak * rng.choice([1.2, 0.8, 0.6, 0.5])) + int(rng.choice([0, 4 << 20, 4 << 20, 24 << 20]))
 
-    def again(trace: Trace, profile: Profile, bounds: bool = False, **other: Any) -> Result:
-        choices = {"on": profile, "memory": f"{capacity} B", "log": True, "seed": seed, "bounds": bounds, **chosen, **other}
-        return gpusim.simulate(trace, **choices).whole
+    transform = chosen.pop("transform")
 
-    result = again(trace, profile, bounds=True)
-    if not result.finished:
-        return None
-    return Case(result, result.program or trace, trace, profile, durations=None if result.program else times, again=again)
+    def ask(trace: Trace, profile: Profile, **other: Any) -> Any:
+        choices = {"on": profile, "memory": f"{capacity} B", "log": True, "seed": seed, "bounds": False, **chosen, **other}
+        return gpusim.simulate(trace, **choices)
+
+    made = ask(trace, profile, bounds=True, transform=transform)
+    result, source = made.whole, made.source
+    known = result.program is None and chosen["grain"] == "tensor"
+    return Case(
+        result, result.program or source, source, profile, durations=times if known else None,
+        again=lambda trace, profile, **other: ask(trace, profile, **other).whole,
+    )  # fmt: skip
 
 
 def shipped(number: int) -> Case:

@@ -180,6 +180,18 @@ def bound_edited(case: Case, rng: Any) -> Fault | None:
 
 
 @kind
+def failure_edited(case: Case, rng: Any) -> Fault | None:
+    """What a run without room is said to have asked for, or to have had."""
+    failure = dict(case.result.failure or {})
+    name = pick(rng, [n for n in ("tensor", "op", "request", "free", "largest", "time_ns") if (failure.get(n) or 0) > 0])
+    if name is None:
+        return None
+    was = failure[name]
+    failure[name] = was - 1 if name in ("tensor", "op") else was // 2
+    return Fault("", replace(case.result, failure=failure), {was, failure[name]}, {"fail", name})
+
+
+@kind
 def spec_edited(case: Case, rng: Any) -> Fault | None:
     """What the run is said to have been: the rate of a link, slots of a copy engine, that its policy reads the future."""
     spec, metrics = dict(case.result.spec), dict(case.result.metrics)
