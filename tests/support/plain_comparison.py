@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from plain_model import Model, Needs
+from plain_model import PLACE, SWAP_IN, SWAP_OUT, UNPLACE, Model, Moves, Needs
 from plain_programs import program
 
 from gpusim.engine.run.simulate import simulate
@@ -19,7 +19,9 @@ from gpusim.machine.constants import machine as machine_of
 from gpusim.machine.kernels.needs import KernelNeeds, kernel_needs
 from gpusim.machine.profile import Profile, changed
 from gpusim.results import log
-from gpusim.trace.trace import ACTIVITIES, COLLECTIVE, KERNEL, Trace
+from gpusim.results.result import Result
+from gpusim.trace import trace as tr
+from gpusim.trace.trace import COLLECTIVE, KERNEL, Trace
 
 # With and without links between GPUs, curves of copies and of collectives, and links that kernels fill beyond a copy engine.
 MACHINES = ("a100-pcie-40gb", "a100-sxm4-80gb", "h100-sxm-80gb", "gh200-96gb", "a100-sxm4-40gb", "v100-pcie-32gb")
@@ -58,46 +60,68 @@ def wanted(seed: int, trace: Trace, durations: Any, profile: Profile) -> KernelN
     return KernelNeeds(sms, memory, known.processors, known.bandwidth)
 
 
-def of_engine(trace: Trace, profile: Profile, durations: Any, **choices: Any) -> tuple[int, Spans]:
-    """(makespan, (start, end) of each operator), ns, as the event log has them."""
-    result = simulate(trace, profile, place="first_fit", durations=durations, log=True, **choices)
-    assert result.log is not None
-    at: dict[int, dict[int, int]] = {kind: {} for kind in (log.ISSUE, log.START, log.END)}
-    for record in result.log:
-        if record["kind"] == log.ISSUE:
-            at[log.ISSUE][int(record["a"])] = int(record["addr"])
-        elif record["kind"] in at:
-            at[int(record["kind"])][int(record["a"])] = int(record["t"])
-    activities = [at[log.ISSUE][op] for op in range(trace.ops)]
-    return int(result.metrics["makespan_ns"]), [(at[log.START][a], at[log.END][a]) for a in activities]
+def ran(trace: Trace, profile: Profile, durations: Any, **choices: Any) -> Result:
+    """The engine's run, with its log."""
+    return simulate(trace, profile, place="first_fit", durations=durations, log=True, **choices)
 
 
-def of_model(trace: Trace, profile: Profile, durations: Any, share: str, known: KernelNeeds) -> tuple[int, Spans]:
-    """The same from the plain model."""
+def spans(records: Any) -> Spans:
+    """(start, end) of each activity in the order of submission, ns, as the event log has them."""
+    at: dict[int, dict[int, int]] = {log.START: {}, log.END: {}}
+    for record in records[np.isin(records["kind"], list(at))]:
+        at[int(record["kind"])][int(record["a"])] = int(record["t"])
+    return [(at[log.START][a], at[log.END][a]) for a in range(len(at[log.END]))]
+
+
+def moves(trace: Trace, records: Any) -> list[list[Moves]]:
+    """Of each event what the log says that happened to tensors on the device at it."""
+    host = iter(records[~np.isin(records["kind"], [log.START, log.END])].tolist())
+    last = {tr.ALLOC: log.PLACE, tr.FREE: log.DESTROY, tr.OP: log.ISSUE}  # the record with which an event is over
+    found: list[list[Moves]] = []
+    for kind, arg in zip(trace.kind.tolist(), trace.arg.tolist(), strict=True):
+        found.append([])
+        while kind in last:
+            _, what, a, b, address, size = next(host)
+            if what == log.COPY:
+                found[-1].append(Moves(SWAP_OUT if b & 255 else SWAP_IN, a, -1, size))
+            elif what in (log.PLACE, log.UNPLACE) and b == 0:
+                found[-1].append(Moves(PLACE if what == log.PLACE else UNPLACE, a, address, size))
+            if what == last[kind] and a == arg and (what != log.PLACE or b == 0):
+                break
+    return found
+
+
+def of_model(
+    trace: Trace, profile: Profile, durations: Any, share: str, known: KernelNeeds, moved: list[list[Moves]]
+) -> tuple[int, Spans]:
+    """(makespan, spans) from the plain model."""
     width, whole = known.sms.tolist()
     needs = Needs(width, whole, known.memory.tolist(), known.processors, known.bandwidth)
-    return Model(trace, machine_of(trace, profile, None), durations.tolist(), needs, frozenset(sharing.parse(share))).play()
+    words = frozenset(sharing.parse(share))
+    return Model(trace, machine_of(trace, profile, None), durations.tolist(), needs, words, moved).play()
 
 
-def difference(seed: int, share: str) -> str:
-    """The first operator by which both differ, with what each says of it; "" where they agree."""
-    trace, durations = program(seed)
+def difference(seed: int, share: str) -> str | None:
+    """The first activity by which both differ, with what each says of it; "" where they agree, None where memory ran out."""
+    trace, durations, room = program(seed)
     profile = machine(seed)
     needs = wanted(seed, trace, durations, profile)
     with mock.patch("gpusim.engine.run.simulate.kernel_needs", lambda *_: needs):
-        makespan, engine = of_engine(trace, profile, durations, share=share)
-    other, model = of_model(trace, profile, durations, share, needs)
+        result = ran(trace, profile, durations, share=share, capacity_bytes=room)
+    if not result.finished:
+        return None
+    engine, makespan = spans(result.log), int(result.metrics["makespan_ns"])
+    other, model = of_model(trace, profile, durations, share, needs, moves(trace, result.log))
     if engine == model:
         return "" if makespan == other else f"program {seed}: makespan {makespan} in the engine, {other} in the model"
-    op = min((op for op in range(trace.ops) if engine[op] != model[op]), key=lambda op: min(engine[op][0], model[op][0]))
-    what = ACTIVITIES[trace.activity[op]]
-    return f"program {seed} on {profile.name}, {what} {op}: {engine[op]} in the engine, {model[op]} in the model"
+    first = min((a for a in range(len(engine)) if engine[a] != model[a]), key=lambda a: min(engine[a][0], model[a][0]))
+    return f"program {seed} on {profile.name}, activity {first}: {engine[first]} in the engine, {model[first]} in the model"
 
 
 def main(first: int, last: int, share: str) -> None:
     """Compare the programs, print those that differ."""
-    found = [text for seed in range(first, last) if (text := difference(seed, share))]
-    print(*found, f"{len(found)} of {last - first} programs differ", sep="\n")
+    found = [text for seed in range(first, last) if (text := difference(seed, share)) is not None]
+    print(*filter(None, found), f"{sum(map(bool, found))} of {len(found)} programs differ", sep="\n")
 
 
 if __name__ == "__main__":

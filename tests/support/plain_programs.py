@@ -9,6 +9,7 @@ import numpy as np
 from gpusim.trace import trace as tr
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import Trace
+from gpusim.trace.workload import build
 
 KINDS = (tr.KERNEL, tr.COPY_IN, tr.COPY_OUT, tr.COLLECTIVE, tr.COPY_PEER, tr.NVME_READ, tr.NVME_WRITE, tr.HOST_WORK)
 OFTEN = {  # shares of these kinds in a program
@@ -18,8 +19,8 @@ OFTEN = {  # shares of these kinds in a program
 }
 
 
-def program(seed: int) -> tuple[Trace, Any]:
-    """A trace of a few dozen operators on one to four streams, and int64[O] times in ns."""
+def program(seed: int) -> tuple[Trace, Any, int | None]:
+    """A trace of a few dozen operators on one to four streams, int64[O] times in ns, and bytes of memory; None: enough."""
     rng = np.random.default_rng(seed)
     builder = TraceBuilder(f"plain {seed}")
     streams = int(rng.integers(1, 5))
@@ -37,15 +38,20 @@ def program(seed: int) -> tuple[Trace, Any]:
             builder.event(tr.RECORD, int(rng.integers(0, 3)), stream=stream)
         elif what < 0.21:
             builder.event(tr.WAIT, int(rng.integers(0, 3)), stream=stream)
-        elif what < 0.25:
+        elif what < 0.26:
             tensors.append(builder.alloc(int(rng.integers(1, 1 << 16))))
-        elif what < 0.27:
+        elif what < 0.29 and len(tensors) > 2:
+            builder.free(tensors.pop(int(rng.integers(len(tensors)))))
+        elif what < 0.31:
             clock += int(rng.integers(0, 10 * longest))
             builder.begin_phase("", time=clock)
         else:
             durations.append(_operator(rng, builder, stream, [] if apart else tensors, longest, often))
     builder.meta["stream_priority"] = {str(s): int(rng.integers(-2, 1)) for s in range(streams) if rng.random() < 0.5}
-    return builder.finish(), np.array(durations, np.int64)
+    trace = builder.finish()
+    share = rng.choice([np.inf, 1.2, 0.9, 0.7, 0.5])
+    room = None if share == np.inf else int(build(trace, np.zeros(trace.ops)).live_peak * share)
+    return trace, np.array(durations, np.int64), room
 
 
 def _operator(
