@@ -1,7 +1,8 @@
 """One program on one device, as plainly as it can be said: a SimPy process for the host, one for each queue of activities.
 
-It shares nothing with gpusim's engine but the numbers of the machine, and is the definition that the engine's times are compared
-with.  What is where is no matter of time: which tensors leave or come at which event, and where they lie, is given (`Moves`).
+It shares nothing with gpusim's engine but the numbers of the machine, and is the definition that the engine's times are
+compared with.  What is where is no matter of time: which tensors leave or come at which event, and where they lie, is given
+(`Moves`).
 
 Time is whole ns.  What has to be decided at a time is decided when all that happens at it has happened (`Device.decide`):
 first come the ends of activities, what they let the host submit, and what is then ready.
@@ -321,18 +322,18 @@ class Model:
 
     def submit(self, kind: int, op: int, size: int, number: int, after: list[Activity]) -> Activity:
         """Hand an activity to its queue."""
-        flows = kind in SWAPS or (kind in tr.MOVES and size > 0 and self.trace.duration[op] < 0)
-        activity = Activity(
-            len(self.activities), kind, op, size, self.duration[op] if op >= 0 else 0, flows, self.priority.get(number, 0), after,
-            self.env.event(), self.env.event(),
-        )  # fmt: skip
+        swap, priority = kind in SWAPS, self.priority.get(number, 0)
+        flows = swap or (kind in tr.MOVES and size > 0 and self.trace.duration[op] < 0)
+        done, admitted = self.env.event(), self.env.event()
+        duration = 0 if swap else self.duration[op]
+        activity = Activity(len(self.activities), kind, op, size, duration, flows, priority, after, done, admitted)
         self.activities.append(activity)
         self.queues[number].submitted.append(activity)
         self.queues[number].waiting.put(activity)
         return activity
 
     def serve(self, queue: Queue) -> Steps:
-        """The activities of a queue: of a stream one behind the other, kernels and collectives after a gap; swaps as slots allow."""
+        """The activities of a queue: of a stream each behind the other, kernels and collectives after a gap; swaps by slots."""
         before: Activity | None = None
         while True:
             activity = yield queue.waiting.get()

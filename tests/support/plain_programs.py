@@ -24,9 +24,10 @@ def program(seed: int) -> tuple[Trace, Any, int | None]:
     rng = np.random.default_rng(seed)
     builder = TraceBuilder(f"plain {seed}")
     streams = int(rng.integers(1, 5))
-    tensors = [builder.alloc(int(rng.integers(1, 1 << 16))) for _ in range(int(rng.integers(1, 6)))]
+    largest = int(rng.choice([1 << 16, 1 << 20]))
+    tensors = [builder.alloc(int(rng.integers(largest // 8, largest))) for _ in range(int(rng.integers(2, 9)))]
     longest = int(rng.choice([300, 5_000, 100_000]))
-    apart = rng.random() < 0.5  # its streams share no tensors
+    apart = rng.random() < 0.3  # its streams share no tensors
     often = OFTEN[str(rng.choice(list(OFTEN)))]
     clock = 0
     durations = []
@@ -39,7 +40,7 @@ def program(seed: int) -> tuple[Trace, Any, int | None]:
         elif what < 0.21:
             builder.event(tr.WAIT, int(rng.integers(0, 3)), stream=stream)
         elif what < 0.26:
-            tensors.append(builder.alloc(int(rng.integers(1, 1 << 16))))
+            tensors.append(builder.alloc(int(rng.integers(1, largest))))
         elif what < 0.29 and len(tensors) > 2:
             builder.free(tensors.pop(int(rng.integers(len(tensors)))))
         elif what < 0.31:
@@ -49,9 +50,9 @@ def program(seed: int) -> tuple[Trace, Any, int | None]:
             durations.append(_operator(rng, builder, stream, [] if apart else tensors, longest, often))
     builder.meta["stream_priority"] = {str(s): int(rng.integers(-2, 1)) for s in range(streams) if rng.random() < 0.5}
     trace = builder.finish()
-    share = rng.choice([np.inf, 1.2, 0.9, 0.7, 0.5])
-    room = None if share == np.inf else int(build(trace, np.zeros(trace.ops)).live_peak * share)
-    return trace, np.array(durations, np.int64), room
+    work, share = build(trace, np.array(durations, np.int64)), rng.choice([np.inf, 1.2, 0.8, 0.6, 0.4])
+    room = None if share == np.inf else max(int(work.live_peak * share), 3 * work.widest_operator[0] // 2)
+    return trace, work.duration, room
 
 
 def _operator(
