@@ -20,7 +20,7 @@ from gpusim.referee.numbers import DEVICE_MEMORY, F64, Numbers, Way
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import I64, KERNEL, MOVES, Trace
+from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
@@ -63,11 +63,18 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
     started, operator = acts.start < NEVER, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
-    moves = started & (~operator | (np.isin(activity, MOVES) & ~recorded & (acts.size > 0)))
-    end = np.where(started & operator & ~moves, acts.start + np.append(n.duration, 0)[acts.op], NEVER)
+    took = np.append(n.duration, 0)[acts.op]
+    works = (activity == HOST_WORK) & (took > 0)  # in host memory, at a rate at which it takes its duration alone
+    moves = started & (~operator | ((np.isin(activity, MOVES) | works) & ~recorded & (acts.size > 0)))
+    timed = started & recorded & (took > 0) & (acts.size > 0) & np.isin(activity, MOVES) & (activity != COLLECTIVE)
+    timed &= np.append(trace.device_time, -1)[acts.op] >= 0  # freed of what ran beside it in the recording
+    end = np.where(started & operator & ~moves, acts.start + took, NEVER)
     end[moves] = 0
     shared = moves.copy()
     parts = [part for part in _copies(acts, activity, tiers, n, moves) if len(part.rows)]
+    if MEMORY in n.share and timed.any():
+        at = _flowing(acts, timed, acts.size, Way((DEVICE_MEMORY,), np.inf, 0, ()))
+        parts.append(at._replace(alone=at.size / took[at.rows]))
     by_kernels = [part for part in _remote(acts, trace, tiers, n, started) if len(part.rows)]
     kernels = np.flatnonzero(started & (activity == KERNEL) & (end > acts.start))
     work = [part for part in _kernels(acts, kernels, n) if len(part.rows)]
@@ -94,7 +101,8 @@ def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Numbers, moves: np
     operator = acts.op >= 0
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
     for code, way in n.operators.items():
-        yield _flowing(acts, moves & operator & (activity == code), acts.size, way)
+        part = _flowing(acts, moves & operator & (activity == code), acts.size, way)
+        yield part if code != HOST_WORK else part._replace(alone=part.size / n.duration[acts.op[part.rows]])
     for tier, (into, out) in enumerate(zip(n.into, n.out, strict=True), 1):
         swaps = moves & ~operator & (of_tier == tier)
         for at, way in ((swaps & (acts.copy & 255 == 0), into), (swaps & (acts.copy & 255 != 0), out)):

@@ -28,12 +28,20 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
         r.work = OVER
     elif d.shares_memory:
         r.need = prog.need[a.arg]
-    if r.need > 0.0 and (c.tight or ((c.flows or c.running > 1) and c.demand + needs(isl) > d.bandwidth)):
+    if r.need > 0.0 and (c.tight or c.flows > 0 or c.running > 1):
+        take_bandwidth(isl)
+
+
+@outlined
+def take_bandwidth(isl: Island) -> None:
+    """A kernel that needs some starts beside others: where there is not enough, the memory is shared anew."""
+    c = isl.clock[0]
+    if c.tight or c.demand + needs(isl) > isl.devices[0].bandwidth:
         links.catch_up(isl)
         c.reshare = 1
 
 
-@kernel
+@outlined
 def leave(isl: Island, row: int) -> None:
     """It has ended; one that has no row leaves nothing."""
     c = isl.clock[0]

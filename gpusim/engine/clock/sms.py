@@ -22,7 +22,7 @@ def wanted(prog: Instructions, a: Any) -> bool:
     return a.kind == KERNEL or (a.kind == COLLECTIVE and prog.sms[0, a.arg] > 0)
 
 
-@kernel
+@outlined
 def want(isl: Island, q: int) -> None:
     """The first of the queue lacks nothing but multiprocessors."""
     c, queue = isl.clock[0], isl.queues[q]
