@@ -180,6 +180,16 @@ def test_the_host_waits_for_a_recorded_time() -> None:
     says(told, "the host makes issue 0 at 4000 ns; expected 5000 ns, at the recorded time")
 
 
+def test_recorded_times_hold_for_what_comes_behind_a_phase() -> None:
+    steps = Steps()
+    steps.until(10)
+    x = steps.alloc()
+    steps.until(5000)
+    steps.kernel(500, writes=(x,))
+    told = Story(steps.trace()).at((ISSUE, 0, 4000))
+    says(told, "the host makes issue 0 at 4000 ns; expected 5000 ns, at the recorded time")
+
+
 def leaving(**choices: Any) -> Story:
     """A release policy has tensors leave, or a plan, before their room is needed."""
     return Story(three_tensors_in_two_blocks().trace(), blocks=3.2, **choices)
