@@ -28,6 +28,7 @@ LATE = 2  # SimPy's priority of what comes after all else at a time; its own are
 SHARES = frozenset({"sms", "memory", "engines"})
 SWAP_IN, SWAP_OUT = -1, -2  # kinds of activities beside those of the trace, and their queues
 SWAPS = (SWAP_IN, SWAP_OUT)
+TIMED = (tr.COPY_IN, tr.COPY_OUT, tr.COPY_PEER, tr.NVME_READ, tr.NVME_WRITE)
 DIRECTION = {tr.COPY_IN: "in", SWAP_IN: "in", tr.COPY_OUT: "out", SWAP_OUT: "out"}
 PLACE, UNPLACE = range(2)
 
@@ -170,9 +171,10 @@ class Device:
             traffic = Fraction(self.needs.traffic[activity.op]) if "memory" in self.share else Fraction(0)
             limit = Fraction(activity.granted, self.width(activity)) if "sms" in self.share else Fraction(1)
             yield from self.flow(activity, Fraction(activity.duration), limit, ("memory",), traffic)
-        elif activity.kind == tr.HOST_WORK and activity.flows:
+        elif activity.flows and activity.duration:  # its bytes take their time, where the memory has the bandwidth for them
+            route = ("host_memory",) if activity.kind == tr.HOST_WORK else ("memory",) if "memory" in self.share else ()
             need = Fraction(activity.size, activity.duration)
-            yield from self.flow(activity, Fraction(activity.duration), Fraction(1), ("host_memory",), need)
+            yield from self.flow(activity, Fraction(activity.duration), Fraction(1), route, need)
         elif activity.flows:
             route, rate, latency, curve = self.ways[activity.kind]
             size = activity.size
@@ -336,9 +338,11 @@ class Model:
         """Hand an activity to its queue."""
         swap, priority = kind in SWAPS, self.priority.get(number, 0)
         size = int(self.host_bytes[op]) if kind == tr.HOST_WORK else size
-        flows = swap or (kind in (*tr.MOVES, tr.HOST_WORK) and size > 0 and self.trace.duration[op] < 0)
+        recorded = not swap and self.trace.duration[op] >= 0
+        timed = recorded and kind in TIMED and self.trace.device_time[op] >= 0  # it is known what ran beside it
+        flows = swap or (kind in (*tr.MOVES, tr.HOST_WORK) and size > 0 and (timed or not recorded))
         done, admitted = self.env.event(), self.env.event()
-        duration = 0 if swap else self.duration[op]
+        duration = self.duration[op] if recorded or kind in (tr.KERNEL, tr.HOST_WORK) or not flows else 0
         activity = Activity(len(self.activities), kind, op, size, duration, flows, priority, after, done, admitted)
         self.activities.append(activity)
         self.queues[number].submitted.append(activity)

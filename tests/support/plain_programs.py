@@ -66,6 +66,6 @@ def _operator(
     reads, writes = (rng.choice(tensors, int(rng.integers(0, 3))).tolist() if tensors else [] for _ in range(2))
     builder.op(
         "op", set(reads), set(writes), duration=took if recorded else -1, stream=stream, activity=activity,
-        read_bytes=size,
+        read_bytes=size, device_time=took if recorded and rng.random() < 0.5 else -1,
     )  # fmt: skip
     return took
