@@ -26,9 +26,11 @@ from gpusim.machine.profile import Profile
 from gpusim.referee import activities, bounds, decisions, memory, rates, timeline, times
 from gpusim.referee.numbers import agree, numbers
 from gpusim.referee.packing import packing
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings, Report, Violation
 from gpusim.referee.tiers import tiers
 from gpusim.referee.totals import totals
+from gpusim.results.log import VERSION
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
 from gpusim.trace.trace import Trace
@@ -47,26 +49,19 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
     if result.log is None:
         return Report(ok=None)
     found = Findings()
-    if result.spec.get("trace_hash", trace.content_hash) != trace.content_hash:
-        found.say(-1, f"the trace {trace.name} is not the one that ran", "the same content")
+    other = _other(result, trace, profile)
+    if other is not None:
+        found.say(-1, *other)
         return found.report()
-    given = trace
-    if result.program is not None:  # made of the trace by a plan policy
-        trace = result.program
-        if result.spec.get("program_hash") != trace.content_hash:
-            found.say(-1, f"the program {trace.name} is not the one that ran", "the same content")
-            return found.report()
+    given, trace = trace, result.program or trace  # which a plan policy has made of it
     machine = None
     if profile is not None:
-        if result.spec.get("profile_hash", ran := profile_hash(profile)) != ran:
-            found.say(-1, f"the profile {profile.name} is not that of the machine that ran", "the same numbers")
-            return found.report()
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
         machine = numbers(result.spec, given, trace, profile, codec, own)
     whole = trace
     if "grain" in result.spec:
         trace = cut(trace, parse(result.spec["grain"]))
-    log = result.log
+    log = Records(result.log)
     memories = tiers(result.spec)
     # `and` in this order: each line may rely on those before it.
     if activities.well_formed(log, trace, memories, found) and activities.program_order(log, trace, result.finished, found):
@@ -85,3 +80,18 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
             timeline.check(result, log, acts, trace, found)
             totals(result, log, acts, trace, memories, ledger, timed, found)
     return found.report()
+
+
+def _other(result: Result, trace: Trace, profile: Profile | None) -> tuple[str, str] | None:
+    """What of these is not that of the run, and what it should be; None when all are."""
+    spec, program = result.spec, result.program
+    if spec.get("trace_hash", trace.content_hash) != trace.content_hash:
+        return f"the trace {trace.name} is not the one that ran", "the same content"
+    version = spec.get("log_version", 1) if "trace_hash" in spec else VERSION
+    if version != VERSION:
+        return f"the event log is of version {version}", f"{VERSION}, which this program writes and reads: run again"
+    if program is not None and spec.get("program_hash") != program.content_hash:
+        return f"the program {program.name} is not the one that ran", "the same content"
+    if profile is not None and spec.get("profile_hash", ran := profile_hash(profile)) != ran:
+        return f"the profile {profile.name} is not that of the machine that ran", "the same numbers"
+    return None

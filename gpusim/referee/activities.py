@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpusim.base.compiled import kept
 from gpusim.machine.transfer_times import host_bytes
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.results.log import (
@@ -70,7 +71,7 @@ class Activities:
     cancelled: npt.NDArray[np.bool_]  # a swap that was called off before it started
 
 
-def well_formed(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, found: Findings) -> bool:
+def well_formed(log: Records, trace: Trace, tiers: Tiers, found: Findings) -> bool:
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
@@ -102,7 +103,7 @@ def well_formed(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, found: Findin
     return len(found.violations) == before
 
 
-def program_order(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Findings) -> bool:
+def program_order(log: Records, trace: Trace, finished: bool, found: Findings) -> bool:
     """Tensors begin and end, and kernels are submitted, in the order of the trace; all when the run finished."""
     of_trace = np.isin(trace.kind, (ALLOC, FREE, OP))
     same = np.zeros(256, np.int64)
@@ -125,7 +126,7 @@ def program_order(log: npt.NDArray[Any], trace: Trace, finished: bool, found: Fi
     return False
 
 
-def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> Activities | None:
+def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> Activities | None:
     """Pair submissions, starts and ends; None when they do not pair."""
     before = len(found.violations)
     kind, t = log["kind"], log["t"]
@@ -150,8 +151,9 @@ def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, f
         bad = (number < 0) | (number >= count)
         first(found, bad, lambda i, n=number, v=verb: f"activity {n[i]} {v}", f"one of {count}", at)
         at, number = at[~bad], number[~bad]
-        again = np.ones(len(number), bool)
-        again[np.unique(number, return_index=True)[1]] = False
+        first_at = np.full(count, len(log))
+        np.minimum.at(first_at, number, at)
+        again = first_at[number] != at
         first(found, again, lambda i, n=number, v=verb: f"activity {n[i]} {v} again", "once", at)
         first(
             found, log["b"][at] != queue[number],
@@ -181,7 +183,7 @@ def collect(log: npt.NDArray[Any], trace: Trace, tiers: Tiers, finished: bool, f
     return Activities(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled)
 
 
-def _cancelled(log: npt.NDArray[Any], record: I64, found: Findings) -> npt.NDArray[np.bool_]:
+def _cancelled(log: Records, record: I64, found: Findings) -> npt.NDArray[np.bool_]:
     """Of each activity whether a later record calls it off; such a record names a swap of its unit."""
     out = np.zeros(len(record), bool)
     at = np.flatnonzero(log["kind"] == CANCEL)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.referee.activities import first
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.results.log import (
     COPY,
@@ -23,23 +21,32 @@ from gpusim.results.log import (
     SKIPPED,
     UNPLACE,
 )
+from gpusim.trace.trace import I64
 
 
-def check(log: npt.NDArray[Any], found: Findings) -> dict[str, int]:
+def check(log: Records, found: Findings) -> dict[str, int]:
     """Every decision is that of the records beside it; returns the metrics that count them."""
     _rearrangements(log, found)
     at = np.flatnonzero(log["kind"] == DECIDE)
+    if not len(at):
+        return _counts(log, at)
     calls = np.isin(log["kind"], (RESERVE, RELEASE))  # of the same step, and of no tensor
     latest = np.maximum.accumulate(np.where(calls, 0, np.arange(len(log))))
-    what, before = log["b"][at], log[latest[np.maximum(at - 1, 0)]]
-    own = (before["a"] == log["a"][at]) & (before["t"] == log["t"][at]) & (at > 0)
-    left = (before["kind"] == UNPLACE) & (before["b"] == 0) & (before["bytes"] == log["bytes"][at])
-    came = ((before["kind"] == PLACE) & (before["b"] == 0)) | ((before["kind"] == COPY) & (before["b"] & 255 == 0))
+    what, before = log["b"][at], latest[np.maximum(at - 1, 0)]
+    kind, to = log["kind"][before], log["b"][before]
+    own = (log["a"][before] == log["a"][at]) & (log["t"][before] == log["t"][at]) & (at > 0)
+    left = (kind == UNPLACE) & (to == 0) & (log["bytes"][before] == log["bytes"][at])
+    came = ((kind == PLACE) & (to == 0)) | ((kind == COPY) & (to & 255 == 0))
     wrong = np.isin(what, (RELEASED, PLANNED_OUT)) & ~(own & left)
     first(found, wrong, lambda i: f"a policy has tensor {log['a'][at[i]]} leave", "its block given back just before", at)
     wrong = (what == PLANNED_IN) & ~(own & came)
     first(found, wrong, lambda i: f"the plan has tensor {log['a'][at[i]]} come", "its block or its copy just before", at)
-    released = what == RELEASED
+    return _counts(log, at)
+
+
+def _counts(log: Records, at: I64) -> dict[str, int]:
+    """The metrics that count the decisions, at these records."""
+    what, released = log["b"][at], log["b"][at] == RELEASED
     return {
         "defrags": int(np.count_nonzero(log["kind"] == DEFRAG)),
         "release_evictions": int(released.sum()), "release_bytes": int(log["bytes"][at][released].sum()),
@@ -48,9 +55,11 @@ def check(log: npt.NDArray[Any], found: Findings) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _rearrangements(log: npt.NDArray[Any], found: Findings) -> None:
+def _rearrangements(log: Records, found: Findings) -> None:
     """Blocks move only in a defragmentation, whose records stand behind it."""
     at = np.flatnonzero(log["kind"] == DEFRAG)
+    if not len(at) and not (log["kind"] == MOVE).any():
+        return
     last = at + log["a"][at]
     inside = np.zeros(len(log) + 1, np.int64)
     np.add.at(inside, np.minimum(at + 1, len(log)), 1)

@@ -66,19 +66,15 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
     took = np.append(n.duration, 0)[acts.op]
     works = (activity == HOST_WORK) & (took > 0)  # in host memory, at a rate at which it takes its duration alone
     moves = started & (~operator | ((np.isin(activity, MOVES) | works) & ~recorded & (acts.size > 0)))
-    timed = started & recorded & (took > 0) & (acts.size > 0) & np.isin(activity, MOVES) & (activity != COLLECTIVE)
-    timed &= np.append(trace.device_time, -1)[acts.op] >= 0  # freed of what ran beside it in the recording
     end = np.where(started & operator & ~moves, acts.start + took, NEVER)
     end[moves] = 0
     shared = moves.copy()
     parts = [part for part in _copies(acts, activity, tiers, n, moves) if len(part.rows)]
-    if MEMORY in n.share and timed.any():
-        at = _flowing(acts, timed, acts.size, Way((DEVICE_MEMORY,), np.inf, 0, ()))
-        parts.append(at._replace(alone=at.size / took[at.rows]))
     by_kernels = [part for part in _remote(acts, trace, tiers, n, started) if len(part.rows)]
     kernels = np.flatnonzero(started & (activity == KERNEL) & (end > acts.start))
     work = [part for part in _kernels(acts, kernels, n) if len(part.rows)]
-    flows = [*work, *parts, *by_kernels]
+    timed = [part for part in _timed(acts, trace, n, started & recorded & np.isin(activity, MOVES)) if len(part.rows)]
+    flows = [*work, *parts, *timed, *by_kernels]
     if not flows:
         return Ends(end, shared)
     for part in by_kernels:
@@ -119,6 +115,14 @@ def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: W
     rows = np.flatnonzero(which)
     size = amount[rows]
     return Part(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
+
+
+def _timed(acts: Activities, trace: Trace, n: Numbers, which: npt.NDArray[np.bool_]) -> Iterator[Part]:
+    """Copies whose recorded times are known without what ran beside them: their own rate, through the device's memory."""
+    known = (trace.device_time >= 0) & (n.duration > 0) & (trace.activity != COLLECTIVE)
+    rows = np.flatnonzero(which & np.append(known, False)[acts.op] & (acts.size > 0) & (MEMORY in n.share))
+    size = acts.size[rows].astype(np.float64)
+    yield Part(rows, acts.start[rows], size, size / n.duration[acts.op[rows]], np.ones(len(rows)), (DEVICE_MEMORY,))
 
 
 def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:

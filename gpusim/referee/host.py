@@ -230,16 +230,17 @@ def _between(w: Host, c: Costs, end: int) -> None:
             break
         s[EVENT] += 1
         if kind == SYNC:
+            waited = s[IDLE] > s[NOW]
             if s[DRAIN]:
                 _drain(w)
-            elif s[IDLE] > s[NOW]:
+            elif waited:
                 s[SYNC_NS] += s[IDLE] - s[NOW]
                 s[NOW] = s[IDLE]
                 s[PHASE] = IDLES
-            if s[COPIED]:
+            if s[COPIED] and waited:
                 s[NOW] += c.wait
                 s[SYNC_NS] += c.wait
-                s[COPIED] = 0
+            s[COPIED] = 0
         elif kind == RECORD:
             at = _streams(w) + w.arg[e]
             for k in range(w.role.size):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.base.compiled import kept
 from gpusim.referee import accesses, blocks
 from gpusim.referee.activities import Activities
 from gpusim.referee.codes import LEDGER, SAYS
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.referee.world import World, world
@@ -25,10 +25,10 @@ from gpusim.trace.trace import Trace
 
 
 def walk(
-    log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, found: Findings
+    log: Records, acts: Activities, trace: Trace, tiers: Tiers, found: Findings
 ) -> dict[str, int]:
     """Check all records in program order; returns the ledger, and the peak of each tier as "peak 1" and so on."""
-    column = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "bytes")}
+    column = {name: log[name] for name in ("kind", "a", "b", "addr", "bytes")}
     many = int(np.count_nonzero((column["kind"] == PLACE) | (column["kind"] == MOVE)))
     calls = int(np.count_nonzero((column["kind"] == RESERVE) | (column["kind"] == RELEASE)))
     w = world(acts, trace, tiers, many, calls)

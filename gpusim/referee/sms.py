@@ -29,7 +29,7 @@ MOST = 100
 class Sms(NamedTuple):
     """N activities that take multiprocessors, in the order of submission."""
 
-    tick: Any      # int64[...] ascending: when anything starts, ends or is ready
+    tick: Any      # int64[...] ascending, with repetitions: when anything starts, ends or is ready
     wants: Any     # int64[N] what it can use
     whole: Any     # uint8[N] 1: its grid is resident at once
     all: Any       # uint8[N] 1: it starts with all or not at all
@@ -134,8 +134,10 @@ def _grant(s: Sms, running: int, t: int) -> None:
 @kept(_nrt=False)
 def _each_tick(s: Sms) -> None:
     waiting, running, coming = 0, 0, 0
-    for t in s.tick:
-        last = 0
+    for k in range(s.tick.size):
+        t, last = s.tick[k], 0
+        if k and t == s.tick[k - 1]:
+            continue
         while coming < s.by_ready.size and s.ready[s.by_ready[coming]] <= t:
             s.waiting[waiting] = s.by_ready[coming]
             waiting += 1
@@ -181,9 +183,12 @@ def _each_tick(s: Sms) -> None:
 
 
 def users(acts: Activities, n: Numbers) -> I64:
-    """Of each activity the multiprocessors that it takes, as far as these are shared."""
+    """Of each activity the multiprocessors that it takes, 0 where nobody else wants any."""
     wants = np.append(n.needs.sms[0], 0)[acts.op] if SMS in n.share else np.zeros(len(acts.op), np.int64)
-    return np.where(acts.start < NEVER, wants, 0)
+    wants = np.where(acts.start < NEVER, wants, 0)
+    queues = acts.queue[wants > 0]
+    one = len(queues) > 0 and queues.min() == queues.max() and wants.max() <= n.needs.processors
+    return 0 * wants if one else wants  # one stream has all that it can use
 
 
 def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Numbers, found: Findings) -> Grants:
@@ -228,7 +233,8 @@ def _tables(acts: Activities, trace: Trace, rows: I64, ready: I64, epoch: I64, n
         return np.zeros(length, dtype)
 
     return Sms(
-        np.unique(np.concatenate([start, end[end < NEVER], begins])), n.needs.sms[0][op], n.needs.sms[1][op].astype(np.uint8),
+        np.sort(np.concatenate([start, end[end < NEVER], begins]), kind="stable"), n.needs.sms[0][op],
+        n.needs.sms[1][op].astype(np.uint8),
         (trace.activity[op] == COLLECTIVE).astype(np.uint8), stream_priorities(trace)[acts.queue[rows]], begins, start, end,
         turn, epoch[rows], np.argsort(begins, kind="stable"), n.needs.processors,
         waiting=zero(many), running=zero(many), looked=zero(many, np.uint8), late=zero(many, np.uint8), has=zero(many),

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.results.log import ISSUE, PLACE, RELEASE, RESERVE, UNPLACE
 from gpusim.results.result import Result
@@ -20,7 +20,7 @@ LEVELS = ("op", "allocated_bytes", "requested_bytes", "host_bytes", "reserved_by
 ROWS = 4096  # at most; a stretch has so many events that these suffice
 
 
-def check(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:
+def check(result: Result, log: Records, acts: Activities, trace: Trace, found: Findings) -> None:
     """Every row of the timeline, if it has times."""
     rows = result.timeline
     if "time_ns" not in rows or not len(log):
@@ -40,7 +40,7 @@ def check(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace,
     found.count("rows of the timeline", len(first))
 
 
-def _levels(log: npt.NDArray[Any], trace: Trace) -> dict[str, I64]:
+def _levels(log: Records, trace: Trace) -> dict[str, I64]:
     """(records + 1,) before the first record and after each."""
     kind, device, size = log["kind"], log["b"] == 0, log["bytes"]
     change = (kind == PLACE) * 1 - (kind == UNPLACE) * 1

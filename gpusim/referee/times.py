@@ -12,6 +12,7 @@ from gpusim.referee import ends, sms, starts, turns
 from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.numbers import Numbers
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.results.log import CANCEL, END, KINDS
@@ -22,11 +23,11 @@ CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "cop
 
 
 def check(
-    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
+    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
 ) -> dict[str, int | float]:
     """Every time of the log; returns the metrics that follow from them."""
-    columns = {name: np.ascontiguousarray(log[name]) for name in ("kind", "a", "b", "addr", "t")}
-    columns["size"] = np.ascontiguousarray(log["bytes"])
+    columns = {name: log[name] for name in ("kind", "a", "b", "addr", "t")}
+    columns["size"] = log["bytes"]
     queue, roles = _queues(acts, trace, tiers)
     w = _host(columns, acts, trace, tiers, n, queue, roles)
     through = h.each_record(w, _costs(trace, n))
@@ -63,7 +64,7 @@ def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
 
 
 def _metrics(
-    result: Result, log: npt.NDArray[Any], acts: Activities, w: h.Host, s: starts.Starts, through: int
+    result: Result, log: Records, acts: Activities, w: h.Host, s: starts.Starts, through: int
 ) -> dict[str, int | float]:
     ended = acts.end[acts.end < NEVER]
     last = int(log["t"][-1]) if len(log) else 0
@@ -96,7 +97,7 @@ def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
 
 
-def _held(log: npt.NDArray[Any], acts: Activities, w: h.Host) -> I64:
+def _held(log: Records, acts: Activities, w: h.Host) -> I64:
     """Until when each copy waits behind one that is called off at last."""
     held = np.zeros(len(acts.record), np.int64)
     off = log["kind"] == CANCEL

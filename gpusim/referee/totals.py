@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.rates import remote
+from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, Tiers
 from gpusim.results.log import OOM
@@ -40,7 +39,7 @@ SAME = {
 
 
 def totals(
-    result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, tiers: Tiers,
+    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers,
     ledger: Mapping[str, int], timed: Mapping[str, int | float], found: Findings,
 ) -> None:
     """Every metric that the log determines, recomputed; `timed`: those that follow from times.check."""
@@ -113,6 +112,8 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
         "program_copies_shared": sum(_beside(acts, np.flatnonzero(activity == kind)) for kind in (COPY_IN, COPY_OUT)),
         "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
         "host_work_ns": int(took[activity == HOST_WORK].sum()),
+        "device_ns": _span(acts.start[operator], acts.end[operator]),
+        "recorded_device_ns": _recorded_span(trace),
     }
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:
@@ -130,6 +131,17 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     return out
 
 
+def _span(start: I64, end: I64) -> int:
+    """From the first start to the last end, ns."""
+    return int(end.max() - start.min()) if len(start) else 0
+
+
+def _recorded_span(trace: Trace) -> int:
+    """The same of the operators whose times on the device were recorded."""
+    known = (trace.device_time >= 0) & (trace.duration >= 0)
+    return _span(trace.device_time[known], (trace.device_time + trace.duration)[known])
+
+
 def _beside(acts: Activities, rows: I64) -> int:
     """How many of these activities start while another of them runs."""
     record = np.concatenate([acts.start_record[rows], acts.end_record[rows]])
@@ -137,7 +149,7 @@ def _beside(acts: Activities, rows: I64) -> int:
     return int(((step > 0) & (np.cumsum(step) > 1)).sum())
 
 
-def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Trace, found: Findings) -> None:
+def _makespan(result: Result, log: Records, acts: Activities, trace: Trace, found: Findings) -> None:
     """The run ends with its last activity, or with the host's last call, whichever is later."""
     if "makespan_ns" not in result.metrics:
         return
@@ -150,7 +162,7 @@ def _makespan(result: Result, log: npt.NDArray[Any], acts: Activities, trace: Tr
         found.say(-1, f"metric makespan_ns is {claimed}", f"{last}, when the last record of the log was made")
 
 
-def _ending(result: Result, log: npt.NDArray[Any], found: Findings) -> None:
+def _ending(result: Result, log: Records, found: Findings) -> None:
     """A run that ran out of a memory says so in its log, last."""
     at = np.flatnonzero(log["kind"] == OOM)
     below = {"oom": False, "host_oom": True}.get(result.outcome)

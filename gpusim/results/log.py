@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import numpy as np
 
+VERSION = 2  # of the records' meaning: 1 had no DEFRAG and no DECIDE
 (
     CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE,
 ) = range(1, 17)  # fmt: skip

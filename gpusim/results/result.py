@@ -18,7 +18,8 @@ from gpusim.trace.trace import Trace
 FINISHED, OOM, HOST_OOM, FAILED = OUTCOMES = ("finished", "oom", "host_oom", "failed")
 # Keys of `spec` that nothing compares.
 FOR_REFEREE = (
-    "kernel_times", "profile_hash", "program_hash", "memories", "remote", "remote_access", "told", "paging", "unanswered",
+    "kernel_times", "profile_hash", "log_version", "program_hash", "memories", "remote", "remote_access", "told", "paging",
+    "unanswered",
 )  # fmt: skip
 
 
@@ -29,9 +30,10 @@ class Result:
     spec      plain values (JSON).  What the run was: trace (name), trace_hash, profile, place, evict, prefetch (as
               written in the experiment), memory (bytes), seed, oracles (the kinds of policy that read the future),
               unanswered (names of gpusim.trace.answers that the trace does not answer: there are no such numbers).
-              What the referee needs: profile_hash (of its numbers), capacity, host_capacity (bytes), rates {h2d, d2h, both}
-              (bytes/s; `both` bounds the two directions together), slots {h2d, d2h} (copies that an engine runs at once),
-              and of other tiers than the host alone tiers (as written) and memories (each with its capacity, ways and slots).
+              What the referee needs: profile_hash (of its numbers), log_version (results.log), capacity, host_capacity (bytes),
+              rates {h2d, d2h, both} (bytes/s; `both` bounds the two directions together), slots {h2d, d2h} (copies that an
+              engine runs at once), and of other tiers than the host alone tiers (as written) and memories (each with its
+              capacity, ways and slots).
               Under unified memory, told: what the driver did other than asked, a sentence each; and paging: page (bytes),
               chunks (of GPU memory), whole (a chunk each block), processors, allocations (bytes, where in its window,
               kind), events (of all of the log), began (those before the run was timed)

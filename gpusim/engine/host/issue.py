@@ -122,13 +122,15 @@ def instruction(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: A
     if i.kind != I_UNTIL:
         t.instructions += 1
         operators.sample(isl, pol)
-    if i.kind == I_SYNC and h.copied:
-        h.wake_ns, h.copied = h.wait_ns, 0
     if i.kind == I_SYNC or t.drain:
         if queues.idle(isl):
             queues.settle(isl, h)
         else:
             h.state = DRAIN
+            if i.kind == I_SYNC and h.copied:
+                h.wake_ns = h.wait_ns
+    if i.kind == I_SYNC:
+        h.copied = 0
     return OVER
 
 

@@ -14,6 +14,7 @@ from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, SMS, write
 from gpusim.machine.tiers import DEFAULT, pinnable
 from gpusim.policies.contract import CAPACITY, HELD, ROUNDED
+from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.answers import answers, lacking
 from gpusim.trace.workload import Workload
@@ -41,6 +42,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         "trace_hash": trace.content_hash,
         "profile": profile.name,
         "profile_hash": profile_hash(profile),
+        "log_version": log.VERSION,
         **{kind: policy.spec for kind, policy in policies},
         "oracles": [kind for kind, policy in policies if policy.entry.oracle],
         "capacity": machine.capacity,

@@ -21,7 +21,7 @@ from gpusim.base.errors import GpusimError, PolicyError
 from gpusim.base.tables import filled
 from gpusim.engine import state
 from gpusim.engine.memory.release import BAD_AMOUNT
-from gpusim.engine.run import outcome, plans, side_by_side, tables
+from gpusim.engine.run import outcome, plans, side_by_side, standstill, tables
 from gpusim.engine.run.ask import Asking
 from gpusim.engine.run.side_by_side import SideBySide
 from gpusim.engine.state import Processes
@@ -198,7 +198,8 @@ class Prepared:
         """What the run left behind, once it has stopped for good."""
         if self.simulation.reason == state.STUCK:
             name, now = self.work.trace.name, self.simulation.now
-            raise GpusimError(f"the simulation of {name} stands still at {now} ns: a bug, please report it")
+            waiting = standstill.why(self.simulation.island, self.planned.work.trace)
+            raise GpusimError(f"the simulation of {name} stands still at {now} ns: {waiting}", hint="a bug, please report it")
         return outcome.result(self.simulation, self.profile, self.seed, self.work, self.planned)
 
 

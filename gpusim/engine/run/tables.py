@@ -275,7 +275,7 @@ def carried(work: Workload, memory: bool) -> Any:
     trace, kind = work.trace, work.trace.activity.astype(np.int64)
     moves = moved(trace) > 0
     flows = moves & (trace.duration < 0) & ((kind != tr.HOST_WORK) | (work.duration > 0))
-    timed = moves & (trace.device_time >= 0) & (trace.duration > 0) & (kind != tr.HOST_WORK) & (kind != tr.COLLECTIVE)
+    timed = moves & (trace.device_time >= 0) & (work.duration > 0) & (kind != tr.HOST_WORK) & (kind != tr.COLLECTIVE)
     return np.stack([kind, np.select([flows, timed & memory], [kind, state.TIMED_COPY], state.NO_WAY)])
 
 

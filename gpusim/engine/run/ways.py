@@ -40,7 +40,7 @@ def _in_host_memory(tier: Tier, beside: list[str]) -> tuple[list[str], list[str]
     return (into + beside, out + beside) if tier.kind == "host" else (into, out)
 
 
-def slower(curve: tuple[tuple[float, float], ...], share: float) -> tuple[tuple[float, float], ...]:
+def _slower(curve: tuple[tuple[float, float], ...], share: float) -> tuple[tuple[float, float], ...]:
     """A share of a curve's rates."""
     return tuple((size, share * rate) for size, rate in curve)
 
@@ -79,8 +79,8 @@ def connections(
     lone = m.peer or min(m.h2d, m.d2h, m.both / 2)
     ways: list[tuple[list[str], float, int, Any]] = [
         ([], np.inf, 0, None),
-        (["h2d", "both", *of_all("all_h2d"), *beside], m.near * m.h2d, m.latency, slower(m.curve, m.near) or None),
-        (["d2h", "both", *of_all("all_d2h"), *beside], m.near * m.d2h, m.latency, slower(m.curve_out, m.near) or None),
+        (["h2d", "both", *of_all("all_h2d"), *beside], m.near * m.h2d, m.latency, _slower(m.curve, m.near) or None),
+        (["d2h", "both", *of_all("all_d2h"), *beside], m.near * m.d2h, m.latency, _slower(m.curve_out, m.near) or None),
         (around, m.collective, m.collective_latency, m.curve_collective or None),
         (["nvme_read"], m.nvme_read, m.nvme_latency, None),
         (["nvme_write"], m.nvme_write, m.nvme_latency, None),
