@@ -674,7 +674,7 @@ def _defrag(w: Host, c: Costs, i: int) -> None:
 def _each_record(w: Host, c: Costs) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
-    s[REARRANGED] = -1
+    s[REARRANGED] = -2
     for i in range(w.kind.size):
         k = w.kind[i]
         if k in (START, END):

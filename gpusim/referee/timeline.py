@@ -70,7 +70,7 @@ def _device(result: Result, acts: Activities, trace: Trace, found: Findings) -> 
     if trace.events <= ROWS:  # a row an event: that of the operator's own submission holds when it begins itself
         after[1:] = np.diff(rows["op"]) == 0
     due = began[np.clip(rows["op"] + after, 0, len(began) - 1)]
-    due = np.where(due == NEVER, result.metrics["makespan_ns"], due)
+    due = np.where(due == NEVER, result.metrics.get("makespan_ns", int(acts.end[acts.end < NEVER].max(initial=0))), due)
     first, below = rows["op"] == 0, rows["host_bytes"]
     if first.any():
         most = int(below[first].max())

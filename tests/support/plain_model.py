@@ -20,6 +20,7 @@ from plain_fluid import Flow, Fluid, Steps
 
 from gpusim.machine.constants import Machine
 from gpusim.machine.streaming import at as on_curve
+from gpusim.machine.transfer_times import host_bytes
 from gpusim.trace import trace as tr
 from gpusim.trace.trace import Trace
 
@@ -27,6 +28,7 @@ LATE = 2  # SimPy's priority of what comes after all else at a time; its own are
 SHARES = frozenset({"sms", "memory", "engines"})
 SWAP_IN, SWAP_OUT = -1, -2  # kinds of activities beside those of the trace, and their queues
 SWAPS = (SWAP_IN, SWAP_OUT)
+TIMED = (tr.COPY_IN, tr.COPY_OUT, tr.COPY_PEER, tr.NVME_READ, tr.NVME_WRITE)
 DIRECTION = {tr.COPY_IN: "in", SWAP_IN: "in", tr.COPY_OUT: "out", SWAP_OUT: "out"}
 PLACE, UNPLACE = range(2)
 
@@ -77,15 +79,18 @@ class Activity:
 class Device:
     """SMs, copy engines and links, and the decision which activity starts."""
 
-    def __init__(self, env: simpy.Environment, machine: Machine, needs: Needs, share: frozenset[str]) -> None:
+    def __init__(
+        self, env: simpy.Environment, machine: Machine, needs: Needs, share: frozenset[str], works: bool
+    ) -> None:
         self.env, self.machine, self.needs, self.share = env, machine, needs, share
         self.ready: list[Activity] = []
         self.running: list[Activity] = []
         self.started = 0
         self.deciding = False
-        self.ways = ways(machine, "memory" in share)
+        self.ways = ways(machine, "memory" in share, works)
         rates = {link.name: link.rate for link in (*machine.tiers[0].way_in, *machine.tiers[0].way_out)}
         rates |= {"nvme_read": machine.nvme_read, "nvme_write": machine.nvme_write, "memory": needs.bandwidth}
+        rates |= {"host_memory": machine.host}
         rates |= {"peer": max(machine.peer, machine.collective)} if machine.peer else {}
         self.fluid = Fluid(env, {name: Fraction(rate) for name, rate in rates.items()})
 
@@ -166,6 +171,10 @@ class Device:
             traffic = Fraction(self.needs.traffic[activity.op]) if "memory" in self.share else Fraction(0)
             limit = Fraction(activity.granted, self.width(activity)) if "sms" in self.share else Fraction(1)
             yield from self.flow(activity, Fraction(activity.duration), limit, ("memory",), traffic)
+        elif activity.flows and activity.duration:  # its bytes take their time, where the memory has the bandwidth for them
+            route = ("host_memory",) if activity.kind == tr.HOST_WORK else ("memory",) if "memory" in self.share else ()
+            need = Fraction(activity.size, activity.duration)
+            yield from self.flow(activity, Fraction(activity.duration), Fraction(1), route, need)
         elif activity.flows:
             route, rate, latency, curve = self.ways[activity.kind]
             size = activity.size
@@ -185,11 +194,15 @@ class Device:
         yield activity.work.ended
 
 
-def ways(m: Machine, memory: bool) -> dict[int, tuple[tuple[str, ...], float, int, Any]]:
-    """Of what moves bytes: the links that it passes, its own rate (bytes/ns), its latency (ns), its curve."""
+def ways(m: Machine, memory: bool, works: bool) -> dict[int, tuple[tuple[str, ...], float, int, Any]]:
+    """Of what moves bytes: the links that it passes, its own rate (bytes/ns), its latency (ns), its curve.
+
+    memory, works   whether the device's memory is shared, whether the CPU works for the program beside copies
+    """
     near, through = m.tiers[0], ("memory",) if memory else ()
     h2d, d2h = tuple(x.name for x in near.way_in), tuple(x.name for x in near.way_out)
     around = ("peer",) if m.peer else (*h2d, *d2h)
+    h2d, d2h = (way + (("host_memory",) if works else ()) for way in (h2d, d2h))
     return {
         SWAP_IN: (h2d + through, near.read, near.read_latency, near.curve),
         SWAP_OUT: (d2h + through, near.write, near.write_latency, near.curve_out),
@@ -253,7 +266,8 @@ class Model:
     ) -> None:
         self.trace, self.machine, self.duration, self.moves = trace, machine, duration, moves
         self.env = simpy.Environment()
-        self.device = Device(self.env, machine, needs, share)
+        self.host_bytes = host_bytes(trace)
+        self.device = Device(self.env, machine, needs, share, bool(self.host_bytes.any()))
         self.priority = {int(s): int(p) for s, p in trace.meta.get("stream_priority", {}).items()}
         numbers = [*SWAPS, *range(int(trace.stream.max(initial=0)) + 1)]
         self.queues = {number: Queue(simpy.Store(self.env)) for number in numbers}
@@ -323,9 +337,12 @@ class Model:
     def submit(self, kind: int, op: int, size: int, number: int, after: list[Activity]) -> Activity:
         """Hand an activity to its queue."""
         swap, priority = kind in SWAPS, self.priority.get(number, 0)
-        flows = swap or (kind in tr.MOVES and size > 0 and self.trace.duration[op] < 0)
+        size = int(self.host_bytes[op]) if kind == tr.HOST_WORK else size
+        recorded = not swap and self.trace.duration[op] >= 0
+        timed = recorded and kind in TIMED and self.trace.device_time[op] >= 0  # it is known what ran beside it
+        flows = swap or (kind in (*tr.MOVES, tr.HOST_WORK) and size > 0 and (timed or not recorded))
         done, admitted = self.env.event(), self.env.event()
-        duration = 0 if swap else self.duration[op]
+        duration = self.duration[op] if recorded or kind in (tr.KERNEL, tr.HOST_WORK) or not flows else 0
         activity = Activity(len(self.activities), kind, op, size, duration, flows, priority, after, done, admitted)
         self.activities.append(activity)
         self.queues[number].submitted.append(activity)

@@ -62,9 +62,10 @@ def _operator(
     activity = int(rng.choice(KINDS, p=often))
     took = int(rng.integers(1, longest))
     recorded = rng.random() < (0.5 if activity == tr.KERNEL else 0.15)
+    size = int(rng.integers(1, 30 * longest)) if activity != tr.HOST_WORK else int(took * rng.uniform(1, 15))
     reads, writes = (rng.choice(tensors, int(rng.integers(0, 3))).tolist() if tensors else [] for _ in range(2))
     builder.op(
         "op", set(reads), set(writes), duration=took if recorded else -1, stream=stream, activity=activity,
-        read_bytes=int(rng.integers(1, 30 * longest)),
+        read_bytes=size, device_time=took if recorded and rng.random() < 0.5 else -1,
     )  # fmt: skip
     return took
