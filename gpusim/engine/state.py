@@ -20,7 +20,7 @@ from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
 from gpusim.results.log import LOG
-from gpusim.trace.trace import ACTIVITIES, COPY_PEER, HOST_WORK
+from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
 i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
 NEVER = 2**62
@@ -55,6 +55,7 @@ HOST = record(
      ("more", i8),         # instructions follow after `end`, in the next chunk
      ("planned", i8),      # next action of the plan
      ("staged", i8),       # it has to wait for copies, up to the last row of the marks
+     ("had", i8),          # what it has spent in this step on host memory: what it submits comes so much later
      ("operator_ns", i8),  # what it needs to submit an operator of the program
      ("submit_ns", i8), ("wait_ns", i8), ("cached_ns", i8)]  # what a launch, a wait for a copy and a cached block cost it
 )  # fmt: skip
@@ -110,6 +111,10 @@ UNIT = record(
      ("tier", np.int8)]       # the memory below that holds a valid copy, 0: none does
 )  # fmt: skip
 
+# How the memory of a tier is had: all beforehand, in a pool by powers of two, a block for each copy.
+READY, GROW, FRESH = range(3)
+HELD, USED = range(2)  # of Island.pools: blocks that the pool has, and how many of them hold something
+
 # Memory 0 is the device's, which the allocator manages; the tiers below it are numbered from 1, nearest first.
 MEMORY = record(
     [("capacity", i8), ("used", i8), ("peak", i8),
@@ -118,15 +123,18 @@ MEMORY = record(
      ("q_in", i8), ("q_out", i8), ("way_in", i8), ("way_out", i8),
      ("q_early", i8), ("q_late", i8),  # of copies that nothing waits for yet; q_in and q_out where these have no own queues
      ("hand", i8),         # where the search for a copy that can be dropped goes on
-     ("waits", i8)]        # the host waits for its copies
+     ("waits", i8),        # the host waits for its copies
+     ("pool", i8),         # READY, GROW, FRESH
+     ("take_ns", f8), ("take_per_byte", f8), ("give_per_byte", f8)]  # what a block costs, and giving it back
 )  # fmt: skip
 
-NO_WAY = 0  # then the kinds of activities that move bytes, then two for the swaps of each tier, which may pass through a codec
-SWAPS = COPY_PEER + 1
-TIMED_COPY = HOST_WORK  # which goes no way: that of copies with recorded times, through the device's memory alone
+# NO_WAY, then the kinds of activities that move bytes, TIMED_COPY, and two for the swaps of each tier, perhaps through a codec.
+NO_WAY = 0
+TIMED_COPY = COPY_PEER + 1  # of copies with recorded times: through the device's memory alone
+SWAPS = TIMED_COPY + 1
 WAY = record(
     [("rate", f8), ("latency", i8), ("curve", i8), ("route", i8), ("route_end", i8),
-     ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared
+     ("passes", i8)]       # how often its bytes pass the device's memory, where that is shared: entries behind route_end
 )  # fmt: skip
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 # Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.
@@ -264,12 +272,13 @@ class Island(NamedTuple):
     after: Annotated[Any, i8, "U", "Q"]    # what an access to the unit must wait for: its copies, former users of its block
     use: Annotated[Any, i8, "U", "Q"]      # the last activity of each queue that touches the unit's block
     memories: Annotated[Any, MEMORY, "M"]  # of the first row nothing is read
+    pools: Annotated[Any, i8, "M", 64, 2]  # of each memory and power of two: see HELD
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
     flags: Annotated[Any, u1, 3, "U"]      # see WHERE
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
     link: Annotated[Any, LINK, "links"]
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
-    running: Annotated[Any, RUN, "running"]  # by priority, then start; the last row is for exchanging two others
+    running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
@@ -287,6 +296,7 @@ class Instructions(NamedTuple):
     bytes: Annotated[Any, i8, "O"]         # that go this way
     sms: Annotated[Any, i8, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
     need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
+    call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first
     clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
     acc_start: Annotated[Any, i8, "O + 1"]
     acc_unit: Annotated[Any, i8, "N"]

@@ -13,12 +13,14 @@ from gpusim.base.units import parse_bytes, parse_rate
 MOST_REQUESTS = 1 << 16  # in one queue, by the NVMe standard
 MOST_GPUS = 1024  # of one node: more than any has
 PARAMETERS = {
-    "host": ("capacity", "pageable", "numa", "gpus"),
+    "host": ("capacity", "pageable", "pool", "numa", "gpus"),
     "nvme": ("capacity", "read", "write", "queue_depth", "request", "direct"),
     "peer": ("capacity",),
     "cxl": ("capacity",),
     "remote": ("capacity",),
 }
+POOLS = (READY, GROW, FRESH) = ("ready", "grow", "fresh")
+NODES = (LOCAL, REMOTE, INTERLEAVE, FIRST_TOUCH) = ("local", "remote", "interleave", "first_touch")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Wanted:
     kind: str
     capacity: int | None = None  # None: what the machine has
     pageable: int = 0
-    numa: str = "local"
+    pool: str = READY
+    numa: str = LOCAL
     gpus: int = 1
     read: float | None = None  # bytes/s
     write: float | None = None
@@ -74,10 +77,13 @@ def _yes(text: str) -> int:
     return int(text)
 
 
-def _node(text: str) -> str:
-    if text not in ("local", "remote"):
-        raise ValueError(f"'{text}' is neither local nor remote")
-    return text
+def _one_of(words: tuple[str, ...]) -> Callable[[str], str]:
+    def chosen(text: str) -> str:
+        if text not in words:
+            raise UnitError(f"'{text}' is none of {', '.join(words)}", hint=suggest(text, words))
+        return text
+
+    return chosen
 
 
 def _gpus(text: str) -> int:
@@ -93,6 +99,6 @@ def _depth(text: str) -> int:
 
 
 _READERS: Mapping[str, Callable[[str], int | float | str]] = {
-    "capacity": parse_bytes, "pageable": _yes, "numa": _node, "read": parse_rate, "write": parse_rate,
-    "queue_depth": _depth, "request": parse_bytes, "direct": _yes, "gpus": _gpus,
+    "capacity": parse_bytes, "pageable": _yes, "pool": _one_of(POOLS), "numa": _one_of(NODES), "gpus": _gpus,
+    "read": parse_rate, "write": parse_rate, "queue_depth": _depth, "request": parse_bytes, "direct": _yes,
 }  # fmt: skip

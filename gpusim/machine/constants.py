@@ -31,6 +31,7 @@ class Machine:
     peer_latency: int
     collective: float
     collective_latency: int
+    host: float  # what all that uses host memory at once has of it: the CPU's work, and copies over the link
     nvme_read: float
     nvme_write: float
     nvme_latency: int
@@ -51,6 +52,16 @@ class Machine:
     def host_capacity(self) -> int:
         """Bytes of host memory for swaps."""
         return sum(tier.capacity for tier in self.tiers if tier.kind == "host")
+
+    @property
+    def near(self) -> float:
+        """Share of the link's rates that the program's own copies keep: its memory is where that of the first host tier is."""
+        return next((tier.near for tier in self.tiers if tier.kind == "host"), 1.0)
+
+    @property
+    def cpu(self) -> float:
+        """The same of the rate of the CPU's work."""
+        return next((tier.cpu for tier in self.tiers if tier.kind == "host"), 1.0)
 
     @property
     def slots_in(self) -> int:
@@ -123,6 +134,7 @@ def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = t
         peer_latency=round(start),
         collective=(p.collective.rate.value if p.collective else lone) / 1e9,
         collective_latency=round(p.collective.latency.value if p.collective else start),
+        host=max(p.host.bandwidth.value, p.link.both.value) / 1e9,
         nvme_read=p.nvme.read.value / 1e9,
         nvme_write=p.nvme.write.value / 1e9,
         nvme_latency=round(p.nvme.latency.value),

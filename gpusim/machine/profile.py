@@ -87,6 +87,13 @@ class DeviceMemory:
         return self
 
 
+_CPU_REMOTE: Any = {
+    "value": "44 %", "low": "30 %", "high": "93 %", "basis": "estimated",
+    "source": "reads of the other socket's memory and of the own on four hosts: 34 of 112 GB/s (Xeon 8160, J. McCalpin), 34.5 "
+    "of 90.9 (github.com/cncf/cnf-testbed/issues/129), 34.4 of 69.3 and 76.7 of 82.5 (Intel MLC); the median",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class Host:
     """The CPU's memory, as the GPU meets it."""
@@ -105,6 +112,12 @@ class Host:
     """The same of copies to the host; without it they have the curve of copies to the device."""
     numa_remote: Share
     """Share of the link's rate that is left when the pinned memory is on another socket."""
+    numa_nodes: Count | None = None
+    """NUMA nodes, of which one is next to the GPU; absent: unknown, and no memory is spread over them."""
+    cpu_remote: Share = Share(**_CPU_REMOTE)
+    """Share of `bandwidth` that is left when the CPU works on the memory of another socket."""
+    compute: Compute | None = None
+    """Reached by the CPU's cores together in the work that programs leave to it; absent: unknown, its bytes decide."""
     pinned: Share | None = None
     """Share of the capacity that may be pinned; absent: all of it, as under Linux (Windows pins half)."""
     all_h2d: Rate | None = None
@@ -214,6 +227,18 @@ class Launch:
     """What a pass of a looping kernel costs beside its bytes: all thread blocks wait for each other; absent: a rule."""
 
 
+_UNKNOWN: Any = {"value": "0 us", "basis": "estimated", "source": "unknown, counted as nothing: not measured apart from sizes"}
+_HOST_FREE: Any = {
+    "value": "25 ms", "high": "284 ms", "basis": "estimated",
+    "source": "unmapping and releasing memory of the host's node on an RTX 4050 laptop: 24.2 us per MiB (call latency study, "
+    "public GitHub file); high: 8.52 s for 30 GiB (github.com/novitalabs/pegaflow/pull/275)",
+}  # fmt: skip
+_FIRST_TOUCH: Any = {
+    "value": "48 ms", "basis": "estimated",
+    "source": "1.42 ms for the 32 MB of a new bytearray (github.com/rapidsai/dask-cuda/issues/106)",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class AllocationCosts:
     """Host time of memory calls."""
@@ -227,7 +252,13 @@ class AllocationCosts:
     free_per_gib: Time
     """cudaFree, what each GiB adds."""
     host_alloc_per_gib: Time
-    """Allocating and pinning host memory."""
+    """Allocating and pinning host memory (cudaHostAlloc): what each GiB adds."""
+    host_alloc: Time = Time(**_UNKNOWN)
+    """cudaHostAlloc, beside what grows with the size."""
+    host_free_per_gib: Time = Time(**_HOST_FREE)
+    """Giving pinned host memory back: what each GiB adds."""
+    first_touch_per_gib: Time = Time(**_FIRST_TOUCH)
+    """The first write to host memory that is not pinned: the system clears and maps its pages."""
     map: Time
     """One physical block of 2 MiB: create, map, set access."""
     unmap: Time
@@ -302,6 +333,10 @@ class Collective:
     """Measured rate by the bytes that one GPU sends, latency included."""
     channels: Count | None = None
     """Multiprocessors that a collective takes, one for each of its channels; absent: it takes none."""
+
+
+# Sources of the numbers that all profiles have unless they say another one.
+RULES = frozenset(str(number["source"]) for number in (_EAGER, _CPU_REMOTE, _UNKNOWN, _HOST_FREE, _FIRST_TOUCH))
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)

@@ -1,7 +1,10 @@
 """The memories below the GPU's, nearest first, as an experiment writes them: "host > nvme(direct=1)".
 
     host    memory of the CPU       capacity=, pageable=0 (1: not pinned, each copy is staged and the caller waits for it),
-                                    numa=local (remote: on the other socket), gpus=1 (of the node that copy at once, all alike)
+                                    pool=ready (grow: the first use of a size, rounded up to a power of two, allocates and pins
+                                    it; fresh: each copy out does, and the memory is given back later), gpus=1 (of the node that
+                                    copy at once, all alike), numa=local (remote: on the other socket; interleave: spread over
+                                    all NUMA nodes; first_touch: on the node next to the GPU until that is full)
     nvme    a disk                  capacity=, read=, write=, queue_depth=32, request=1 MiB,
                                     direct=0 (1: GPUDirect Storage, without a bounce buffer in host memory)
     peer    another GPU's memory    capacity=
@@ -19,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from gpusim.base.errors import ProfileError
 from gpusim.base.units import show_bytes
-from gpusim.machine.chain import Wanted, read
+from gpusim.machine.chain import FIRST_TOUCH, FRESH, INTERLEAVE, LOCAL, READY, REMOTE, Wanted, read
 from gpusim.machine.profile import GIVEN, Curve, Profile
 
 DEFAULT = "host"
@@ -55,6 +58,12 @@ class Tier:
     waits: bool = False  # the host thread waits for each copy
     kernel_read: float = 0.0   # of kernels that read it in place; 0: as `read`
     kernel_write: float = 0.0
+    near: float = 1.0  # share of the link's rates that copies keep where this memory is, by its NUMA node
+    cpu: float = 1.0   # and of the rate of its memory that the CPU keeps
+    pool: str = READY  # how its memory is had; the host pays for a block, by call and by byte, and for giving a byte back
+    take: float = 0.0
+    take_per_byte: float = 0.0
+    give_per_byte: float = 0.0
 
 
 def check(text: str) -> None:
@@ -105,7 +114,10 @@ def _host(p: Profile, w: Wanted) -> Tier:
 
 
 def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
-    share = p.host.numa_remote.value if w.numa == "remote" else 1.0
+    far = _far(p, w, capacity)
+    share, cpu = _left(far, p.host.numa_remote.value), _left(far, p.host.cpu_remote.value)
+    read, write = (share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write))
+    take, take_per_byte, give_per_byte = _costs(p, w)
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)
     latency = round((p.link.latency_synchronised if w.pageable else p.link.latency_queued).value)
     curve = per_ns(p.host.pageable_curve if w.pageable else p.link.size_curve, share)
@@ -113,9 +125,40 @@ def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     way_in, way_out = (way + links for way, links in zip(_over_link(p), _of_all_gpus(p, w.gpus), strict=True))
     return Tier(
         "host", "host", capacity, _narrowest(share * into.value / 1e9, way_in), _narrowest(share * out.value / 1e9, way_out),
-        latency, latency, way_in, way_out, COPY_ENGINES, *copies_at_once(p), curve, curve_out, bool(w.pageable),
-        *(share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write)),
+        latency, latency, way_in, way_out, COPY_ENGINES, *copies_at_once(p), curve, curve_out, bool(w.pageable), read, write,
+        near=share, cpu=cpu, pool=w.pool, take=take, take_per_byte=take_per_byte, give_per_byte=give_per_byte,
     )  # fmt: skip
+
+
+def _far(p: Profile, w: Wanted, capacity: int) -> float:
+    """The share of the tier's bytes that are not on the NUMA node next to the GPU."""
+    if w.numa in (LOCAL, REMOTE):
+        return float(w.numa == REMOTE)
+    if not p.host.numa_nodes:
+        said = f"{p.name} does not say how many NUMA nodes its host has"
+        raise ProfileError(said, hint="write host.numa_nodes in its profile")
+    nodes = int(p.host.numa_nodes.value)
+    if w.numa == INTERLEAVE or not capacity:
+        return 1 - 1 / nodes
+    assert w.numa == FIRST_TOUCH
+    return max(0.0, 1 - p.host.capacity.value / nodes / capacity)
+
+
+def _left(far: float, share: float) -> float:
+    """The share that is left of a rate when this share of the bytes is far: near and far ones are gone through one after the
+    other, each at its rate, since what limits them is how many requests are under way."""
+    return share if far == 1 else 1 / (1 - far + far / share)
+
+
+def _costs(p: Profile, w: Wanted) -> tuple[float, float, float]:
+    """ns that a block of host memory costs by call and by byte, and what giving a byte back does; nothing where all was had
+    before.  What it takes to give back memory that is not pinned is unknown, and counted as nothing."""
+    if w.pool == READY:
+        return 0.0, 0.0, 0.0
+    a, gib = p.allocation, float(2**30)
+    if w.pageable:
+        return 0.0, a.first_touch_per_gib.value / gib, 0.0
+    return a.host_alloc.value, a.host_alloc_per_gib.value / gib, a.host_free_per_gib.value / gib if w.pool == FRESH else 0.0
 
 
 def _narrowest(rate: float, way: tuple[TierLink, ...]) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.compiled import kept
+from gpusim.machine.transfer_times import host_bytes
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
@@ -173,7 +174,7 @@ def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Fin
         return None
     size = np.where(cancelled, 0, log["bytes"][record])
     op = np.where(is_copy, -1, log["a"][record])
-    due = np.where(np.isin(trace.activity, MOVES), trace.read_bytes, 0)[op[~is_copy]]
+    due = np.where(np.isin(trace.activity, MOVES), trace.read_bytes, host_bytes(trace))[op[~is_copy]]
     wrong = np.flatnonzero(size[~is_copy] != due)
     if len(wrong):
         i = record[~is_copy][wrong[0]]

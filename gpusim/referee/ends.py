@@ -20,7 +20,7 @@ from gpusim.referee.numbers import DEVICE_MEMORY, F64, Numbers, Way
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import COLLECTIVE, I64, KERNEL, MOVES, Trace
+from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
@@ -63,8 +63,10 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
     started, operator = acts.start < NEVER, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
-    moves = started & (~operator | (np.isin(activity, MOVES) & ~recorded & (acts.size > 0)))
-    end = np.where(started & operator & ~moves, acts.start + np.append(n.duration, 0)[acts.op], NEVER)
+    took = np.append(n.duration, 0)[acts.op]
+    works = (activity == HOST_WORK) & (took > 0)  # in host memory, at a rate at which it takes its duration alone
+    moves = started & (~operator | ((np.isin(activity, MOVES) | works) & ~recorded & (acts.size > 0)))
+    end = np.where(started & operator & ~moves, acts.start + took, NEVER)
     end[moves] = 0
     shared = moves.copy()
     parts = [part for part in _copies(acts, activity, tiers, n, moves) if len(part.rows)]
@@ -95,7 +97,8 @@ def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Numbers, moves: np
     operator = acts.op >= 0
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
     for code, way in n.operators.items():
-        yield _flowing(acts, moves & operator & (activity == code), acts.size, way)
+        part = _flowing(acts, moves & operator & (activity == code), acts.size, way)
+        yield part if code != HOST_WORK else part._replace(alone=part.size / n.duration[acts.op[part.rows]])
     for tier, (into, out) in enumerate(zip(n.into, n.out, strict=True), 1):
         swaps = moves & ~operator & (of_tier == tier)
         for at, way in ((swaps & (acts.copy & 255 == 0), into), (swaps & (acts.copy & 255 != 0), out)):
@@ -116,11 +119,10 @@ def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: W
 
 def _timed(acts: Activities, trace: Trace, n: Numbers, which: npt.NDArray[np.bool_]) -> Iterator[Part]:
     """Copies whose recorded times are known without what ran beside them: their own rate, through the device's memory."""
-    known = (trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != COLLECTIVE)
+    known = (trace.device_time >= 0) & (n.duration > 0) & (trace.activity != COLLECTIVE)
     rows = np.flatnonzero(which & np.append(known, False)[acts.op] & (acts.size > 0) & (MEMORY in n.share))
     size = acts.size[rows].astype(np.float64)
-    took = np.maximum(n.duration[acts.op[rows]], 1)
-    yield Part(rows, acts.start[rows], size, size / took, np.ones(len(rows)), (DEVICE_MEMORY,))
+    yield Part(rows, acts.start[rows], size, size / n.duration[acts.op[rows]], np.ones(len(rows)), (DEVICE_MEMORY,))
 
 
 def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:

@@ -70,8 +70,9 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     TRIED,      # when the operator asked for its tensors, before it waited for the device; -1: as it is submitted
     LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
+    HAD,        # of OWE: for host memory, before which nothing of this step is submitted
     SAID,
-) = range(27)  # fmt: skip
+) = range(28)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -119,6 +120,7 @@ class Host(NamedTuple):
     bytes: Any     # int64[T]
     home: Any      # int64[T]
     program: Any   # uint8[O] 1: the operator copies between host and device
+    call: Any      # int64[O] what the host's thread carries out itself, ns; below 0: when the device is idle
 
     queue: Any     # int64[A] its queue, streams first
     done: Any      # int64[A] when it and all before it in its queue have ended
@@ -129,6 +131,8 @@ class Host(NamedTuple):
     order: Any     # int64[A]
     role: Any      # int64[Q] 0 stream, 1 to the device, 2 from it
     waits: Any     # uint8[memories] 1: the host waits for copies of this memory
+    costs: Any     # float64[memories, 3] of a block of this memory, ns: by call, by byte, and by byte given back
+    kept: Any      # uint8[memories] 1: a block that is given back is used again, and has a power of two as its size
 
     now: Any       # int64[24] the host's state
     count: Any     # int64[Q] submitted so far
@@ -145,6 +149,8 @@ class Host(NamedTuple):
     freed: Any     # int64[RECENT, 2] addresses
     freed_use: Any # int64[RECENT + 1, Q]
 
+    blocks: Any    # int64[memories, 64, 2] of each power of two: blocks that there are, and that hold something
+    submit: Any    # int64[A] when the host submits it, ns
     need: Any      # int64[A, 3] what the activity waits for: other streams, copies to the device, copies from it
     alloc_ns: Any  # int64[A] of the host's time before it
     sync_ns: Any
@@ -158,7 +164,7 @@ def _settle(w: Host) -> None:
     s = w.now
     s[NOW] += s[OWE]
     s[PHASE] = CALLS
-    s[OWE] = 0
+    s[OWE] = s[HAD] = 0
     if s[STAGED] > s[NOW] and s[AFTER]:
         s[AFTER] = 3
     if s[STAGED] > s[NOW]:
@@ -175,7 +181,7 @@ def _settle(w: Host) -> None:
 def _pay(w: Host) -> None:
     """What the calls before this one of the same step take."""
     w.now[NOW] += w.now[OWE]
-    w.now[OWE] = 0
+    w.now[OWE] = w.now[HAD] = 0
 
 
 @step
@@ -225,16 +231,17 @@ def _between(w: Host, c: Costs, end: int) -> None:
             break
         s[EVENT] += 1
         if kind == SYNC:
+            waited = s[IDLE] > s[NOW]
             if s[DRAIN]:
                 _drain(w)
-            elif s[IDLE] > s[NOW]:
+            elif waited:
                 s[SYNC_NS] += s[IDLE] - s[NOW]
                 s[NOW] = s[IDLE]
                 s[PHASE] = IDLES
-            if s[COPIED]:
+            if s[COPIED] and waited:
                 s[NOW] += c.wait
                 s[SYNC_NS] += c.wait
-                s[COPIED] = 0
+            s[COPIED] = 0
         elif kind == RECORD:
             at = _streams(w) + w.arg[e]
             for k in range(w.role.size):
@@ -287,7 +294,13 @@ def _launch(w: Host, c: Costs) -> None:
     _room(w, w.stream[s[EVENT]], c.queue)
     for q in range(_streams(w), w.role.size):
         _room(w, q, c.copies)
-    s[NOW] += c.operator
+    call = w.call[w.arg[s[EVENT]]]
+    s[NOW] += c.operator + max(0, call)
+    s[ALLOC_NS] += max(0, call)
+    if call < 0:  # the operator is tried again when the device is idle
+        s[DRAIN] = 1
+        s[OWED] -= call
+        s[UNSURE] = 1
     s[PAID] = 1
 
 
@@ -407,6 +420,36 @@ def _device_calls(w: Host, c: Costs, i: int) -> None:
 
 
 @step
+def _spend(w: Host, spent: int) -> None:
+    """A call for host memory: what is submitted in this step comes after it."""
+    s = w.now
+    s[OWE] += spent
+    s[HAD] += spent
+    s[ALLOC_NS] += spent
+
+
+@step
+def _power(size: int) -> int:
+    k = 0
+    while 1 << k < size:
+        k += 1
+    return k
+
+
+@step
+def _take(w: Host, m: int, size: int) -> None:
+    """Memory m takes a copy in: in a block that is there, or in a new one."""
+    if w.kept[m]:
+        found = w.blocks[m, _power(size)]
+        found[1] += 1
+        if found[1] > found[0]:
+            found[0] += 1
+            _spend(w, int(w.costs[m, 0] + w.costs[m, 1] * (1 << _power(size))))
+    else:
+        _spend(w, int(w.costs[m, 0] + w.costs[m, 1] * size))
+
+
+@step
 def _place(w: Host, c: Costs, i: int) -> None:
     s, u = w.now, w.a[i]
     if w.b[i] == 0:
@@ -417,6 +460,8 @@ def _place(w: Host, c: Costs, i: int) -> None:
             if w.freed[f, 0] < end and start < w.freed[f, 1]:
                 for k in range(w.role.size):
                     w.after[u, k] = max(w.after[u, k], w.freed_use[f, k])
+    else:
+        _take(w, w.b[i], w.size[i])
     if s[AFTER] == 2 and u == s[UNIT] and w.b[i] == w.home[u]:
         s[AFTER] = 1
         s[OWE] += c.cached
@@ -441,6 +486,10 @@ def _unplace(w: Host, i: int) -> None:
     u = w.a[i]
     if w.b[i] != 0:
         w.gone[u] = i
+        if w.kept[w.b[i]]:
+            w.blocks[w.b[i], _power(w.size[i]), 1] -= 1
+        else:
+            _spend(w, int(w.costs[w.b[i], 2] * w.size[i]))
         return
     _give_up(w, u)
     f = w.now[FREED] % RECENT
@@ -466,7 +515,9 @@ def _cancel(w: Host, i: int) -> None:
 
 
 @step
-def _submitted(w: Host, act: int) -> None:
+def _submitted(w: Host, i: int, act: int) -> None:
+    """Record i submits the activity."""
+    w.submit[act] = w.t[i] + w.now[HAD]
     w.count[w.queue[act]] += 1
     if w.cancelled[act] == 0:
         w.now[IDLE] = max(w.now[IDLE], w.done[act])
@@ -486,7 +537,7 @@ def _copy(w: Host, c: Costs, i: int) -> None:
         _needs(w, act, k, w.after[u, k])
         if not into:
             _needs(w, act, k, w.use[u, k])
-    _submitted(w, act)
+    _submitted(w, i, act)
     w.wanted[act] = NEVER if w.b[i] >> 16 else s[LATEST] + w.moving[u]
     if into:
         w.prior[u] = w.after[u, q]
@@ -513,7 +564,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
     """The operator is submitted, in the step that has asked for its tensors, or in a later one."""
     s, t = w.now, w.t[i]
     s[TRIED] = -1
-    paid = s[PAID] == 1 or c.operator == 0
+    paid = s[PAID] == 1 or (c.operator == 0 and w.call[w.a[i]] == 0)
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
         _ends(w)
@@ -540,7 +591,7 @@ def _operator(w: Host, i: int, op: int, act: int) -> None:
     for k in range(w.role.size):
         if k != q:
             _needs(w, act, k, w.marks[q, k])
-    _submitted(w, act)
+    _submitted(w, i, act)
     for j in range(w.read_start[op], w.read_start[op + 1]):
         _uses(w, i, act, w.read_id[j], False)
     for j in range(w.write_start[op], w.write_start[op + 1]):

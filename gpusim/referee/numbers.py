@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpusim.machine.chain import GROW
 from gpusim.machine.constants import Machine, machine
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, OperatorTimes, durations, model_error, shares
@@ -21,11 +22,13 @@ from gpusim.machine.kernels.own_times import OwnTimes
 from gpusim.machine.profile import Profile
 from gpusim.machine.sharing import MEMORY, NOTHING, parse
 from gpusim.machine.tiers import DEFAULT, Tier
+from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, NVME_READ, NVME_WRITE, Trace
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, NVME_READ, NVME_WRITE, Trace
 
 F64 = npt.NDArray[np.float64]
+HOST_MEMORY = "host_memory"  # what the CPU's work and copies share
 DEVICE_MEMORY = "memory"  # the link that stands for the bandwidth of the device's memory
 FILLED = 128  # bytes of an access that fills the link; smaller ones fill it in proportion (EMOGI, VLDB 2020)
 
@@ -54,7 +57,8 @@ class Way(NamedTuple):
 class Numbers:
     """O operators."""
 
-    duration: I64               # (O,) of each alone; of copies only where the trace recorded it
+    duration: I64               # (O,) of each alone; of copies only where the trace recorded it, of host calls 0
+    call: I64                   # (O,) that the host's thread spends on what it does itself; below 0: when the device is idle
     links: dict[str, float]
     operators: dict[int, Way]   # activity -> way
     into: tuple[Way, ...]       # of swaps to the device, by tier
@@ -62,6 +66,8 @@ class Numbers:
     reads: Way                  # of kernels in the nearest tier
     writes: Way
     waits: tuple[bool, ...]     # of each tier: the host waits for its copies
+    blocks: tuple[tuple[float, float, float], ...]  # and what it spends on memory there, by call, by byte, by byte given back
+    kept: tuple[bool, ...]      # and a block that is given back is used again
     machine: Machine
     share: tuple[str, ...]      # what activities of the device share: words of machine.sharing
     needs: KernelNeeds          # multiprocessors and bandwidth of the operators
@@ -73,41 +79,54 @@ def numbers(
 ) -> Numbers:
     """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
-    share = parse(spec.get("share", NOTHING))
-    links = _links(m) | dict(codec)
+    share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
+    links = _links(m) | dict(codec) | ({HOST_MEMORY: m.host} if works else {})
+    beside = (HOST_MEMORY,) if works else ()
     both_ways = ("h2d", "d2h", "both", "both")  # GPUs without links of their own meet over those to the host
     between = tuple(name for name in links if name in ("peer", "peer_in")) if m.peer else both_ways
 
     def program(direction: str) -> tuple[str, ...]:
-        return (direction, "both", *(name for name in (f"all_{direction}", "all_both") if name in links))
+        return (direction, "both", *(name for name in (f"all_{direction}", "all_both") if name in links), *beside)
+
+    def placed(curve: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        return tuple((size, m.near * rate) for size, rate in curve)
 
     operators = {
-        COPY_IN: Way(program("h2d"), m.h2d, m.latency, m.curve),
-        COPY_OUT: Way(program("d2h"), m.d2h, m.latency, m.curve_out),
+        COPY_IN: Way(program("h2d"), m.near * m.h2d, m.latency, placed(m.curve)),
+        COPY_OUT: Way(program("d2h"), m.near * m.d2h, m.latency, placed(m.curve_out)),
         COLLECTIVE: Way(between, m.collective, m.collective_latency, m.curve_collective),
         COPY_PEER: Way(between, m.peer or min(m.h2d, m.d2h, m.both / 2), m.peer_latency, ()),
         NVME_READ: Way(("nvme_read",), m.nvme_read, m.nvme_latency, ()),
         NVME_WRITE: Way(("nvme_write",), m.nvme_write, m.nvme_latency, ()),
+        HOST_WORK: Way(beside, np.inf, 0, ()),
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
-    into, out = [_into(tier, unpacked, codec) for tier in m.tiers], [_out(tier, packed, codec) for tier in m.tiers]
+    there = {tier: beside if tier.kind == "host" else () for tier in m.tiers}
+    into = [_into(tier, unpacked, codec, there[tier]) for tier in m.tiers]
+    out = [_out(tier, packed, codec, there[tier]) for tier in m.tiers]
     near, filled = m.tiers[0], min(1.0, spec.get("remote_access", FILLED) / FILLED)
     times = durations(alone(given, share), profile, own=own)
-    duration = times.ns if ran is given else durations(ran, profile).ns
+    took, own_calls = times.ns if ran is given else durations(ran, profile).ns, calls(ran)
+    modelled = (ran.activity == HOST_WORK) & (ran.duration < 0)
+    duration = np.where(own_calls, 0, np.where(modelled, np.rint(took / m.cpu).astype(np.int64), took))
     needs = kernel_needs(ran, duration, profile, spec.get("active_thread_percentage", 100))
     if MEMORY in share:
         links[DEVICE_MEMORY] = needs.bandwidth
-        operators = {code: _past_memory(way, 2 if code == COLLECTIVE else 1) for code, way in operators.items()}
+        times_past = {COLLECTIVE: 2, HOST_WORK: 0}
+        operators = {code: _past_memory(way, times_past.get(code, 1)) for code, way in operators.items()}
         into, out = [_past_memory(way) for way in into], [_past_memory(way) for way in out]
     return Numbers(
         duration=duration,
+        call=np.where(own_calls, np.where(waits(ran), -took, took), 0),
         links=links,
         operators=operators,
         into=tuple(into),
         out=tuple(out),
-        reads=Way(_names(near.way_in), (near.kernel_read or near.read) * filled, near.read_latency, ()),
-        writes=Way(_names(near.way_out), (near.kernel_write or near.write) * filled, near.write_latency, ()),
+        reads=Way((*_names(near.way_in), *there[near]), (near.kernel_read or near.read) * filled, near.read_latency, ()),
+        writes=Way((*_names(near.way_out), *there[near]), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
+        blocks=tuple((tier.take, tier.take_per_byte, tier.give_per_byte) for tier in m.tiers),
+        kept=tuple(tier.pool == GROW for tier in m.tiers),
         machine=m,
         share=share,
         needs=needs,
@@ -128,14 +147,14 @@ def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: Opera
     return out if error is None else out | {"duration_error": float(error["median"])}
 
 
-def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float]) -> Way:
+def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Way:
     rate = min([tier.read, *(rates[name] for name in codec)])
-    return Way((*_names(tier.way_in), *codec), rate, tier.read_latency, tier.curve)
+    return Way((*_names(tier.way_in), *codec, *beside), rate, tier.read_latency, tier.curve)
 
 
-def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float]) -> Way:
+def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Way:
     rate = min([tier.write, *(rates[name] for name in codec)])
-    return Way((*_names(tier.way_out), *codec), rate, tier.write_latency, tier.curve_out)
+    return Way((*_names(tier.way_out), *codec, *beside), rate, tier.write_latency, tier.curve_out)
 
 
 def _names(way: Any) -> tuple[str, ...]:

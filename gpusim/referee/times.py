@@ -55,7 +55,7 @@ def _ended(acts: Activities, time: int, why: int) -> str:
 
 
 def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
-    if due == acts.submit[act]:
+    if due == s.submit[act]:
         return "when it is submitted"
     at = np.flatnonzero(acts.end == due)
     if len(at):
@@ -163,8 +163,11 @@ def _host(
         **columns, event=trace.kind.astype(np.int64), arg=trace.arg, stream=trace.stream.astype(np.int64), time=trace.time,
         read_start=trace.read_start, read_id=trace.read_id, write_start=trace.write_start, write_id=trace.write_id,
         bytes=trace.size, home=tiers.home(units), program=np.isin(trace.activity, (COPY_IN, COPY_OUT)).astype(np.uint8),
-        queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record, turn=turn,
-        order=order, role=roles, waits=np.array([0, *n.waits], np.uint8), now=zero(h.STATE), count=zero(many),
+        call=n.call, queue=queue, done=done, cancelled=acts.cancelled, started=acts.start_record, submitted=acts.record,
+        turn=turn, order=order, role=roles, waits=np.array([0, *n.waits], np.uint8),
+        costs=np.array([(0.0, 0.0, 0.0), *n.blocks]),
+        kept=np.array([0, *n.kept], np.uint8), blocks=zero(1 + len(n.kept), 64, 2), submit=acts.submit.copy(),
+        now=zero(h.STATE), count=zero(many),
         after=zero(units, many), use=zero(units, many), prior=zero(units), out=none(units), moving=zero(units, dtype=np.uint8),
         gone=none(units), brought=none(units), wanted=zero(len(queue)), marks=zero(marks, many), freed=zero(h.RECENT, 2),
         freed_use=zero(h.RECENT + 1, many),
@@ -191,7 +194,7 @@ def _starts(
     in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
         columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
-        acts.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
+        w.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
         in_line, n.machine.gap,
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
         ready=np.full(len(acts.record), NEVER),

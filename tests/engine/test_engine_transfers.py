@@ -154,6 +154,13 @@ def test_a_host_that_waits_for_a_copy_goes_on_later_than_the_copy_ends() -> None
     last.sync()
     result = play(last, {"link.latency_synchronised": 5000.0})
     assert result.metrics["makespan_ns"] == OUT + 4000
+    late = Steps()
+    late.carry(COPY_IN, stream=0)
+    late.until(9000)
+    late.sync()
+    late.kernel(500)
+    result = refereed(play(late, {"link.latency_synchronised": 5000.0}), late.trace())
+    assert spans(result)["kernel"] == [(0, 2024), (9000, 9500)], "all has long been there"
 
 
 def test_each_direction_and_collectives_have_a_curve_of_their_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.measured import measured_gpu
 from gpusim.machine.product import profile_of
 from gpusim.programs.recordings import import_trace
+from gpusim.referee import check
 from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.show.basis import basis
@@ -112,6 +114,15 @@ def test_what_does_not_come_back_is_said() -> None:
     assert "Contention unknown: the device works for 2 ms, in the recording for 5 ms." in basis([result])
     elsewhere = simulate(traced([first, late]), catalogue.load("h100-sxm-80gb"))
     assert "contention" not in elsewhere.spec
+
+
+def test_the_referee_knows_both_times_of_the_device() -> None:
+    trace = traced([{"duration": 1_000_000, "time": 0, "device_time": 0}])
+    result = simulate(trace, catalogue.load(MACHINE), log=True)
+    assert check(result, trace).violations == ()
+    for name in ("device_ns", "recorded_device_ns"):
+        edited = replace(result, metrics={**result.metrics, name: 999_999})
+        assert [v.what for v in check(edited, trace).violations] == [f"metric {name} is 999999"]
 
 
 def test_operators_side_by_side_on_an_unknown_machine_are_said() -> None:

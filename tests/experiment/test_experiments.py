@@ -388,12 +388,24 @@ def virtualisation(rs: tuple[Result, ...]) -> None:
         assert times[1] / times[0] > 1.5 if trace == "llama-1b-decode" else 1 < times[1] / times[0] < 1.05
 
 
+def numa(rs: tuple[Result, ...]) -> None:
+    """Far memory costs a program at most what it costs the copies or the CPU alone, and nothing where copies lose nothing."""
+    lost = {"h100-sxm-80gb": 0.999, "p100-sxm2-16gb": 0.311, "gb200": 0.348}  # of the link's rate; the CPU's is 44 %
+    found = by(rs, "transform", "profile", "tiers")
+    for transform, profile in {(r.spec["transform"], r.spec["profile"]) for r in rs}:
+        chains = ("host", "host(numa=interleave)", "host(numa=remote)")
+        near, mixed, far = (found[transform, profile, t].metrics["makespan_ns"] for t in chains)
+        worst = 1 / min(lost[profile], 0.44 if transform == "offload" else 1.0)
+        assert near <= mixed <= far <= worst * near
+        assert far / near < 1.01 if worst < 1.01 else far / near > 1.1
+
+
 KNOWN: dict[str, Callable[[tuple[Result, ...]], None]] = {
     f.__name__: f
     for f in (
         eviction, release, prefetch, policies, allocators, gpus, fits, costs, checkpointing, host_memory, defragmentation,
         what_if, oversubscription, ssd, turns, double_buffering, zero_copy, unet3d, gpt3, sublinear, mixed_precision,
-        compression, virtualisation, *known_unified.KNOWN,
+        compression, virtualisation, numa, *known_unified.KNOWN,
     )
 }
 

@@ -126,7 +126,9 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
         ("host(capacity=600 GiB) > host(numa=remote, capacity=600 GiB)", "the host tiers together are more than the 1 TiB"),
         ("peer(capacity=100 GiB)", "is more than the 79.7 GiB of memory that another GPU has"),
         ("host(capacity=8)", "'8' has no unit"),
-        ("host(numa=far)", "'far' is neither local nor remote"),
+        ("host(numa=far)", r"'far' is none of local, remote, interleave, first_touch"),
+        ("host(numa=remot)", r"parameter 'numa' of tier 'host': .*did you mean 'remote'"),
+        ("host(pool=frsh)", r"'frsh' is none of ready, grow, fresh \(did you mean 'fresh'\?\)"),
         ("host(gpus=0)", "'0' is not a whole number from 1 to 1024"),
         ("nvme(read=-1 GB/s)", "'-1 GB/s' is negative"),
         ("nvme(write=0 GB/s)", "parameter 'write' of tier 'nvme' is 0"),
@@ -137,6 +139,13 @@ def test_has_a_machine_with_one_memory_no_tier_below_it_by_default():
 def test_is_what_cannot_be_told_in_a_sentence(h100, text, message):
     with pytest.raises(ProfileError, match=message):
         parse(text, h100)
+
+
+def test_is_memory_spread_over_nodes_that_are_known(h100):
+    with pytest.raises(ProfileError, match=r"l4 does not say how many NUMA nodes its host has \(write host.numa_nodes in its"):
+        parse("host(numa=interleave)", catalogue.load("l4"))
+    (tier,) = parse("host(numa=interleave)", h100)
+    assert tier.read == pytest.approx(55.36 * 2 / (1 + 1 / 0.999))
 
 
 def test_is_a_tier_refused_that_a_machine_has_no_way_to(h100):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import gpusim
 from gpusim.base.errors import GpusimError
 from gpusim.machine.kernels.durations import durations
+from gpusim.programs.transforms.save_on_host import _block, _grows
 from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COPY_IN, COPY_OUT, FREE, HOST_WORK, OP, Trace
 
@@ -69,13 +71,33 @@ def test_the_largest_of_each_step() -> None:
 
 
 def test_fresh_pinned_memory_costs_an_allocation_each() -> None:
+    """The host pins each tensor's memory, and gives it back when the tensor dies; the device is far from done by then."""
     pool, fresh = (gpusim.transform(step(), f"save_on_host(least=4 MiB, memory={m})") for m in ("pool", "fresh"))
+    assert story(fresh) == [
+        "forward0", "forward1", "gpusim::host_alloc:64", "gpusim::copy_out:64", "-64", "forward2", "gpusim::host_alloc:32",
+        "gpusim::copy_out:32", "-32", "backward2", "gpusim::copy_in:32", "backward1", "gpusim::host_free:32", "-32",
+        "gpusim::copy_in:64", "backward0", "gpusim::host_free:64", "-64",
+    ]  # fmt: skip
     machine = gpusim.load_machine("a100-sxm4-80gb")
     asked = durations(fresh, machine)[0][fresh.activity == HOST_WORK]
-    each = machine.allocation.host_alloc_per_gib.value / 1024  # ns per MiB
-    assert asked.tolist() == pytest.approx([64 * each, 32 * each], abs=1)
+    cost = machine.allocation
+    pin, free = cost.host_alloc_per_gib.value / 1024, cost.host_free_per_gib.value / 1024  # ns per MiB
+    assert asked.tolist() == pytest.approx([64 * pin, 32 * pin, 32 * free, 64 * free], abs=1)
     took = [gpusim.simulate(t, on=machine, bounds=False).metrics["makespan_ns"] for t in (pool, fresh)]
     assert took[1] - took[0] > 0.5 * asked.sum()
+
+
+def test_a_pool_grows_in_the_first_step_alone() -> None:
+    """In the first step both tensors leave before one comes back; the pool's blocks serve the second one."""
+    done = gpusim.transform(step(steps=2), "save_on_host(least=4 MiB, memory=grow)")
+    assert [word for word in story(done) if "host_" in word] == ["gpusim::host_alloc:64", "gpusim::host_alloc:32"]
+
+
+def test_a_block_that_has_come_back_is_used_again() -> None:
+    """Powers of two: sizes of 3 and 4 share a block of 4 when one has come back before the other leaves."""
+    block = _block(np.array([3, 4, 4, 5]))
+    assert block.tolist() == [4, 4, 4, 8]
+    assert _grows(block, np.array([0, 1, 4, 5]), np.array([3, 9, 9, 9])).tolist() == [True, True, False, True]
 
 
 def test_pageable_copies_take_the_pageable_rate_in_turn_with_kernels() -> None:

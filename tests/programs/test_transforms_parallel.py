@@ -110,6 +110,23 @@ def test_offloaded_state_lives_on_the_host_and_the_cpu_makes_the_step() -> None:
     assert "_fused_adam_" not in [made.op_names[i] for i in made.op]
 
 
+def test_memory_of_offloaded_copies_is_staged_or_pinned_for_each() -> None:
+    """Two buckets of gradients leave, the parameters come back: what the CPU does before each, and on which stream."""
+    def around(memory: str) -> list[str]:
+        made = transforms.apply(model_states(), f"offload(bucket=1 KiB, memory={memory})")
+        at = np.flatnonzero(made.kind == OP)
+        told = [(made.op_names[made.op[o]], int(made.stream[e])) for e, o in zip(at, made.arg[at], strict=True)]
+        return [f"{name.removeprefix('gpusim::')}:{stream}" for name, stream in told if name.startswith("gpusim::")]
+
+    pool, outs = around("pool"), around("pool").index("cpu_step:1")
+    assert outs > 1 and pool == (["copy_out:1"] * outs + ["cpu_step:1", "copy_in:1"]) * 2, "two steps"
+    staged = ["pageable_out:0", "copy_out:0"] * outs + ["cpu_step:0", "pageable_in:0", "copy_in:0"]
+    assert around("pageable") == staged * 2
+    again = ["host_free:0", "host_alloc:0"]
+    fresh = [*again, "copy_out:1"] * outs + ["cpu_step:1", *again, "copy_in:1"]
+    assert around("fresh") == (fresh * 2)[1:], "before the first copy there is nothing to give back"
+
+
 def test_offloaded_parameters_come_in_block_by_block() -> None:
     """Of 2 P only the block at work and the next are there; forward and backward bring each in, the last once for both."""
     made = transforms.apply(model_states(), "offload(what=all,to=nvme)")
@@ -202,6 +219,7 @@ def test_what_comes_out_runs_and_passes_the_referee(chain: str) -> None:
     ("zero(bucket=25)", GpusimError, "25"),
     ("offload(what=optimiser)", GpusimError, "did you mean 'optimizer'"),
     ("offload(to=disk)", GpusimError, "known: host, nvme"),
+    ("offload(memory=frsh)", GpusimError, "did you mean 'fresh'"),
     ("offload(what=parameters)", GpusimError, "write what=all"),
 ])  # fmt: skip
 def test_a_wrong_parameter_is_named(chain: str, error: type[Exception], says: str) -> None:

@@ -15,7 +15,7 @@ from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace import workload
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.trace import RECORD, SYNC, WAIT, Trace
+from gpusim.trace.trace import HOST_WORK, RECORD, SYNC, WAIT, Trace
 
 GIB = 2**30
 SMALL = "grid=1 block=32"  # the launch of a kernel that takes one multiprocessor
@@ -62,6 +62,10 @@ class Steps:
         """An operator that is no kernel, and moves so many blocks over a link or through host memory."""
         size = int(blocks * BLOCK)
         self._builder.op("carry", reads, (), read_bytes=size, duration=ns, stream=stream, activity=activity)
+
+    def work(self, name: str, stream: int = 0, flops: float = 0.0) -> None:
+        """The CPU does something with a block of host memory."""
+        self._builder.op(name, (), (), read_bytes=BLOCK, flops=flops, stream=stream, activity=HOST_WORK)
 
     def sync(self) -> None:
         self._builder.event(SYNC)

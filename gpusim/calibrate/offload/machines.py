@@ -43,6 +43,7 @@ _HOSTS = {
     "i7-8700, two channels of DDR4-2666": "host.bandwidth=30 GB/s",
     "Ryzen 5600, DDR4": "host.bandwidth=36 GB/s",
     "Grace": "",
+    "cudaHostAlloc of about 3 ms": "allocation.host_alloc=3 ms, allocation.host_alloc_per_gib=0 ms",
     "unstated": "",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel, outlined
+from gpusim.base.compiled import kernel
 from gpusim.engine.state import Island
 
 
@@ -29,22 +29,6 @@ def push(isl: Island, time: int, kind: int, arg: int) -> None:
     e.order = order
     e.kind = kind
     e.arg = arg
-
-
-@outlined
-def remove(isl: Island, kind: int, arg: int) -> int:
-    """Take back the event of this kind and argument, which is there; returns its time."""
-    heap = isl.heap
-    i = 0
-    while heap[i].kind != kind or heap[i].arg != arg:
-        i += 1
-    time = heap[i].time
-    while i > 0:  # as if it came before all others
-        parent = (i - 1) >> 1
-        heap[i] = heap[parent]
-        i = parent
-    pop(isl)
-    return time
 
 
 @kernel

@@ -4,7 +4,8 @@ Fluid time is continuous: the rates change at the exact moment at which a flow e
 is rounded, up ("not at t - 1, yes at t").  A flow is one copy or collective that is past its start-up latency, or the own
 work of a kernel that others slow down.
 
-The last link is the memory of the device, where that is shared.  It is left out as long as all have room in it (`sharing`).
+Behind its route each way passes the memory of the device, where that is shared: so often as its flow says, and only while the
+memory does not suffice for all (`sharing`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpusim.base.compiled import kernel
+from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.state import Instructions, Island
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
@@ -24,8 +25,7 @@ def share(isl: Island, prog: Instructions) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
     n, tight = isl.clock[0].flows, isl.clock[0].tight
     flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
-    memory = link[link.size - 1]
-    if n == 1 and not tight:  # alone: what the narrowest link of its route lets through
+    if n == 1 and tight == 0:  # alone: what the narrowest link of its route lets through
         rate = flow[0].cap
         w = ways[flow[0].way]
         for r in range(w.route, w.route_end):
@@ -38,10 +38,8 @@ def share(isl: Island, prog: Instructions) -> None:
     for f in range(n):
         flow[f].fixed = 0
         w = ways[flow[f].way]
-        for r in range(w.route, w.route_end):
+        for r in range(w.route, w.route_end + tight * flow[f].passes):
             link[route[r]].users += 1
-        if tight:
-            memory.users += flow[f].passes
     open_flows = n
     while open_flows > 0:
         level = math.inf
@@ -58,11 +56,9 @@ def share(isl: Island, prog: Instructions) -> None:
             if x.fixed == 0:
                 bound = x.cap <= level_or_less
                 w = ways[x.way]
-                for r in range(w.route, w.route_end):
+                for r in range(w.route, w.route_end + tight * x.passes):
                     k = link[route[r]]
                     bound = bound or k.left <= level_or_less * k.users
-                if tight and x.passes:
-                    bound = bound or memory.left <= level_or_less * memory.users
                 if bound:
                     x.fixed = 2
         for f in range(n):
@@ -72,13 +68,10 @@ def share(isl: Island, prog: Instructions) -> None:
                 x.rate = level
                 open_flows -= 1
                 w = ways[x.way]
-                for r in range(w.route, w.route_end):
+                for r in range(w.route, w.route_end + tight * x.passes):
                     k = link[route[r]]
                     k.left = max(0.0, k.left - level)
                     k.users -= 1
-                if tight:
-                    memory.left = max(0.0, memory.left - level * x.passes)
-                    memory.users -= x.passes
 
 
 @kernel
@@ -103,7 +96,7 @@ def advance(isl: Island, time: float) -> None:
         c.fluid_time = time
 
 
-@kernel
+@outlined
 def catch_up(isl: Island) -> None:
     """All flows have run up to now."""
     c = isl.clock[0]

@@ -29,7 +29,7 @@ from gpusim.engine.state import (
     PolicyTables,
 )
 from gpusim.results import log
-from gpusim.trace.trace import COLLECTIVE, KERNEL
+from gpusim.trace.trace import COLLECTIVE, HOST_WORK, KERNEL
 
 
 @outlined
@@ -102,7 +102,8 @@ def due(isl: Island, q: int) -> int:
     while queue.started < queue.submitted:
         row = queue.base + (queue.started & queue.mask)
         if isl.activities[row].cancelled == 0:
-            return NEVER if is_waiting(isl, row) else isl.activities[row].due
+            a = isl.activities[row]
+            return NEVER if isl.clock[0].now < a.submit or is_waiting(isl, row) else a.due
         pass_over(isl, q)
     return NEVER
 
@@ -140,6 +141,9 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 if queue.pair >= 0 and queue.running + isl.queues[queue.pair].running >= queue.slots:
                     break
             a = isl.activities[row]
+            if c.now < a.submit:
+                look_at(isl, q, a.submit)
+                break
             if is_waiting(isl, row):
                 look_again_after(isl, q, a.behind)
                 break
@@ -149,9 +153,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 break
             launched = a.kind == KERNEL or a.kind == COLLECTIVE  # a collective is a kernel too; copies start without the gap
             if launched and c.now < queue.free_at + queue.gap and queue.started > 0:
-                if isl.ready[q] < queue.free_at + queue.gap:
-                    isl.ready[q] = queue.free_at + queue.gap
-                    heap.push(isl, isl.ready[q], E_READY, q)
+                look_at(isl, q, queue.free_at + queue.gap)
                 break
             on_sms = d.shares_sms and launched and sms.wanted(prog, a)
             if on_sms and not queue.granted:
@@ -185,6 +187,14 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
 
 
 @kernel
+def look_at(isl: Island, q: int, time: int) -> None:
+    """The first of queue q cannot start before this time."""
+    if isl.ready[q] < time:
+        isl.ready[q] = time
+        heap.push(isl, time, E_READY, q)
+
+
+@kernel
 def shown(isl: Island, q: int) -> int:
     """The queue as the log has it: those of copies are not numbered with the streams, but -1, -2 and so on."""
     streams = isl.clock[0].streams
@@ -195,7 +205,7 @@ def shown(isl: Island, q: int) -> int:
 def move(isl: Island, prog: Instructions, row: int) -> None:
     """The latency of a copy is over: its bytes flow."""
     a = isl.activities[row]
-    rate = a.bytes / a.duration if a.way == TIMED_COPY else own_rate(prog, isl.ways[a.way], a.bytes)
+    rate = a.bytes / a.duration if a.way == TIMED_COPY or a.kind == HOST_WORK else own_rate(prog, isl.ways[a.way], a.bytes)
     links.begin(isl, row, a.way, float(a.bytes), rate)
 
 

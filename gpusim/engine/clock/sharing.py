@@ -3,7 +3,7 @@
 A kernel that nothing slows down is one event of the heap: it ends after exactly its duration.  Where the memory's bandwidth
 does not suffice for all, or a kernel has fewer multiprocessors than it can use (`sms`), its own work is a flow: of the bytes
 that it moves through the memory, bound by the rate that it would have on its multiprocessors, or of its time when it moves
-none.
+none.  Its event stays where it is, and says nothing when it comes: the flow never ends before it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.clock import event_heap as heap
 from gpusim.engine.clock import links
-from gpusim.engine.state import E_KERNEL, FLOWS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.engine.state import FLOWS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
@@ -24,16 +23,22 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     r = isl.running[c.running]
     c.running += 1
     r.activity, r.work, r.sms, r.granted, r.need = row, TIMED, 1, 1, 0.0
-    if a.kind != KERNEL:
-        r.work = OVER
-    elif d.shares_memory:
+    if a.kind == KERNEL and d.shares_memory:
         r.need = prog.need[a.arg]
-    if r.need > 0.0 and (c.tight or ((c.flows or c.running > 1) and c.demand + needs(isl) > d.bandwidth)):
+    if r.need > 0.0 and (c.tight or c.flows > 0 or c.running > 1):
+        take_bandwidth(isl)
+
+
+@outlined
+def take_bandwidth(isl: Island) -> None:
+    """A kernel that needs some starts beside others: where there is not enough, the memory is shared anew."""
+    c = isl.clock[0]
+    if c.tight or c.demand + needs(isl) > isl.devices[0].bandwidth:
         links.catch_up(isl)
         c.reshare = 1
 
 
-@kernel
+@outlined
 def leave(isl: Island, row: int) -> None:
     """It has ended; one that has no row leaves nothing."""
     c = isl.clock[0]
@@ -86,11 +91,17 @@ def suffices(isl: Island) -> bool:
 
 
 @kernel
+def was_slowed(isl: Island, row: int) -> bool:
+    """The activity, whose time from its start is over, is a kernel that has not had all of it, or has just ended."""
+    i = place_of(isl, row)
+    return isl.running[i].work != TIMED if i < isl.clock[0].running else isl.activities[row].done != 0
+
+
+@kernel
 def time_left(isl: Island, i: int) -> float:
-    """Take the end of the i-th's own work back, which is at a known time; returns what is left of it, ns."""
-    c = isl.clock[0]
-    end = heap.remove(isl, E_KERNEL, isl.running[i].activity)
-    return float(end - c.fluid_base) - c.fluid_time
+    """What is left of the i-th's own work, which ends at a known time, ns."""
+    c, a = isl.clock[0], isl.activities[isl.running[i].activity]
+    return float(a.start + a.duration - c.fluid_base) - c.fluid_time
 
 
 @outlined

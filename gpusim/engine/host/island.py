@@ -49,7 +49,8 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         if kind == E_MOVE:
             queues.move(isl, prog, arg)
         elif kind == E_KERNEL:
-            ended, own = arg, True
+            if not sharing.was_slowed(isl, arg):
+                ended, own = arg, True
         elif kind == E_READY:
             c.woken = isl.look[arg] = 1
         else:

@@ -42,6 +42,7 @@ OVER = 0  # the step is done; else AGAIN, or the reason to stop before it
 def issue(isl: Island, prog: Instructions, pol: PolicyTables, h: Any) -> int:
     """One step of a host.  Returns 0, or the reason to stop before it."""
     t = isl.tenants[0]
+    h.had = 0
     if h.wake_ns:  # a host that waits for a copy goes on later than the copy ends
         h.time += h.wake_ns
         h.sync_ns += h.wake_ns
@@ -121,13 +122,15 @@ def instruction(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: A
     if i.kind != I_UNTIL:
         t.instructions += 1
         operators.sample(isl, pol)
-    if i.kind == I_SYNC and h.copied:
-        h.wake_ns, h.copied = h.wait_ns, 0
     if i.kind == I_SYNC or t.drain:
         if queues.idle(isl):
             queues.settle(isl, h)
         else:
             h.state = DRAIN
+            if i.kind == I_SYNC and h.copied:
+                h.wake_ns = h.wait_ns
+    if i.kind == I_SYNC:
+        h.copied = 0
     return OVER
 
 
@@ -158,7 +161,7 @@ def act(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> i
 def launch(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, i: Any) -> int:
     """An operator: what it uses is brought in, then its kernel joins the stream."""
     t, rules = isl.tenants[0], pol.rules[0]
-    if not operators.may_launch(isl, h, i.stream):
+    if not operators.may_launch(isl, prog, h, i.arg, i.stream):
         return AGAIN
     begin(isl, prog, i.arg)
     for j in range(prog.acc_start[i.arg], prog.acc_start[i.arg + 1]):

@@ -45,8 +45,8 @@ def create(isl: Island, prog: Instructions, pol: PolicyTables, u: int) -> None:
 
 
 @kernel
-def may_launch(isl: Island, h: Any, stream: int) -> bool:
-    """The host has room in the queues and has paid for the launch; if not, it comes back later."""
+def may_launch(isl: Island, prog: Instructions, h: Any, o: int, stream: int) -> bool:
+    """The host has room in the queues and has paid for the launch, or for its own call; if not, it comes back later."""
     q = stream if queues.full(isl, stream) else queues.full_of_copies(isl)
     if q >= 0:
         h.state, h.queue = SPACE, q
@@ -54,6 +54,13 @@ def may_launch(isl: Island, h: Any, stream: int) -> bool:
     if not h.paid:
         h.paid = 1
         h.time += h.operator_ns
+        if prog.call[o] > 0:
+            h.time += prog.call[o]
+            h.alloc_ns += prog.call[o]
+        elif prog.call[o] < 0:
+            t = isl.tenants[0]
+            t.drain = 1
+            t.owed -= prog.call[o]
         return False
     return True
 
@@ -92,6 +99,7 @@ def submit_kernel(isl: Island, prog: Instructions, pol: PolicyTables, h: Any, o:
         if rules.propose:
             as_note(pol.verbs[V_NOTE, 0], pol.verbs[V_NOTE, 1])(pol.prefetch, u, o, 0)
     isl.need[row, stream] = 0  # its own queue is first in, first out
+    a.submit = c.now + h.had
     a.alloc_ns, a.sync_ns = h.alloc_ns, h.sync_ns
     h.alloc_ns = 0
     h.sync_ns = 0

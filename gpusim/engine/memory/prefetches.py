@@ -57,7 +57,7 @@ def claim(isl: Island, pol: PolicyTables, h: Any, u: int, op: int) -> None:
 def move_up(isl: Island, pol: PolicyTables, h: Any, u: int, row: int, op: int) -> None:
     """The unit's copy joins the queue of those that operators want."""
     unit, tier = isl.units[u], isl.memories[isl.units[u].tier]
-    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.clock[0].now)
+    new = queues.submit(isl, tier.q_in, SWAP, tier.way_in, u, unit.wire, 0, isl.clock[0].now + h.had)
     isl.activities[new].due = op
     queues.wait_for(isl, new, isl.need[row])
     cancel(isl, pol, u, row)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import queues
-from gpusim.engine.memory import blocks, prefetches
+from gpusim.engine.memory import blocks, host_memory, prefetches
 from gpusim.engine.memory import evicting as choice
 from gpusim.engine.state import FROM_DEVICE, HOST_OUT_OF_MEMORY, N_EVICT, NEVER, SPARE, SWAP, WHERE, Island, PolicyTables
 from gpusim.policies.contract import HOST, REMOTE
@@ -23,6 +23,7 @@ def drop_copy(isl: Island, pol: PolicyTables, u: int) -> None:
         isl.flags[SPARE, u] = 0
         tier.spare -= unit.stored
     queues.record(isl, pol, log.UNPLACE, u, unit.tier, -1, unit.stored)
+    host_memory.give_back(isl, unit.tier, unit.stored)
     unit.tier = 0
 
 
@@ -73,8 +74,9 @@ def evict(isl: Island, pol: PolicyTables, h: Any, u: int, to: int, late: int) ->
             if to or m == isl.memories.size:
                 return HOST_OUT_OF_MEMORY
         tier = isl.memories[m]
+        host_memory.take(isl, m, unit.stored)
         q = tier.q_late if late else tier.q_out
-        row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now)
+        row = queues.submit(isl, q, SWAP, tier.way_out, u, unit.wire, 0, c.now + h.had)
         isl.activities[row].due = NEVER if late else n.op
         queues.wait_for(isl, row, isl.use[u])
         queues.wait_for(isl, row, isl.after[u])
@@ -110,6 +112,7 @@ def settle(isl: Island, pol: PolicyTables, u: int) -> int:
     if not has_room(isl, pol, 1, unit.stored):
         t.full, t.request, t.request_bytes = 1, u, unit.stored
         return HOST_OUT_OF_MEMORY
+    host_memory.take(isl, 1, unit.stored)
     unit.tier = 1
     tier.used += unit.stored
     tier.peak = max(tier.peak, tier.used)
@@ -133,7 +136,7 @@ def fetch(isl: Island, pol: PolicyTables, h: Any, u: int, early: int) -> None:
     m = int(unit.tier)  # a byte would lose what is shifted out of it
     tier = isl.memories[m]
     q = tier.q_early if early else tier.q_in
-    row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now)
+    row = queues.submit(isl, q, SWAP, tier.way_in, u, unit.wire, 0, c.now + h.had)
     isl.activities[row].due = NEVER if early else n.op
     queues.wait_for(isl, row, isl.after[u])
     count = isl.queues[q].submitted

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpusim.base.tables import table
 from gpusim.engine import state
+from gpusim.machine.chain import POOLS
 from gpusim.machine.constants import Machine
 from gpusim.machine.tiers import COPY_ENGINES
 from gpusim.trace.submission import stream_priorities
@@ -101,7 +102,8 @@ def memory_table(m: Machine, numbers: Numbering) -> Any:
     memories = table(1 + len(m.tiers), state.MEMORY)
     for i, tier in enumerate(m.tiers):
         memory, into = memories[1 + i], numbers.to_device(tier.queue)
-        memory["capacity"], memory["waits"] = tier.capacity, tier.waits
+        memory["capacity"], memory["waits"], memory["pool"] = tier.capacity, tier.waits, POOLS.index(tier.pool)
+        memory["take_ns"], memory["take_per_byte"], memory["give_per_byte"] = tier.take, tier.take_per_byte, tier.give_per_byte
         memory["q_in"], memory["q_out"] = into, into + 1
         memory["q_early"], memory["q_late"] = into + numbers.behind, into + 1 + numbers.behind
         memory["way_in"], memory["way_out"] = state.SWAPS + 2 * i, state.SWAPS + 2 * i + 1

@@ -27,6 +27,7 @@ from gpusim.engine.state import (
 from gpusim.machine.constants import Machine
 from gpusim.machine.kernels.needs import KernelNeeds
 from gpusim.machine.sharing import ENGINES, MEMORY, SMS
+from gpusim.machine.transfer_times import calls, host_bytes, waits
 from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
@@ -103,20 +104,20 @@ def build(
     """All tables of one run; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
-    ways, link, route, curve = connections(m, codec, planned.access, shared.bandwidth)
+    ways, link, route, curve = connections(m, codec, planned.access, shared.bandwidth, bool(host_bytes(work.trace).any()))
     queues = queue_table(work, m, numbers, _takes_turns(work.trace, shared))
     flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
-        "marks": numbers.streams + _stream_events(work.trace) + 1, "running": numbers.streams + 1,
+        "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams, "M": 1 + len(m.tiers),
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
         hosts=_host(m), queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
         memories=memory_table(m, numbers), ways=ways, link=link, began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
-    program = _program(work, planned, shared, route, curve)
+    program = _program(work, m, planned, shared, route, curve)
     restart(island, program, len(work.trace.kind))
     return island, program, _policies(work, m, chosen, seed, log)
 
@@ -178,12 +179,13 @@ def _takes_turns(trace: tr.Trace, shared: Shared) -> bool:
     return ENGINES in shared.words and bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
 
 
-def _program(work: Workload, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:
+def _program(work: Workload, m: Machine, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:
     memory = shared.bandwidth is not None
     needs = {} if shared.needs is None else {"sms": shared.needs.sms, "need": shared.needs.memory}
+    duration, call = work.shared(("durations", m.cpu), lambda: durations(work, m.cpu))
     return filled(
-        Instructions, {}, **needs, instructions=chunk(work, 0), duration=work.duration,
-        carried=work.shared(("carried", memory), lambda: carried(work.trace, memory)),
+        Instructions, {}, **needs, instructions=chunk(work, 0), duration=duration, call=call,
+        carried=work.shared(("carried", memory), lambda: carried(work, memory)),
         bytes=work.shared("bytes", lambda: moved(work.trace)), clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
         route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
@@ -254,20 +256,32 @@ def actions(planned: Schedule) -> Any:
     return out
 
 
-def carried(trace: tr.Trace, memory: bool) -> Any:
+def durations(work: Workload, share: float) -> Any:
+    """int64[2, O], ns: of each operator on the device or beside it, and what the host's thread carries out itself, below 0
+    where it first waits for the device.
+
+    share: of the rate of the CPU's work that is left where its memory is.
+    """
+    own, modelled = calls(work.trace), (work.trace.activity == tr.HOST_WORK) & (work.trace.duration < 0)
+    there = np.where(modelled & ~own, np.rint(work.duration / share).astype(np.int64), work.duration)
+    return np.where(np.stack([own, ~own]), 0, np.stack([there, np.where(waits(work.trace), -there, there)]))
+
+
+def carried(work: Workload, memory: bool) -> Any:
     """int64[2, O]: kind and way of each operator; recorded times are kept as they are.
 
     memory: its bandwidth is shared, also with copies whose recorded times have been freed of what ran beside (`kernels.alone`)
     """
-    kind, moves = trace.activity.astype(np.int64), moved(trace) > 0
-    seen = (trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != tr.COLLECTIVE)
-    timed = np.where(memory & seen, state.TIMED_COPY, state.NO_WAY)
-    return np.stack([kind, np.where(moves, np.where(trace.duration < 0, kind, timed), state.NO_WAY)])
+    trace, kind = work.trace, work.trace.activity.astype(np.int64)
+    moves = moved(trace) > 0
+    flows = moves & (trace.duration < 0) & ((kind != tr.HOST_WORK) | (work.duration > 0))
+    timed = moves & (trace.device_time >= 0) & (work.duration > 0) & (kind != tr.HOST_WORK) & (kind != tr.COLLECTIVE)
+    return np.stack([kind, np.select([flows, timed & memory], [kind, state.TIMED_COPY], state.NO_WAY)])
 
 
 def moved(trace: tr.Trace) -> Any:
     """int64[O]: bytes of each operator that go this way."""
-    return np.where(np.isin(trace.activity, tr.MOVES), trace.read_bytes, 0)
+    return np.where(np.isin(trace.activity, tr.MOVES), trace.read_bytes, host_bytes(trace))
 
 
 def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:

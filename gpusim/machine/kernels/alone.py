@@ -63,8 +63,8 @@ def alone(trace: Trace, share: Collection[str], machine: Profile | None = None) 
         wanted = _wanted(trace, own, machine)[stretches.operator] if MEMORY in share else np.zeros(len(granted))
         rate = _max_min(stretches.stretch, wanted * granted, needs.bandwidth)
         speed = np.divide(rate, wanted, out=granted.copy(), where=wanted > 0)
-        found = np.bincount(stretches.operator, speed * stretches.ns, trace.ops)[touched]
-        found = np.maximum(found, 1.0)
+        lost = np.bincount(stretches.operator, (1.0 - speed) * stretches.ns, trace.ops)
+        found = np.maximum(trace.duration - lost, 1.0)[touched]
         settled = np.abs(found - own[touched]).max() < _CLOSE
         own[touched] = found
         if settled:
