@@ -278,7 +278,7 @@ class Island(NamedTuple):
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
     link: Annotated[Any, LINK, "links"]
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
-    running: Annotated[Any, RUN, "running"]  # by priority, then start; the last row is for exchanging two others
+    running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
     freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together

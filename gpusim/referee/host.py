@@ -67,11 +67,12 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     BLUR,       # ns that rounding the costs of device calls one by one may take away
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
     REACHED,    # one more than the event whose recorded time has come already
+    TRIED,      # when the operator asked for its tensors, before it waited for the device; -1: as it is submitted
     LATEST,     # the operator submitted last
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     HAD,        # of OWE: for host memory, before which nothing of this step is submitted
     SAID,
-) = range(27)  # fmt: skip
+) = range(28)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -562,6 +563,7 @@ def _copy(w: Host, c: Costs, i: int) -> None:
 def _issue(w: Host, c: Costs, i: int) -> None:
     """The operator is submitted, in the step that has asked for its tensors, or in a later one."""
     s, t = w.now, w.t[i]
+    s[TRIED] = -1
     paid = s[PAID] == 1 or (c.operator == 0 and w.call[w.a[i]] == 0)
     same = t == s[NOW] and s[AFTER] == 0 and s[DRAIN] == 0 and s[STAGED] <= t and paid
     if not same:
@@ -569,6 +571,8 @@ def _issue(w: Host, c: Costs, i: int) -> None:
         if s[PAID] == 0:
             _between(w, c, w.event.size)
             _launch(w, c)
+            if s[DRAIN]:
+                s[TRIED] = s[NOW]
         else:
             s[UNSURE] = 1
         _drain(w)
@@ -634,7 +638,9 @@ def _uses(w: Host, i: int, act: int, u: int, writes: bool) -> None:
         w.now[HITS] += 1
         if w.late[act] < 0 or w.queue[w.late[act]] != w.queue[b] or w.late[act] < b:
             w.late[act] = b
-        if w.b[w.submitted[b]] >> 16 and (w.started[b] < 0 or w.started[b] > i):
+        began = w.started[b]
+        waits = began < 0 or began > i or (w.now[TRIED] >= 0 and w.t[began] > w.now[TRIED])
+        if w.b[w.submitted[b]] >> 16 and waits:
             _promote(w, i, u, b)
         w.brought[u] = -1
 

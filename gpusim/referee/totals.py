@@ -99,7 +99,7 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)
     last = np.zeros(int(acts.queue.max(initial=0)) + 1, np.int64)
     np.maximum.at(last, acts.queue[operator], acts.end[operator])
-    busy = int(took[kernel].sum())
+    busy, recorded = int(took[kernel].sum()), _recorded_span(trace) if result.finished else 0
     out: dict[str, int | float] = {
         "compute_busy_ns": busy,
         # Up to its last operator, a stream stands still when it runs none.
@@ -112,8 +112,8 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
         "program_copies_shared": sum(_beside(acts, np.flatnonzero(activity == kind)) for kind in (COPY_IN, COPY_OUT)),
         "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
         "host_work_ns": int(took[activity == HOST_WORK].sum()),
-        "device_ns": _span(acts.start[operator], acts.end[operator]),
-        "recorded_device_ns": _recorded_span(trace),
+        "device_ns": _span(acts.start[operator], acts.end[operator]) if recorded else 0,
+        "recorded_device_ns": recorded,
     }
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:

@@ -35,19 +35,18 @@ def want(isl: Island, q: int) -> None:
 
 @outlined
 def enter(isl: Island, prog: Instructions, row: int) -> None:
-    """The kernel or collective that has started, the last row of those that run, takes its place behind those of its priority.
+    """The kernel or collective that has started, the last row of those that run, has what it can use.
 
     As long as all have what they can use, it takes nothing from one that goes behind it, and it will not keep them, there is
     nothing to grant anew.
     """
     c, a = isl.clock[0], isl.activities[row]
-    queue, i = isl.queues[a.queue], c.running - 1
-    x = isl.running[i]
+    queue, x = isl.queues[a.queue], isl.running[c.running - 1]
     x.priority, x.sms, x.whole = queue.priority, prog.sms[0, a.arg], prog.sms[1, a.arg]
     x.granted = x.sms
     left, enough = isl.devices[0].sms - x.sms, 1
-    for k in range(i):
-        r = isl.running[k]
+    for i in range(c.running - 1):
+        r = isl.running[i]
         left -= r.sms
         if r.granted < r.sms or (r.held == 0 and r.priority > x.priority):
             enough = 0
@@ -58,12 +57,6 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     c.wanting -= 1
     if enough == 0 or x.whole or (left > 0 and c.wanting > 0):
         c.unsettled = 1
-    spare = isl.running.size - 1
-    while i > 0 and isl.running[i - 1].priority > queue.priority:
-        isl.running[spare] = isl.running[i]
-        isl.running[i] = isl.running[i - 1]
-        isl.running[i - 1] = isl.running[spare]
-        i -= 1
 
 
 @outlined
@@ -123,20 +116,30 @@ def left_for(isl: Island, priority: int) -> int:
 
 @kernel
 def grant(isl: Island) -> None:
-    """Give all that run what is theirs now."""
-    c, left = isl.clock[0], isl.devices[0].sms
-    for i in range(c.running):
+    """Give all that run what is theirs now: first those that keep it, then by priority, of one priority by start."""
+    c, left = isl.clock[0], left_for(isl, -NEVER)
+    priority = next_priority(isl, -NEVER)
+    while priority < NEVER:
+        for i in range(c.running):
+            r = isl.running[i]
+            if r.held == 0 and r.priority == priority:
+                given = min(r.sms, left)
+                left -= given
+                if given != r.granted:
+                    regrant(isl, i, given)
+                r.held = r.whole if given == r.sms else 0
+        priority = next_priority(isl, priority)
+
+
+@kernel
+def next_priority(isl: Island, priority: int) -> int:
+    """The next behind this priority of those that run and do not keep what they have; NEVER when there is none."""
+    found = NEVER
+    for i in range(isl.clock[0].running):
         r = isl.running[i]
-        if r.held:
-            left -= r.sms
-    for i in range(c.running):
-        r = isl.running[i]
-        if r.held == 0:
-            given = min(r.sms, left)
-            left -= given
-            if given != r.granted:
-                regrant(isl, i, given)
-            r.held = r.whole if given == r.sms else 0
+        if r.held == 0 and priority < r.priority < found:
+            found = r.priority
+    return found
 
 
 @outlined

@@ -110,7 +110,7 @@ def build(
     lengths = {
         "Q": numbers.queues, "A": int(queues["mask"].sum()) + numbers.queues, "U": len(work.trace.size),
         "most units alive at once": work.max_live + 1, "flows": flows + 1, "events": 2 * (numbers.streams + flows) + 8,
-        "marks": numbers.streams + _stream_events(work.trace) + 1, "running": numbers.streams + 1, "M": 1 + len(m.tiers),
+        "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams, "M": 1 + len(m.tiers),
     }  # fmt: skip
     island = filled(
         Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
