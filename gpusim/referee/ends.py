@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gpusim.machine.sharing import MEMORY, SMS
 from gpusim.referee.activities import NEVER, Activities
 from gpusim.referee.flows import Grants, ends
-from gpusim.referee.numbers import DEVICE_MEMORY, F64, Numbers, Way
+from gpusim.referee.numbers import DEVICE_MEMORY, F64, Figures, Route
 from gpusim.referee.rates import remote
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
@@ -25,7 +25,7 @@ from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
 
-def check(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: Grants, found: Findings) -> None:
+def check(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, grants: Grants, found: Findings) -> None:
     """Every end against the one that follows from the start.  grants: of the multiprocessors, to activities."""
     due = expected(acts, trace, tiers, n, grants)
     shared, ended = due.shared, (acts.end < NEVER) & (due.end < NEVER)
@@ -47,7 +47,7 @@ class Ends(NamedTuple):
     shared: npt.NDArray[np.bool_]
 
 
-class Part(NamedTuple):
+class Flow(NamedTuple):
     """What activities move, or do, at once: when it begins, bytes (or ns of kernels), and as in flows.Flows."""
 
     rows: I64
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     links: tuple[str, ...]
 
 
-def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: Grants) -> Ends:
+def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, grants: Grants) -> Ends:
     """The ends that follow from the starts in the log."""
     started, operator = acts.start < NEVER, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
@@ -92,7 +92,7 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, grants: G
     return Ends(end, shared)
 
 
-def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Numbers, moves: npt.NDArray[np.bool_]) -> Iterator[Part]:
+def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Figures, moves: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """Swaps, and operators that move bytes."""
     operator = acts.op >= 0
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
@@ -105,27 +105,27 @@ def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Numbers, moves: np
             yield _flowing(acts, at, acts.size, way)
 
 
-def _remote(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, started: npt.NDArray[np.bool_]) -> Iterator[Part]:
+def _remote(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, started: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """What kernels read and write below the device themselves."""
     for amount, way in zip(remote(acts, trace, tiers), (n.reads, n.writes), strict=True):
         yield _flowing(acts, started & (amount > 0), amount, way)
 
 
-def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: Way) -> Part:
+def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: Route) -> Flow:
     rows = np.flatnonzero(which)
     size = amount[rows]
-    return Part(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
+    return Flow(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
 
 
-def _timed(acts: Activities, trace: Trace, n: Numbers, which: npt.NDArray[np.bool_]) -> Iterator[Part]:
+def _timed(acts: Activities, trace: Trace, n: Figures, which: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """Copies whose recorded times are known without what ran beside them: their own rate, through the device's memory."""
     known = (trace.device_time >= 0) & (n.duration > 0) & (trace.activity != COLLECTIVE)
     rows = np.flatnonzero(which & np.append(known, False)[acts.op] & (acts.size > 0) & (MEMORY in n.share))
     size = acts.size[rows].astype(np.float64)
-    yield Part(rows, acts.start[rows], size, size / n.duration[acts.op[rows]], np.ones(len(rows)), (DEVICE_MEMORY,))
+    yield Flow(rows, acts.start[rows], size, size / n.duration[acts.op[rows]], np.ones(len(rows)), (DEVICE_MEMORY,))
 
 
-def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:
+def _kernels(acts: Activities, rows: I64, n: Figures) -> Iterator[Flow]:
     """The work of kernels in ns, where anything of it is shared: those that need the memory's bandwidth, and the others."""
     if MEMORY not in n.share and SMS not in n.share:
         return
@@ -133,10 +133,10 @@ def _kernels(acts: Activities, rows: I64, n: Numbers) -> Iterator[Part]:
     for at, links in ((need > 0, (DEVICE_MEMORY,)), (need == 0, ())):
         those, unit = rows[at], np.where(need > 0, need, 1.0)[at]
         work = n.duration[acts.op[those]].astype(np.float64)
-        yield Part(those, acts.start[those], work, unit, unit, links)
+        yield Flow(those, acts.start[those], work, unit, unit, links)
 
 
-def _of_flows(grants: Grants, work: list[Part], activities: int) -> Grants:
+def _of_flows(grants: Grants, work: list[Flow], activities: int) -> Grants:
     """The grants to activities as grants to the flows of kernels' work, which come first."""
     flow = np.full(activities, -1)
     rows = np.concatenate([part.rows for part in work]) if work else np.zeros(0, np.int64)

@@ -83,7 +83,7 @@ CALLS, IDLES, ROOM, COPIES, RECORDED = range(len(CAUSES))
 MOST = 100
 
 
-class Costs(NamedTuple):
+class HostCosts(NamedTuple):
     """ns, but for the limits, which count activities."""
 
     operator: int
@@ -99,7 +99,7 @@ class Costs(NamedTuple):
     copies: int   # copies that an engine's queue holds
 
 
-class Host(NamedTuple):
+class HostWalk(NamedTuple):
     """Q queues, streams first; T tensors, A activities, E events, R records."""
 
     kind: Any      # int64[R] columns of the log
@@ -159,7 +159,7 @@ class Host(NamedTuple):
 
 
 @step
-def _settle(w: Host) -> None:
+def _settle(w: HostWalk) -> None:
     """The present step is over: its calls are paid, its copies are there."""
     s = w.now
     s[NOW] += s[OWE]
@@ -178,14 +178,14 @@ def _settle(w: Host) -> None:
 
 
 @step
-def _pay(w: Host) -> None:
+def _pay(w: HostWalk) -> None:
     """What the calls before this one of the same step take."""
     w.now[NOW] += w.now[OWE]
     w.now[OWE] = w.now[HAD] = 0
 
 
 @step
-def _ends(w: Host) -> None:
+def _ends(w: HostWalk) -> None:
     """The present step is over, and so is its event, which it may have had to try again when its copies were there."""
     _settle(w)
     if w.now[AFTER]:
@@ -194,7 +194,7 @@ def _ends(w: Host) -> None:
 
 
 @step
-def _drain(w: Host) -> None:
+def _drain(w: HostWalk) -> None:
     """Memory was given back: the device runs dry first."""
     s = w.now
     if s[DRAIN]:
@@ -208,7 +208,7 @@ def _drain(w: Host) -> None:
 
 
 @step
-def _until(w: Host) -> None:
+def _until(w: HostWalk) -> None:
     """The next event has a recorded time."""
     s = w.now
     e = s[EVENT]
@@ -220,7 +220,7 @@ def _until(w: Host) -> None:
 
 
 @step
-def _between(w: Host, c: Costs, end: int) -> None:
+def _between(w: HostWalk, c: HostCosts, end: int) -> None:
     """Events that leave no record: up to event `end` or the next that does."""
     s, streams = w.now, w.marks
     while s[EVENT] < end:
@@ -258,7 +258,7 @@ def _between(w: Host, c: Costs, end: int) -> None:
 
 
 @step
-def _pass_over(w: Host, c: Costs) -> None:
+def _pass_over(w: HostWalk, c: HostCosts) -> None:
     """Events that leave no record are over, since something after them is done already: they have taken no time."""
     s = w.now
     t, drain, alloc, sync = s[NOW], s[DRAIN], s[ALLOC_NS], s[SYNC_NS]
@@ -268,7 +268,7 @@ def _pass_over(w: Host, c: Costs) -> None:
 
 
 @step
-def _streams(w: Host) -> int:
+def _streams(w: HostWalk) -> int:
     n = 0
     while n < w.role.size and w.role[n] == 0:
         n += 1
@@ -276,7 +276,7 @@ def _streams(w: Host) -> int:
 
 
 @step
-def _room(w: Host, q: int, limit: int) -> None:
+def _room(w: HostWalk, q: int, limit: int) -> None:
     """Queue q holds fewer activities than it may."""
     s = w.now
     n = w.count[q]
@@ -288,7 +288,7 @@ def _room(w: Host, q: int, limit: int) -> None:
 
 
 @step
-def _launch(w: Host, c: Costs) -> None:
+def _launch(w: HostWalk, c: HostCosts) -> None:
     """The next event is an operator: there is room for it, and its launch is paid."""
     s = w.now
     _room(w, w.stream[s[EVENT]], c.queue)
@@ -305,7 +305,7 @@ def _launch(w: Host, c: Costs) -> None:
 
 
 @step
-def _is_at(w: Host, t: int) -> bool:
+def _is_at(w: HostWalk, t: int) -> bool:
     """The host is at this time, but for what rounding device calls one by one takes away."""
     s = w.now
     if 0 < s[NOW] - t <= s[BLUR]:
@@ -316,7 +316,7 @@ def _is_at(w: Host, t: int) -> bool:
 
 
 @step
-def _found(w: Host, i: int) -> None:
+def _found(w: HostWalk, i: int) -> None:
     """Record i is where the host is; if not, say so, and go on from where the log has it."""
     s = w.now
     right = _is_at(w, w.t[i])
@@ -331,7 +331,7 @@ def _found(w: Host, i: int) -> None:
 
 
 @step
-def _follow(w: Host, c: Costs, i: int) -> None:
+def _follow(w: HostWalk, c: HostCosts, i: int) -> None:
     """A record that says not which event it belongs to: this step's, the next one's, or that of the next event."""
     s, t = w.now, w.t[i]
     if s[AFTER] == 1:
@@ -360,7 +360,7 @@ def _follow(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _create(w: Host, c: Costs, i: int) -> None:
+def _create(w: HostWalk, c: HostCosts, i: int) -> None:
     s = w.now
     if s[AFTER] or s[REARRANGED] != i - 1 or w.t[i] != s[NOW]:  # else it is of the step in which memory was rearranged
         _ends(w)
@@ -372,7 +372,7 @@ def _create(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _destroy(w: Host, c: Costs, i: int) -> None:
+def _destroy(w: HostWalk, c: HostCosts, i: int) -> None:
     s = w.now
     if w.t[i] != s[NOW] or s[AFTER]:
         _ends(w)
@@ -385,7 +385,7 @@ def _destroy(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _cost(w: Host, c: Costs, i: int) -> float:
+def _cost(w: HostWalk, c: HostCosts, i: int) -> float:
     """What the host pays for the device call, or the move of a block, of record i."""
     if w.kind[i] == MOVE:
         return float(c.submit + c.move_per_byte * w.size[i])
@@ -397,7 +397,7 @@ def _cost(w: Host, c: Costs, i: int) -> float:
 
 
 @step
-def _device_calls(w: Host, c: Costs, i: int) -> None:
+def _device_calls(w: HostWalk, c: HostCosts, i: int) -> None:
     """The allocator's calls of the device from record i on, which end with the next other record: made and paid as one."""
     s = w.now
     if i <= s[REARRANGED]:
@@ -420,7 +420,7 @@ def _device_calls(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _spend(w: Host, spent: int) -> None:
+def _spend(w: HostWalk, spent: int) -> None:
     """A call for host memory: what is submitted in this step comes after it."""
     s = w.now
     s[OWE] += spent
@@ -437,7 +437,7 @@ def _power(size: int) -> int:
 
 
 @step
-def _take(w: Host, m: int, size: int) -> None:
+def _take(w: HostWalk, m: int, size: int) -> None:
     """Memory m takes a copy in: in a block that is there, or in a new one."""
     if w.kept[m]:
         found = w.blocks[m, _power(size)]
@@ -450,7 +450,7 @@ def _take(w: Host, m: int, size: int) -> None:
 
 
 @step
-def _place(w: Host, c: Costs, i: int) -> None:
+def _place(w: HostWalk, c: HostCosts, i: int) -> None:
     s, u = w.now, w.a[i]
     if w.b[i] == 0:
         start, end = w.addr[i], w.addr[i] + w.size[i]
@@ -469,7 +469,7 @@ def _place(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _give_up(w: Host, u: int) -> None:
+def _give_up(w: HostWalk, u: int) -> None:
     """A prefetched tensor leaves or ends that nothing has used."""
     if w.brought[u] >= 0:
         if w.moving[u]:
@@ -481,7 +481,7 @@ def _give_up(w: Host, u: int) -> None:
 
 
 @step
-def _unplace(w: Host, i: int) -> None:
+def _unplace(w: HostWalk, i: int) -> None:
     """The block is free for the next; what the tensor waits for when it comes back is its copy out."""
     u = w.a[i]
     if w.b[i] != 0:
@@ -507,7 +507,7 @@ def _unplace(w: Host, i: int) -> None:
 
 
 @step
-def _cancel(w: Host, i: int) -> None:
+def _cancel(w: HostWalk, i: int) -> None:
     u, q = w.a[i], w.queue[w.addr[i]]
     w.use[u, q] = 0
     w.after[u, q] = w.prior[u]
@@ -515,7 +515,7 @@ def _cancel(w: Host, i: int) -> None:
 
 
 @step
-def _submitted(w: Host, i: int, act: int) -> None:
+def _submitted(w: HostWalk, i: int, act: int) -> None:
     """Record i submits the activity."""
     w.submit[act] = w.t[i] + w.now[HAD]
     w.count[w.queue[act]] += 1
@@ -524,13 +524,13 @@ def _submitted(w: Host, i: int, act: int) -> None:
 
 
 @step
-def _needs(w: Host, act: int, k: int, time: int) -> None:
+def _needs(w: HostWalk, act: int, k: int, time: int) -> None:
     """Activity `act` waits until `time` for something of queue k."""
     w.need[act, w.role[k]] = max(w.need[act, w.role[k]], time)
 
 
 @step
-def _copy(w: Host, c: Costs, i: int) -> None:
+def _copy(w: HostWalk, c: HostCosts, i: int) -> None:
     s, u, act = w.now, w.a[i], w.addr[i]
     q, into = w.queue[act], w.b[i] & 255 == 0
     for k in range(w.role.size):
@@ -560,7 +560,7 @@ def _copy(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _issue(w: Host, c: Costs, i: int) -> None:
+def _issue(w: HostWalk, c: HostCosts, i: int) -> None:
     """The operator is submitted, in the step that has asked for its tensors, or in a later one."""
     s, t = w.now, w.t[i]
     s[TRIED] = -1
@@ -585,7 +585,7 @@ def _issue(w: Host, c: Costs, i: int) -> None:
 
 
 @step
-def _operator(w: Host, i: int, op: int, act: int) -> None:
+def _operator(w: HostWalk, i: int, op: int, act: int) -> None:
     s, q = w.now, w.queue[act]
     s[LATEST] = op
     for k in range(w.role.size):
@@ -607,7 +607,7 @@ def _operator(w: Host, i: int, op: int, act: int) -> None:
 
 
 @step
-def _promote(w: Host, i: int, u: int, b: int) -> None:
+def _promote(w: HostWalk, i: int, u: int, b: int) -> None:
     """The operator of record i wants the tensor of a prefetch that waits: it counts while the copy below is there, which a
     writing operator gives up last of all."""
     given_up = w.gone[u]
@@ -624,7 +624,7 @@ def _promote(w: Host, i: int, u: int, b: int) -> None:
 
 
 @step
-def _uses(w: Host, i: int, act: int, u: int, writes: bool) -> None:
+def _uses(w: HostWalk, i: int, act: int, u: int, writes: bool) -> None:
     """What the operator waits for because it accesses this tensor."""
     if w.bytes[u] == 0:
         return
@@ -646,7 +646,7 @@ def _uses(w: Host, i: int, act: int, u: int, writes: bool) -> None:
 
 
 @step
-def _defrag(w: Host, c: Costs, i: int) -> None:
+def _defrag(w: HostWalk, c: HostCosts, i: int) -> None:
     """Memory is rearranged while the device is idle, which the host pays for when all is done."""
     s = w.now
     launches = w.b[i] & 1 and s[PAID] == 0
@@ -677,7 +677,7 @@ def _defrag(w: Host, c: Costs, i: int) -> None:
     s[REARRANGED] = last
 
 
-def _each_record(w: Host, c: Costs) -> int:
+def _each_record(w: HostWalk, c: HostCosts) -> int:
     """One step per record of the host; returns when it is through with the program, ns."""
     s = w.now
     s[REARRANGED] = -2

@@ -33,7 +33,7 @@ DEVICE_MEMORY = "memory"  # the link that stands for the bandwidth of the device
 FILLED = 128  # bytes of an access that fills the link; smaller ones fill it in proportion (EMOGI, VLDB 2020)
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """How the bytes of one kind of copy go."""
 
     links: tuple[str, ...]
@@ -54,17 +54,17 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Figures:
     """O operators."""
 
     duration: I64               # (O,) of each alone; of copies only where the trace recorded it, of host calls 0
     call: I64                   # (O,) that the host's thread spends on what it does itself; below 0: when the device is idle
     links: dict[str, float]
-    operators: dict[int, Way]   # activity -> way
-    into: tuple[Way, ...]       # of swaps to the device, by tier
-    out: tuple[Way, ...]        # of swaps from it
-    reads: Way                  # of kernels in the nearest tier
-    writes: Way
+    operators: dict[int, Route]   # activity -> way
+    into: tuple[Route, ...]       # of swaps to the device, by tier
+    out: tuple[Route, ...]        # of swaps from it
+    reads: Route                  # of kernels in the nearest tier
+    writes: Route
     waits: tuple[bool, ...]     # of each tier: the host waits for its copies
     blocks: tuple[tuple[float, float, float], ...]  # and what it spends on memory there, by call, by byte, by byte given back
     kept: tuple[bool, ...]      # and a block that is given back is used again
@@ -76,7 +76,7 @@ class Numbers:
 
 def numbers(
     spec: Mapping[str, Any], given: Trace, ran: Trace, profile: Profile, codec: Mapping[str, float], own: OwnTimes | None = None
-) -> Numbers:
+) -> Figures:
     """`given` is the experiment's program, `ran` what a plan policy made of it; `codec`: links of compressed swaps by name."""
     m = machine(given, profile, spec.get("capacity"), str(spec.get("tiers", DEFAULT)))
     share, works = parse(spec.get("share", NOTHING)), bool(host_bytes(ran).any())
@@ -92,13 +92,13 @@ def numbers(
         return tuple((size, m.near * rate) for size, rate in curve)
 
     operators = {
-        COPY_IN: Way(program("h2d"), m.near * m.h2d, m.latency, placed(m.curve)),
-        COPY_OUT: Way(program("d2h"), m.near * m.d2h, m.latency, placed(m.curve_out)),
-        COLLECTIVE: Way(between, m.collective, m.collective_latency, m.curve_collective),
-        COPY_PEER: Way(between, m.peer or min(m.h2d, m.d2h, m.both / 2), m.peer_latency, ()),
-        NVME_READ: Way(("nvme_read",), m.nvme_read, m.nvme_latency, ()),
-        NVME_WRITE: Way(("nvme_write",), m.nvme_write, m.nvme_latency, ()),
-        HOST_WORK: Way(beside, np.inf, 0, ()),
+        COPY_IN: Route(program("h2d"), m.near * m.h2d, m.latency, placed(m.curve)),
+        COPY_OUT: Route(program("d2h"), m.near * m.d2h, m.latency, placed(m.curve_out)),
+        COLLECTIVE: Route(between, m.collective, m.collective_latency, m.curve_collective),
+        COPY_PEER: Route(between, m.peer or min(m.h2d, m.d2h, m.both / 2), m.peer_latency, ()),
+        NVME_READ: Route(("nvme_read",), m.nvme_read, m.nvme_latency, ()),
+        NVME_WRITE: Route(("nvme_write",), m.nvme_write, m.nvme_latency, ()),
+        HOST_WORK: Route(beside, np.inf, 0, ()),
     }
     packed, unpacked = (tuple(name for name in codec if name == word) for word in ("compress", "decompress"))
     there = {tier: beside if tier.kind == "host" else () for tier in m.tiers}
@@ -115,15 +115,15 @@ def numbers(
         times_past = {COLLECTIVE: 2, HOST_WORK: 0}
         operators = {code: _past_memory(way, times_past.get(code, 1)) for code, way in operators.items()}
         into, out = [_past_memory(way) for way in into], [_past_memory(way) for way in out]
-    return Numbers(
+    return Figures(
         duration=duration,
         call=np.where(own_calls, np.where(waits(ran), -took, took), 0),
         links=links,
         operators=operators,
         into=tuple(into),
         out=tuple(out),
-        reads=Way((*_names(near.way_in), *there[near]), (near.kernel_read or near.read) * filled, near.read_latency, ()),
-        writes=Way((*_names(near.way_out), *there[near]), (near.kernel_write or near.write) * filled, near.write_latency, ()),
+        reads=Route((*_names(near.way_in), *there[near]), (near.kernel_read or near.read) * filled, near.read_latency, ()),
+        writes=Route((*_names(near.way_out), *there[near]), (near.kernel_write or near.write) * filled, near.write_latency, ()),
         waits=tuple(tier.waits for tier in m.tiers),
         blocks=tuple((tier.take, tier.take_per_byte, tier.give_per_byte) for tier in m.tiers),
         kept=tuple(tier.pool == GROW for tier in m.tiers),
@@ -134,7 +134,7 @@ def numbers(
     )
 
 
-def _past_memory(way: Way, times: int = 1) -> Way:
+def _past_memory(way: Route, times: int = 1) -> Route:
     """What is copied passes the device's memory; what a collective sends is read there, and as much is written."""
     return way._replace(links=(*way.links, *(DEVICE_MEMORY,) * times))
 
@@ -147,14 +147,14 @@ def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: Opera
     return out if error is None else out | {"duration_error": float(error["median"])}
 
 
-def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Way:
+def _into(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Route:
     rate = min([tier.read, *(rates[name] for name in codec)])
-    return Way((*_names(tier.way_in), *codec, *beside), rate, tier.read_latency, tier.curve)
+    return Route((*_names(tier.way_in), *codec, *beside), rate, tier.read_latency, tier.curve)
 
 
-def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Way:
+def _out(tier: Tier, codec: tuple[str, ...], rates: Mapping[str, float], beside: tuple[str, ...]) -> Route:
     rate = min([tier.write, *(rates[name] for name in codec)])
-    return Way((*_names(tier.way_out), *codec, *beside), rate, tier.write_latency, tier.curve_out)
+    return Route((*_names(tier.way_out), *codec, *beside), rate, tier.write_latency, tier.curve_out)
 
 
 def _names(way: Any) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _links(m: Machine) -> dict[str, float]:
     return found | said
 
 
-def agree(spec: Mapping[str, Any], n: Numbers, tiers: Tiers, found: Findings) -> None:
+def agree(spec: Mapping[str, Any], n: Figures, tiers: Tiers, found: Findings) -> None:
     """The links, tiers and slots that the result names, by which loads and turns are checked, are the machine's."""
     for name, rate in spec.get("rates", {}).items():
         real = n.links.get(name, 0.0) * 1e9

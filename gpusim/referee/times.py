@@ -11,7 +11,7 @@ from gpusim.base.compiled import kept
 from gpusim.referee import ends, sms, starts, turns
 from gpusim.referee import host as h
 from gpusim.referee.activities import NEVER, Activities
-from gpusim.referee.numbers import Numbers
+from gpusim.referee.numbers import Figures
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
@@ -23,7 +23,7 @@ CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "cop
 
 
 def check(
-    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, found: Findings
+    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers, n: Figures, found: Findings
 ) -> dict[str, int | float]:
     """Every time of the log; returns the metrics that follow from them."""
     columns = {name: log[name] for name in ("kind", "a", "b", "addr", "t")}
@@ -64,7 +64,7 @@ def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
 
 
 def _metrics(
-    result: Result, log: Records, acts: Activities, w: h.Host, s: starts.Starts, through: int
+    result: Result, log: Records, acts: Activities, w: h.HostWalk, s: starts.Starts, through: int
 ) -> dict[str, int | float]:
     ended = acts.end[acts.end < NEVER]
     last = int(log["t"][-1]) if len(log) else 0
@@ -83,7 +83,7 @@ def _metrics(
     return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
 
 
-def _shared(acts: Activities, trace: Trace, n: Numbers) -> int:
+def _shared(acts: Activities, trace: Trace, n: Figures) -> int:
     """What kernels take beyond their durations."""
     kernels = np.append(trace.activity == KERNEL, False)[acts.op] & (acts.end < NEVER)
     return int((acts.end - acts.start)[kernels].sum() - n.duration[acts.op[kernels]].sum())
@@ -97,7 +97,7 @@ def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
 
 
-def _held(log: Records, acts: Activities, w: h.Host) -> I64:
+def _held(log: Records, acts: Activities, w: h.HostWalk) -> I64:
     """Until when each copy waits behind one that is called off at last."""
     held = np.zeros(len(acts.record), np.int64)
     off = log["kind"] == CANCEL
@@ -108,9 +108,9 @@ def _held(log: Records, acts: Activities, w: h.Host) -> I64:
     return held
 
 
-def _costs(trace: Trace, n: Numbers) -> h.Costs:
+def _costs(trace: Trace, n: Figures) -> h.HostCosts:
     m = n.machine
-    return h.Costs(
+    return h.HostCosts(
         m.operator, m.submit, m.wait, m.cached, m.malloc, m.malloc_per_byte, m.free, m.free_per_byte, m.move_per_byte,
         queue=m.queue, copies=_most_copies(trace),
     )  # fmt: skip
@@ -141,8 +141,8 @@ def _widest(read_start: Any, read_id: Any, write_start: Any, write_id: Any, seen
 
 
 def _host(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, queue: I64, roles: I64
-) -> h.Host:
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Figures, queue: I64, roles: I64
+) -> h.HostWalk:
     many, units = len(roles), trace.tensors
     turn = np.searchsorted(np.sort(queue), np.arange(many + 1))
     order = np.argsort(queue, kind="stable")
@@ -159,7 +159,7 @@ def _host(
     def none(*shape: int) -> Any:
         return np.full(shape, -1, np.int64)
 
-    return h.Host(
+    return h.HostWalk(
         **columns, event=trace.kind.astype(np.int64), arg=trace.arg, stream=trace.stream.astype(np.int64), time=trace.time,
         read_start=trace.read_start, read_id=trace.read_id, write_start=trace.write_start, write_id=trace.write_id,
         bytes=trace.size, home=tiers.home(units), program=np.isin(trace.activity, (COPY_IN, COPY_OUT)).astype(np.uint8),
@@ -177,7 +177,7 @@ def _host(
 
 
 def _starts(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Numbers, w: h.Host, then: I64
+    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Figures, w: h.HostWalk, then: I64
 ) -> starts.Starts:
     """then: what each activity waits for when it is ready, as `starts` numbers it."""
     streams = int((w.role == 0).sum())

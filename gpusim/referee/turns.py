@@ -17,7 +17,7 @@ from gpusim.base.compiled import kept
 from gpusim.machine.sharing import ENGINES
 from gpusim.machine.tiers import COPY_ENGINES
 from gpusim.referee.activities import NEVER, Activities
-from gpusim.referee.numbers import Numbers
+from gpusim.referee.numbers import Figures
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, OUT, Tiers
 from gpusim.referee.world import step
@@ -141,7 +141,7 @@ def _each_tick(s: Turns, by_end: Any) -> None:
                 i += 1
 
 
-def in_line(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers) -> I64:
+def in_line(acts: Activities, trace: Trace, tiers: Tiers, n: Figures) -> I64:
     """Of each activity the direction in whose line it stands, INTO or OUT; -1 in none."""
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     line = np.select([activity == COPY_IN, activity == COPY_OUT], [INTO, OUT], -1)
@@ -154,7 +154,7 @@ def in_line(acts: Activities, trace: Trace, tiers: Tiers, n: Numbers) -> I64:
     return line
 
 
-def check(acts: Activities, line: I64, tiers: Tiers, ready: I64, wanted: I64, n: Numbers, found: Findings) -> None:
+def check(acts: Activities, line: I64, tiers: Tiers, ready: I64, wanted: I64, n: Figures, found: Findings) -> None:
     """Each copy that stands in a line starts when it is its turn.
 
     ready   (activities,) when it comes to the engine

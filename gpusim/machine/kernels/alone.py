@@ -31,8 +31,8 @@ _ROUNDS = 50
 _CLOSE = 0.5  # ns
 
 
-class Stretches(NamedTuple):
-    """Stretches of the recording in which the same operators ran, of all operators that ever ran beside another; in order.
+class Overlaps(NamedTuple):
+    """Overlaps of the recording in which the same operators ran, of all operators that ever ran beside another; in order.
 
     A row for each operator in each stretch: stretch, operator and ns that it lasts.
     """
@@ -76,7 +76,7 @@ def alone(trace: Trace, share: Collection[str], machine: Profile | None = None) 
 
 
 @derived
-def beside(trace: Trace) -> Stretches:
+def beside(trace: Trace) -> Overlaps:
     """What ran at once in the recording; no rows when nothing did, or when it does not say."""
     rows = np.flatnonzero((trace.device_time >= 0) & (trace.duration > 0) & (trace.activity != HOST_WORK))
     start, end = _spans(trace, rows)
@@ -90,7 +90,7 @@ def beside(trace: Trace) -> Stretches:
     operator = np.repeat(rows, counts)
     order = np.lexsort((operator, stretch))
     stretch, operator = stretch[order], operator[order]
-    return Stretches(stretch, operator, np.diff(times)[stretch])
+    return Overlaps(stretch, operator, np.diff(times)[stretch])
 
 
 def recorded_span(trace: Trace) -> int:
@@ -123,7 +123,7 @@ def _wanted(trace: Trace, own: F64, machine: Profile) -> F64:
     return wanted
 
 
-def _granted(trace: Trace, stretches: Stretches, needs: KernelNeeds) -> F64:
+def _granted(trace: Trace, stretches: Overlaps, needs: KernelNeeds) -> F64:
     """Share of the multiprocessors that it can use that each row's operator has: by priority and start, what is held first."""
     wanted, whole = needs.sms[0], needs.sms[1] > 0
     priority = np.asarray(stream_priorities(trace), np.int64)[_streams(trace)]
