@@ -24,7 +24,10 @@ from gpusim.results.seal import read_sealed, write_sealed
 from gpusim.trace.files import save_trace
 
 BEFORE = Path(__file__).parents[1] / "data" / "results_before"
-YAML = "question: the same?\ntrace: small.npz\nprofile: a100-pcie-40gb\nmemory: 70 %\npolicies: {evict: [lru, belady]}\n"
+YAML = (  # nothing was shared then
+    "question: the same?\ntrace: small.npz\nprofile: a100-pcie-40gb\nmemory: 70 %\npolicies: {evict: [lru, belady]}\n"
+    "share: none\n"
+)
 
 
 def today(folder: Path) -> Path:

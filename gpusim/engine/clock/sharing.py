@@ -3,7 +3,7 @@
 A kernel that nothing slows down is one event of the heap: it ends after exactly its duration.  Where the memory's bandwidth
 does not suffice for all, or a kernel has fewer multiprocessors than it can use (`sms`), its own work is a flow: of the bytes
 that it moves through the memory, bound by the rate that it would have on its multiprocessors, or of its time when it moves
-none.  Its event stays where it is, and says nothing when it comes: the flow never ends before it.
+none.  Its event stays where it is, and says nothing when it comes: the flow does not end before it.
 """
 
 from __future__ import annotations
@@ -95,6 +95,16 @@ def was_slowed(isl: Island, row: int) -> bool:
     """The activity, whose time from its start is over, is a kernel that has not had all of it, or has just ended."""
     i = place_of(isl, row)
     return isl.running[i].work != TIMED if i < isl.clock[0].running else isl.activities[row].done != 0
+
+
+@kernel
+def ends_early(isl: Island, row: int) -> bool:
+    """By the floats of its flow a kernel's own work is done before its duration is over: then its event says when."""
+    a = isl.activities[row]
+    early = isl.clock[0].now < a.start + a.duration
+    if early:
+        isl.running[place_of(isl, row)].work = TIMED
+    return early
 
 
 @kernel

@@ -44,6 +44,8 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     if c.fluid_tick == c.now:
         ended, way = links.take_ended(isl)
         own = way == NO_WAY
+        if own and sharing.ends_early(isl, ended):
+            ended = -1
     else:
         kind, arg = heap.pop(isl)
         if kind == E_MOVE:
