@@ -172,7 +172,8 @@ class Device:
             limit = Fraction(activity.granted, self.width(activity)) if "sms" in self.share else Fraction(1)
             yield from self.flow(activity, Fraction(activity.duration), limit, ("memory",), traffic)
         elif activity.flows and activity.duration:  # its bytes take their time, where the memory has the bandwidth for them
-            route = ("host_memory",) if activity.kind == tr.HOST_WORK else ("memory",) if "memory" in self.share else ()
+            shared: tuple[str, ...] = ("memory",) if "memory" in self.share else ()
+            route = ("host_memory",) if activity.kind == tr.HOST_WORK else shared
             need = Fraction(activity.size, activity.duration)
             yield from self.flow(activity, Fraction(activity.duration), Fraction(1), route, need)
         elif activity.flows:
@@ -316,7 +317,7 @@ class Model:
         if move.what == PLACE:
             contents.place(tensor, move.address, move.address + move.size)
         elif move.what == SWAP_IN:
-            after = contents.before([], [tensor]) + ([contents.copied[tensor]] if tensor in contents.copied else [])
+            after = contents.former[tensor] + ([contents.copied[tensor]] if tensor in contents.copied else [])
             contents.used(self.submit(SWAP_IN, -1, move.size, SWAP_IN, after), [], [tensor])
         elif move.what == SWAP_OUT:
             after = contents.before([tensor], []) + contents.readers.get(tensor, [])
