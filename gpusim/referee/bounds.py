@@ -73,7 +73,7 @@ def least_in(trace: Trace, size: I64, duration: I64, capacity: int) -> int:
     starts = np.concatenate([[0.0], np.cumsum(duration[:-1].astype(np.float64))]) if len(duration) else np.zeros(0)
     uses = trace.read_start, trace.read_id, trace.write_start, trace.write_id
     following = _next_uses(*uses, starts, trace.tensors)
-    return int(_belady(trace.kind.astype(np.int64), trace.arg, size, *uses, following, starts, capacity))
+    return int(_belady(trace.kind.astype(np.int64), trace.arg, size, uses, following, starts, capacity))
 
 
 @kept()
@@ -97,10 +97,8 @@ def _next_uses(read_start: Any, read_id: Any, write_start: Any, write_id: Any, s
 
 
 @kept()
-def _belady(
-    kind: Any, arg: Any, size: Any, read_start: Any, read_id: Any, write_start: Any, write_id: Any, following: Any, starts: Any,
-    capacity: int,
-) -> int:
+def _belady(kind: Any, arg: Any, size: Any, uses: Any, following: Any, starts: Any, capacity: int) -> int:
+    read_start, read_id, write_start, write_id = uses
     read_next, write_next, first, reads = following
     there = np.zeros(size.size, np.int64)
     known = np.zeros(size.size, np.uint8)   # has been there with data
