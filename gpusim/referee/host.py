@@ -65,6 +65,7 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     PHASE,      # why the host goes on when it does: an index into CAUSES
     REARRANGED, # the last record of the latest defragmentation, which has paid for all of them
     BLUR,       # ns that rounding the costs of device calls one by one may take away
+    BLURRED,    # the same, of the whole run
     UNSURE,     # 1: the log does not tell whether a prefetch was still waiting when an operator asked for its tensor
     REACHED,    # one more than the event whose recorded time has come already
     TRIED,      # when the operator asked for its tensors, before it waited for the device; -1: as it is submitted
@@ -72,7 +73,7 @@ RECENT = 32  # blocks given back whose addresses are compared one by one with th
     HITS, WASTED, CANCELLED, PROMOTED, PREFETCHES,
     HAD,        # of OWE: for host memory, before which nothing of this step is submitted
     SAID,
-) = range(28)  # fmt: skip
+) = range(29)  # fmt: skip
 STATE = SAID + 1
 
 CAUSES = (
@@ -411,6 +412,7 @@ def _device_calls(w: Host, c: Costs, i: int) -> None:
         if w.a[k] == 0 and w.kind[k] == RELEASE:
             s[DRAIN] = 1
         s[BLUR] += k > i
+        s[BLURRED] += k > i
         k += 1
     if s[DRAIN]:
         s[OWED] += int(spent)

@@ -143,6 +143,9 @@ def _known(spec: Mapping[str, Any], trace: Trace, profile: Profile, times: Opera
     out: dict[str, int | float] = {f"kernel_{name}_share": share for name, share in shares(times).items()}
     if spec.get("transform", "none") == "none" and (trace.duration > 0).any():
         out["recorded_ns"] = int(trace.time.max(initial=0))
+    timed = (trace.device_time >= 0) & (trace.duration >= 0)
+    begins, ends = trace.device_time[timed], (trace.device_time + trace.duration)[timed]
+    out["recorded_device_ns"] = int(ends.max() - begins.min()) if len(ends) else 0
     error = None if (times.basis == SCALED).any() else model_error(trace, profile)
     return out if error is None else out | {"duration_error": float(error["median"])}
 

@@ -20,6 +20,7 @@ from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
 CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # as starts.py numbers them
+ROUNDED = ("stall_alloc_ns", "stall_launch_ns", "stall_sync_ns")  # where costs of device calls are rounded one by one
 
 
 def check(
@@ -72,6 +73,9 @@ def _metrics(
     if through - w.now[h.BLUR] <= claimed <= through:  # the last calls of the device were rounded one by one
         through = claimed
     out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(CAUSES)}
+    for name in ROUNDED:  # those nanoseconds may have been waits of another cause
+        claimed = int(result.metrics.get(name, out[name]))
+        out[name] = claimed if abs(claimed - out[name]) <= w.now[h.BLURRED] else out[name]
     out |= {
         "makespan_ns": max(last, int(ended.max(initial=0)), through) if result.finished else last,
         "prefetches": int(w.now[h.PREFETCHES]), "prefetch_hits": int(w.now[h.HITS]),

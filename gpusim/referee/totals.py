@@ -58,6 +58,8 @@ def totals(
         expected["events"] = trace.events
         expected |= _times(result, acts, trace, tiers)
     expected |= timed
+    if "recorded_device_ns" in timed:
+        expected |= _beside_recording(acts, int(timed["recorded_device_ns"]) if result.finished else 0)
     causes = [value for name, value in result.metrics.items() if name.startswith("stall_") and name != "stall_ns"]
     if causes and result.metrics.get("stall_ns") != sum(causes):
         found.say(-1, f"metric stall_ns is {result.metrics.get('stall_ns')}", "the sum of its causes")
@@ -99,7 +101,7 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     streams = np.unique(acts.queue[kernel]) if kernel.any() else np.zeros(1, np.int64)
     last = np.zeros(int(acts.queue.max(initial=0)) + 1, np.int64)
     np.maximum.at(last, acts.queue[operator], acts.end[operator])
-    busy, recorded = int(took[kernel].sum()), _recorded_span(trace) if result.finished else 0
+    busy = int(took[kernel].sum())
     out: dict[str, int | float] = {
         "compute_busy_ns": busy,
         # Up to its last operator, a stream stands still when it runs none.
@@ -112,8 +114,6 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
         "program_copies_shared": sum(_beside(acts, np.flatnonzero(activity == kind)) for kind in (COPY_IN, COPY_OUT)),
         "program_transfer_ns": int(took[np.logical_or.reduce(list(copied.values()))].sum()),
         "host_work_ns": int(took[activity == HOST_WORK].sum()),
-        "device_ns": _span(acts.start[operator], acts.end[operator]) if recorded else 0,
-        "recorded_device_ns": recorded,
     }
     makespan = result.metrics.get("makespan_ns", 0)
     if makespan > 0:
@@ -131,15 +131,11 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     return out
 
 
-def _span(start: I64, end: I64) -> int:
-    """From the first start to the last end, ns."""
-    return int(end.max() - start.min()) if len(start) else 0
-
-
-def _recorded_span(trace: Trace) -> int:
-    """The same of the operators whose times on the device were recorded."""
-    known = (trace.device_time >= 0) & (trace.duration >= 0)
-    return _span(trace.device_time[known], (trace.device_time + trace.duration)[known])
+def _beside_recording(acts: Activities, recorded: int) -> dict[str, int | float]:
+    """From the first start of an operator to the last end, where the recording says the same of itself, ns."""
+    operator = acts.op >= 0
+    here = int(acts.end[operator].max() - acts.start[operator].min()) if recorded and operator.any() else 0
+    return {"device_ns": here, "recorded_device_ns": recorded}
 
 
 def _beside(acts: Activities, rows: I64) -> int:

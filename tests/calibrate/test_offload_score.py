@@ -70,7 +70,7 @@ def test_tokens_per_second_of_a_run() -> None:
 @pytest.mark.slow
 @pytest.mark.oracle
 def test_what_a_pool_of_pinned_memory_saves() -> None:
-    """Measured: 22.0 % slower with a pool, 49.6 % with an allocation for each tensor; simulated 19.1 and 44.6 %."""
+    """Measured: 22.0 % slower with a pool, 49.6 % with an allocation for each tensor; simulated 18.9 and 44.4 %."""
     pytest.importorskip("torch")
     pool, fresh = (c for name in ("pool", "no-pool") for c in shipped() if c.name == f"pytorch-llama3-8b-{name}")
     found = score([pool, fresh], seconds)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _WORK = "start, end, deviceId, contextId, {green}streamId, correlationId, globalPid"
+_LAUNCH = "gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, staticSharedMemory, dynamicSharedMemory"
 _MEMORY = "start, globalPid, deviceId, contextId, address, pc, bytes, memKind, memoryOperationType, name, correlationId"
 _RUNTIME = "start, end, eventClass, globalTid, correlationId, nameId, returnValue"
 
@@ -20,7 +21,7 @@ def _schema(green: str, memory: str, copy: str) -> dict[str, str]:
     work = _WORK.format(green=green)
     return {
         "StringIds": "id, value",
-        "CUPTI_ACTIVITY_KIND_KERNEL": f"{work}, demangledName, shortName, gridX",
+        "CUPTI_ACTIVITY_KIND_KERNEL": f"{work}, demangledName, shortName, {_LAUNCH}",
         "CUPTI_ACTIVITY_KIND_MEMCPY": f"{work}, bytes, copyKind, srcKind, dstKind{copy}",
         "CUPTI_ACTIVITY_KIND_MEMSET": f"{work}, value, bytes",
         "CUPTI_ACTIVITY_KIND_RUNTIME": _RUNTIME,

@@ -177,6 +177,22 @@ def test_kernels_of_a_cuda_graph_were_not_submitted_one_by_one(tmp_path: Path) -
     assert submission(other) == EAGER and "submission" not in other.meta, "one of three"
 
 
+def launched(tmp_path: Path, **args: Any) -> Trace:
+    """A kernel whose event has these args as well, and one whose has not."""
+    launch, work = kernel(4, 1, 1, 1)
+    return profile(tmp_path, launch, {**work, "args": {**work["args"], **args}}, kernel(8, 1, 2, 2))
+
+
+def test_a_kernel_has_the_launch_configuration_that_was_recorded(tmp_path: Path) -> None:
+    told = {"grid": [4, 2, 1], "block": [128, 1, 1], "registers per thread": 40, "shared memory": 1024}
+    trace = launched(tmp_path, **told)
+    assert trace.launches == ("grid=4x2x1 block=128x1x1 registers=40 shared=1024",)
+    assert trace.launch.tolist() == [0, -1]
+    assert launched(tmp_path, grid=[0, 0, 0], block=[0, 0, 0]).launches == (), "was not recorded"
+    with pytest.raises(TraceError, match=r"'grid' .* is none of a kernel"):
+        launched(tmp_path, grid=[4, -2, 1], block=[128, 1, 1])
+
+
 def test_copies_touch_one_tensor_of_the_gpu(tmp_path: Path) -> None:
     def copy(ts: int, launched: int, correlation: int, how: str) -> list[Any]:
         launch, work = kernel(ts, 5, launched, correlation)

@@ -24,7 +24,10 @@ def small(path: Path, schema: dict[str, str]) -> Path:
     export.alloc(1200, 0x9000, 8192, kind=4)  # managed
     export.work("MEMCPY", 1300, 1400, 1500, bytes=512, copyKind=1)
     export.work("KERNEL", 1350, 1600, 1900, demangledName=6, shortName=5)
-    export.work("KERNEL", 1360, 1700, 1750, stream=13, demangledName=6, shortName=5)
+    export.work(
+        "KERNEL", 1360, 1700, 1750, stream=13, demangledName=6, shortName=5, gridX=4, gridY=2, gridZ=1, blockX=128, blockY=1,
+        blockZ=1, registersPerThread=40, staticSharedMemory=24, dynamicSharedMemory=1000,
+    )  # fmt: skip
     export.work("MEMSET", 1370, 1950, 1960, bytes=100)
     export.work("MEMCPY", 1380, 1970, 1990, bytes=30, copyKind=8)
     export.work("MEMCPY", 1390, 2000, 2040, bytes=20, copyKind=2)
@@ -58,6 +61,8 @@ def test_an_export_is_what_its_tables_say(tmp_path: Path, schema: dict[str, str]
     assert [ACTIVITIES[i] for i in trace.activity] == activities
     assert trace.read_bytes.tolist() == [512, 0, 0, 0, 30, 20] and trace.written_bytes.tolist() == [0, 0, 0, 100, 30, 0]
     assert trace.stream[trace.kind == OP].tolist() == [0, 0, 1, 0, 0, 0]
+    assert trace.launches == ("grid=4x2x1 block=128x1x1 registers=40 shared=1024",)
+    assert trace.launch.tolist() == [-1, -1, 0, -1, -1, -1]
     # Faults at 1605 (read) and 1800 (write) are of the first kernel, at 1720 of the second, which began last; 0x7000 is not
     # managed, and at 5000 nothing ran.
     assert trace.read_start.tolist() == [0, 0, 1, 2, 2, 2, 2] and trace.read_id.tolist() == [1, 1]
