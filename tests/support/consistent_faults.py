@@ -20,7 +20,10 @@ from faultless_runs import run, shipped
 from gpusim.referee import check
 
 __all__ = ["KINDS", "Score", "faults_in_content", "faults_in_time", "faults_of_other_runs", "plant", "sentences"]
-OF_UNFINISHED = {"failure edited", "metric edited", "stall of another cause", "timeline column scaled", "timeline row edited"}
+OF_UNFINISHED = (
+    "failure edited", "metric edited", "metric of free blocks edited", "stall of another cause", "timeline column scaled",
+    "timeline row edited",
+)  # fmt: skip
 SHOWN = 5  # sentences of a run that `gpusim check` shows
 
 
@@ -35,7 +38,7 @@ class Score:
 
 
 def plant(name: str, case: Case, seed: int) -> Fault | None:
-    """A fault of this kind somewhere in the run; None where there is no place for one.  Where memory ran out there are fewer."""
+    """A fault of this kind somewhere in the run; None where there is no place for one, as often where memory ran out."""
     if not case.result.finished and name not in OF_UNFINISHED:
         return None
     found = KINDS[name](case, np.random.default_rng([seed, *name.encode()]))

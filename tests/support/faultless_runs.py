@@ -72,8 +72,8 @@ def run(seed: int) -> Case:
     trace, profile = program(seed), catalogue.load(MACHINES[int(rng.integers(len(MACHINES)))])
     times = modelled(trace, profile).ns
     chosen = {name: values[int(rng.integers(len(values)))] for name, values in CHOICES.items()}
-    capacity = int(build(trace, times).live_peak * rng.choice([1.2, 0.8, 0.6, 0.5])) + int(rng.choice([0, 4 << 20, 4 << 20, 24 << 20]))
-
+    share, slack = rng.choice([1.2, 0.8, 0.6, 0.5]), int(rng.choice([0, 4 << 20, 4 << 20, 24 << 20]))
+    capacity = int(build(trace, times).live_peak * share) + slack
     transform = chosen.pop("transform")
 
     def ask(trace: Trace, profile: Profile, **other: Any) -> Any:

@@ -151,32 +151,49 @@ _WITH_IT = {  # metrics of which others are sums
 }  # fmt: skip
 
 
-@kind
-def metric_edited(case: Case, rng: Any) -> Fault | None:
+_HOLES = ("frag_external", "frag_failures")  # what free blocks were like
+
+
+def _other_metric(holes: bool) -> Planter:
     """A metric is other than it was, with those that follow from it."""
-    metrics = dict(case.result.metrics)
-    name = str(pick(rng, [n for n in metrics if not n.startswith("stall_") and n != "kernel_default_share"]))
-    was = metrics[name]
-    if isinstance(was, int | np.integer):
-        by = max(1, int(was * rng.uniform(0.005, 0.5)))
-        for each in {name, _WITH_IT.get(name, name)} & set(metrics):
-            metrics[each] += by
-        metrics = quotients(metrics, case.result, len(case.computing))
-    else:
-        metrics[name] = was * 0.9 if was else 0.1
-    return Fault("", replace(case.result, metrics=metrics), set(), {name})
+
+    def planted(case: Case, rng: Any) -> Fault | None:
+        metrics = dict(case.result.metrics)
+        names = [n for n in metrics if not n.startswith("stall_") and n != "kernel_default_share" and (n in _HOLES) == holes]
+        name = str(pick(rng, names))
+        was = metrics[name]
+        if isinstance(was, int | np.integer):
+            by = max(1, int(was * rng.uniform(0.005, 0.5)))
+            for each in {name, _WITH_IT.get(name, name)} & set(metrics):
+                metrics[each] += by
+            metrics = quotients(metrics, case.result, len(case.computing))
+        else:
+            metrics[name] = was * 0.9 if was else 0.1
+        return Fault("", replace(case.result, metrics=metrics), set(), {name})
+
+    return planted
 
 
-@kind
-def bound_edited(case: Case, rng: Any) -> Fault | None:
-    bounds = dict(case.result.bounds)
-    name = pick(rng, [n for n in bounds if bounds[n]])
-    if name is None:
-        return None
-    bounds[name] = int(bounds[name] * rng.choice([0.5, 0.9, 0.99]))
-    claimed = replace(case.result, bounds=bounds)
-    metrics = quotients(dict(case.result.metrics), claimed, len(case.computing))
-    return Fault("", replace(claimed, metrics=metrics), set(), {name})
+KINDS["metric edited"] = _other_metric(False)
+KINDS["metric of free blocks edited"] = _other_metric(True)
+
+
+def _other_bound(*names: str) -> Planter:
+    def planted(case: Case, rng: Any) -> Fault | None:
+        bounds = dict(case.result.bounds)
+        name = pick(rng, [n for n in names if bounds.get(n)])
+        if name is None:
+            return None
+        bounds[name] = int(bounds[name] * rng.choice([0.5, 0.9, 0.99]))
+        claimed = replace(case.result, bounds=bounds)
+        metrics = quotients(dict(case.result.metrics), claimed, len(case.computing))
+        return Fault("", replace(claimed, metrics=metrics), set(), {name})
+
+    return planted
+
+
+KINDS["bound edited"] = _other_bound("bound_swap_in_bytes", "bound_live_bytes", "bound_plan_bytes")
+KINDS["bound of another run edited"] = _other_bound("bound_no_limit_ns", "bound_oracle_ns")
 
 
 @kind
@@ -192,19 +209,29 @@ def failure_edited(case: Case, rng: Any) -> Fault | None:
 
 
 @kind
-def spec_edited(case: Case, rng: Any) -> Fault | None:
-    """What the run is said to have been: the rate of a link, slots of a copy engine, that its policy reads the future."""
+def machine_of_the_spec_edited(case: Case, rng: Any) -> Fault | None:
+    """The rate of a link, or the slots of a copy engine."""
     spec, metrics = dict(case.result.spec), dict(case.result.metrics)
-    word = str(rng.choice(["rates", "slots", "footprint", *(["oracles"] if spec.get("oracles") else [])]))
-    if word == "rates":
-        spec["rates"] = {**spec["rates"], "h2d": spec["rates"]["h2d"] * 2}
-        metrics["h2d_busy_share"] /= 2
-    elif word == "slots":
+    if rng.random() < 0.5:
         spec["slots"] = {**spec["slots"], "h2d": spec["slots"]["h2d"] + 1}
-    else:
-        spec[word] = int(spec[word] * 1.1) if word == "footprint" else []
-    names = {"rates": "link h2d", "slots": "engine", "footprint": "footprint", "oracles": "oracle"}
-    return Fault("", replace(case.result, spec=spec, metrics=metrics), set(), {names[word]})
+        return Fault("", replace(case.result, spec=spec), set(), {"engine"})
+    spec["rates"] = {**spec["rates"], "h2d": spec["rates"]["h2d"] * 2}
+    metrics["h2d_busy_share"] /= 2
+    return Fault("", replace(case.result, spec=spec, metrics=metrics), set(), {"link h2d"})
+
+
+@kind
+def footprint_edited(case: Case, rng: Any) -> Fault | None:
+    spec = case.result.spec | {"footprint": int(case.result.spec["footprint"] * 1.1)}
+    return Fault("", replace(case.result, spec=spec), set(), {"footprint"})
+
+
+@kind
+def oracle_hidden(case: Case, rng: Any) -> Fault | None:
+    """A policy that reads the future is said to be none that does."""
+    if not case.result.spec.get("oracles"):
+        return None
+    return Fault("", replace(case.result, spec=case.result.spec | {"oracles": []}), set(), {"oracle"})
 
 
 @kind

@@ -43,17 +43,27 @@ KINDS |= {
 }
 
 
-@kind
-def kernel_not_slowed(case: Case, rng: Any) -> Fault | None:
-    """A kernel that shared memory or multiprocessors takes no longer than alone."""
-    known = case.durations
-    slow = [a for a in case.activities if known is not None and a.what == tr.KERNEL and a.end - a.start > known[a.of] + 1]
-    a = pick(rng, slow)
-    if a is None:
-        return None
-    edit, end = Edit(case), a.start + int(case.durations[a.of])
-    edit.span(a, end=end)
-    return fault(edit.finish(), a.names | {end, end - a.start})
+def _shared(end: Callable[[Activity, int, Any], int]) -> Planter:
+    """A kernel that shared memory or multiprocessors ends at another time, of it and of its isolated duration."""
+
+    def planted(case: Case, rng: Any) -> Fault | None:
+        known = case.durations
+        slow = [a for a in case.activities if known is not None and a.what == tr.KERNEL and a.end - a.start > known[a.of] + 1]
+        a = pick(rng, slow)
+        if a is None:
+            return None
+        edit, until = Edit(case), end(a, int(case.durations[a.of]), rng)
+        edit.span(a, end=until)
+        return fault(edit.finish(), a.names | {until, until - a.start})
+
+    return planted
+
+
+KINDS |= {
+    "kernel not slowed": _shared(lambda a, alone, rng: a.start + alone),
+    "kernel slowed less": _shared(lambda a, alone, rng: int(rng.integers(a.start + alone, a.end))),
+    "kernel slowed by 1 ns less": _shared(lambda a, alone, rng: a.end - 1),
+}
 
 
 # --- when activities start --------------------------------------------------------------------------------------------------
