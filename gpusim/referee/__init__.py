@@ -58,6 +58,7 @@ def check(result: Result, trace: Trace, profile: Profile | None = None, own: Own
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}
         machine = numbers(result.spec, given, trace, profile, codec, own)
+    bounds.footprint(result.spec, given, found)
     whole = trace
     if "grain" in result.spec:
         trace = cut(trace, parse(result.spec["grain"]))

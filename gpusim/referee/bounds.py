@@ -44,6 +44,13 @@ def check(result: Result, trace: Trace, whole: Trace, duration: I64, on_wire: fl
     _equal(result.metrics, "avoidable_share", _avoidable({**result.metrics, **result.bounds}), found)
 
 
+def footprint(spec: Mapping[str, Any], given: Trace, found: Findings) -> None:
+    """The result's footprint, if it has one, is that of the experiment's program."""
+    most = most_alive(given, given.size)
+    if spec.get("footprint", most) != most:
+        found.say(-1, f"the result's footprint is {spec['footprint']}", f"{most} bytes, what the program has alive at once")
+
+
 def _equal(numbers: Mapping[str, int | float], name: str, value: float, found: Findings) -> None:
     if name in numbers:
         found.count("bounds and ratios", 1)

@@ -289,12 +289,17 @@ def _room(w: HostWalk, q: int, limit: int) -> None:
 
 
 @step
+def _room_for_copies(w: HostWalk, c: HostCosts) -> None:
+    for q in range(_streams(w), w.role.size):
+        _room(w, q, c.copies)
+
+
+@step
 def _launch(w: HostWalk, c: HostCosts) -> None:
     """The next event is an operator: there is room for it, and its launch is paid."""
     s = w.now
     _room(w, w.stream[s[EVENT]], c.queue)
-    for q in range(_streams(w), w.role.size):
-        _room(w, q, c.copies)
+    _room_for_copies(w, c)
     call = w.call[w.arg[s[EVENT]]]
     s[NOW] += c.operator + max(0, call)
     s[ALLOC_NS] += max(0, call)
@@ -353,6 +358,9 @@ def _follow(w: HostWalk, c: HostCosts, i: int) -> None:
     if _is_at(w, t):
         return
     if s[PAID] == 0 and s[EVENT] < w.event.size and w.event[s[EVENT]] == OP:
+        _room_for_copies(w, c)  # a plan's come before the operator
+        if _is_at(w, t):
+            return
         _launch(w, c)
     if s[PAID] and t != s[NOW]:  # the operator is submitted in a second try, and its old copies below are given up first
         s[UNSURE] = 1

@@ -12,7 +12,7 @@ from gpusim.referee.rates import remote
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, Tiers
-from gpusim.results.log import OOM
+from gpusim.results.log import ISSUE, OOM
 from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
@@ -73,7 +73,7 @@ def totals(
             if claimed != value if exact else not math.isclose(claimed, value, rel_tol=1e-9, abs_tol=1e-12):
                 found.say(-1, f"metric {name} is {claimed}", f"{value}, as the log adds up")
     _makespan(result, log, acts, trace, found)
-    _ending(result, log, found)
+    _ending(result, log, ledger["allocated_now"], found)
 
 
 def _absent(result: Result, expected: Mapping[str, int | float], found: Findings) -> None:
@@ -158,7 +158,7 @@ def _makespan(result: Result, log: Records, acts: Activities, trace: Trace, foun
         found.say(-1, f"metric makespan_ns is {claimed}", f"{last}, when the last record of the log was made")
 
 
-def _ending(result: Result, log: Records, found: Findings) -> None:
+def _ending(result: Result, log: Records, allocated: int, found: Findings) -> None:
     """A run that ran out of a memory says so in its log, last."""
     at = np.flatnonzero(log["kind"] == OOM)
     below = {"oom": False, "host_oom": True}.get(result.outcome)
@@ -167,3 +167,19 @@ def _ending(result: Result, log: Records, found: Findings) -> None:
             found.say(at[0], "the log ends out of memory", f"a log of a run with outcome '{result.outcome}'")
     elif not len(at) or (log["b"][at[-1]] > 0) != below:
         found.say(-1, f"outcome '{result.outcome}' without a record of it", "a last record 'oom' of that memory")
+    elif result.failure:
+        _failure(result, log, int(at[-1]), allocated, found)
+
+
+def _failure(result: Result, log: Records, at: int, allocated: int, found: Findings) -> None:
+    """What did not fit, and when, is what the last record says; free is what no block holds."""
+    failure, on_device = result.failure or {}, log["b"][at] == 0
+    issued = log["a"][:at][log["kind"][:at] == ISSUE]
+    expected = {"request": log["bytes"][at], "time_ns": log["t"][at], "op": issued[-1] if len(issued) else 0}
+    if "grain" not in result.spec:  # else the failure names the tensor, and the record a chunk of it
+        expected["tensor"] = log["a"][at]
+    if on_device:
+        expected |= {"largest": log["addr"][at], "free": int(result.spec.get("capacity", 0)) - allocated}
+    for name, value in expected.items():
+        if failure.get(name, value) != value:
+            found.say(at, f"the failure's {name} is {failure[name]}", f"{value}, as the log has it")

@@ -38,7 +38,7 @@ class Score:
 
 
 def plant(name: str, case: Case, seed: int) -> Fault | None:
-    """A fault of this kind somewhere in the run; None where there is no place for one, as often where memory ran out."""
+    """A fault of this kind in the run; None where there is no place for one, as often where memory ran out."""
     if not case.result.finished and name not in OF_UNFINISHED:
         return None
     found = KINDS[name](case, np.random.default_rng([seed, *name.encode()]))
