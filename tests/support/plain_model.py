@@ -306,9 +306,10 @@ class Model:
     def synchronise(self) -> Steps:
         """Wait until all is done; right after a copy the host learns it later than after a kernel."""
         open_ = [a for a in self.activities if not a.done.triggered]
-        yield simpy.AllOf(self.env, [a.done for a in open_])
         operators = [a for a in self.activities if a.op >= 0]
-        if open_ and operators and operators[-1].kind in DIRECTION:
+        awaited = any(a.op >= 0 for a in open_) and operators[-1].kind in DIRECTION
+        yield simpy.AllOf(self.env, [a.done for a in open_])
+        if awaited:
             yield self.env.timeout(self.machine.wait)
 
     def move(self, move: Moves) -> int:
