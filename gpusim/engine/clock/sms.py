@@ -64,10 +64,10 @@ def settle(isl: Island, prog: Instructions) -> None:
     """The first of those that may start is told so; when there is none any more, multiprocessors are granted."""
     c = isl.clock[0]
     q = first_to_start(isl, prog) if c.wanting else -1
-    c.unsettled = 0
     if q >= 0:
         isl.queues[q].granted = c.woken = isl.look[q] = 1
     else:
+        c.unsettled = 0
         grant(isl)
 
 
