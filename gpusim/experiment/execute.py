@@ -24,7 +24,6 @@ from gpusim.experiment.bounds import Bounds, of_run
 from gpusim.experiment.spec import AS_RECORDED
 from gpusim.experiment.tasks import Task, read
 from gpusim.machine import sharing, variant
-from gpusim.machine.constants import unread
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import SCALED, durations, model_error, own_times_of, shares
@@ -181,7 +180,6 @@ class RunProgram:
         self, source: Trace | ManagedProgram, profile: Profile, measured: OwnTimes | None = None, share: tuple[str, ...] = ()
     ) -> None:
         self.profile, self.measured, self.share = profile, measured, share
-        self.unread = unread(source)
         self.basis: dict[str, float] = {}
         self.classes: list[bars.ClassBar] = []
         if isinstance(source, Trace):

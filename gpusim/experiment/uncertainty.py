@@ -29,6 +29,7 @@ from gpusim.machine.kernels.bars import PREFIX, ClassBar
 from gpusim.machine.profile import Profile
 from gpusim.machine.quantity import Quantity
 from gpusim.machine.sampling import Interval, draws, intervals, with_numbers
+from gpusim.machine.unread import unread
 from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.results.uncertainty import path_of, save
@@ -97,10 +98,12 @@ def sample_group(group: SampledGroup) -> None:
     first = next((task for task in group.runs if task.spec.unified != NONE), group.runs[0])
     settings = group.settings
     program = program_of(first)
-    machine = [u for u in intervals(program.profile, settings.estimated) if u.path not in program.unread]
+    every = {task.key: task for tasks in (*group.free.values(), group.runs) for task in tasks}
+    source = program.work.trace if isinstance(program.work, Workload) else program.work
+    silent = unread(source, {task.spec.tiers for task in every.values()})
+    machine = [u for u in intervals(program.profile, settings.estimated) if u.path not in silent]
     uncertain = [*machine, *map(_of_class, program.classes)]
     drawn = draws(program.profile, uncertain, settings.samples, settings.seed)
-    every = {task.key: task for tasks in (*group.free.values(), group.runs) for task in tasks}
     samples = []
     for numbers in drawn:
         samples.append(_makespans(every.values(), *_elsewhere(program, numbers)))

@@ -104,12 +104,6 @@ def host_time(trace: Trace, profile: Profile) -> HostTime:
     return HostTime(chosen.value, *bars)
 
 
-def unread(source: object) -> frozenset[str]:
-    """Numbers of a profile that say nothing of this program: an eager framework's time, where it has none."""
-    eager = isinstance(source, Trace) and submission(source) == EAGER
-    return frozenset() if eager else frozenset({"launch.eager"})
-
-
 def machine(trace: Trace, profile: Profile, capacity: int | None, chain: str = tiers.DEFAULT) -> Machine:
     """The machine as it runs this program, which says how its operators are submitted.
 

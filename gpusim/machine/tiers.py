@@ -115,7 +115,7 @@ def _host(p: Profile, w: Wanted) -> Tier:
 
 def _host_of(p: Profile, w: Wanted, capacity: int) -> Tier:
     far = _far(p, w, capacity)
-    share, cpu = _left(far, p.host.numa_remote.value), _left(far, p.host.cpu_remote.value)
+    share, cpu = (_left(far, p.host.numa_remote.value), _left(far, p.host.cpu_remote.value)) if far else (1.0, 1.0)
     read, write = (share * rate.value / 1e9 if rate else 0.0 for rate in (p.link.kernel_read, p.link.kernel_write))
     take, take_per_byte, give_per_byte = _costs(p, w)
     into, out = (p.host.pageable_h2d, p.host.pageable_d2h) if w.pageable else (p.link.h2d, p.link.d2h)

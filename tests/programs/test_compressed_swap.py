@@ -87,17 +87,22 @@ def test_copies_side_by_side_share_the_codec() -> None:
 
 
 def test_the_program_s_own_copy_passes_no_codec() -> None:
-    """It flows alone from 1000 to 2000: 8000 bytes.  The swap beside it packs 4 bytes per ns, 2 of which cross the link: the
-    other 2240 go at 6 per ns, until 2373.3; the swap's 5120 take 2560.
+    """With two copy engines it flows alone from 1000 to 2000: 8000 bytes.  The swap beside it packs 4 bytes per ns, 2 of which
+    cross the link: the other 2240 go at 6 per ns, until 2373.3; the swap's 5120 take 2560.
+
+    With one it takes 1280, and then the swap its turn.
     """
-    steps = Steps()
-    steps.carry(COPY_OUT, stream=1)
-    a, b = steps.alloc(), steps.alloc()
-    steps.kernel(1000, writes=(a, b))
-    steps.kernel(500, writes=(steps.alloc(),))
-    found = spans(swapped("ratio=2, compress=4 GB/s, decompress=4 GB/s, on=gpu", steps=steps))
-    assert found["kernel"][:2] == [(0, 2374), (0, 1000)]
-    assert found["out"] == [(1000, 4560)]
+    found = []
+    for engines in (2, 1):
+        steps = Steps()
+        steps.carry(COPY_OUT, stream=1)
+        a, b = steps.alloc(), steps.alloc()
+        steps.kernel(1000, writes=(a, b))
+        steps.kernel(500, writes=(steps.alloc(),))
+        codec = "ratio=2, compress=4 GB/s, decompress=4 GB/s, on=gpu"
+        found.append(spans(swapped(codec, {"copy_engines.d2h": engines}, steps)))
+    assert [at["kernel"][:2] for at in found] == [[(0, 2374), (0, 1000)], [(0, 2280), (0, 1000)]]
+    assert [at["out"] for at in found] == [[(1000, 4560)], [(2280, 5840)]]
 
 
 def test_what_is_left_of_a_byte_counts_as_one() -> None:

@@ -14,6 +14,7 @@ from gpusim.machine.streaming import KERNEL
 from gpusim.policies import decorators as policy
 from gpusim.policies.planning import EVICT, Schedule, View
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.launches import launch_text
 from gpusim.trace.trace import Trace
 
 _TOGETHER = 1 << 32  # bytes of host memory that are swapped at once, at most
@@ -50,7 +51,11 @@ def pageable(row: Row) -> RowProgram:
 
 
 def in_place(row: Row, profile: Profile) -> RowProgram:
-    """A kernel that reads or writes host memory, beside its fellow in the other direction where both were measured."""
+    """A kernel that reads or writes host memory, beside its fellow in the other direction where both were measured.
+
+    nvbandwidth launches a block of 512 threads for each multiprocessor (kernels.cu, `copyKernel`), so that both fit.
+    """
+    launch = launch_text((int(profile.gpu.sm_count.value),), (512,)) if "_sm_" in row.metric else None
     size, inward = row.size_bytes or 0, row.metric.startswith(("h2d", "host_to_all", "zero_copy_read"))
     builder = TraceBuilder(row.series_id)
     started(builder)
@@ -60,7 +65,7 @@ def in_place(row: Row, profile: Profile) -> RowProgram:
     for reading, stream, moved in ways:
         below = builder.alloc(moved, "input")
         here = () if row.metric.startswith("zero_copy") else (builder.alloc(moved),)
-        builder.op(KERNEL, (below,) if reading else here, here if reading else (below,), stream=stream)
+        builder.op(KERNEL, (below,) if reading else here, here if reading else (below,), stream=stream, launch=launch)
     threads = int(row.params.get("access_bytes", FULL))
     name = "kernel_read" if inward else "kernel_write"
     known = getattr(profile.link, name) is not None
