@@ -73,7 +73,7 @@ def result_of(task: Task, program: RunProgram) -> Result:
         "memory_share": spec.memory.fraction,
         "host_memory": None if spec.host_memory == Capacity() else _host_memory(task, program.work),
         **_policies(spec),
-        **{name: word for name, word in spec.later.items() if name != "transform"},
+        **{name: word for name, word in spec.later.items() if name not in ("transform", "share", "active_thread_percentage")},
         "seed": spec.seed,
     }
     metrics = {**done.metrics, **program.basis}

@@ -12,7 +12,7 @@ from gpusim.results.metrics import same
 from gpusim.results.result import Result
 from gpusim.results.sampled import Push
 from gpusim.show.groups import mean
-from gpusim.show.view import human
+from gpusim.show.view import REFERENCE, human
 
 LOW, HIGH = 0.1, 0.9  # the interval that is shown: 10th to 90th percentile
 BY_TURNS = 0.1  # share of the samples from which a change of order counts
@@ -75,7 +75,7 @@ def flips(lines: Mapping[str, Sequence[Result]], metric: str) -> dict[Push, tupl
     Of times only: lines of one place have one reference, so slowdowns stand in the order of makespans.
     """
     runs = [r for there in lines.values() for r in there]
-    places = {(r.spec.get("trace"), r.spec.get("transform"), r.spec.get("profile")) for r in runs}
+    places = {tuple(r.spec.get(key) for key in REFERENCE) for r in runs}
     if metric != "makespan_ns" and (metric != "slowdown" or len(places) > 1):
         return {}
     now = {name: m for name, there in lines.items() if (m := mean(there, "makespan_ns")) is not None}

@@ -21,6 +21,7 @@ _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
     "oracle", "oracles", "log", "use", *FOR_REFEREE,
 }  # fmt: skip
+REFERENCE = ("profile", "trace", "transform", "active_thread_percentage")  # runs that differ in these have other references
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
 OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
@@ -213,7 +214,7 @@ def main_metric(results: Sequence[Result]) -> str:
 
 
 def _compares_places(results: Sequence[Result]) -> bool:
-    return bool({"profile", "trace", "transform"} & set(varying(results)))
+    return not set(REFERENCE).isdisjoint(varying(results))
 
 
 def pick(results: Sequence[Result], most: int) -> tuple[list[Result], str]:

@@ -19,7 +19,7 @@ from gpusim.experiment import grid, load
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import expand
 from gpusim.experiment.tasks import inputs, plan
-from gpusim.results.folder import PROGRAM, RUNS, load_result
+from gpusim.results.folder import PROGRAM, RUNS, load_folder, load_result
 from gpusim.results.summary import summary
 from gpusim.show import table
 from gpusim.show.answer import answer
@@ -180,6 +180,16 @@ def test_is_a_run_at_a_grain_checked_and_shown(experiment: Path, tmp_path: Path,
     assert "2 MiB" in text
     header, first = (line.split(",") for line in summary(done.results).splitlines()[:2])
     assert (first[header.index("grain")], first[header.index("plan")]) == ("tensor", "none")
+
+
+@pytest.mark.slow
+def test_are_runs_on_some_of_the_multiprocessors_checked_and_compared_by_time(experiment: Path, tmp_path: Path, capsys) -> None:
+    execute(experiment, tmp_path / "out", "active_thread_percentage=50,100", "options.log=true")
+    again = sorted(load_folder(tmp_path / "out"), key=lambda r: r.metrics["makespan_ns"])
+    assert [r.spec.get("active_thread_percentage", 100) for r in again] == [100, 50]
+    assert check(tmp_path / "out") == 0
+    assert "2 runs are right, 0 wrong" in capsys.readouterr().out
+    assert main_metric(again) == "makespan_ns", "each has a reference of its own, as slow as itself"
 
 
 @pytest.mark.slow
