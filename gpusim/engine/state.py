@@ -27,7 +27,8 @@ NEVER = 2**62
 
 
 # Why `run_until` came back; AGAIN stays inside: the host comes back to the step, when it has waited or memory is rearranged.
-REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN = range(10)
+# RESHARE stays within the engine too: a program that shares links with others has changed what flows.
+REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE = range(11)
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)
@@ -41,7 +42,8 @@ PROCESS = record(
 )  # fmt: skip
 TURN = record(
     [("process", i8),
-     ("lookahead", i8)]    # ns: what one process does reaches another so much later, NEVER when they share nothing
+     ("lookahead", i8),    # ns: what one process does reaches another so much later, NEVER when they share nothing
+     ("now", i8)]          # of those that share links
 )  # fmt: skip
 
 # What a host waits for: the device, room in a queue, copies that it takes part in.
@@ -130,6 +132,7 @@ MEMORY = record(
 
 # NO_WAY, then the kinds of activities that move bytes, TIMED_COPY, and two for the swaps of each tier, perhaps through a codec.
 NO_WAY = 0
+MEETS = -1  # of what waits for activities of other programs: they have one way together
 TIMED_COPY = COPY_PEER + 1  # of copies with recorded times: through the device's memory alone
 SWAPS = TIMED_COPY + 1
 WAY = record(
@@ -139,8 +142,18 @@ WAY = record(
 LINK = record([("rate", f8), ("left", f8), ("users", i8)])
 # Without a way: a kernel's own work, in bytes of the device's memory, or in ns when it needs none.
 FLOW = record(
-    [("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8), ("fixed", i8)]
+    [("process", i8), ("activity", i8), ("way", i8), ("passes", i8), ("remaining", f8), ("cap", f8), ("rate", f8),
+     ("fixed", i8),
+     ("route", i8), ("route_end", i8)]  # the links that it shares now: of its way, and the memory where that is tight
 )  # fmt: skip
+# What flows, and when the next of it ends: `time` is that up to which all have run, ns after `base`.
+FLUID = record(
+    [("time", f8), ("base", i8), ("tick", i8), ("flows", i8),
+     ("reshare", i8),      # the set of flows has changed
+     ("arrivals", i8)]     # rows of `arrived`
+)  # fmt: skip
+# An activity that has started and goes on when others have, too: see `engine.fabric`.
+ARRIVAL = record([("process", i8), ("activity", i8)])
 
 # A kernel, or a collective, that runs, and what it has of the device.
 TIMED, FLOWS, STANDS, OVER = range(4)  # its own work: ends at a known time, is a flow, has no multiprocessor, is done
@@ -159,12 +172,12 @@ EVENT = record([("time", i8), ("order", i8), ("kind", i8), ("arg", i8)])
 
 # Time, and what the island does next.
 CLOCK = record(
-    [("now", i8), ("queues", i8), ("streams", i8),  # streams: how many of the queues, which are the first
+    [("now", i8),
+     ("process", i8), ("coupled", i8),  # its number among those that share its links, and whether there are others
+     ("queues", i8), ("streams", i8),  # streams: how many of the queues, which are the first
      ("scheduled", i8), ("events", i8),  # pushed on the heap so far, and in it now
      ("number", i8),       # of the next activity
-     ("fluid_time", f8), ("fluid_base", i8), ("fluid_tick", i8), ("flows", i8),  # fluid_time: ns after fluid_base
      ("woken", i8),        # something ended or was submitted: look for activities that can start
-     ("reshare", i8),      # the set of flows has changed
      ("tight", i8), ("demand", f8),  # the memory's bandwidth does not suffice; what flows takes of it, bytes/ns
      ("running", i8),      # rows of `running`
      ("wanting", i8),      # queues whose first lacks nothing but multiprocessors
@@ -223,8 +236,8 @@ COUNTS = record(
      ("remote_read", i8), ("remote_written", i8),
      ("requested", i8), ("requested_peak", i8), ("requested_total", i8), ("allocated_peak", i8), ("allocated_total", i8),
      ("reserved_peak", i8), ("internal_at_peak", f8),
-     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("nvme_read", i8), ("nvme_written", i8),
-     ("transfer", i8), ("host_work", i8), ("shared_in", i8), ("shared_out", i8),
+     ("copied_in", i8), ("copied_out", i8), ("collective", i8), ("collective_wait", i8),
+     ("nvme_read", i8), ("nvme_written", i8), ("transfer", i8), ("host_work", i8), ("shared_in", i8), ("shared_out", i8),
      ("failures", i8), ("device_allocs", i8), ("device_frees", i8), ("defrags", i8), ("moved_bytes", i8),
      ("external_sum", f8), ("external_samples", i8), ("op", i8)]
 )  # fmt: skip
@@ -276,8 +289,11 @@ class Island(NamedTuple):
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
     flags: Annotated[Any, u1, 3, "U"]      # see WHERE
     ways: Annotated[Any, WAY, "ways"]      # SWAPS + 2 * tiers + 2: the last two are those of kernels that read and write below
+    fluid: Annotated[Any, FLUID, 1]
     link: Annotated[Any, LINK, "links"]
+    route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
     flow: Annotated[Any, FLOW, "flows"]    # streams and slots of copy engines
+    arrived: Annotated[Any, ARRIVAL, "streams"]
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
@@ -296,6 +312,7 @@ class Instructions(NamedTuple):
     bytes: Annotated[Any, i8, "O"]         # that go this way
     sms: Annotated[Any, i8, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
     need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
+    meets: Annotated[Any, i8, "O"]         # which rendezvous of `engine.fabric` each is part of that has the way MEETS
     call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first
     clock: Annotated[Any, f8, "O"]         # program time at which each operator starts, ns
     acc_start: Annotated[Any, i8, "O + 1"]
@@ -303,7 +320,6 @@ class Instructions(NamedTuple):
     acc_write: Annotated[Any, u1, "N"]
     acc_next: Annotated[Any, f8, "N"]      # program time of the unit's next access, inf when there is none
     first: Annotated[Any, f8, "U"]         # program time of the first access, inf when there is none
-    route: Annotated[Any, i8, "links of all ways"]  # of each way: WAY.route .. route_end
     curve: Annotated[Any, f8, "curves", 2, "points"]  # log2 of the size, rate
     plan: Annotated[Any, contract.ACTION, "actions"]  # by operator
     remote: Annotated[Any, i8, 2, "O"]     # bytes that each operator reads and writes below the device; [2, 1] when none does

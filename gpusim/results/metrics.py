@@ -154,6 +154,7 @@ METRICS: dict[str, Metric] = {
         ("program_h2d_bytes", "B", NEITHER, "Copied from host to device memory by the program itself."),
         ("program_d2h_bytes", "B", NEITHER, "Copied from device to host memory by the program itself."),
         ("collective_bytes", "B", NEITHER, "Sent to other GPUs by the program's collectives and copies."),
+        ("collective_wait_ns", "ns", LOWER, "Time for which the program's collectives waited for other ranks."),
         ("nvme_read_bytes", "B", NEITHER, "Read from disk by the program itself."),
         ("nvme_written_bytes", "B", NEITHER, "Written to disk by the program itself."),
         ("program_transfer_ns", "ns", LOWER, "Time of the program's own copies, collectives and disk accesses, added up."),

@@ -31,28 +31,29 @@ def play(scenario: dict[str, Any]) -> dict[str, int]:
     names = [link["name"] for link in scenario["links"]]
     flows = scenario["flows"]
     n = len(flows)
-    queues, ways, routes = table(n, state.QUEUE), table(n + 1, state.WAY), []
+    queues, ways, at = table(n, state.QUEUE), table(n + 1, state.WAY), 0
     activities = table(n, state.ACTIVITY)
     link = table(len(names), state.LINK)
     link["rate"] = [x["bandwidth"] / 1e9 for x in scenario["links"]]
     lengths = {"Q": n, "A": n, "flows": n + 1, "events": 2 * n + 8}
-    island = filled(Island, lengths, queues=queues, activities=activities, ways=ways, link=link)
+    route = np.array([names.index(name) for flow in flows for name in flow["route"]], np.int64)
+    island = filled(Island, lengths, queues=queues, activities=activities, ways=ways, link=link, route=route)
     island.hosts["state"] = ENDED
-    island.clock["queues"], island.clock["fluid_tick"], island.clock["events"] = n, NEVER, n
+    island.clock["queues"], island.fluid["tick"], island.clock["events"] = n, NEVER, n
     moves = []
     for f, flow in enumerate(flows):
         latency = sum(scenario["links"][names.index(name)]["latency"] for name in flow["route"])
         queues["base"][f], queues["pair"][f], queues["slots"][f] = f, -1, 1
         ways["curve"][f + 1], ways["rate"][f + 1] = -1, math.inf
-        ways["route"][f + 1], ways["route_end"][f + 1] = len(routes), len(routes) + len(flow["route"])
+        ways["route"][f + 1], ways["route_end"][f + 1] = at, at + len(flow["route"])
         queues["submitted"][f] = queues["started"][f] = queues["running"][f] = 1
-        routes += [names.index(name) for name in flow["route"]]
+        at += len(flow["route"])
         activities["kind"][f], activities["way"][f] = SWAP, f + 1
         activities["queue"][f], activities["bytes"][f] = f, flow["size"]
         moves.append((round((flow["start"] + latency) * 1e9), f, state.E_MOVE, f))
     for i, event in enumerate(sorted(moves)):  # in order, which is a heap
         island.heap[i] = event
-    program = filled(Instructions, {}, route=np.array(routes, np.int64))
+    program = filled(Instructions, {})
     policies = filled(PolicyTables, {"place": contract.HEADER, "verbs": len(PolicyVerbs._fields)})
     processes = filled(Processes, {})
     placed = enter(processes.rows[0], island, program, policies)

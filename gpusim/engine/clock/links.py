@@ -14,21 +14,21 @@ import math
 from typing import Any
 
 from gpusim.base.compiled import kernel, outlined
-from gpusim.engine.state import Instructions, Island
+from gpusim.engine.state import Island
 
 # Differences below this many nanoseconds are float noise: two flows that end so close together end together.
 SAME_INSTANT = 1e-4
 
 
 @kernel
-def share(isl: Island, prog: Instructions) -> None:
+def share(isl: Island) -> None:
     """Rates of all flows by progressive filling (Bertsekas & Gallager, Data Networks, section 6.5.2), own bounds included."""
-    n, tight = isl.clock[0].flows, isl.clock[0].tight
-    flow, link, ways, route = isl.flow, isl.link, isl.ways, prog.route
-    if n == 1 and tight == 0:  # alone: what the narrowest link of its route lets through
+    n = isl.fluid[0].flows
+    flow, link, route = isl.flow, isl.link, isl.route
+    c = isl.clock[0]
+    if n == 1 and c.tight == 0 and c.coupled == 0:  # alone: what the narrowest link of its route lets through
         rate = flow[0].cap
-        w = ways[flow[0].way]
-        for r in range(w.route, w.route_end):
+        for r in range(flow[0].route, flow[0].route_end):
             rate = min(rate, link[route[r]].rate)
         flow[0].rate = rate
         return
@@ -37,8 +37,7 @@ def share(isl: Island, prog: Instructions) -> None:
         link[i].users = 0
     for f in range(n):
         flow[f].fixed = 0
-        w = ways[flow[f].way]
-        for r in range(w.route, w.route_end + tight * flow[f].passes):
+        for r in range(flow[f].route, flow[f].route_end):
             link[route[r]].users += 1
     open_flows = n
     while open_flows > 0:
@@ -55,8 +54,7 @@ def share(isl: Island, prog: Instructions) -> None:
             x = flow[f]
             if x.fixed == 0:
                 bound = x.cap <= level_or_less
-                w = ways[x.way]
-                for r in range(w.route, w.route_end + tight * x.passes):
+                for r in range(x.route, x.route_end):
                     k = link[route[r]]
                     bound = bound or k.left <= level_or_less * k.users
                 if bound:
@@ -67,8 +65,7 @@ def share(isl: Island, prog: Instructions) -> None:
                 x.fixed = 1
                 x.rate = level
                 open_flows -= 1
-                w = ways[x.way]
-                for r in range(w.route, w.route_end + tight * x.passes):
+                for r in range(x.route, x.route_end):
                     k = link[route[r]]
                     k.left = max(0.0, k.left - level)
                     k.users -= 1
@@ -76,51 +73,66 @@ def share(isl: Island, prog: Instructions) -> None:
 
 @kernel
 def first_end(isl: Island) -> float:
-    """The exact time at which the next flow ends, ns after fluid_base; infinite without flows."""
-    c = isl.clock[0]
-    end = math.inf
-    for f in range(c.flows):
-        end = min(end, c.fluid_time + isl.flow[f].remaining / isl.flow[f].rate)
+    """The exact time at which the next flow ends, ns after the fluid's base; infinite without flows."""
+    now, end = isl.fluid[0].time, math.inf
+    for f in range(isl.fluid[0].flows):
+        end = min(end, now + isl.flow[f].remaining / isl.flow[f].rate)
     return end
 
 
 @kernel
 def advance(isl: Island, time: float) -> None:
-    """Let all flows run up to `time`, ns after fluid_base."""
-    c = isl.clock[0]
-    step = time - c.fluid_time
+    """Let all flows run up to `time`, ns after the fluid's base."""
+    fluid = isl.fluid[0]
+    step = time - fluid.time
     if step > 0.0:
-        for f in range(c.flows):
+        for f in range(fluid.flows):
             x = isl.flow[f]
             x.remaining = max(0.0, x.remaining - x.rate * step)
-        c.fluid_time = time
+        fluid.time = time
 
 
 @outlined
 def catch_up(isl: Island) -> None:
     """All flows have run up to now."""
-    c = isl.clock[0]
-    advance(isl, float(c.now - c.fluid_base))
-    c.fluid_time = float(c.now - c.fluid_base)
+    catch_up_to(isl, isl.clock[0].now)
+
+
+@kernel
+def catch_up_to(isl: Island, now: int) -> None:
+    """All flows have run up to this moment."""
+    time = float(now - isl.fluid[0].base)
+    advance(isl, time)
+    isl.fluid[0].time = time
 
 
 @kernel
 def add(isl: Island, activity: int, way: int, passes: int, size: float, cap: float) -> None:
+    """One more flow of the program."""
+    w = isl.ways[way]
+    put(isl, isl.clock[0].process, activity, way, w.route, w.route_end, passes, size, cap)
+
+
+@kernel
+def put(
+    isl: Island, process: int, activity: int, way: int, route: int, route_end: int, passes: int, size: float, cap: float
+) -> None:
     """One more flow."""
-    c = isl.clock[0]
-    x = isl.flow[c.flows]
-    c.flows += 1
-    x.activity, x.way, x.passes, x.remaining, x.cap, x.rate = activity, way, passes, size, cap, 0.0
-    c.reshare = 1
+    fluid = isl.fluid[0]
+    x = isl.flow[fluid.flows]
+    fluid.flows += 1
+    x.process, x.activity, x.way, x.route, x.route_end = process, activity, way, route, route_end
+    x.passes, x.remaining, x.cap, x.rate = passes, size, cap, 0.0
+    fluid.reshare = 1
 
 
 @kernel
 def remove(isl: Island, f: int) -> None:
     """Flow f is none any more."""
-    c = isl.clock[0]
-    c.flows -= 1
-    isl.flow[f] = isl.flow[c.flows]
-    c.reshare = 1
+    fluid = isl.fluid[0]
+    fluid.flows -= 1
+    isl.flow[f] = isl.flow[fluid.flows]
+    fluid.reshare = 1
 
 
 @kernel
@@ -132,21 +144,21 @@ def begin(isl: Island, activity: int, way: int, size: float, cap: float) -> None
 
 @kernel
 def take_ended(isl: Island) -> Any:
-    """Remove the flow that ends next, at its exact time; returns its activity and its way.
+    """Remove the flow that ends next, at its exact time; returns its process, activity and way.
 
     The loop reschedules, unless another flow ends at the same instant: then the tick stays for it.
     """
-    c = isl.clock[0]
+    fluid = isl.fluid[0]
     advance(isl, first_end(isl))
     ended, others, least = -1, 0, math.inf
-    for f in range(c.flows):
+    for f in range(fluid.flows):
         x = isl.flow[f]
         left = x.remaining / x.rate
         if left <= SAME_INSTANT:
             others += 1
         if left < least:
             ended, least = f, left
-    activity, way = isl.flow[ended].activity, isl.flow[ended].way
+    process, activity, way = isl.flow[ended].process, isl.flow[ended].activity, isl.flow[ended].way
     remove(isl, ended)
-    c.reshare = others <= 1
-    return activity, way
+    fluid.reshare = others <= 1
+    return process, activity, way

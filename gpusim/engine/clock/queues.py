@@ -17,6 +17,7 @@ from gpusim.engine.state import (
     E_KERNEL,
     E_MOVE,
     E_READY,
+    MEETS,
     NEVER,
     NO_WAY,
     RUNNING,
@@ -176,6 +177,8 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                 heap.push(isl, c.now + a.duration, E_KERNEL, row)
                 if t.remote and a.kind == KERNEL:
                     remote.begin(isl, prog, row)
+            elif a.way == MEETS:
+                arrive(isl, row)
             else:
                 heap.push(isl, c.now + isl.ways[a.way].latency, E_MOVE, row)
             if on_sms or (d.shares_memory and a.kind == KERNEL):
@@ -184,6 +187,15 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
                     sms.enter(isl, prog, row)
             if not on_sms:
                 queue.granted = 0
+
+
+@outlined
+def arrive(isl: Island, row: int) -> None:
+    """The activity has started, and goes on when those of other programs have that it meets: see `engine.fabric`."""
+    fluid = isl.fluid[0]
+    isl.arrived[fluid.arrivals].process, isl.arrived[fluid.arrivals].activity = isl.clock[0].process, row
+    fluid.arrivals += 1
+    fluid.reshare = 1
 
 
 @kernel

@@ -12,7 +12,7 @@ import math
 
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import links
-from gpusim.engine.state import FLOWS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
+from gpusim.engine.state import FLOWS, MEETS, NEVER, NO_WAY, OVER, TIMED, Instructions, Island
 from gpusim.trace.trace import KERNEL
 
 
@@ -25,7 +25,7 @@ def enter(isl: Island, prog: Instructions, row: int) -> None:
     r.activity, r.work, r.sms, r.granted, r.need = row, TIMED, 1, 1, 0.0
     if a.kind == KERNEL and d.shares_memory:
         r.need = prog.need[a.arg]
-    if r.need > 0.0 and (c.tight or c.flows > 0 or c.running > 1):
+    if r.need > 0.0 and (c.tight or isl.fluid[0].flows > 0 or c.running > 1):
         take_bandwidth(isl)
 
 
@@ -35,7 +35,7 @@ def take_bandwidth(isl: Island) -> None:
     c = isl.clock[0]
     if c.tight or c.demand + needs(isl) > isl.devices[0].bandwidth:
         links.catch_up(isl)
-        c.reshare = 1
+        isl.fluid[0].reshare = 1
 
 
 @outlined
@@ -84,8 +84,9 @@ def needs(isl: Island) -> float:
 def suffices(isl: Island) -> bool:
     """The memory's bandwidth suffices for all as if they did not share it."""
     c, total = isl.clock[0], 0.0
-    for f in range(c.flows):
-        total += isl.flow[f].rate * isl.flow[f].passes
+    for f in range(isl.fluid[0].flows):
+        if isl.flow[f].process == c.process:
+            total += isl.flow[f].rate * isl.flow[f].passes
     c.demand = total
     return total + needs(isl) <= isl.devices[0].bandwidth
 
@@ -110,8 +111,8 @@ def ends_early(isl: Island, row: int) -> bool:
 @kernel
 def time_left(isl: Island, i: int) -> float:
     """What is left of the i-th's own work, which ends at a known time, ns."""
-    c, a = isl.clock[0], isl.activities[isl.running[i].activity]
-    return float(a.start + a.duration - c.fluid_base) - c.fluid_time
+    fluid, a = isl.fluid[0], isl.activities[isl.running[i].activity]
+    return float(a.start + a.duration - fluid.base) - fluid.time
 
 
 @outlined
@@ -128,30 +129,69 @@ def flow_on(isl: Island, i: int, left: float) -> None:
 
 @outlined
 def slow_down(isl: Island) -> None:
-    """The memory's bandwidth does not suffice: the own work of all kernels that need it is a flow."""
+    """The memory's bandwidth does not suffice: all that flows shares it, and the own work of all kernels that need it flows."""
     c = isl.clock[0]
     c.tight = 1
     for i in range(c.running):
         r = isl.running[i]
         if r.work == TIMED and r.need > 0.0:
             flow_on(isl, i, time_left(isl, i))
+    pass_memory(isl)
 
 
 @kernel
-def reschedule(isl: Island, prog: Instructions) -> None:
+def pass_memory(isl: Island) -> None:
+    """The routes of all flows, through the memory as well while that is tight."""
+    c = isl.clock[0]
+    for f in range(isl.fluid[0].flows):
+        x = isl.flow[f]
+        if x.process == c.process and x.way != MEETS:
+            x.route_end = isl.ways[x.way].route_end + c.tight * x.passes
+
+
+@kernel
+def reschedule(isl: Island) -> None:
     """Share links and memory anew, and note the tick that will see the next end."""
-    c, d = isl.clock[0], isl.devices[0]
-    # Count from the present tick: a float of all the time so far would lose its digits within the hour.
-    c.fluid_time -= c.now - c.fluid_base
-    c.fluid_base = c.now
-    c.fluid_tick = NEVER
-    c.tight, c.reshare = 0, 1
-    while c.reshare:
-        if c.flows > 0:
-            links.share(isl, prog)
-        c.reshare = 0
-        if d.shares_memory and c.tight == 0 and not suffices(isl):
-            slow_down(isl)
-            c.reshare = 1
-    if c.flows > 0:
-        c.fluid_tick = c.now + max(math.ceil(links.first_end(isl) - links.SAME_INSTANT), 0)
+    fluid = isl.fluid[0]
+    begin(isl, isl.clock[0].now)
+    loosen(isl)
+    while fluid.reshare:
+        if fluid.flows > 0:
+            links.share(isl)
+        fluid.reshare = 0
+        tighten(isl)
+    note_end(isl)
+
+
+@kernel
+def begin(isl: Island, now: int) -> None:
+    """Time counts from the present tick: a float of all the time so far would lose its digits within the hour."""
+    fluid = isl.fluid[0]
+    fluid.time -= now - fluid.base
+    fluid.base = now
+    fluid.reshare = 1
+
+
+@kernel
+def loosen(isl: Island) -> None:
+    """The memory's bandwidth is taken to suffice."""
+    if isl.clock[0].tight:
+        isl.clock[0].tight = 0
+        pass_memory(isl)
+
+
+@kernel
+def tighten(isl: Island) -> None:
+    """Where it does not, all has to be shared once more."""
+    if isl.devices[0].shares_memory and isl.clock[0].tight == 0 and not suffices(isl):
+        slow_down(isl)
+        isl.fluid[0].reshare = 1
+
+
+@kernel
+def note_end(isl: Island) -> None:
+    """The tick that will see the next end of a flow."""
+    fluid = isl.fluid[0]
+    fluid.tick = NEVER
+    if fluid.flows > 0:
+        fluid.tick = fluid.base + max(math.ceil(links.first_end(isl) - links.SAME_INSTANT), 0)

@@ -145,15 +145,15 @@ def next_priority(isl: Island, priority: int) -> int:
 @outlined
 def regrant(isl: Island, i: int, given: int) -> None:
     """The i-th goes on with another number of multiprocessors."""
-    c, r = isl.clock[0], isl.running[i]
+    r = isl.running[i]
     links.catch_up(isl)
-    c.reshare = 1
+    isl.fluid[0].reshare = 1
     if r.work == TIMED:
         r.left = sharing.time_left(isl, i)
         r.work = STANDS
     elif r.work == FLOWS:
         f = 0
-        while isl.flow[f].activity != r.activity or isl.flow[f].way != NO_WAY:
+        while isl.flow[f].activity != r.activity or isl.flow[f].way != NO_WAY or isl.flow[f].process != isl.clock[0].process:
             f += 1
         r.left = isl.flow[f].remaining / (r.need if r.need > 0.0 else 1.0)
         links.remove(isl, f)

@@ -25,6 +25,7 @@ from gpusim.engine.state import (
     PROCESSES,
     PROGRAM,
     REACHED,
+    RESHARE,
     RUNNING,
     STUCK,
     Instructions,
@@ -37,12 +38,21 @@ island_at, program_at, policies_at = tables_at(ISLAND), tables_at(PROGRAM), tabl
 
 
 @kernel
+def end(isl: Island, pol: PolicyTables, row: int, own: bool) -> None:
+    """A part of an activity is over, a kernel's own work or what flows for it, and with the last of them the activity."""
+    if own and isl.tenants[0].remote:
+        sharing.own_work_ends(isl, row)
+    if remote.is_last(isl, row):
+        queues.finish(isl, pol, row)
+
+
+@kernel
 def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
     """The next thing on the device happens: a flow ends, a kernel ends, a copy begins to move, a stream's gap is over."""
     c = isl.clock[0]
     ended, own = -1, False
-    if c.fluid_tick == c.now:
-        ended, way = links.take_ended(isl)
+    if isl.fluid[0].tick == c.now and not c.coupled:
+        _, ended, way = links.take_ended(isl)
         own = way == NO_WAY
         if own and sharing.ends_early(isl, ended):
             ended = -1
@@ -58,26 +68,28 @@ def step_device(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
         else:
             remote.flow(isl, prog, arg, kind - E_READ)
     if ended >= 0:
-        if own and isl.tenants[0].remote:
-            sharing.own_work_ends(isl, ended)
-        if remote.is_last(isl, ended):
-            queues.finish(isl, pol, ended)
+        end(isl, pol, ended, own)
 
 
 @kernel
 def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until: int) -> int:
-    """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times."""
-    c, buffers = isl.clock[0], pol.buffers[0]
+    """Run one program up to, not including, time `until`; returns why it stopped.  Devices go before hosts at equal times.
+
+    What flows of a program that shares links is `engine.fabric`'s: it is REACHED while it waits for others, at NEVER.
+    """
+    c, fluid, buffers = isl.clock[0], isl.fluid[0], pol.buffers[0]
     while True:
-        if c.reshare:
-            sharing.reschedule(isl, prog)
+        if fluid.reshare:
+            if c.coupled:
+                return RESHARE
+            sharing.reschedule(isl)
         while c.woken:
             queues.start_ready(isl, prog, pol)
-        if c.reshare:
+        if fluid.reshare:
             continue
         if buffers.logged > buffers.log_room or buffers.notes > buffers.log_room:
             return LOG_FULL
-        device = min(c.fluid_tick, isl.heap[0].time if c.events > 0 else NEVER)
+        device = min(NEVER if c.coupled else fluid.tick, isl.heap[0].time if c.events > 0 else NEVER)
         if c.dealing and device > c.now:
             copy_engines.deal(isl)
             continue
@@ -93,10 +105,12 @@ def go_on(isl: Island, prog: Instructions, pol: PolicyTables, coming: Any, until
         if coming[0] >= until:
             if coming[0] < NEVER:
                 return REACHED
+            ended = queues.idle(isl)
             for i in range(isl.hosts.size):
-                if isl.hosts[i].state != ENDED:
-                    return STUCK
-            return FINISHED if queues.idle(isl) else STUCK
+                ended = ended and isl.hosts[i].state == ENDED
+            if ended:
+                return FINISHED
+            return REACHED if c.coupled else STUCK
         if device <= at:
             c.now = device
             step_device(isl, prog, pol)
@@ -145,5 +159,5 @@ def run_until(many: Processes, until: int) -> int:
     for p in range(rows.size):
         if coming[p] < NEVER:
             c = island_at(rows[p].island).clock[0]
-            c.now = max(c.now, until)
+            c.now = c.now if c.coupled else max(c.now, until)
     return REACHED

@@ -68,6 +68,7 @@ def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, 
         | (remote_metrics(simulation) if simulation.island.tenants[0]["remote"] else {})
         | (counted(simulation, "release_evictions", "release_bytes") if simulation.policies.rules[0]["release"] else {})
         | program_copies(simulation)
+        | _waits(simulation)
         | sharing_metrics(simulation)
         | (tier_metrics(simulation) if machine.chain != DEFAULT else {}),
         timeline=timeline(simulation),
@@ -113,6 +114,12 @@ def program_copies(simulation: Simulation) -> dict[str, int | float]:
     n = simulation.island.counts[0]
     count = int(n["shared_in"]) + int(n["shared_out"])
     return {"program_copies_shared": count} if count else {}
+
+
+def _waits(simulation: Simulation) -> dict[str, int | float]:
+    """How long collectives waited for their other members; nothing where they did not."""
+    waited = int(simulation.island.counts[0]["collective_wait"])
+    return {"collective_wait_ns": waited} if waited else {}
 
 
 def _sharing(shared: Shared) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpusim.base.compiled import Placed, direct
@@ -25,8 +25,13 @@ def enter(row: Any, island: Island, program: Instructions, policies: PolicyTable
 
 def step(simulations: Sequence[Simulation], processes: Processes, until: int) -> tuple[int, int]:
     """Run the simulations up to `until` ns, each of them a row of the processes: (why they stopped, because of which)."""
+    return guarded(simulations, processes, lambda: direct(run_until)(processes, until))
+
+
+def guarded(simulations: Sequence[Simulation], processes: Processes, run: Callable[[], int]) -> tuple[int, int]:
+    """What the loop returned, and whose step was at hand; an exception is that of the policy that raised it."""
     try:
-        reason = direct(run_until)(processes, until)
+        reason = run()
     except GpusimError:
         raise
     except Exception as error:  # the island itself raises nothing
@@ -59,7 +64,7 @@ class SideBySide:
         """Run all up to `until` ns, serving what they ask for; FINISHED when each has come to its end, else REACHED."""
         ended = self.processes.rows["ended"]
         while not ended.all():
-            reason, which = step(self.simulations, self.processes, until)
+            reason, which = self._step(until)
             if reason == state.REACHED:
                 return reason
             stopped = self.simulations[which]
@@ -67,3 +72,6 @@ class SideBySide:
             if not stopped.served():
                 ended[which] = 1
         return state.FINISHED
+
+    def _step(self, until: int) -> tuple[int, int]:
+        return step(self.simulations, self.processes, until)

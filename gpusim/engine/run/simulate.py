@@ -63,7 +63,7 @@ class Simulation:
             raise
         except Exception as error:  # a user's `state`
             raise self.theirs(error) from error
-        self.island, self.program, self.policies = built
+        self.island, self.program, self.policies, self.links = built
         self.asking = Asking(self, seed) if evict.form == "ask" else None
         self.reason = state.REACHED
         if self.own > machine.host_capacity and any(tier.kind == "host" for tier in machine.tiers):

@@ -100,11 +100,12 @@ class Chosen:
 def build(
     work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool, planned: Schedule = NOTHING,
     shared: Shared = ALONE,
-) -> tuple[Island, Instructions, PolicyTables]:
-    """All tables of one run; the program holds its first chunk of instructions."""
+) -> tuple[Island, Instructions, PolicyTables, tuple[str, ...]]:
+    """All tables of one run, and the names of its links; the program holds its first chunk of instructions."""
     ranked = chosen.ahead or len(planned.actions) > 0 or chosen.releases
     numbers, codec = numbering(work.trace, m, ranked), swap_codec(work.trace)
-    ways, link, route, curve = connections(m, codec, planned.access, shared.bandwidth, bool(host_bytes(work.trace).any()))
+    works = bool(host_bytes(work.trace).any())
+    ways, link, route, curve, names = connections(m, codec, planned.access, shared.bandwidth, works)
     queues = queue_table(work, m, numbers, _takes_turns(work.trace, shared))
     flows = flows_at_once(m, numbers) + (2 * numbers.streams if len(planned.remote) else 0)
     lengths = {
@@ -113,20 +114,26 @@ def build(
         "marks": numbers.streams + _stream_events(work.trace) + 1, "streams": numbers.streams, "M": 1 + len(m.tiers),
     }  # fmt: skip
     island = filled(
-        Island, lengths, clock=_clock(numbers), devices=_device(m, work.trace, shared), tenants=_tenant(numbers, planned),
-        hosts=_host(m), queues=queues, engines=engine_table(m), units=_units(work, codec, planned, chosen),
-        memories=memory_table(m, numbers), ways=ways, link=link, began=np.full(max(1, work.trace.ops), NEVER, np.int64),
+        Island, lengths, clock=_clock(numbers), fluid=_fluid(), devices=_device(m, work.trace, shared),
+        tenants=_tenant(numbers, planned), hosts=_host(m), queues=queues, engines=engine_table(m),
+        units=_units(work, codec, planned, chosen), memories=memory_table(m, numbers), ways=ways, link=link, route=route,
+        began=np.full(max(1, work.trace.ops), NEVER, np.int64),
     )  # fmt: skip
-    program = _program(work, m, planned, shared, route, curve)
+    program = _program(work, m, planned, shared, curve)
     restart(island, program, len(work.trace.kind))
-    return island, program, _policies(work, m, chosen, seed, log)
+    return island, program, _policies(work, m, chosen, seed, log), names
 
 
 def _clock(numbers: Numbering) -> Any:
     clock = table(1, CLOCK)
-    clock["fluid_tick"] = NEVER
     clock["queues"], clock["streams"] = numbers.queues, numbers.streams
     return clock
+
+
+def _fluid() -> Any:
+    fluid = table(1, state.FLUID)
+    fluid["tick"] = NEVER
+    return fluid
 
 
 def _tenant(numbers: Numbering, planned: Schedule) -> Any:
@@ -179,7 +186,7 @@ def _takes_turns(trace: tr.Trace, shared: Shared) -> bool:
     return ENGINES in shared.words and bool(np.isin(trace.activity, (tr.COPY_IN, tr.COPY_OUT)).any())
 
 
-def _program(work: Workload, m: Machine, planned: Schedule, shared: Shared, route: Any, curve: Any) -> Instructions:
+def _program(work: Workload, m: Machine, planned: Schedule, shared: Shared, curve: Any) -> Instructions:
     memory = shared.bandwidth is not None
     needs = {} if shared.needs is None else {"sms": shared.needs.sms, "need": shared.needs.memory}
     duration, call = work.shared(("durations", m.cpu), lambda: durations(work, m.cpu))
@@ -188,7 +195,7 @@ def _program(work: Workload, m: Machine, planned: Schedule, shared: Shared, rout
         carried=work.shared(("carried", memory), lambda: carried(work, memory)),
         bytes=work.shared("bytes", lambda: moved(work.trace)), clock=work.clock,
         acc_start=work.acc_start, acc_unit=work.acc_unit, acc_write=work.acc_write, acc_next=work.acc_next, first=work.first,
-        route=route, curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
+        curve=curve, plan=actions(planned), remote=remote_bytes(work, planned),
     )  # fmt: skip
 
 

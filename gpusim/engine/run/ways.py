@@ -52,8 +52,10 @@ def _name(link: str) -> str:
 
 def connections(
     m: Machine, codec: Codec | None, access: int = FULL, memory: float | None = None, works: bool = False
-) -> tuple[Any, Any, Any, Any]:
-    """(ways, links, routes, curves).  GPUs without links of their own send a collective over those to the host, both ways.
+) -> tuple[Any, Any, Any, Any, tuple[str, ...]]:
+    """(ways, links, routes, curves, names of the links).
+
+    GPUs without links of their own send a collective over those to the host, both ways.
 
     access: bytes that kernels read or write below the device at once.
     memory: bytes/ns of the device's memory where that is shared: then each route is followed by it, as often as the way passes
@@ -109,7 +111,7 @@ def connections(
     ends = np.cumsum([len(route) for route in routes])
     out_ways["route"][1:] = ends[:-1]
     out_ways["route_end"] = ends - out_ways["passes"]
-    return out_ways, link, np.array([at[name] for route in routes for name in route], np.int64), _as_array(curves)
+    return out_ways, link, np.array([at[name] for route in routes for name in route], np.int64), _as_array(curves), tuple(at)
 
 
 def _as_array(curves: list[Any]) -> Any:

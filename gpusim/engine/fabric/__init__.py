@@ -1,0 +1,1 @@
+"""Programs that share links, and activities of several of them that go on together: what is between devices."""

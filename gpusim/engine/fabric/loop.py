@@ -1,0 +1,101 @@
+"""The loop of programs that share links: whose next step is the earliest goes on, up to the next thing that flows."""
+
+from __future__ import annotations
+
+from numba import types
+
+from gpusim.base.compiled import entry, function_at, kernel, tables_at
+from gpusim.engine.clock import links, sharing
+from gpusim.engine.fabric.rendezvous import begin, gather, next_to_begin
+from gpusim.engine.fabric.tables import FABRIC, Fabric
+from gpusim.engine.host.island import earliest, end, island_at, policies_at
+from gpusim.engine.state import MEETS, NEVER, NO_WAY, PROCESSES, REACHED, RESHARE, Processes
+
+RUN = types.int64(PROCESSES, types.int64)  # of `run_until`
+processes_at, as_run = tables_at(PROCESSES), function_at(RUN)
+
+
+@kernel
+def reschedule(many: Processes, now: int) -> None:
+    """Share the links of all devices, and the memory of each, anew."""
+    rows = many.rows
+    one = island_at(rows[0].island)
+    fluid = one.fluid[0]
+    sharing.begin(one, now)
+    for p in range(rows.size):
+        sharing.loosen(island_at(rows[p].island))
+    while fluid.reshare:
+        if fluid.flows > 0:
+            links.share(one)
+        fluid.reshare = 0
+        for p in range(rows.size):
+            sharing.tighten(island_at(rows[p].island))
+    sharing.note_end(one)
+
+
+@kernel
+def end_at(many: Processes, p: int, row: int, own: bool, now: int) -> None:
+    """An activity of the p-th program, or a part of it, is over now."""
+    isl = island_at(many.rows[p].island)
+    isl.clock[0].now = now
+    end(isl, policies_at(many.rows[p].policies), row, own)
+    many.next[p] = now
+
+
+@kernel
+def end_flow(fabric: Fabric, many: Processes, now: int) -> None:
+    """The flow that ends next has ended now, and with it what waited for it."""
+    p, row, way = links.take_ended(island_at(many.rows[0].island))
+    if way == MEETS:
+        met = fabric.rendezvous[row]
+        for i in range(met.first, met.first + met.expected):
+            end_at(many, fabric.members[i].process, fabric.members[i].activity, False, now)
+    else:
+        isl = island_at(many.rows[p].island)
+        isl.clock[0].now = now
+        if way != NO_WAY or not sharing.ends_early(isl, row):
+            end_at(many, p, row, way == NO_WAY, now)
+        else:
+            many.next[p] = now
+
+
+@entry(types.int64(FABRIC, PROCESSES, types.int64))
+def run_coupled(fabric: Fabric, many: Processes, until: int) -> int:
+    """Run all programs up to, not including, time `until`; returns why one of them stopped, which `turn` names, or REACHED.
+
+    At equal times what flows goes first, then the programs in their order.  REACHED at NEVER: each waits for another.
+    """
+    rows, coming, turn = many.rows, many.next, many.turn[0]
+    one = island_at(rows[0].island)
+    fluid = one.fluid[0]
+    for p in range(rows.size):  # what Python has done in between may be new to all of them
+        coming[p] = NEVER if rows[p].ended else 0
+    while True:
+        if fluid.arrivals:
+            gather(fabric, many, turn.now)
+        if fluid.reshare:
+            reschedule(many, turn.now)
+        flows = min(fluid.tick, next_to_begin(fabric))
+        at = earliest(coming)
+        if min(flows, at) >= until:
+            return REACHED
+        if flows <= at:
+            turn.now = flows
+            if fluid.tick == flows:
+                end_flow(fabric, many, flows)
+            else:
+                begin(fabric, many, flows)
+            continue
+        first = 0
+        while coming[first] != at:
+            first += 1
+        coming[first] = NEVER
+        bound = max(min(earliest(coming), flows, until), at + 1)
+        coming[first] = at
+        turn.process = first
+        reason = as_run(fabric.run[0, 0], fabric.run[0, 1])(processes_at(fabric.programs[first]), bound)
+        turn.now = max(turn.now, island_at(rows[first].island).clock[0].now)
+        if reason == RESHARE:
+            coming[first] = turn.now
+        elif reason != REACHED:
+            return reason

@@ -1,0 +1,39 @@
+"""The tables of what is between devices: which programs share links, and where their activities meet."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+
+from gpusim.base.compiled import by_pointer
+from gpusim.base.tables import record, signature
+from gpusim.engine.state import ARRIVAL
+
+f8, i8 = np.float64, np.int64
+
+# Activities of several programs that go on together, a collective or a pair of send and receive: when the last has started,
+# and the latency is over, their bytes flow along one route; when these have arrived, all of them end.
+RENDEZVOUS = record(
+    [("expected", i8), ("arrived", i8),
+     ("first", i8),        # row of `members`
+     ("begins", i8),       # ns: when its bytes begin to flow, NEVER before all are there
+     ("latency", i8),      # ns
+     ("size", f8),         # bytes along each link of the route
+     ("cap", f8),          # bytes/ns that it reaches alone, whatever the links let through
+     ("route", i8), ("route_end", i8)]
+)  # fmt: skip
+
+
+@by_pointer
+class Fabric(NamedTuple):
+    """P programs on the devices of one machine, which share what flows (`Island.fluid, link, route, flow, arrived`)."""
+
+    programs: Annotated[Any, i8, "P"]      # addresses of the `Processes` that run each alone
+    run: Annotated[Any, i8, 1, 2]          # address of `run_until`
+    rendezvous: Annotated[Any, RENDEZVOUS, "K"]
+    members: Annotated[Any, ARRIVAL, "members"]  # of each rendezvous, in the order of their coming
+    beginning: Annotated[Any, i8, "K + 1"]  # how many have all there and begin later, and which
+
+
+FABRIC = signature(Fabric)

@@ -1,0 +1,151 @@
+"""Programs on the devices of one machine: they share links, and some of their operators go on together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.compiled import Placed, address, direct
+from gpusim.base.errors import GpusimError
+from gpusim.base.tables import filled, table
+from gpusim.engine import state
+from gpusim.engine.fabric.loop import RUN, run_coupled
+from gpusim.engine.fabric.tables import RENDEZVOUS, Fabric
+from gpusim.engine.host.island import run_until
+from gpusim.engine.run.side_by_side import SideBySide, guarded
+from gpusim.engine.run.simulate import Simulation
+from gpusim.engine.state import PROCESSES, Processes
+
+Link = str | tuple[int, str]  # shared, by name; or of a program, by its number and the name that its machine has for it
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Operators of several programs that start together and end together: a collective, or a send and its receive.
+
+    members  (program, operator) of each
+    latency  ns from the last start to the first byte
+    size     bytes along the route, all of its links at one rate
+    rate     bytes/ns, at most
+    route    the links; one that the bytes pass twice stands there twice
+    """
+
+    members: tuple[tuple[int, int], ...]
+    latency: int
+    size: float
+    rate: float
+    route: tuple[Link, ...]
+
+
+@dataclass(frozen=True)
+class Connections:
+    """What lies between the devices of a machine.
+
+    rates     of the shared links by name, bytes/ns
+    beyond    of each program: name of one of its own links -> the shared ones that its bytes pass as well
+    meetings  where operators of several programs meet
+    """
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    beyond: Sequence[Mapping[str, tuple[str, ...]]] = ()
+    meetings: Sequence[Meeting] = ()
+
+
+class Coupled(SideBySide):
+    """Several simulations on the devices of one machine, in progress; none has begun."""
+
+    def __init__(self, simulations: Sequence[Simulation], between: Connections) -> None:
+        self.between = between
+        routes = _share(simulations, between)
+        for p, simulation in enumerate(simulations):
+            simulation.program = _with_meetings(simulation.program, p, between.meetings)
+        super().__init__(simulations, lookahead=0)
+        rows, coming = self.processes.rows, self.processes.next
+        each = [Processes(rows[p : p + 1], coming[p : p + 1], table(1, state.TURN)) for p in range(len(simulations))]
+        for one in each:
+            one.turn["lookahead"] = state.NEVER
+        self._each = [Placed(one, PROCESSES) for one in each]
+        self.fabric = _fabric(between.meetings, routes, [placed.address for placed in self._each])
+
+    def _step(self, until: int) -> tuple[int, int]:
+        loop = direct(run_coupled)
+        reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
+        if reason == state.REACHED and until == state.NEVER:
+            raise GpusimError(f"the programs wait for each other for ever: {self.waiting()}")
+        return reason, which
+
+    def waiting(self) -> str:
+        """Which programs wait where, and for whom."""
+        said = []
+        for met, meeting in zip(self.fabric.rendezvous, self.between.meetings, strict=False):
+            there = {int(self.fabric.members[int(met["first"]) + i]["process"]) for i in range(int(met["arrived"]))}
+            if 0 < len(there) < len(meeting.members):
+                absent = [(q, operator) for q, operator in meeting.members if q not in there]
+                who = ", ".join(f"{q} (its operator {operator})" for q, operator in absent)
+                said.append(f"program {', '.join(map(str, sorted(there)))} for program {who}")
+        return "; ".join(said) or "none of them is at an operator that it shares with another"
+
+
+def _share(simulations: Sequence[Simulation], between: Connections) -> list[list[int]]:
+    """All programs have the same links, routes and flows from now on; returns the links of each meeting's route."""
+    at: dict[Link, int] = {name: i for i, name in enumerate(between.rates)}
+    rates, routes = list(between.rates.values()), list[int]()
+    for p, simulation in enumerate(simulations):
+        at |= {(p, name): len(rates) + i for i, name in enumerate(simulation.links)}
+        rates += list(simulation.island.link["rate"])
+        beyond = between.beyond[p] if between.beyond else {}
+        passed = [[at[p, name], *(at[link] for link in beyond.get(name, ()))] for name in simulation.links]
+        _reroute(simulation, passed, routes)
+    of_meetings = [[at[link] for link in meeting.route] for meeting in between.meetings]
+    link = table(len(rates), state.LINK)
+    link["rate"] = rates
+    common = {
+        "fluid": simulations[0].island.fluid,
+        "link": link,
+        "route": np.array([*routes, *(i for route in of_meetings for i in route)], np.int64),
+        "flow": table(sum(len(s.island.flow) for s in simulations) + len(between.meetings), state.FLOW),
+        "arrived": table(sum(len(s.island.arrived) for s in simulations), state.ARRIVAL),
+    }
+    for p, simulation in enumerate(simulations):
+        simulation.island = simulation.island._replace(**common)
+        simulation.island.clock["process"], simulation.island.clock["coupled"] = p, 1
+    starts = len(routes) + np.cumsum([0, *map(len, of_meetings)])
+    return [[int(first), int(end)] for first, end in pairwise(starts)]
+
+
+def _reroute(simulation: Simulation, passed: Sequence[Sequence[int]], routes: list[int]) -> None:
+    """The routes of a program's ways, appended to those of all: `passed`, instead of each of its own links."""
+    route = simulation.island.route
+    for way in simulation.island.ways:
+        first, end, memory = int(way["route"]), int(way["route_end"]), int(way["passes"])
+        way["route"] = len(routes)
+        routes += [i for own in route[first:end] for i in passed[own]]
+        way["route_end"] = len(routes)
+        routes += [passed[own][0] for own in route[end : end + memory]]
+
+
+def _with_meetings(program: Any, p: int, meetings: Sequence[Meeting]) -> Any:
+    """The p-th program's tables, with the meetings of its operators."""
+    mine = [(operator, k) for k, meeting in enumerate(meetings) for q, operator in meeting.members if q == p]
+    meets, carried = np.full(len(program.duration), -1, np.int64), program.carried.copy()
+    for operator, k in mine:
+        meets[operator], carried[1, operator] = k, state.MEETS
+    return program._replace(meets=meets, carried=carried)
+
+
+def _fabric(meetings: Sequence[Meeting], routes: Sequence[Sequence[int]], programs: Sequence[int]) -> Fabric:
+    rows, first = table(max(1, len(meetings)), RENDEZVOUS), 0
+    rows["begins"] = state.NEVER
+    for met, meeting, route in zip(rows, meetings, routes, strict=False):
+        met["expected"], met["first"] = len(meeting.members), first
+        met["latency"], met["size"], met["cap"] = meeting.latency, meeting.size, meeting.rate
+        met["route"], met["route_end"] = route
+        first += len(meeting.members)
+    return filled(
+        Fabric, {"members": max(1, first), "K + 1": len(meetings) + 1}, programs=np.array(programs, np.int64),
+        run=np.array([address(run_until, RUN)], np.int64), rendezvous=rows,
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Do programs on the devices of one machine share its links, and meet where they have to?
+
+See `hand_worked` for the machine: 10 bytes/ns to a device, 8 from it, 1000 ns of latency.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hand_worked import BLOCK, Steps, machine
+from plain_python import fingerprint, interpreted
+from test_side_by_side import programs
+
+from gpusim.base.errors import GpusimError
+from gpusim.engine import state
+from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.simulate import prepared, simulate
+from gpusim.results import log
+from gpusim.results.result import Result
+from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT
+
+
+def together(between: Connections, *each: Steps, **choices: Any) -> list[Result]:
+    """The results of programs on one machine."""
+    runs = [prepared(steps.trace(), machine(), place="device", log=True, **choices) for steps in each]
+    Coupled([run.simulation for run in runs], between).advance(state.NEVER)
+    return [run.result() for run in runs]
+
+
+def spans(result: Result) -> list[tuple[int, int]]:
+    """(start, end) of each activity in the order of submission, ns."""
+    assert result.log is not None
+    at = {kind: dict(result.log[result.log["kind"] == kind][["a", "t"]].tolist()) for kind in (log.START, log.END)}
+    return [(start, at[log.END][number]) for number, start in sorted(at[log.START].items())]
+
+
+def copies(*carried: tuple[int, float]) -> Steps:
+    """Copies (activity, blocks) on streams of their own."""
+    steps = Steps()
+    for stream, (activity, blocks) in enumerate(carried):
+        steps.carry(activity, stream, blocks)
+    return steps
+
+
+@pytest.mark.agreement
+@pytest.mark.slow
+def test_programs_that_share_no_link_are_each_as_it_is_alone() -> None:
+    each = [prepared(**run) for run in programs(40)]
+    Coupled([run.simulation for run in each], Connections()).advance(state.NEVER)
+    for run, alone in zip(each, (simulate(**run) for run in programs(40)), strict=True):
+        assert fingerprint(run.result()) == fingerprint(alone)
+
+
+@pytest.mark.hand_worked
+def test_copies_of_two_devices_share_the_uplink_of_their_switch() -> None:
+    """10 blocks at 5 bytes/ns each: 20,480 ns, where one device alone takes half of that."""
+    between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
+    assert [spans(r) for r in together(between, copies((COPY_IN, 10)), copies((COPY_IN, 10)))] == [[(0, 21_480)]] * 2
+    assert [spans(r) for r in together(between, copies((COPY_IN, 10)), copies((COPY_OUT, 8)))] == [[(0, 11_240)], [(0, 11_240)]]
+    apart = Connections({"up": 10.0, "other": 10.0}, [{"h2d": ("up",)}, {"h2d": ("other",)}])
+    assert [spans(r) for r in together(apart, copies((COPY_IN, 10)), copies((COPY_IN, 10)))] == [[(0, 11_240)]] * 2
+
+
+@pytest.mark.hand_worked
+def test_what_ends_first_leaves_its_share_to_the_other() -> None:
+    """5 blocks at 5 bytes/ns: 10,240 ns; the other has moved 5 of its 10 by then and takes 5,120 ns for the rest."""
+    between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
+    results = together(between, copies((COPY_IN, 10)), copies((COPY_IN, 5)))
+    assert [spans(r) for r in results] == [[(0, 1000 + 10_240 + 5_120)], [(0, 1000 + 10_240)]]
+
+
+def working(ns: int, *, beside: float = 0) -> Steps:
+    """A kernel, then a collective of 10 blocks; blocks come in beside them on another stream."""
+    steps = Steps()
+    steps.kernel(ns)
+    steps.carry(COLLECTIVE, 0, 10)
+    if beside:
+        steps.carry(COPY_IN, 1, beside)
+    return steps
+
+
+def meeting(**changes: Any) -> Meeting:
+    """Of the second operators of two programs: 10 blocks at 10 bytes/ns along one link."""
+    said = {"members": ((0, 1), (1, 1)), "latency": 500, "size": 10 * BLOCK, "rate": 10.0, "route": ("between",)}
+    return Meeting(**(said | changes))
+
+
+@pytest.mark.hand_worked
+def test_a_collective_starts_when_the_last_of_its_members_has_come() -> None:
+    results = together(Connections({"between": 20.0}, meetings=[meeting()]), working(3000), working(7000))
+    end = 7000 + 500 + 10_240
+    assert [spans(r) for r in results] == [[(0, 3000), (3000, end)], [(0, 7000), (7000, end)]]
+    assert [r.metrics.get("collective_wait_ns", 0) for r in results] == [4000, 0]
+
+
+@pytest.mark.hand_worked
+def test_a_link_that_is_passed_twice_has_half_its_rate() -> None:
+    results = together(Connections({"between": 8.0}, meetings=[meeting(route=("between", "between"))]), working(1), working(1))
+    assert spans(results[0])[1] == (1, 1 + 500 + 25_600)
+
+
+@pytest.mark.hand_worked
+def test_a_copy_and_a_collective_over_one_link_slow_each_other_down() -> None:
+    """The copy flows from 1000 ns on, the collective from 1500: at 5 bytes/ns each, until 14,340 when the copy has ended."""
+    between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {}], [meeting(route=("up",))])
+    first, second = together(between, working(1000, beside=7), working(500))
+    copied = 1000 + 500 + round((7 * BLOCK - 500 * 10) / 5)
+    moved = (copied - 1500) * 5
+    end = copied + round((10 * BLOCK - moved) / 10)
+    assert spans(first) == [(0, 1000), (1000, end), (0, copied)] and spans(second) == [(0, 500), (500, end)]
+
+
+def test_members_that_never_come_are_named() -> None:
+    """The first program comes to one collective first, the second to the other."""
+    two = [meeting(members=((0, 0), (1, 1))), meeting(members=((0, 1), (1, 0)))]
+    both = Steps()
+    for _ in range(2):
+        both.carry(COLLECTIVE, 0, 10)
+    with pytest.raises(GpusimError, match=r"wait for each other for ever: program 0 for program 1 \(its operator 1\)"):
+        together(Connections({"between": 20.0}, meetings=two), both, both)
+
+
+def shared_runs(count: int) -> list[Any]:
+    """Random programs whose copies share the uplinks of two switches."""
+    each = [prepared(**run) for run in programs(count)]
+    beyond = [{"h2d": (f"up {p % 2}",), "d2h": (f"up {p % 2}",)} for p in range(count)]
+    Coupled([run.simulation for run in each], Connections({"up 0": 20.0, "up 1": 30.0}, beyond)).advance(state.NEVER)
+    return [fingerprint(run.result()) for run in each]
+
+
+@pytest.mark.slow
+@pytest.mark.agreement
+def test_compiled_and_interpreted_runs_agree() -> None:
+    assert interpreted("test_coupled", "t.shared_runs(6)") == shared_runs(6)
+
+
+@pytest.mark.slow
+def test_what_is_shared_makes_nothing_faster_and_something_slower() -> None:
+    shared, alone = shared_runs(12), [fingerprint(simulate(**run)) for run in programs(12)]
+    assert shared != alone
