@@ -1,0 +1,210 @@
+"""NCCL's estimate of a collective's time, and the algorithm and protocol that it therefore chooses.
+
+It is what the library computes when a communicator is made, not a measurement; `times.py` has the time on links.
+
+Source: src/graph/tuning.cc of github.com/NVIDIA/nccl @5067397c (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import floor, log2
+from typing import NamedTuple
+
+from gpusim.base.errors import GpusimError
+from gpusim.machine.collectives import nccl_constants as constants
+from gpusim.machine.collectives.nccl_constants import PROTOCOLS, Algorithm, Collective, Generation, Medium, OfNodes, Protocol
+
+
+@dataclass(frozen=True)
+class Channels:
+    """What the search for a graph found: so many channels, each with this rate in GB/s; `shared`: a tree on one GPU's NIC."""
+
+    count: int
+    rate: float
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class Communicator:
+    """The ranks of a collective, as NCCL's estimate sees them.
+
+    capability      the lowest compute capability among the GPUs, 80 for 8.0
+    nodes           hosts
+    ranks_per_node  GPUs of each
+    ring, tree      what the search found
+    nvls            the same of the switches that reduce; None: there are none
+    cpu             the hosts' processor: intel, amd or arm
+    nvlink          all GPUs of a node reach each other over NVLink
+    nic_latency     us that the network cards add
+    ll128           protocol LL128 is safe: NVLink within the nodes, and cards that are near their GPUs
+    same_rings      all channels pass the GPUs in the same order
+    """
+
+    capability: int
+    nodes: int
+    ranks_per_node: int
+    ring: Channels
+    tree: Channels
+    nvls: Channels | None = None
+    cpu: str = "intel"
+    nvlink: bool = True
+    nic_latency: float = 0.0
+    ll128: bool = True
+    same_rings: bool = True
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def generation(self) -> Generation:
+        return constants.generation(self.capability)
+
+    def of_nodes(self, table: OfNodes, row: Generation | None = None) -> float:
+        """The entry of a table for this generation (or another row) and number of nodes."""
+        return table[row or self.generation][min(self.nodes, 3) - 1]
+
+
+class NcclEstimate(NamedTuple):
+    """Latency in us and rate in GB/s (bytes of the message by the time beside the latency) of a collective one way."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+    latency: float
+    rate: float
+
+
+def steps(collective: Collective, ranks: int) -> int:
+    """Steps of a ring."""
+    return {"AllReduce": 2 * (ranks - 1), "AllGather": ranks - 1, "ReduceScatter": ranks - 1}.get(collective, ranks)
+
+
+def ways(who: Communicator, collective: Collective) -> Iterator[NcclEstimate]:
+    """All algorithms and protocols that this communicator has for the collective."""
+    if who.ranks < 2:
+        raise GpusimError(f"{collective} needs at least two ranks, not {who.ranks}")
+    for algorithm in _algorithms(who, collective):
+        for protocol in PROTOCOLS if algorithm in ("Ring", "Tree") else PROTOCOLS[2:]:
+            if protocol != "LL128" or (who.ll128 and who.nvlink and who.capability >= 70):
+                rate = _rate(who, collective, algorithm, protocol)
+                if rate > 0:
+                    yield NcclEstimate(algorithm, protocol, _latency(who, collective, algorithm, protocol), rate)
+
+
+def time(who: Communicator, collective: Collective, way: NcclEstimate, size: int) -> float:
+    """us that NCCL expects of a message of so many bytes (of all ranks together where it is gathered or scattered)."""
+    rate, latency, index = way.rate, way.latency, floor(log2(size / 64)) if size >= 64 else -1
+    if collective == "AllReduce" and index >= 0:
+        on_x86 = way.algorithm == "NVLSTree" and who.generation == "Blackwell" and who.cpu in ("intel", "amd")
+        if index < (23 if way.algorithm == "Tree" else 24 if on_x86 else 0):
+            rate *= constants.TREE_LEFT[way.protocol][index]
+        small = size / (who.ring.count * who.ranks) < 64
+        if (way.algorithm, way.protocol) == ("Ring", "Simple") and who.nodes > 1 and not small:
+            latency *= 1.4 if who.capability >= 80 else 1.9
+    return latency + size / (1000 * rate)
+
+
+def choice(who: Communicator, collective: Collective, size: int) -> NcclEstimate:
+    """The algorithm and protocol that NCCL takes for a message of so many bytes: the one that it expects to be fastest."""
+    return min(ways(who, collective), key=lambda way: time(who, collective, way, size))
+
+
+def _algorithms(who: Communicator, collective: Collective) -> Iterator[Algorithm]:
+    if collective == "AllReduce":
+        yield "Tree"
+    yield "Ring"
+    if collective in ("Broadcast", "Reduce"):
+        return
+    if who.ranks_per_node == 1 and who.nodes > 1 and collective != "AllReduce":
+        yield "PAT"
+    if who.nvls and who.nvls.count > 1:
+        if who.nodes == 1:
+            yield "NVLS"  # on several nodes it needs switches of the network that reduce, which are not modelled
+        elif collective == "AllReduce":
+            yield "NVLSTree"
+
+
+def _rate(who: Communicator, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+    if algorithm in ("NVLS", "NVLSTree"):
+        bus = _switch_rate(who, collective, algorithm)
+    elif algorithm == "Ring":
+        bus = _ring_rate(who, protocol)
+    elif algorithm == "Tree":
+        bus = _tree_rate(who, protocol)
+    else:
+        return 0.75 * who.tree.count * who.tree.rate
+    if algorithm == "Tree":
+        return bus * 0.5
+    if algorithm != "Ring" and collective != "AllReduce":
+        return bus
+    return bus * who.ranks / steps(collective, who.ranks)
+
+
+def _ll_most(who: Communicator) -> float:
+    """On several nodes the processor decides, which must read the flags of the protocol's lines."""
+    return who.of_nodes(constants.LL_MOST, None if who.nodes == 1 else "Ampere" if who.cpu == "amd" else "Volta")
+
+
+def _ring_rate(who: Communicator, protocol: Protocol) -> float:
+    bus = who.ring.count * who.ring.rate
+    if protocol == "LL":
+        return min(_ll_most(who), bus * 0.5)
+    if protocol == "LL128":
+        return min(bus * 0.92, who.ring.count * who.of_nodes(constants.RING_LL128_PER_CHANNEL))
+    return bus
+
+
+def _tree_rate(who: Communicator, protocol: Protocol) -> float:
+    bus = min(who.tree.count * who.tree.rate * 0.92, who.tree.count * who.of_nodes(constants.TREE_PER_CHANNEL))
+    if protocol == "LL":
+        bus = min(bus / 3.8, _ll_most(who))
+    elif protocol == "LL128":
+        most = who.tree.count * who.of_nodes(constants.TREE_LL128_PER_CHANNEL)
+        bus = min(bus * (7 / 9 if who.nodes == 1 else 120 / 128), most)
+    return bus * (0.85 if who.tree.shared else 1)
+
+
+def _switch_rate(who: Communicator, collective: Collective, algorithm: Algorithm) -> float:
+    assert who.nvls is not None
+    count, rate = who.nvls.count, who.nvls.rate
+    within = rate * constants.NVLS_EFFICIENCY[who.generation] * (count - 1)
+    per_node = who.ranks_per_node
+    within *= 2 if collective == "AllReduce" else (per_node - 1) / per_node
+    if algorithm == "NVLS":
+        return min(within, count * rate)
+    between = count * rate * (2 if who.nodes <= 2 else 1)
+    return min(within, between, count * who.of_nodes(constants.NVLS_TREE_PER_CHANNEL))
+
+
+def _latency(who: Communicator, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+    at = PROTOCOLS.index(protocol)
+    medium: Medium = "nvlink" if who.nvlink else "pci"
+
+    def step(where: Medium, of: Algorithm = algorithm) -> float:
+        return constants.STEP_LATENCY[where, of][at]
+
+    base, within = constants.BASE_LATENCY[algorithm][at], step(medium)
+    nic = who.nic_latency * (2 if protocol == "Simple" else 1)
+    between = step("net", "Tree" if who.ranks_per_node == 1 else algorithm) + nic
+    doublings = floor(log2(who.nodes))
+    if algorithm == "Ring":
+        return base + _ring_latency(who, collective, protocol, within, between)
+    if algorithm == "Tree":
+        return base + 2 * ((who.ranks_per_node - 1) * within + doublings * between)
+    if algorithm == "PAT":
+        return base + doublings * between / 3.5 + 2.8 * who.ranks
+    return base + within + (2 * doublings * between if algorithm == "NVLSTree" else 0)
+
+
+def _ring_latency(who: Communicator, collective: Collective, protocol: Protocol, within: float, between: float) -> float:
+    count = steps(collective, who.ranks)
+    if collective in ("Broadcast", "Reduce"):
+        medium: Medium = "net" if who.nodes > 1 else "nvlink" if who.nvlink else "pci"
+        piped = who.same_rings
+        of: Algorithm = "Tree" if protocol == "Simple" and not piped else "Ring"
+        return constants.STEP_LATENCY[medium, of][PROTOCOLS.index(protocol)] * (1 if piped else count)
+    overhead = 0.0 if who.nodes == 1 else (2.0 if who.cpu == "amd" else 1.0) * (3 if protocol == "Simple" else 1)
+    crossings = (who.nodes - 1) * (2 if collective == "AllReduce" else 1)
+    return (count - crossings) * max(within, overhead) + crossings * between
