@@ -133,7 +133,7 @@ class TraceBuilder:
         self.name, self.path, self.line = name, path, 0
         self.meta: dict[str, Any] = {}
         self.categories, self.op_names, self.modules, self.dtypes, self.phases = (Names() for _ in range(5))
-        self.shapes, self.launches = Names(), Names()
+        self.shapes, self.launches, self.exchanges = Names(), Names(), Names()
         self._phase = -1
         self._col: dict[str, Any] = {c: array("d" if d.kind == "f" else "q") for c, d in COLUMNS.items()}
         self._col["read_start"].append(0)
@@ -222,10 +222,12 @@ class TraceBuilder:
         activity: int = KERNEL,
         shape: str | None = None,
         launch: str | None = None,
+        exchange: str | None = None,
         device_time: int = -1,
     ) -> None:
         """One operator: the tensors it reads and writes, the bytes it moves for them, its shape as in gpusim.trace.shapes, its
-        launch configuration as in gpusim.trace.launches, and when it was issued and began on the device."""
+        launch configuration as in gpusim.trace.launches, what it exchanges with other GPUs as in gpusim.trace.exchanges, and
+        when it was issued and began on the device."""
         c = self._col
         self.event(OP, len(c["op"]), stream=stream, time=time)
         c["op"].append(self.op_names(name))
@@ -235,6 +237,7 @@ class TraceBuilder:
         c["activity"].append(activity)
         c["shape"].append(-1 if shape is None else self.shapes(shape))
         c["launch"].append(-1 if launch is None else self.launches(launch))
+        c["exchange"].append(-1 if exchange is None else self.exchanges(exchange))
         try:
             c["flops"].append(flops)
             c["read_bytes"].append(read_bytes)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gpusim.base.compiled import kept
 from gpusim.trace.build import make_trace
 from gpusim.trace.columns import Events
+from gpusim.trace.exchanges import exchange_text
 from gpusim.trace.shapes import TYPES, times, without
 from gpusim.trace.trace import ALLOC, COLUMNS, FREE, I64, NAME_TABLES, OP, PHASE, SEGMENT_ALLOC, Trace, derived
 
@@ -18,7 +19,7 @@ _EVENT = ("kind", "arg", "stream", "time", "addr", "bytes")
 _ACCESS = ("read_start", "read_id", "write_start", "write_id")
 _OPERATOR = tuple(c for c in COLUMNS if c not in (*_TENSOR, *_EVENT, *_ACCESS))
 # What new operators hold when nothing is said, else 0.
-_UNKNOWN = {"module": -1, "dtype": -1, "duration": -1, "phase": -1, "shape": -1, "launch": -1, "device_time": -1}
+_UNKNOWN = dict.fromkeys(("module", "dtype", "duration", "phase", "shape", "launch", "exchange", "device_time"), -1)
 
 _OF_SHAPE = ("flops", "read_bytes", "written_bytes", "op")  # what follows from an operator's shape, or says what it is of
 
@@ -95,6 +96,7 @@ class Edit:
         if set(_OF_SHAPE) & set(columns):
             columns.setdefault("shape", -1)
             columns.setdefault("launch", -1)
+            columns.setdefault("exchange", -1)
         for column in _OPERATOR:
             given = columns.pop(column, None)
             if given is None:
@@ -143,7 +145,7 @@ class Edit:
         Times of host and device, addresses and segments are left out: they were those of another program.
         """
         self._keep_shapes_true()
-        self._drop_launches()
+        self._drop_stale()
         at, *inserted = (np.concatenate(parts) for parts in zip(*[_NOTHING, *self._inserted], strict=True))
         order = np.argsort(at, kind="stable")
         own = [self._own.get(c, getattr(self.trace, c)) for c in ("kind", "arg", "stream")]
@@ -191,11 +193,17 @@ class Edit:
                 if (untyped := without(text, TYPES)) != text:
                     self["shape"][changed & (trace.shape == number)] = self.name("shapes", untyped)
 
-    def _drop_launches(self) -> None:
-        """What does other work, or other types, is launched otherwise, and how is not known."""
+    def _drop_stale(self) -> None:
+        """What does other work, or other types, is launched otherwise, and how is not known; nor what other bytes are sent."""
         trace = self.trace
         for column in {"dtype", *_OF_SHAPE} & set(self._own) if trace.launches else ():
             self["launch"][self._own[column] != getattr(trace, column)] = -1
+        if trace.exchanges and "read_bytes" in self._own:
+            self["exchange"][self._own["read_bytes"] != trace.read_bytes] = -1
+
+    def exchanges(self, kind: str, group: str, sizes: I64) -> I64:
+        """The numbers of these exchanges, of so many bytes each."""
+        return np.array([self.name("exchanges", exchange_text(kind, group, size)) for size in sizes.tolist()], np.int64)
 
     def _scale_shapes(self, changed: npt.NDArray[np.bool_]) -> None:
         """What has other arithmetic, or other bytes where there is none, does its shape's work so many times."""

@@ -62,6 +62,7 @@ class Trace:
     activity: npt.NDArray[np.uint8]   # index into ACTIVITIES
     shape: npt.NDArray[np.int32]      # index into shapes, -1 unknown
     launch: npt.NDArray[np.int32]     # index into launches, -1 unknown
+    exchange: npt.NDArray[np.int32]   # index into exchanges, -1: no other GPU, or unknown which
     device_time: I64             # when it began on the device, ns on the clock of `time`, -1 where the recording does not tell
     read_start: I64              # shape (O+1,)
     read_id: I64                 # tensor ids
@@ -75,6 +76,7 @@ class Trace:
     phases: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()  # texts of gpusim.trace.shapes
     launches: tuple[str, ...] = ()  # texts of gpusim.trace.launches
+    exchanges: tuple[str, ...] = ()  # texts of gpusim.trace.exchanges
     meta: dict[str, Any] = field(default_factory=dict)  # JSON: source, licence, what is missing and how it was filled
 
     @property
@@ -134,14 +136,16 @@ COLUMNS: dict[str, np.dtype[Any]] = {
     "activity": np.dtype(np.uint8),
     "shape": np.dtype(np.int32),
     "launch": np.dtype(np.int32),
+    "exchange": np.dtype(np.int32),
     "device_time": np.dtype(np.int64),
     "read_start": np.dtype(np.int64),
     "read_id": np.dtype(np.int64),
     "write_start": np.dtype(np.int64),
     "write_id": np.dtype(np.int64),
 }
-NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes", "launches")
-LATER_TABLES = {"shape": "shapes", "launch": "launches"}  # column -> names of what a trace may do without
+NAME_TABLES = ("categories", "op_names", "modules", "dtypes", "phases", "shapes", "launches", "exchanges")
+# Column -> names of what a trace may do without.
+LATER_TABLES = {"shape": "shapes", "launch": "launches", "exchange": "exchanges"}
 LATER = {"activity": KERNEL, **dict.fromkeys(LATER_TABLES, -1), "device_time": -1}  # column -> what it holds when it is silent
 assert [f.name for f in fields(Trace)] == ["name", *COLUMNS, *NAME_TABLES, "meta"]
 

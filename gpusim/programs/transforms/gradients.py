@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from gpusim.base.errors import TraceError
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.roles import BACKWARD, GRADIENT, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, Trace
+
+OWN = "gpusim::"  # the operators that transforms add
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,12 @@ def _operate(
     count = np.bincount(g.bucket, minlength=len(g.fires))
     order = np.argsort(g.bucket, kind="stable")
     written = (0 * count, order[:0]) if writes is None else (count, writes[order])
+    exchanged: dict[str, Any] = {}
+    if activity == COLLECTIVE:
+        exchanged["exchange"] = edit.exchanges(name.removeprefix(OWN), "data", size.astype(np.int64))
     operators = edit.add_operators(
         (count, reads[order]), written, op=edit.name("op_names", name), activity=activity,
-        read_bytes=np.rint(size * share).astype(np.int64),
+        read_bytes=np.rint(size * share).astype(np.int64), **exchanged,
     )  # fmt: skip
     edit.insert(g.fires, OP, operators, stream)
 

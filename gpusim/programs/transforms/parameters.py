@@ -13,7 +13,7 @@ from gpusim.base.errors import TraceError
 from gpusim.trace.edit import Edit, Mask, begun, issued
 from gpusim.trace.model_blocks import blocks
 from gpusim.trace.roles import PARAMETER, STEP, phase_kinds, roles
-from gpusim.trace.trace import ALLOC, FREE, I64, OP, Trace
+from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, Trace
 
 SMALL = 512  # bytes: counters and the like stay whole
 
@@ -116,12 +116,14 @@ def bring_in(edit: Edit, u: Uses, steps: list[tuple[str, int]], share: float, st
     full = edit.add_tensors(trace.size[u.tensor], trace.category[u.tensor])
     edit["read_id"][u.at] = full[u.row]
     stretch = np.repeat(np.arange(len(count)), count)
-    moved = np.rint(np.bincount(stretch, trace.size[u.tensor].astype(float), len(count)) * share).astype(np.int64)
+    whole = np.bincount(stretch, trace.size[u.tensor].astype(float), len(count)).astype(np.int64)
+    moved = np.rint(whole * share).astype(np.int64)
     of, kinds, args, streams = [stretch], [np.full(len(full), ALLOC)], [full], [np.zeros(len(full), np.int64)]
     for name, activity in steps:
         written = (count, full) if name == steps[-1][0] else (0 * count, full[:0])
+        exchanged = {"exchange": edit.exchanges("all_gather", "data", whole)} if activity == COLLECTIVE else {}
         operators = edit.add_operators(
-            (count, u.tensor), written, op=edit.name("op_names", name), activity=activity, read_bytes=moved
+            (count, u.tensor), written, op=edit.name("op_names", name), activity=activity, read_bytes=moved, **exchanged
         )
         of.append(np.arange(len(count)))
         kinds.append(np.full(len(count), OP))

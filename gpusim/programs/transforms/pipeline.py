@@ -65,7 +65,7 @@ def _own_part(trace: Trace, stages: int, stage: int) -> Trace:
         whole = touched(trace, side, trace.size)
         share = np.divide(touched(trace, side, left), whole, out=np.ones(trace.ops), where=whole > 0)
         edit[column][step] = (getattr(trace, column) * share)[step]
-    _exchange(edit, of_pass, passing, own)
+    _exchange(edit, kinds, of_pass, passing, own)
     return edit.finish()
 
 
@@ -95,9 +95,14 @@ def _touched_by(trace: Trace, operators: Mask) -> Mask:
     return found
 
 
-def _exchange(edit: Edit, of_pass: I64, passing: Mask, own: Mask) -> None:
-    """In each pass an operator that receives what others made and this stage reads, and one that sends what they read."""
+def _exchange(edit: Edit, kinds: I64, of_pass: I64, passing: Mask, own: Mask) -> None:
+    """In each pass an operator that receives what others made and this stage reads, and one that sends what they read.
+
+    Each way, from and to the stage before and the one after, has a stream of its own: none waits for another.
+    """
     trace, stream = edit.trace, side_stream(edit.trace)
+    ahead = np.zeros(of_pass.max() + 1, bool)
+    ahead[of_pass] = kinds == FORWARD
     reader = np.repeat(np.arange(trace.ops), np.diff(trace.read_start))
     writer = np.full(trace.tensors, -1, np.int64)
     writer[trace.write_id[::-1]] = np.repeat(np.arange(trace.ops), np.diff(trace.write_start))[::-1]
@@ -115,11 +120,15 @@ def _exchange(edit: Edit, of_pass: I64, passing: Mask, own: Mask) -> None:
         where, count = np.unique(of, return_counts=True)
         size = np.bincount(of, trace.size[tensor].astype(float), len(place)).astype(np.int64)[where]
         none, all_ = (0 * count, tensor[:0]), (count, tensor)
-        reads, writes = (none, all_) if name == "gpusim::receive" else (all_, none)
+        receives = name == "gpusim::receive"
+        reads, writes = (none, all_) if receives else (all_, none)
+        after = ahead[where] != receives  # it is the stage after this one with which that is exchanged
+        kind = name.removeprefix("gpusim::")
+        exchange = np.where(after, edit.exchanges(kind, "pipeline+1", size), edit.exchanges(kind, "pipeline-1", size))
         operators = edit.add_operators(
-            reads, writes, op=edit.name("op_names", name), activity=COLLECTIVE, read_bytes=size
+            reads, writes, op=edit.name("op_names", name), activity=COLLECTIVE, read_bytes=size, exchange=exchange
         )
-        edit.insert(place[where], OP, operators, stream)
+        edit.insert(place[where], OP, operators, stream + 2 * receives + after)
 
 
 def _interleaved(trace: Trace, warm: int) -> Trace:

@@ -171,6 +171,7 @@ def _all_reduce(edit: Edit, reduced: I64, share: float) -> None:
     operators = edit.add_operators(
         (one, tensors), (one, tensors), op=edit.name("op_names", "gpusim::all_reduce"), activity=COLLECTIVE,
         module=trace.module[ops], read_bytes=np.rint(trace.size[tensors] * share).astype(np.int64),
+        exchange=edit.exchanges("all_reduce", "tensor", trace.size[tensors]),
     )  # fmt: skip
     edit.insert(begun(trace)[ops], OP, operators, trace.stream[issued(trace)[ops]])
 

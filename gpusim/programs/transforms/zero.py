@@ -69,9 +69,9 @@ def _gather_after_steps(edit: Edit, weights: I64, share: float, stream: int) -> 
     trace = edit.trace
     _, last = step_rows(trace)
     count = np.full(len(last), len(weights))
-    ids = np.tile(weights, len(last))
+    ids, whole = np.tile(weights, len(last)), int(trace.size[weights].sum())
     operators = edit.add_operators(
         (count, ids), (count, ids), op=edit.name("op_names", "gpusim::all_gather"), activity=COLLECTIVE,
-        read_bytes=round(int(trace.size[weights].sum()) * share),
+        read_bytes=round(whole * share), exchange=edit.exchanges("all_gather", "data", np.full(len(last), whole)),
     )  # fmt: skip
     edit.insert(issued(trace)[last] + 1, OP, operators, stream)

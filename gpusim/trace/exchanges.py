@@ -1,0 +1,50 @@
+"""What GPUs exchange in an operator, as one text: "all_reduce tensor 104857600".
+
+    kind    one of KINDS, or send or receive
+    group   the ranks that take part: a name ("tensor", "data"), or their numbers ("0,1,2,3"); of send and receive the other
+            one, as steps along a name ("pipeline+1", "pipeline-1") or a number
+    bytes   of the whole: what an all-reduce sums and a broadcast sends, what an all-gather has made in the end, what a
+            reduce-scatter begins with, what a rank has before an all-to-all; of send and receive what is sent
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gpusim.base.errors import TraceError, shown, suggest
+
+SEND, RECEIVE = "send", "receive"
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "barrier")
+_GROUP = re.compile(r"[a-z]\w*([+-]\d+)?|\d+(,\d+)*")
+_HINT = "an exchange is written as 'all_reduce tensor 104857600'"
+
+
+class Exchange(NamedTuple):
+    """Kind, group and bytes of a text."""
+
+    kind: str
+    group: str
+    size: int
+
+
+def exchange_text(kind: str, group: str, size: int) -> str:
+    """The text of an exchange.  Raises TraceError for what is none."""
+    text = f"{kind} {group} {size}"
+    parse_exchange(text)
+    return text
+
+
+def parse_exchange(text: str) -> Exchange:
+    """What a text says.  Raises TraceError."""
+    words = text.split(" ")
+    if len(words) != 3:
+        raise TraceError(f"'{shown(text)}' is no exchange", hint=_HINT)
+    kind, group, size = words
+    if kind not in (*KINDS, SEND, RECEIVE):
+        raise TraceError(f"'{shown(kind)}' is no kind of exchange", hint=suggest(kind, (*KINDS, SEND, RECEIVE)) or _HINT)
+    if not _GROUP.fullmatch(group):
+        raise TraceError(f"'{shown(group)}' is no group of ranks", hint=_HINT)
+    if not re.fullmatch(r"\d{1,17}", size):
+        raise TraceError(f"'{shown(size)}' is no number of bytes", hint=_HINT)
+    return Exchange(kind, group, int(size))
