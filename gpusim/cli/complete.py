@@ -25,6 +25,11 @@ def machines(incomplete: str) -> list[str]:
     return [f"{before}{comma}{word}" for word in found]
 
 
+def whole_machines(incomplete: str) -> list[str]:
+    """Shipped machines of several GPUs, and YAML files."""
+    return [*_shipped("machine", incomplete), *_files(incomplete, (".yaml", ".yml"))]
+
+
 def policies(incomplete: str) -> list[str]:
     """The names of all policies."""
     from gpusim.policies.registry import entries

@@ -20,13 +20,14 @@ LOADS = ("gpusim.experiment", "gpusim.machine", "gpusim.programs.managed")  # pa
 MODELS = {
     "experiment": ("gpusim.experiment.spec", "Experiment"),
     "profile": ("gpusim.machine.profile", "Profile"),
+    "machine": ("gpusim.machine.topology.spec", "MachineFile"),
     "program": ("gpusim.programs.managed.text_model", "ProgramText"),
 }
 FOLDER = Path(__file__).with_name("schema")
 
 
 def schema(which: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of "experiment", "profile" or (managed) "program"."""
+    """The JSON Schema (draft 2020-12) of "experiment", "profile", "machine" or (managed) "program"."""
     if which not in MODELS:
         raise GpusimError(f"there is no schema '{which}'", hint=suggest(which, MODELS))
     module, name = MODELS[which]

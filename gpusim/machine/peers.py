@@ -17,6 +17,13 @@ _STAGED_LATENCY = 14_000.0
 """ns of a small write by way of the host's memory: 12 to 25 us on these."""
 
 
+def staged(profile: Profile) -> tuple[float, float]:
+    """bytes/s of a copy by way of the host's memory, and its ns beside the bytes."""
+    link = profile.link
+    rate = link.staged.value if link.staged else _STAGED * min(link.h2d.value, link.d2h.value)
+    return rate, link.staged_latency.value if link.staged_latency else _STAGED_LATENCY
+
+
 def meeting(profile: Profile, way: str, both: bool = False) -> Profile:
     """The machine whose copies to a peer go that way; `both`: while the peer copies as much back.
 
@@ -30,9 +37,8 @@ def meeting(profile: Profile, way: str, both: bool = False) -> Profile:
         return changed(profile, "peer.rate", total / 2)
     slower, latency = min(link.h2d.value, link.d2h.value), link.latency_queued.value
     if way == HOST:
-        rate = link.staged.value if link.staged else _STAGED * slower
+        rate, latency = staged(profile)
         together = link.staged_both.value if link.staged_both else _STAGED_BOTH * rate
-        latency = link.staged_latency.value if link.staged_latency else _STAGED_LATENCY
     else:
         rate = link.peer.value if link.peer else slower
         together = link.peer_both.value if link.peer_both else 2 * rate

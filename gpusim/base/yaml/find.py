@@ -10,6 +10,7 @@ from gpusim.base.errors import GpusimError, ProfileError, TraceError, nearest, s
 # kind -> (folder, suffixes a name may omit, what its absence raises)
 KINDS: dict[str, tuple[str, tuple[str, ...], type[GpusimError]]] = {
     "profile": ("hardware_profiles", (".yaml", ".yml"), ProfileError),
+    "machine": ("hardware_profiles/machines", (".yaml", ".yml"), ProfileError),
     "trace": ("traces", (".npz",), TraceError),
     "managed program": ("traces/programs", (".yaml", ".yml"), TraceError),
     "experiment": ("experiments", (".yaml", ".yml"), GpusimError),
@@ -71,12 +72,19 @@ def _listing(kind: str, known: list[str]) -> str:
     if not known:
         return "give the path of a file"
     shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
-    return f"{'gpusim profiles lists them' if kind == 'profile' else 'there are'}: {shown}"
+    lists = {"profile": "gpusim profiles lists them", "machine": "gpusim machines lists them"}
+    return f"{lists.get(kind, 'there are')}: {shown}"
 
 
 def _files(folder: Path, kind: str) -> Iterator[Path]:
-    suffixes = KINDS[kind][1]
-    return (path for path in folder.rglob("*") if path.suffix in suffixes and path.is_file())
+    """Files of this kind; a folder of another kind with the same suffixes is not searched."""
+    own, suffixes, _ = KINDS[kind]
+    others = {other for other, theirs, _ in KINDS.values() if other.startswith(f"{own}/") and theirs == suffixes}
+    apart = {folder / other.removeprefix(f"{own}/") for other in others}
+    return (
+        path for path in folder.rglob("*")
+        if path.suffix in suffixes and path.is_file() and not apart.intersection(path.parents)
+    )  # fmt: skip
 
 
 def _name(path: Path, kind: str, folder: Path) -> str:

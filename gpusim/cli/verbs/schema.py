@@ -1,4 +1,4 @@
-"""Print the JSON Schema of experiments, profiles or managed programs."""
+"""Print the JSON Schema of experiments, profiles, machines or managed programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpusim.cli.options import output
 
 
 def verb(
-    kind: Annotated[str, typer.Argument(help="experiment, profile or program")] = "experiment",
+    kind: Annotated[str, typer.Argument(help="experiment, profile, machine or program")] = "experiment",
     *,
     out: Annotated[Path | None, output("A file to write; default: it is printed.")] = None,
 ) -> None:

@@ -25,9 +25,13 @@ def verb(
 ) -> None:
     """Read the file as `run` would; all mistakes at once as an error, else what it comes to."""
     path, kind = _file(file)
-    if kind == "profile" and (on or use or sets):
+    if kind != "experiment" and (on or use or sets):
         raise GpusimError("--on, --use and --set are for experiments", str(path), "leave them out for a machine")
-    found = _experiment(path, sets or [], on, use) if kind == "experiment" else _profile(path)
+    found = (
+        _experiment(path, sets or [], on, use)
+        if kind == "experiment"
+        else {"profile": _profile, "machine": _machine}[kind](path)
+    )
     extent = found.pop("extent", "")
     if json:
         emit_json({"file": str(path), "kind": kind, **found})
@@ -39,20 +43,21 @@ def verb(
 
 
 def _file(name: str) -> tuple[Path, str]:
-    """The file that the name means, and whether it is an experiment or a profile (which has a key `gpu`)."""
+    """The file that the name means, and whether it is an experiment, a profile (with a key `gpu`) or a machine (`nodes`)."""
     from gpusim.base.yaml import document
     from gpusim.base.yaml.find import find, names
 
-    known = {kind: names(kind) for kind in ("experiment", "profile")}
+    known = {kind: names(kind) for kind in ("experiment", "profile", "machine")}
     for kind, candidates in known.items():
         if name in candidates:
             return find(kind, name), kind
     path = Path(name)
     if not path.is_file():
         everything = [n for candidates in known.values() for n in candidates]
-        raise GpusimError(f"there is no file, experiment or profile '{name}'", hint=suggest(name, everything))
+        raise GpusimError(f"there is no file, experiment, profile or machine '{name}'", hint=suggest(name, everything))
     data = document.read(path).data
-    return path, "profile" if isinstance(data, dict) and ({"gpu", "link", "sources"} & set(data)) else "experiment"
+    keys = set(data) if isinstance(data, dict) else set()
+    return path, "machine" if {"nodes", "wires"} & keys else "profile" if {"gpu", "link", "sources"} & keys else "experiment"
 
 
 def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: Sequence[str] | None) -> dict[str, Any]:
@@ -77,3 +82,10 @@ def _profile(path: Path) -> dict[str, Any]:
 
     profile = load_file(path)
     return {"numbers": len(list(quantities(profile))), **{k: f"{v:.0%}" for k, v in bases(profile).items()}}
+
+
+def _machine(path: Path) -> dict[str, Any]:
+    from gpusim.machine.topology.build import load_file
+
+    made = load_file(path)
+    return {"nodes": len(made.nodes), "gpus": len(made.gpus), "hosts": made.hosts, "links": len(made.links)}

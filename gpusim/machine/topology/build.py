@@ -1,0 +1,235 @@
+"""From a machine's file, or a word that names machines, to its topology; mistakes are told at their place in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gpusim.base.errors import ConfigError, GpusimError, Problem, ProfileError, suggest
+from gpusim.base.yaml import document, find, validate
+from gpusim.base.yaml.document import Document
+from gpusim.machine import catalogue
+from gpusim.machine.profile import Profile
+from gpusim.machine.topology import words
+from gpusim.machine.topology.spec import MachineFile, NodeSpec, WireSpec
+from gpusim.machine.topology.topology import Draft, Topology, TopologyLink, TopologyNode
+
+_CLUSTER = re.compile(r"(\d{1,4})\s*x\s+(\S+)(?:\s+over\s+(\S+))?")
+MOST_NODES = 4096
+"""Nodes of a machine: more is a mistake of the file."""
+
+
+def names() -> list[str]:
+    """The machines known by name, sorted."""
+    return find.names("machine")
+
+
+def load(word: str, base: Path | None = None) -> Topology:
+    """The machine that a word means: a name or path, `4 x hgx-h100`, `2 x hgx-h100 over tcp`; a profile is one GPU and host.
+
+    Raises ProfileError (unknown) or ConfigError (wrong).
+    """
+    if match := _CLUSTER.fullmatch(word.strip()):
+        return cluster(load(match[2], base), int(match[1]), match[3] or "")
+    known = names()
+    if word not in known and word in catalogue.names():
+        return alone(catalogue.load(word))
+    return load_file(find.find("machine", word, base))
+
+
+def load_file(path: Path) -> Topology:
+    """The machine in a YAML file.  Raises ConfigError with all its mistakes."""
+    return _topology(document.read(path), path.parent)
+
+
+def loads(text: str, file: str = "<text>") -> Topology:
+    """The machine in YAML text.  Raises ConfigError."""
+    return _topology(document.loads(text, file), None)
+
+
+def alone(profile: Profile) -> Topology:
+    """The machine of one GPU that a profile is."""
+    said: dict[str, Any] = {
+        "name": profile.name, "summary": profile.summary, "sources": {}, "wiring": "one GPU", "cpu": "intel",
+        "nodes": {"gpu0": NodeSpec(kind="gpu", profile=profile.name), "socket0": NodeSpec(kind="socket")},
+        "wires": {"link": WireSpec(kind="pcie", between=("gpu0 - socket0",))}, "peers": {"pcie": "none", "source": "one GPU"},
+    }  # fmt: skip
+    draft = Draft({
+        "gpu0": TopologyNode("gpu0", "gpu", profile),
+        "socket0": TopologyNode("socket0", "socket", None, int(profile.host.capacity.value), profile.host.bandwidth.value),
+    })  # fmt: skip
+    for pair in words.pairs("gpu0 - socket0"):
+        _wire(draft, said["wires"]["link"], pair)
+    return Topology(profile.name, MachineFile(**said), draft.nodes, draft.links)
+
+
+def cluster(one: Topology, count: int, network: str = "") -> Topology:
+    """So many of these machines, their cards wired to one network without a bottleneck of its own.
+
+    Raises GpusimError where the machine has no cards, or no such network.
+    """
+    known = one.file.networks
+    if count < 1:
+        raise GpusimError(f"a cluster of {count} machines has none")
+    if not known or not one.of_kind("nic"):
+        raise GpusimError(f"machine '{one.name}' has no network to which others could be wired")
+    name = network or next(iter(known))
+    if name not in known:
+        raise GpusimError(f"machine '{one.name}' has no network '{name}'", hint=suggest(name, known))
+    if one.network is not None:
+        raise GpusimError(f"'{one.name}' is a cluster already")
+    chosen, draft = known[name], Draft({"network": TopologyNode("network", "network")})
+    if count * len(one.nodes) > MOST_NODES:
+        raise GpusimError(f"{count} x {one.name} has more than {MOST_NODES} nodes")
+    for i in range(count):
+        own = {node: f"n{i}.{node}" for node in one.nodes}
+        draft.nodes |= {own[n]: replace(node, name=own[n]) for n, node in one.nodes.items()}
+        draft.links |= {(own[a], own[b]): replace(link, a=own[a], b=own[b]) for (a, b), link in one.links.items()}
+        for nic in one.of_kind("nic"):
+            for a, b in ((own[nic], "network"), ("network", own[nic])):
+                nominal = chosen.nominal.value if chosen.nominal else None
+                half = chosen.latency.value / 2  # one way passes a card's wire at each end
+                draft.links[a, b] = TopologyLink(a, b, "network", 1, chosen.rate.value, half, None, nominal)
+    title = f"{count} x {one.name} over {name}"
+    return Topology(title, one.file, draft.nodes, draft.links, chosen, name)
+
+
+def _topology(doc: Document, base: Path | None) -> Topology:
+    sources: Any = doc.data.get("sources") if isinstance(doc.data, dict) else None
+    said = validate.build(MachineFile, doc, context=sources if isinstance(sources, dict) else {})
+    draft, problems = Draft(), list[Problem]()
+    problems += _place_nodes(doc, said, draft, base)
+    if not problems:
+        problems += _place_wires(doc, said, draft)
+    made = Topology(said.name, said, draft.nodes, draft.links)
+    if not problems:
+        problems += _questions(doc, made)
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda p: (p.line, p.col)))
+    return made
+
+
+def _place_nodes(doc: Document, said: MachineFile, draft: Draft, base: Path | None) -> Iterator[Problem]:
+    for key, spec in said.nodes.items():
+        place = ("nodes", key)
+        try:
+            names_of = words.nodes(key)
+        except GpusimError as error:
+            yield doc.problem(place, error.message, error.hint, at_key=True)
+            continue
+        profile = None
+        if (spec.profile is None) == (spec.kind == "gpu"):
+            said_so = "is a gpu without a profile" if spec.kind == "gpu" else f"is a {spec.kind}, which has no profile"
+            yield doc.problem(place, f"'{key}' {said_so}", at_key=True)
+        elif spec.profile is not None:
+            try:
+                profile = catalogue.load(spec.profile, base)
+            except ProfileError as error:
+                yield doc.problem((*place, "profile"), error.message, error.hint)
+        for name in names_of:
+            if name in draft.nodes:
+                yield doc.problem(place, f"node '{name}' is there twice", at_key=True)
+            size, rate = spec.capacity, spec.bandwidth
+            draft.nodes[name] = TopologyNode(
+                name, spec.kind, profile, int(size.value) if size else None, rate.value if rate else None
+            )
+    if len(draft.nodes) > MOST_NODES:
+        yield doc.problem(("nodes",), f"{len(draft.nodes)} nodes are more than {MOST_NODES}", at_key=True)
+
+
+def _place_wires(doc: Document, said: MachineFile, draft: Draft) -> Iterator[Problem]:
+    for key, spec in said.wires.items():
+        for i, text in enumerate(spec.between):
+            place = ("wires", key, "between", i)
+            try:
+                for pair in words.pairs(text):
+                    _wire(draft, spec, pair)
+            except GpusimError as error:
+                yield doc.problem(place, error.message, error.hint)
+
+
+def _wire(draft: Draft, spec: WireSpec, pair: words.WiredPair) -> None:
+    """Both directions of the wires of a pair.  Raises GpusimError."""
+    for name in (pair.a, pair.b):
+        if name not in draft.nodes:
+            raise GpusimError(f"there is no node '{name}'", hint=suggest(name, draft.nodes))
+    if (pair.a, pair.b) in draft.links:
+        raise GpusimError(f"'{pair.a}' and '{pair.b}' are wired twice", hint=f"write 2 x {pair.a} - {pair.b} for two wires")
+    ends = [draft.nodes[name] for name in (pair.a, pair.b)]
+    gpu = next((end.profile for end in ends if end.profile), None)
+    to_host = spec.kind in ("pcie", "c2c") and gpu is not None
+    for a, b in ((pair.a, pair.b), (pair.b, pair.a)):
+        rate = spec.rate.value * pair.wires if spec.rate else _own_rate(spec, gpu, draft.nodes[a].kind == "gpu")
+        latency = spec.latency.value if spec.latency else _own_latency(spec, gpu)
+        both = spec.both.value * pair.wires if spec.both else gpu.link.both.value if to_host and gpu and not spec.rate else None
+        nominal = spec.nominal.value * pair.wires if spec.nominal else _own_nominal(spec, gpu)
+        draft.links[a, b] = TopologyLink(a, b, spec.kind, pair.wires, rate, latency, both, nominal, to_host)
+
+
+def _own_rate(spec: WireSpec, gpu: Profile | None, leaves: bool) -> float:
+    if gpu is not None and spec.kind in ("pcie", "c2c"):
+        return gpu.link.d2h.value if leaves else gpu.link.h2d.value
+    if gpu is not None and spec.kind == "nvlink" and gpu.peer is not None:
+        return gpu.peer.rate.value
+    raise GpusimError(
+        f"a wire of kind {spec.kind} needs a rate here", hint="write rate: {value: 25 GB/s, basis: ..., source: ...}"
+    )
+
+
+def _own_latency(spec: WireSpec, gpu: Profile | None) -> float:
+    if gpu is None:
+        return 0.0
+    if spec.kind == "nvlink":
+        return gpu.peer.latency.value if gpu.peer else 0.0
+    return gpu.link.latency_queued.value if spec.kind in ("pcie", "c2c") else 0.0
+
+
+def _own_nominal(spec: WireSpec, gpu: Profile | None) -> float | None:
+    if gpu is None or spec.rate is not None:
+        return None
+    if spec.kind == "nvlink":
+        return gpu.peer.nominal.value if gpu.peer else None
+    return gpu.link.nominal.value if spec.kind in ("pcie", "c2c") else None
+
+
+def _questions(doc: Document, made: Topology) -> Iterator[Problem]:
+    """What can be asked only of the whole."""
+    for question in (_connected, _cited, _distances):
+        yield from question(doc, made)
+
+
+def _connected(doc: Document, made: Topology) -> Iterator[Problem]:
+    reached, todo = set[str](), [next(iter(made.nodes))]
+    while todo:
+        name = todo.pop()
+        if name not in reached:
+            reached.add(name)
+            todo += [link.b for link in made.neighbours[name]]
+    if lost := [name for name in made.nodes if name not in reached]:
+        first = next(iter(made.nodes))
+        key = next(key for key in made.file.nodes if lost[0] in words.nodes(key))
+        yield doc.problem(("nodes", key), f"no wire leads from '{first}' to '{lost[0]}': the machine falls apart", at_key=True)
+    for name in made.gpus:
+        if not any(link.kind in ("pcie", "c2c") for link in made.neighbours[name]):
+            key = next(key for key in made.file.nodes if name in words.nodes(key))
+            yield doc.problem(("nodes", key), f"'{name}' has no wire to a host", "add one of kind pcie or c2c", at_key=True)
+
+
+def _cited(doc: Document, made: Topology) -> Iterator[Problem]:
+    cited: list[tuple[tuple[str, ...], str]] = [(("wiring",), made.file.wiring), (("peers", "source"), made.file.peers.source)]
+    if made.file.numa:
+        cited.append((("numa", "source"), made.file.numa.source))
+    for place, key in cited:
+        if key not in made.file.sources:
+            yield doc.problem(place, f"'{key}' is not in the table 'sources'", suggest(key, made.file.sources))
+
+
+def _distances(doc: Document, made: Topology) -> Iterator[Problem]:
+    count = len(made.of_kind("socket"))
+    if made.file.numa and [len(row) for row in made.file.numa.rows] != [count] * count:
+        yield doc.problem(
+            ("numa", "rows"), f"NUMA distances of {count} sockets are {count} rows of {count} numbers", at_key=True
+        )
