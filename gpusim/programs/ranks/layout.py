@@ -1,0 +1,81 @@
+"""How ranks divide a program: degrees of parallelism, and the ranks of each group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpusim.base.errors import GpusimError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of parallelism; ranks are numbered as Megatron-LM does: tensor first, then data, then pipeline.
+
+    zero          the stage of ZeRO over the data-parallel ranks; 0: each holds all
+    microbatches  passes of each step through the pipeline
+
+    Source: NVIDIA/Megatron-LM, megatron/core/parallel_state.py, order "tp-cp-ep-dp-pp".
+    """
+
+    data: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 0
+    microbatches: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises GpusimError for degrees that no program can have."""
+        for name in ("data", "tensor", "pipeline", "microbatches"):
+            if getattr(self, name) < 1:
+                raise GpusimError(f"the degree {name} is {getattr(self, name)}", hint="write 1 for none")
+        if not 0 <= self.zero <= 3:
+            raise GpusimError(f"zero is {self.zero}", hint="the stages are 1, 2 and 3, and 0 for none")
+
+    @property
+    def ranks(self) -> int:
+        """How many there are."""
+        return self.data * self.tensor * self.pipeline
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """(tensor, data, pipeline) coordinates of a rank, from 0."""
+        rest, tensor = divmod(rank, self.tensor)
+        stage, data = divmod(rest, self.data)
+        return tensor, data, stage
+
+    def rank(self, tensor: int, data: int, stage: int) -> int:
+        """The rank at these coordinates."""
+        return tensor + self.tensor * (data + self.data * stage)
+
+    def members(self, rank: int, group: str) -> tuple[int, ...]:
+        """The ranks of a rank's group, as `trace.exchanges` names it, in their order; the other one of "pipeline+1".
+
+        Raises GpusimError for a group that there is not.
+        """
+        tensor, data, stage = self.place(rank)
+        if group == "tensor":
+            return tuple(self.rank(t, data, stage) for t in range(self.tensor))
+        if group == "data":
+            return tuple(self.rank(tensor, d, stage) for d in range(self.data))
+        if group in ("pipeline+1", "pipeline-1"):
+            other = stage + (1 if group.endswith("+1") else -1)
+            if 0 <= other < self.pipeline:
+                return (self.rank(tensor, data, other),)
+            raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1} beside it")
+        if group[0].isdigit():
+            named = tuple(int(number) for number in group.split(","))
+            if max(named) < self.ranks:
+                return named
+            raise GpusimError(f"rank {rank} names rank {max(named)}, and there are {self.ranks}")
+        raise GpusimError(f"rank {rank} belongs to no group '{group}'", hint="the groups are tensor, data and pipeline")
+
+    def transform(self, stage: int) -> str:
+        """The chain of transforms that makes the program of a stage's ranks, from 0; "" for the program as it is."""
+        sharded = f"zero(stage={self.zero}, ranks={self.data})"
+        return " | ".join(
+            word for word, wanted in (
+                (f"tensor_parallel(ranks={self.tensor})", self.tensor > 1),
+                (f"pipeline(stages={self.pipeline}, stage={stage + 1}, microbatches={self.microbatches})", self.pipeline > 1),
+                (f"accumulate(steps={self.microbatches})", self.pipeline == 1 and self.microbatches > 1),
+                (sharded if self.zero else f"data_parallel(ranks={self.data})", self.data > 1),
+            ) if wanted
+        )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Which operators of which ranks belong together: the n-th call of a group on each of its ranks is one collective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpusim.base.errors import TraceError
+from gpusim.trace.exchanges import RECEIVE, SEND, Exchange, parse_exchange
+from gpusim.trace.trace import Trace
+
+Members = Callable[[int, str], tuple[int, ...]]  # (rank, group) -> its ranks
+Call = tuple[int, Exchange]  # an operator, and what it exchanges
+
+
+@dataclass(frozen=True)
+class Matched:
+    """One collective, or a send with its receive.
+
+    ranks      of the group in its order; of a send the sender, then the receiver
+    operators  of each of them
+    """
+
+    kind: str
+    size: int
+    ranks: tuple[int, ...]
+    operators: tuple[int, ...]
+
+
+def matched(programs: Sequence[Trace], members: Members) -> list[Matched]:
+    """What the ranks' programs exchange, each once; a group of one rank exchanges nothing.
+
+    Calls of a group are matched in the order in which each rank issues them, as NCCL does.  Raises TraceError, naming ranks and
+    operators, where they do not agree.
+    """
+    calls: dict[tuple[int, ...], dict[int, list[Call]]] = {}
+    for rank, program in enumerate(programs):
+        exchanges = [parse_exchange(text) for text in program.exchanges]
+        for operator in np.flatnonzero(program.exchange >= 0).tolist():
+            said = exchanges[int(program.exchange[operator])]
+            ranks = members(rank, said.group)
+            if said.kind in (SEND, RECEIVE):
+                ranks = (rank, *ranks) if said.kind == SEND else (*ranks, rank)
+            elif rank not in ranks:
+                raise TraceError(f"operator {operator} of rank {rank} calls group {said.group}, of which it is no rank")
+            if len(ranks) > 1:
+                calls.setdefault((said.kind in (SEND, RECEIVE), *ranks), {}).setdefault(rank, []).append((operator, said))
+    return [one for (_, *ranks), of in calls.items() for one in _of_group(programs, tuple(ranks), of)]
+
+
+def _of_group(programs: Sequence[Trace], ranks: tuple[int, ...], of: dict[int, list[Call]]) -> list[Matched]:
+    counts = {rank: len(of.get(rank, ())) for rank in ranks}
+    if len(set(counts.values())) > 1:
+        most, least = max(counts, key=lambda rank: counts[rank]), min(counts, key=lambda rank: counts[rank])
+        operator, said = of[most][counts[least]]
+        raise TraceError(
+            f"rank {most} waits in {_named(programs, most, operator, said)} for rank {least}, which never comes there: it has "
+            f"{counts[least]} calls of the group {','.join(map(str, ranks))}, and rank {most} has {counts[most]}"
+        )
+    return [_agreed(programs, ranks, each) for each in zip(*(of[rank] for rank in ranks), strict=True)]
+
+
+def _agreed(programs: Sequence[Trace], ranks: tuple[int, ...], each: tuple[Call, ...]) -> Matched:
+    """The n-th calls of all ranks, which have to be one collective of one size."""
+    operator, said = each[0]
+    for rank, (other, says) in zip(ranks, each, strict=True):
+        alike = said.kind == says.kind or {said.kind, says.kind} == {SEND, RECEIVE}
+        if not alike or said.size != says.size:
+            raise TraceError(
+                f"rank {ranks[0]} is in {_named(programs, ranks[0], operator, said)} with rank {rank}, which is in "
+                f"{_named(programs, rank, other, says)}"
+            )
+    return Matched(said.kind, said.size, ranks, tuple(operator for operator, _ in each))
+
+
+def _named(programs: Sequence[Trace], rank: int, operator: int, said: Exchange) -> str:
+    return f"{said.kind} of {said.size} bytes (its operator {operator})"
