@@ -21,6 +21,8 @@ from gpusim.experiment.pool import Lost, attempt, carry_out
 
 Task = TypeVar("Task")
 LOCAL, DASK = "local", "dask"
+Following = Callable[[], Task | None]
+Outcomes = Generator[tuple[Task, Any], None, None]
 AHEAD = 2  # batches that each worker of another machine is given at once, so that it waits for none
 
 
@@ -38,7 +40,7 @@ class Executor(Protocol):
     def workers(self) -> int:
         """Over how many workers a batch of less than a second is divided; 0: over none, they are far."""
 
-    def carry_out(self, following: Callable[[], Task | None], work: Callable[[Task], Any]) -> Generator[tuple[Task, Any], None, None]:
+    def carry_out(self, following: Following[Task], work: Callable[[Task], Any]) -> Outcomes[Task]:
         """`pool.carry_out`: yields each task with what `work` returned, a Failure, or Lost."""
 
 
@@ -49,7 +51,7 @@ class Local:
     workers: int
     apart: bool
 
-    def carry_out(self, following: Callable[[], Task | None], work: Callable[[Task], Any]) -> Generator[tuple[Task, Any], None, None]:
+    def carry_out(self, following: Following[Task], work: Callable[[Task], Any]) -> Outcomes[Task]:
         return carry_out(following, work, self.workers, apart=self.apart)
 
 
@@ -68,7 +70,7 @@ class Futures:
     every_s: float = 5.0
     workers: int = 0
 
-    def carry_out(self, following: Callable[[], Task | None], work: Callable[[Task], Any]) -> Generator[tuple[Task, Any], None, None]:
+    def carry_out(self, following: Following[Task], work: Callable[[Task], Any]) -> Outcomes[Task]:
         given: dict[Future[Any], Task] = {}
         try:
             while True:
@@ -102,7 +104,7 @@ def _outcome(future: Future[Any]) -> Any:
 
 @contextmanager
 def opened(name: str, out: Path, local: Callable[[], Local]) -> Iterator[Executor]:
-    """The executor of this name, for results in the folder `out`, which has begun.  Raises GpusimError where it is not there."""
+    """The executor of this name, for results in the folder `out`, which has begun.  GpusimError where it is not there."""
     kind, _, address = name.partition(":")
     if kind == LOCAL and not address:
         yield local()

@@ -25,6 +25,7 @@ from gpusim.results.manifest import versions
 
 CONNECT_S, WORKERS_S = 10, 60  # to wait for the scheduler, and for its first worker
 _AS_HERE = ("distributed", "python", "cloudpickle", "msgpack")  # versions on which what dask sends depends
+SAME = "install the same in both environments"
 _ONE = threading.Lock()
 
 
@@ -58,7 +59,8 @@ def dask_executor(address: str, out: Path) -> Iterator[Futures]:
 
         def check() -> None:
             if client.status != "running":
-                raise GpusimError(f"the dask scheduler at {address} has ended", hint="what is finished is kept; the same command does the rest")
+                hint = "what is finished is kept; the same command does the rest"
+                raise GpusimError(f"the dask scheduler at {address} has ended", hint=hint)
             if not client.nthreads():
                 note(f"no worker of the dask scheduler at {address} is left: batches wait for one")
 
@@ -71,12 +73,14 @@ def _client(distributed: Any, address: str) -> Any:
     file = Path(address)
     there = {"scheduler_file": str(file)} if file.suffix == ".json" else {"address": address}
     if "scheduler_file" in there and not file.is_file():
-        raise GpusimError("there is no such file of a dask scheduler", address, "`dask scheduler --scheduler-file FILE` writes it")
+        hint = "`dask scheduler --scheduler-file FILE` writes it"
+        raise GpusimError("there is no such file of a dask scheduler", address, hint)
     try:
         return distributed.Client(**there, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         said = "does not answer" if isinstance(error, OSError | TimeoutError) else f"is none: {error}"
-        raise GpusimError(f"the dask scheduler at {address} {said}", hint="`dask scheduler` starts one, and says its address") from None
+        hint = "`dask scheduler` starts one, and says its address"
+        raise GpusimError(f"the dask scheduler at {address} {said}", hint=hint) from None
 
 
 def _check_versions(client: Any, address: str) -> None:
@@ -88,7 +92,7 @@ def _check_versions(client: Any, address: str) -> None:
         for name in _AS_HERE:
             if (one := _minor(name, there.get(name))) != (other := _minor(name, here.get(name))):
                 what = f"the dask scheduler at {address}" if where == "scheduler" else f"the dask worker at {where}"
-                raise GpusimError(f"{what} has {name} {one}, and here it is {other}", hint="install the same in both environments")
+                raise GpusimError(f"{what} has {name} {one}, and here it is {other}", hint=SAME)
 
 
 def _minor(name: str, version: Any) -> str:
@@ -115,7 +119,7 @@ def _check_workers(client: Any, out: Path) -> None:
         if isinstance(seen, BaseException):
             raise GpusimError(f"the dask worker at {worker} does not answer: {type(seen).__name__}: {seen}")
         if seen.code != _code():
-            raise GpusimError(_other(worker, seen.versions), hint="install the same in both environments")
+            raise GpusimError(_other(worker, seen.versions), hint=SAME)
         if not seen.sees:
             hint = "a folder that all machines share, under one path: -o FOLDER"
             raise GpusimError(f"the dask worker at {worker} does not see the results folder {path}", hint=hint)
@@ -147,6 +151,6 @@ class _Far:
 
     def __call__(self, work: Callable[[Any], Any], task: Any) -> Any:
         if self.code != _code():
-            return Stop("a dask worker that has come meanwhile has another gpusim than this one: install the same in both environments")
+            return Stop(f"a dask worker that has come meanwhile has another gpusim than this one ({SAME})")
         with _ONE:
             return attempt(work, task)

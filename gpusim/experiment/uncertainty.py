@@ -19,8 +19,8 @@ from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.execute import RunProgram, capacity_of, program_of, simulated
-from gpusim.experiment.key import run_key
 from gpusim.experiment.executor import Executor
+from gpusim.experiment.key import run_key
 from gpusim.experiment.pool import Failure
 from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.spec import KINDS, Uncertainty

@@ -49,6 +49,7 @@ from gpusim.results import afterwards, manifest, segments
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
 from gpusim.results import renamed as former
+from gpusim.results import seal as seals
 from gpusim.results.afterwards import RESULT, VERDICT
 from gpusim.results.columns import narrow, pack_log, unpack_log, widen
 from gpusim.results.faults import FaultReport
@@ -58,13 +59,13 @@ from gpusim.results.references import References, measure
 from gpusim.results.renamed import renamed
 from gpusim.results.result import FINISHED, Result
 from gpusim.results.schema import RESULT as SCHEMA
-from gpusim.results.seal import EXPERIMENT, OTHER, read_final, repair_run, write_sealed
+from gpusim.results.seal import OTHER, read_final, repair_run, write_sealed
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
 
 COLUMNS_FROM = 2000
 """Runs, references among them, from which on an experiment that keeps no logs lays its runs in columns."""
-MACHINE, RUNS, FIGURES = "machine.json", "runs", "figures"
+EXPERIMENT, MACHINE, RUNS, FIGURES = seals.EXPERIMENT, "machine.json", "runs", "figures"
 TIMELINE, EVENT_LOG, PROGRAM = "timeline.npz", "log.npz", "program.npz"
 PAGE_LOG = "pages.npz"
 LOGS = (EVENT_LOG, PAGE_LOG, PROGRAM)  # large: read and compared with their hashes only where they are needed
@@ -92,9 +93,8 @@ def open_folder(
     before, _ = manifest.usable(out)
     make_folder(out / RUNS)
     write_text(out / EXPERIMENT, experiment)
-    manifest.write(
-        out, inputs, runs, samples=samples, references=references, columns=segments.intact(out, before.get(manifest.COLUMNS, {}))
-    )
+    columns = segments.intact(out, before.get(manifest.COLUMNS, {}))
+    manifest.write(out, inputs, runs, samples=samples, references=references, columns=columns)
     here = {"platform": platform.platform(), "processor": platform.machine()}
     if not here.items() <= said_of_machine(out).items():
         write_json(out / MACHINE, here)
@@ -264,7 +264,8 @@ def _noted(folder: Path) -> dict[str, str | None] | None:
 
 def _columns(out: Path) -> dict[str, int]:
     """The files of runs in columns that the manifest lists."""
-    return (manifest.read(out) or {}).get(manifest.COLUMNS, {})
+    found: dict[str, int] = (manifest.read(out) or {}).get(manifest.COLUMNS, {})
+    return found
 
 
 def _folders(out: Path) -> set[str]:
@@ -319,10 +320,8 @@ def _result(text: Row, out: Path, key: str, makespan: Callable[[str], int | None
     references = (manifest.read(out) or {}).get(manifest.MEASURED, {}).get(key)
     if references:
         measure(bounds, metrics, text["outcome"] == FINISHED, references, makespan)
-    return Result(
-        spec=former.spec(text["spec"]), outcome=text["outcome"], metrics=metrics, failure=text["failure"], bounds=bounds, key=key,
-        **others,
-    )  # fmt: skip
+    spec, outcome, failure = former.spec(text["spec"]), text["outcome"], text["failure"]
+    return Result(spec=spec, outcome=outcome, metrics=metrics, failure=failure, bounds=bounds, key=key, **others)
 
 
 def _makespans(out: Path, of: Mapping[str, Path]) -> Callable[[str], int | None]:
@@ -351,7 +350,7 @@ def _makespan_of(text: Row) -> int | None:
 @lru_cache(maxsize=4096)
 def _makespan_in(path: Path, stamp: tuple[int, ...], noted: tuple[str, ...] | None) -> int | None:
     """`noted`: what the manifest has noted of the run; None where it notes nothing."""
-    return _makespan_of(read_final(path, None if noted is None else {path.parent.name: seal for seal in noted}))
+    return _makespan_of(read_final(path, None if noted is None else dict(zip([path.parent.name], noted, strict=False))))
 
 
 def _program(path: Path) -> Trace:

@@ -48,7 +48,7 @@ def versions() -> dict[str, str]:
 
 
 def note(out: Path, results: Iterable[Path], columns: Mapping[str, int]) -> None:
-    """List the seals of these files, and what lies in columns, where there is a manifest that lists any: all runs have ended."""
+    """All runs have ended: list the seals of these files, and the columns, where there is a manifest that lists seals."""
     value = read(out)
     if value is not None and SEALS in value:
         seals = {path.parent.name: seal_of(path) for path in results}

@@ -91,10 +91,8 @@ def unpack(arrays: Mapping[str, npt.NDArray[Any]], only: Iterable[str] | None = 
     for column, values in zip(columns, found, strict=True):
         if not column.section:
             parts[column.name] = [None if value is _ABSENT else value for value in values]
-    names = list(parts)
-    return {
-        keys[i]: dict(zip(names, row, strict=True)) for i, row in zip(at.tolist(), zip(*parts.values(), strict=True), strict=True)
-    }
+    rows = zip(*parts.values(), strict=True)
+    return {keys[i]: dict(zip(parts, row, strict=True)) for i, row in zip(at.tolist(), rows, strict=True)}
 
 
 def _columns(rows: Sequence[Row]) -> Iterable[tuple[str, str, list[Any]]]:

@@ -13,7 +13,8 @@ from gpusim.base.errors import ResultError, note
 from gpusim.base.files import json_text, read_bytes, read_json, write_text
 
 SEAL = "seal"
-OTHER, EXPERIMENT = "this file is not the one that the run wrote", "experiment.yaml"
+OTHER, AGAIN = "this file is not the one that the run wrote", "run again with --force"
+EXPERIMENT = "experiment.yaml"
 _EMPTY = "0" * 64
 _LINE = re.compile(rb'^ "seal": "([0-9a-f]{64})"', re.MULTILINE)  # of the object itself: what is deeper has more spaces
 
@@ -34,7 +35,7 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, text.replace(f' "{SEAL}": "{_EMPTY}"', f' "{SEAL}": "{hashlib.sha256(text.encode()).hexdigest()}"', 1))
 
 
-def read_sealed(path: Path, again: str) -> dict[str, Any]:
+def read_sealed(path: Path, again: str = AGAIN) -> dict[str, Any]:
     """The object in the file, its seal included unless it was written without one.
 
     again  what makes the file anew

@@ -1,8 +1,8 @@
 """Runs without a folder each: OUT/columns/NAME.npz, many runs in columns (packed.py).
 
-A file is written once, by those who did its runs, and named after the hash of its content, so that one that has changed since is
-recognised.  When all runs of an experiment have ended, the files are laid together in the order of the grid, ROWS runs in each:
-equal experiments then leave equal bytes, however their runs came into batches.
+A file is written once, by the worker that did its runs, and is named after the hash of its content: one that has changed
+since is no longer what its name says.  When all runs of an experiment have ended, the files are laid together in the order of
+the grid, ROWS runs in each, so that equal experiments leave equal bytes, however their runs came into batches.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def attached(out: Path, names: Sequence[str], results: Sequence[Result]) -> list
 
 
 def _read(path: Path) -> dict[str, Sampled]:
-    text = read_sealed(path, "run again with --force")
+    text = read_sealed(path)
     try:
         if (text["format"], text["version"]) != (FORMAT, VERSION):
             raise ResultError("these are no samples that this program reads", str(path), "run again with --force")

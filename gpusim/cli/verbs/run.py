@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
 
+SHOWN = 20  # failed runs that are named
+
 
 def verb(
     experiment: Experiment,
@@ -40,6 +42,13 @@ def verb(
             "and the number that would change which is best. 0 for none.",
         ),
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor", metavar="local|dask:ADDRESS",
+            help="Where runs are done: local, by worker processes here, or dask:ADDRESS, by a scheduler's (or dask:FILE.json).",
+        ),
+    ] = "local",
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
     figures: Figures = True,
     formats: Formats = FORMATS,
@@ -63,6 +72,8 @@ def verb(
         say.note(words)
     for words in [] if force else todo.changed.values():
         say.note(f"{words}, so the run is done again")
+    for words in todo.damaged.values():
+        say.note(f"{words}, so it is written again, with those of its runs that are nowhere else")
     waiting = todo.tasks if force else todo.waiting()
     load.foresee(loaded, waiting)
     if dry_run:
@@ -71,11 +82,13 @@ def verb(
         rehearse(todo, waiting, loaded.experiment.uncertainty, force=force, json=json)
         return 0
     jobs = jobs or loaded.experiment.jobs
-    return carry_out(loaded, todo, waiting, jobs=jobs, force=force, formats=drawn if figures else [], json=json)
+    formats_drawn = drawn if figures else []
+    return carry_out(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, formats=formats_drawn, json=json)
 
 
 def carry_out(
-    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, formats: list[str], json: bool
+    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, executor: str, force: bool, formats: list[str],
+    json: bool,
 ) -> int:
     """Run what waits, print what came of it, and draw it in these formats; the exit code as of the verb."""
     if not json:
@@ -85,20 +98,23 @@ def carry_out(
                 typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
     with _ends_on_request():
-        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=bool(formats))
+        done = _execute(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, figures=bool(formats))
         if done.results:
             _show(loaded, todo.out, done, formats, jobs=jobs, json=json)
-    for task, failure in done.failures:
+    for task, failure in done.failures[:SHOWN]:
         say.error(f"this run failed: {task}\n        {failure.message}")
         if failure.is_bug:
             typer.echo(failure.trace, err=True)
     if not done.failures:
         return 0
-    say.error(f"{len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept")
+    more = f", of which {SHOWN} are named above" if len(done.failures) > SHOWN else ""
+    say.error(f"{len(done.failures)} of {len(todo.tasks)} runs failed{more}; the others are kept")
     return 1 if any(failure.is_bug for _, failure in done.failures) else 2
 
 
-def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, figures: bool) -> Finished:
+def _execute(
+    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, executor: str, force: bool, figures: bool
+) -> Finished:
     """The runs of the grid; what is finished is kept, and can be read, when it is stopped."""
     from gpusim.cli.draw import NEEDS
     from gpusim.cli.report import refresh
@@ -106,7 +122,7 @@ def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int |
     from gpusim.experiment.pool import cores
     from gpusim.experiment.resolved import resolved
     from gpusim.experiment.tasks import inputs
-    from gpusim.results.folder import has_result, load_folder
+    from gpusim.results.folder import finished, load_folder
 
     try:
         _compile(waiting)
@@ -117,12 +133,14 @@ def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int |
                 inputs(loaded),
                 uncertainty=loaded.experiment.uncertainty,
                 jobs=jobs,
+                executor=executor,
                 force=force,
                 progress=progress,
                 later=NEEDS if figures and (jobs or cores()) > 1 else (),
             )
     except KeyboardInterrupt:
-        kept = sum(has_result(todo.out, task.key) for task in todo.grid)
+        there = finished(todo.out)
+        kept = sum(task.key in there for task in todo.grid)
         if kept:
             refresh(todo.out, load_folder(todo.out))
         shown = f"`gpusim compare {todo.out}` shows them, " if kept else ""
