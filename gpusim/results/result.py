@@ -21,6 +21,7 @@ FOR_REFEREE = (
     "kernel_times", "profile_hash", "log_version", "program_hash", "memories", "remote", "remote_access", "told", "paging",
     "unanswered",
 )  # fmt: skip
+_NUMBERS = (int, float, np.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ class Result:
         for table in (self.metrics, self.bounds):
             refuse_unknown(table)
             for name, value in table.items():
-                if not isinstance(value, int | float | np.number):
+                if not isinstance(value, _NUMBERS):
                     raise ResultError(f"metric '{name}' is {value!r}, not a number")
         lengths = {name: len(column) for name, column in self.timeline.items()}
         if len(set(lengths.values())) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -294,7 +295,7 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
 def verbs(chosen: Chosen) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
-    return addresses(PolicyVerbs(
+    return _addresses(PolicyVerbs(
         alloc=place.alloc, free=place.free, largest=place.largest,
         insert=evict.insert, touch=evict.touch, remove=evict.remove, victim=evict.victim, score=evict.score,
         propose=prefetch.propose, note=prefetch.note,
@@ -302,7 +303,13 @@ def verbs(chosen: Chosen) -> Any:
         remap=place.remap if defrag.form == "remap" else None,
         due=None if defrag.form == "none" else defrag.due,
         release=release.release if release is not None and chosen.releases else None,
-    ))  # fmt: skip
+    )).copy()  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _addresses(verbs: PolicyVerbs) -> Any:
+    """Of runs with the same policies, of which a grid has many."""
+    return addresses(verbs)
 
 
 def chunk(work: Workload, start: int) -> Any:
