@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
-from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
+from gpusim.show.panels import row_labels
+from gpusim.show.style import ALARM, BLACK, BLUE, ORANGE, canvas, empty, headline, styled
 from gpusim.show.view import ORACLE, ending, pick, ratio, run_name, scale, value, varying
 
 MOST = 14
@@ -30,7 +31,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     shown, note = pick(results, MOST)
     keys = varying(shown)
     shown = in_order(shown, results)
-    figure = canvas(height=max(HEIGHT, 0.34 * len(shown) + 1.7))
+    figure = canvas()
     panel = figure.add_subplot()
     longest = max(max(value(r, name) or 0.0 for name in (IN[0], OUT[0], BOUND)) for r in shown)
     divisor, unit = scale("B", longest)
@@ -48,10 +49,9 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         if bound is not None:
             panel.plot([bound / divisor] * 2, [y - 0.38, y + 0.02], color=BLACK, lw=2.2, solid_capstyle="butt",
                        zorder=4, gid=f"bound:{run_name(run, keys)}")  # fmt: skip
-    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), r.oracle) for r in shown])
-    panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
+    row_labels(panel, [starred(run_name(r, keys), r.oracle) for r in shown])
+    panel.set_ylim(len(shown) - 0.4, -0.6)
     panel.set_xlim(0, longest / divisor * (1.16 if all(r.finished for r in shown) else 1.32) or 1)
-    panel.tick_params(axis="y", length=0)
     panel.grid(axis="y", visible=False)
     panel.grid(axis="x", visible=True)
     panel.set_xlabel(f"moved over the link [{unit}]")
@@ -60,7 +60,8 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         handles.append(Line2D([], [], color=BLACK, lw=2.2, label="least that must come in"))
     star = f"{ORACLE} reads the future." if any(r.oracle for r in shown) else ""
     foot = " ".join(part for part in (note, star) if part)
-    headline(figure, question or "How much is moved, and how much is needed?", _answer(shown, keys), foot, handles)
+    asked = question or "How much is moved, and how much is needed?"
+    headline(figure, asked, _answer(shown, keys), foot, handles, body=0.38 * len(shown) + 0.62)
     return figure
 
 
