@@ -25,8 +25,8 @@ from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results import result as kept
 from gpusim.results.folder import EXPERIMENT, load_folder
 from gpusim.results.summary import axes, column, rows
-from gpusim.show import table
 from gpusim.show.answer import answer
+from gpusim.show.picked import overview
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -133,8 +133,8 @@ class Results(Sequence[Result]):
         return frame(rows(self._values))
 
     def table(self, metric: str = "", width: int = 120) -> str:
-        """The table that `gpusim run` prints: best first, and as a ratio to it."""
-        return table.render(self._values, metric, width)
+        """What `gpusim run` prints: best first, and as a ratio to it; of very many runs what to look at."""
+        return overview(self._values, metric, width)
 
     def plot(self, kind: str = "", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), by default the one that says most; shown in a notebook.

@@ -7,6 +7,7 @@ before the first batch, and one that comes later at its first.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -114,9 +115,9 @@ def _check_workers(client: Any, out: Path) -> None:
     """Refuse workers without gpusim, with another one, or that do not see the results folder."""
     path = out.absolute()
     for worker, seen in client.run(_see, str(path), digest(path / MANIFEST), on_error="return").items():
-        if isinstance(seen, ModuleNotFoundError):
-            raise GpusimError(f"the dask worker at {worker} has no {seen.name}", hint="install gpusim in its environment")
         if isinstance(seen, BaseException):
+            if absent := re.search(r"No module named \W*([\w.]+)", str(seen)):  # dask hands on what a worker raised as text
+                raise GpusimError(f"the dask worker at {worker} has no {absent[1]}", hint="install gpusim in its environment")
             raise GpusimError(f"the dask worker at {worker} does not answer: {type(seen).__name__}: {seen}")
         if seen.code != _code():
             raise GpusimError(_other(worker, seen.versions), hint=SAME)

@@ -13,11 +13,11 @@ from gpusim.show.view import human, text
 ALL = "summary.csv has a row for each"
 
 
-def overview(results: Sequence[Result], width: int = 120, colour: bool = False) -> str:
-    """The table of the runs, or of very many runs what to look at."""
+def overview(results: Sequence[Result], metric: str = "", width: int = 120, colour: bool = False) -> str:
+    """The table of the runs, or of very many runs what to look at; `metric` is what they are compared by."""
     if len(results) <= LISTED:
-        return render(results, width=width, colour=colour)
-    found = picked(results)
+        return render(results, metric, width, colour=colour)
+    found = picked(results, metric)
     parts = [_head(found)]
     for title, rows in _tables(found):
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

@@ -253,6 +253,7 @@ def edit(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new, 1))
 
 
+SAID = r"result\.json: this file is not the one that the run wrote \(`gpusim run \S+experiment\.yaml -o \S+` does it again"
 EDITS = {
     "a number": ('"makespan_ns": 1234567890123', '"makespan_ns": 617283945061'),
     "a bound": ('"bound_swap_in_bytes": 10', '"bound_swap_in_bytes": 9'),
@@ -268,7 +269,7 @@ def test_a_result_that_was_edited_is_refused_by_name(tmp_path: Path, what: str) 
     file = run_folders(tmp_path)[0] / "result.json"
     edit(file, *EDITS[what])
     for read in (load_folder, lambda out: load_result(file.parent), lambda out: mark_checked(file.parent, True)):
-        with pytest.raises(ResultError, match=r"result\.json: this file is not the one that the run wrote .*`gpusim run \S+experiment\.yaml -o "):
+        with pytest.raises(ResultError, match=SAID):
             read(tmp_path)
     assert "result.json: this file is not the one" in changed(tmp_path, ["0" * 16])["0" * 16]
 
