@@ -15,6 +15,7 @@ from gpusim.api.words import Named
 from gpusim.base.errors import ResultError
 from gpusim.base.yaml import document
 from gpusim.experiment import grid, load
+from gpusim.experiment.executor import LOCAL
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.pool import Failure
 from gpusim.experiment.ran import load_trace_of
@@ -166,17 +167,19 @@ class Results(Sequence[Result]):
 
 def run(
     experiment: str | Path | Mapping[str, Any] | Experiment, *, folder: str | Path | None = None, jobs: int | None = None,
-    force: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
+    executor: str = LOCAL, force: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Results:  # fmt: skip
     """Run a grid; what has a result already is not run again.
 
     experiment  a path, the name of a shipped one, the mapping that its YAML would be, or an Experiment
     folder      where results go; by default results/NAME, as with the command
     jobs        worker processes; None: as many as help
+    executor    "local", or "dask:ADDRESS": the workers of a dask scheduler
     force       run also what has a result
     progress    called with (runs done, runs to do)
 
-    Raises ConfigError with all mistakes of the experiment, ResultError when the folder cannot be written or no run ended well.
+    Raises ConfigError with all mistakes of the experiment, ResultError when the folder cannot be written or no run ended well,
+    GpusimError when the executor is not there.
 
     >>> import gpusim, tempfile
     >>> e = gpusim.Experiment("resnet50-train", "a100-pcie-40gb", evict=["lru", "belady"], memory="60 %", bounds=False)
@@ -190,7 +193,8 @@ def run(
     load.foresee(loaded, todo.tasks if force else todo.waiting())
     e = loaded.experiment
     done = grid.run(
-        todo, resolved(e), inputs(loaded), uncertainty=e.uncertainty, jobs=jobs or e.jobs, force=force, progress=progress
+        todo, resolved(e), inputs(loaded), uncertainty=e.uncertainty, jobs=jobs or e.jobs, executor=executor,
+        force=force, progress=progress,
     )  # fmt: skip
     failures = [(str(task), failure) for task, failure in done.failures]
     if not done.results and failures:
