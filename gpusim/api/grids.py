@@ -15,13 +15,13 @@ from gpusim.api.words import Named
 from gpusim.base.errors import ResultError
 from gpusim.base.yaml import document
 from gpusim.experiment import grid, load
-from gpusim.experiment.executor import LOCAL
 from gpusim.experiment.load import Loaded
 from gpusim.experiment.pool import Failure
 from gpusim.experiment.ran import load_trace_of
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS
 from gpusim.experiment.tasks import inputs, plan
+from gpusim.experiment.where import LOCAL
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results import result as kept
 from gpusim.results.folder import EXPERIMENT, load_folder

@@ -1,26 +1,20 @@
-"""Who does the batches of a grid: worker processes of this machine, or any executor of concurrent.futures, as dask's is.
-
-    local          worker processes here (pool.py), the default
-    dask:ADDRESS   the workers of a dask scheduler, by its address or the file that it wrote (`dask-scheduler --scheduler-file`)
+"""What does the batches of a grid: worker processes of this machine, or any executor of concurrent.futures, as dask's is.
 
 A worker leaves results in the results folder, which it must see under the same path, and answers how each run ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from concurrent.futures import Executor as FuturesExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.errors import GpusimError
 from gpusim.experiment.pool import Lost, attempt, carry_out
 
 Task = TypeVar("Task")
-LOCAL, DASK = "local", "dask"
 Following = Callable[[], Task | None]
 Outcomes = Generator[tuple[Task, Any], None, None]
 AHEAD = 2  # batches that each worker of another machine is given at once, so that it waits for none
@@ -100,18 +94,3 @@ def _outcome(future: Future[Any]) -> Any:
         return Lost("its scheduler has ended")
     except Exception as error:  # of the executor: what a task raises comes as a Failure
         return Lost(f"its worker has ended ({type(error).__name__})")
-
-
-@contextmanager
-def opened(name: str, out: Path, local: Callable[[], Local]) -> Iterator[Executor]:
-    """The executor of this name, for results in the folder `out`, which has begun.  GpusimError where it is not there."""
-    kind, _, address = name.partition(":")
-    if kind == LOCAL and not address:
-        yield local()
-    elif kind == DASK and address:
-        from gpusim.experiment.far import dask_executor  # an extra
-
-        with dask_executor(address, out) as executor:
-            yield executor
-    else:
-        raise GpusimError(f"there is no executor '{name}'", hint=suggest(kind, [LOCAL, DASK]) + "; dask:ADDRESS")

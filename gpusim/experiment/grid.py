@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import walls
-from gpusim.experiment.executor import LOCAL, Executor, Local, opened
+from gpusim.experiment.executor import Executor, Local
 from gpusim.experiment.pool import Failure, Lost, cores, prepare
 from gpusim.experiment.spec import Uncertainty
 from gpusim.experiment.tasks import GridPlan, Task, forget_traces
+from gpusim.experiment.where import LOCAL, opened
 from gpusim.results.folder import discard, finished, load_folder, note_results, open_folder, sampled_in
 from gpusim.results.result import Result
 from gpusim.results.summary import write_summary

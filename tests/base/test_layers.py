@@ -35,6 +35,7 @@ AT_FIRST_USE = {
     "calibrate/readers/aiconfigurator.py": "pandas is an extra",
     "calibrate/steps/measure.py": "PyTorch is an extra",
     "calibrate/steps/plain.py": "replaces numba before it is imported",
+    "experiment/far.py": "dask is an extra",
     "experiment/grid.py": "start-up: a rerun with nothing to do executes nothing",
     "experiment/key.py": "start-up: unified memory",
     "experiment/load.py": "start-up: unified memory",

@@ -16,10 +16,11 @@ import pytest
 from gpusim.base.errors import GpusimError
 from gpusim.experiment import far, grid, load
 from gpusim.experiment.batches import Batch, Batches, Ended, execute
-from gpusim.experiment.executor import Futures, Local, opened
+from gpusim.experiment.executor import Futures, Local
 from gpusim.experiment.pool import Failure, Lost
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import GridPlan, inputs, plan
+from gpusim.experiment.where import opened
 from gpusim.results import folder
 
 distributed = pytest.importorskip("distributed")
