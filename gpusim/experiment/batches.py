@@ -69,7 +69,7 @@ def execute(batch: Batch) -> Ended:
     return Ended((alike[-1] - alike[0]) / (len(alike) - 1), failures)
 
 
-class Batches:
+class RunBatches:
     """The tasks of a grid as batches, one after the other.
 
     workers  so many share what is left; 0: batches are of LEAST_S, however few workers then have something to do

@@ -39,7 +39,7 @@ class Executor(Protocol):
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalWorkers:
     """Worker processes of this machine, or this one."""
 
     workers: int

@@ -31,7 +31,7 @@ _ONE = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkerSeen:
     """What a worker is: the hash of its code and the versions that decide results, and whether it sees the results folder."""
 
     code: str
@@ -133,10 +133,10 @@ def _other(worker: str, found: dict[str, str]) -> str:
     return f"the dask worker at {worker} has another gpusim than this one: {'; '.join(differ) or 'its source differs'}"
 
 
-def _see(out: str, manifest: str) -> Seen:
+def _see(out: str, manifest: str) -> WorkerSeen:
     """On a worker."""
     path = Path(out) / MANIFEST
-    return Seen(_code(), versions(), path.is_file() and digest(path) == manifest)
+    return WorkerSeen(_code(), versions(), path.is_file() and digest(path) == manifest)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import walls
-from gpusim.experiment.executor import Executor, Local
+from gpusim.experiment.executor import Executor, LocalWorkers
 from gpusim.experiment.pool import Failure, Lost, cores, prepare
 from gpusim.experiment.spec import Uncertainty
 from gpusim.experiment.tasks import GridPlan, Task, forget_traces
@@ -84,15 +84,16 @@ def run(
             _carry_out(plan, todo, doing, done, timed, progress)
     done.results = _summarise(plan)
     if done.results and sampled:
-        local = Local(jobs or _helpful(plan.grid, 2 * uncertainty.samples), _uninterruptible(plan.grid))  # with references
+        with_references = 2 * uncertainty.samples
+        local = LocalWorkers(jobs or _helpful(plan.grid, with_references), _uninterruptible(plan.grid))
         with opened(executor, plan.out, lambda: local) as doing:
             _sample(plan, uncertainty, done, doing, force, progress)
     return done
 
 
-def _local(todo: Sequence[Task], jobs: int | None, later: Sequence[str]) -> Local:
+def _local(todo: Sequence[Task], jobs: int | None, later: Sequence[str]) -> LocalWorkers:
     """Worker processes of this machine for these tasks; they begin to import what they will need."""
-    local = Local(min(jobs or _helpful(todo), len(todo)), _uninterruptible(todo))
+    local = LocalWorkers(min(jobs or _helpful(todo), len(todo)), _uninterruptible(todo))
     workers = local.workers > 1 or local.apart
     if workers:
         forget_traces()  # every worker reads for itself
@@ -108,7 +109,7 @@ def _carry_out(
     """Have these tasks done in batches; what came of them is in `done`."""
     from gpusim.experiment import batches
 
-    waiting, ended = batches.Batches(todo, plan.in_columns, doing.workers), list[Task]()
+    waiting, ended = batches.RunBatches(todo, plan.in_columns, doing.workers), list[Task]()
     progress(0, len(todo))
     began = time.monotonic()
     try:

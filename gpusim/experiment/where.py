@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.experiment.executor import Executor, Local
+from gpusim.experiment.executor import Executor, LocalWorkers
 from gpusim.experiment.far import dask_executor
 
 LOCAL, DASK = "local", "dask"
 
 
 @contextmanager
-def opened(name: str, out: Path, local: Callable[[], Local]) -> Iterator[Executor]:
+def opened(name: str, out: Path, local: Callable[[], LocalWorkers]) -> Iterator[Executor]:
     """The executor of this name, for results in the folder `out`, which has begun.  GpusimError where it is not there."""
     kind, _, address = name.partition(":")
     if kind == LOCAL and not address:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.table import markdown, render
-from gpusim.show.values.picked import LISTED, MOST, MOST_PROGRAMS, Effect, Picked, Point, picked
+from gpusim.show.values.picked import LISTED, MOST, MOST_PROGRAMS, Effect, Picked, RunsPoint, picked
 from gpusim.show.view import human, text
 
 ALL = "summary.csv has a row for each"
@@ -63,14 +63,14 @@ def _tables(found: Picked) -> list[tuple[str, list[list[str]]]]:
     return tables
 
 
-def _spread(points: Sequence[Point]) -> list[Point]:
+def _spread(points: Sequence[RunsPoint]) -> list[RunsPoint]:
     """At most MOST of them, from the first to the last."""
     if len(points) <= MOST:
         return list(points)
     return [points[round(i * (len(points) - 1) / (MOST - 1))] for i in range(MOST)]
 
 
-def _points(points: Sequence[Point], found: Picked) -> list[list[str]]:
+def _points(points: Sequence[RunsPoint], found: Picked) -> list[list[str]]:
     held = any(p.memory is not None for p in points)
     rows = [[*(_name(key) for key in found.keys), declared(found.metric).label, *(["memory held"] if held else []), "runs"]]
     for p in points:

@@ -15,8 +15,8 @@ import pytest
 
 from gpusim.base.errors import GpusimError
 from gpusim.experiment import far, grid, load
-from gpusim.experiment.batches import Batch, Batches, Ended, execute
-from gpusim.experiment.executor import Futures, Local
+from gpusim.experiment.batches import Batch, Ended, RunBatches, execute
+from gpusim.experiment.executor import Futures, LocalWorkers
 from gpusim.experiment.pool import Failure, Lost
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.tasks import GridPlan, inputs, plan
@@ -172,14 +172,14 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypat
         ("no://where", "the dask scheduler at no://where is none: "),
         (str(tmp_path / "gone.json"), "there is no such file of a dask scheduler (`dask scheduler --scheduler-file FILE`"),
     ):
-        with pytest.raises(GpusimError) as error, opened(f"dask:{address}", tmp_path, lambda: Local(1, False)):
+        with pytest.raises(GpusimError) as error, opened(f"dask:{address}", tmp_path, lambda: LocalWorkers(1, False)):
             pass
         assert words in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["dask", "dask:", "ray:there", "local:2", ""])
 def test_an_executor_that_there_is_none_of_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(GpusimError, match="there is no executor"), opened(name, tmp_path, lambda: Local(1, False)):
+    with pytest.raises(GpusimError, match="there is no executor"), opened(name, tmp_path, lambda: LocalWorkers(1, False)):
         pass
 
 
@@ -187,7 +187,7 @@ def test_any_executor_of_concurrent_futures_will_do(tmp_path: Path, todo: GridPl
     from concurrent.futures import ThreadPoolExecutor
 
     few = todo.tasks[:3]
-    waiting = Batches(few, True, 0)
+    waiting = RunBatches(few, True, 0)
     with ThreadPoolExecutor(1) as threads:
         ended = list(Futures(threads, 2).carry_out(waiting.following, execute))
     assert [task.key for batch, _ in ended for task in batch.tasks] == [task.key for task in few]
@@ -197,14 +197,14 @@ def test_any_executor_of_concurrent_futures_will_do(tmp_path: Path, todo: GridPl
 
 
 def test_a_batch_lasts_about_a_second_by_what_runs_took(todo: GridPlan) -> None:
-    waiting = Batches(todo.tasks, False, 0)
+    waiting = RunBatches(todo.tasks, False, 0)
     first = waiting.following()
     assert first is not None and len(first.tasks) > 1
     for seconds, runs in ((0.05, 20), (0.4, 3), (7.0, 1)):
         assert waiting.ended(first, Ended(seconds, {})) == {}
         batch = waiting.following()
         assert batch is not None and len(batch.tasks) == runs
-    local = Batches(todo.tasks[:10], False, 4)
+    local = RunBatches(todo.tasks[:10], False, 4)
     sizes = []
     while (batch := local.following()) is not None:
         sizes.append(len(batch.tasks))
@@ -214,7 +214,7 @@ def test_a_batch_lasts_about_a_second_by_what_runs_took(todo: GridPlan) -> None:
 def test_a_lost_batch_is_done_again_in_halves_until_the_run_is_found(todo: GridPlan) -> None:
     """The fifth of nine runs ends every worker that does it."""
     nine = todo.tasks[:9]
-    waiting, done, told = Batches(nine, False, 0), [], []
+    waiting, done, told = RunBatches(nine, False, 0), [], []
     waiting.ended(Batch(tuple(nine), False), Ended(0.1, {}))
     while (batch := waiting.following()) is not None:
         if nine[4] not in batch.tasks:
@@ -226,7 +226,7 @@ def test_a_lost_batch_is_done_again_in_halves_until_the_run_is_found(todo: GridP
 
 
 def test_a_batch_whose_results_cannot_be_written_fails_in_all_its_runs(todo: GridPlan) -> None:
-    waiting = Batches(todo.tasks, False, 0)
+    waiting = RunBatches(todo.tasks, False, 0)
     batch = waiting.following()
     assert batch is not None
     failed = waiting.ended(batch, Failure("the disk is full"))

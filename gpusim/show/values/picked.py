@@ -26,7 +26,7 @@ SEED = "seed"
 
 
 @dataclass(frozen=True)
-class Point:
+class RunsPoint:
     """Runs that differ in their seed only.
 
     value   mean of the metric
@@ -39,7 +39,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Level:
+class AxisLevel:
     """The runs with one value of an axis: how many, how many of them finished, and mean and best of the metric over these."""
 
     name: str
@@ -60,16 +60,16 @@ class Effect:
     axis: str
     alone: float
     together: float
-    levels: tuple[Level, ...]
+    levels: tuple[AxisLevel, ...]
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramPicks:
     """One program on one machine: its best points, best first, and its front, least memory first."""
 
     name: str
-    best: tuple[Point, ...]
-    front: tuple[Point, ...]
+    best: tuple[RunsPoint, ...]
+    front: tuple[RunsPoint, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Picked:
     runs: int
     keys: tuple[str, ...]
     endings: dict[str, int]
-    programs: tuple[Program, ...]
+    programs: tuple[ProgramPicks, ...]
     effects: tuple[Effect, ...]
 
 
@@ -108,13 +108,13 @@ def picked(results: Sequence[Result], metric: str = "") -> Picked:
     )  # fmt: skip
 
 
-def _program(name: str, runs: Sequence[Result], keys: Sequence[str], metric: str) -> Program:
+def _program(name: str, runs: Sequence[Result], keys: Sequence[str], metric: str) -> ProgramPicks:
     found = points(runs, keys, metric)
     sign = -1 if declared(metric).better == "higher" else 1
-    return Program(name, tuple(sorted(found, key=lambda p: sign * p.value)[:MOST]), tuple(front(found, sign)))
+    return ProgramPicks(name, tuple(sorted(found, key=lambda p: sign * p.value)[:MOST]), tuple(front(found, sign)))
 
 
-def points(results: Sequence[Result], keys: Sequence[str], metric: str) -> list[Point]:
+def points(results: Sequence[Result], keys: Sequence[str], metric: str) -> list[RunsPoint]:
     """The results as points; `keys` are those in which they differ, the seed apart."""
     groups: dict[tuple[str, ...], list[Result]] = {}
     for r in results:
@@ -124,14 +124,14 @@ def points(results: Sequence[Result], keys: Sequence[str], metric: str) -> list[
         values = [value(r, metric) if r.finished else None for r in runs]
         if None not in values:
             held = [next((v for name in HELD if (v := value(r, name)) is not None), None) for r in runs]
-            found.append(Point(tuple(runs), _mean(values), None if None in held else _mean(held)))
+            found.append(RunsPoint(tuple(runs), _mean(values), None if None in held else _mean(held)))
     return found
 
 
-def front(of: Sequence[Point], sign: int = 1) -> list[Point]:
+def front(of: Sequence[RunsPoint], sign: int = 1) -> list[RunsPoint]:
     """The points that no other beats both in memory and in the metric, least memory first; sign -1: more is better."""
     known = sorted((p for p in of if p.memory is not None), key=lambda p: (p.memory, sign * p.value))
-    found: list[Point] = []
+    found: list[RunsPoint] = []
     for p in known:
         if not found or sign * p.value < sign * found[-1].value:
             found.append(p)
@@ -169,13 +169,13 @@ def _levels(results: Sequence[Result], axis: str) -> tuple[list[str], npt.NDArra
     return list(known), np.array(code, np.int64)
 
 
-def _summary(names: Sequence[str], code: Any, found: Any, better: str) -> tuple[Level, ...]:
+def _summary(names: Sequence[str], code: Any, found: Any, better: str) -> tuple[AxisLevel, ...]:
     made = []
     for i, name in enumerate(names):
         here = found[code == i]
         known = here[np.isfinite(here)]
         best = None if not len(known) else float(known.max() if better == "higher" else known.min())
-        made.append(Level(name, len(here), len(known), float(known.mean()) if len(known) else None, best))
+        made.append(AxisLevel(name, len(here), len(known), float(known.mean()) if len(known) else None, best))
     return tuple(made)
 
 
