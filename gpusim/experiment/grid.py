@@ -75,8 +75,9 @@ def run(
     timed = walls.read(plan.out)
     discarded = (plan.changed, plan.damaged)
     open_folder(
-        plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured
-    )
+        plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured,
+        waiting=bool(todo),
+    )  # fmt: skip
     discard(plan.out, *discarded)  # what no run wrote must not stay where the run fails now
 
     if todo:

@@ -80,7 +80,7 @@ def in_columns(runs: int, logs: bool) -> bool:
 
 def open_folder(
     out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str], *, samples: Sequence[str] = (),
-    references: Mapping[str, References] | None = None,
+    references: Mapping[str, References] | None = None, waiting: bool = True,
 ) -> None:  # fmt: skip
     """Start (or continue) a results folder, before the first run: one that cannot be written fails here, in a second.
 
@@ -89,10 +89,13 @@ def open_folder(
     runs        the keys of all runs, in the order of the grid
     samples     the names of what is sampled of them
     references  of each run the runs that it is measured against
+    waiting     runs wait to be done; else a manifest of these runs stays as it is, which may lie on a read-only disk
     """
     before, _ = manifest.usable(out)
     make_folder(out / RUNS)
     write_text(out / EXPERIMENT, experiment)
+    if not waiting and manifest.says(before, runs, samples, references):
+        return
     columns = segments.intact(out, before.get(manifest.COLUMNS, {}))
     manifest.write(out, inputs, runs, samples=samples, references=references, columns=columns)
     here = {"platform": platform.platform(), "processor": platform.machine()}
@@ -157,11 +160,12 @@ def damaged(out: Path) -> dict[str, str]:
 
 
 def discard(out: Path, keys: Iterable[str], files: Iterable[str]) -> None:
-    """Remove results that no run wrote, and such files of many runs: they must not stay where the run fails now."""
+    """Remove results that no run wrote, and such columns: they must not stay where the run fails now."""
     for key in keys:
         remove(out / RUNS / key / RESULT)
-    for file in files:
-        remove(Path(file))
+    for file in map(Path, files):
+        if file.parent.name == segments.FOLDER:  # the manifest is written anew
+            remove(file)
 
 
 def save_results(out: Path, results: Mapping[str, Result]) -> None:

@@ -28,11 +28,23 @@ def write(
     write_json(
         out / NAME,
         {
-            **SCHEMA.header(), "inputs": dict(inputs), RUNS: list(runs), "versions": versions(), SEALS: {},
-            MEASURED: {key: {bound: list(runs) for bound, runs in of.items()} for key, of in (references or {}).items()},
-            COLUMNS: dict(columns or {}), **({SAMPLES: list(samples)} if samples else {}),
+            **SCHEMA.header(), "inputs": dict(inputs), "versions": versions(), SEALS: {}, COLUMNS: dict(columns or {}),
+            **_runs(runs, samples, references),
         },
     )  # fmt: skip
+
+
+def says(
+    value: Mapping[str, Any], runs: Sequence[str], samples: Sequence[str], references: Mapping[str, References] | None
+) -> bool:
+    """Whether this is the manifest of these runs."""
+    wanted = _runs(runs, samples, references)
+    return all(value.get(name) == wanted.get(name) for name in (RUNS, MEASURED, SAMPLES))
+
+
+def _runs(runs: Sequence[str], samples: Sequence[str], references: Mapping[str, References] | None) -> dict[str, Any]:
+    measured = {key: {bound: list(runs) for bound, runs in of.items()} for key, of in (references or {}).items()}
+    return {RUNS: list(runs), MEASURED: measured, **({SAMPLES: list(samples)} if samples else {})}
 
 
 def versions() -> dict[str, str]:
