@@ -16,7 +16,7 @@ from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
 
-LOADS = ("gpusim.trace.importers", "gpusim.programs.serving")  # packages whose modules are imported by name
+LOADS = ("gpusim.trace.importers", "gpusim.programs.serving", "gpusim.programs.exported")  # packages whose modules are imported by name
 HEAD = 64 * 1024  # bytes by which a format is told
 
 
@@ -51,6 +51,18 @@ FORMATS: dict[str, RecordingFormat] = {
         "trace.importers.memory_timeline",
         "torch.profiler's export_memory_timeline, the *.raw.json.gz form",
         lambda head: re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None,
+        streams=True,
+    ),
+    "gpusim-chrome": RecordingFormat(
+        "programs.exported.chrome",
+        "a run of gpusim as a Chrome trace, by gpusim export --format chrome",
+        lambda head: re.match(rb'\s*\{\s*"otherData"\s*:\s*\{\s*"gpusim-run"', head) is not None,
+        streams=True,
+    ),
+    "gpusim-perfetto": RecordingFormat(
+        "programs.exported.perfetto",
+        "a run of gpusim as a Perfetto trace, by gpusim export --format perfetto",
+        lambda head: head[:1] == b"\n" and b"gpusim-run" in head[:256],
         streams=True,
     ),
     "kineto": RecordingFormat(

@@ -1,0 +1,110 @@
+"""What an exported run says of itself, and its activities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpusim.base.errors import TraceError
+from gpusim.results.activities import GROUPS, KINDS, Activities, ActivityLane, Counter, activities
+from gpusim.results.result import FOR_REFEREE, Result
+from gpusim.trace.trace import Trace
+
+MARK, VERSION = "gpusim-run", 1
+COUNTED = ("counters", "owners", "rates")  # of Activities
+_KEPT = ("trace_hash",)
+_AXES = ("trace", "profile", "place", "evict", "prefetch", "unified")
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedRun:
+    """One run as its viewers show it.
+
+    title   the axes that say which run it is
+    key     its name in the results folder, "" of a run that lies in none
+    spec    of Result, but for what only the referee reads
+    """
+
+    title: str
+    key: str
+    outcome: str
+    spec: Mapping[str, Any]
+    metrics: Mapping[str, int | float]
+    activities: Activities
+
+    def about(self) -> dict[str, Any]:
+        """All but rows and counters, as JSON values."""
+        lanes = [[lane.name, lane.group, lane.number] for lane in self.activities.lanes]
+        return {
+            MARK: VERSION, "title": self.title, "key": self.key, "outcome": self.outcome, "spec": dict(self.spec),
+            "metrics": dict(self.metrics), "lanes": lanes, "names": list(self.activities.names),
+        }  # fmt: skip
+
+
+def exported(result: Result, trace: Trace | None) -> ExportedRun:
+    """The run with its activities; `trace` and errors as of gpusim.results.activities."""
+    spec = {name: value for name, value in result.spec.items() if name not in FOR_REFEREE or name in _KEPT}
+    plain = json.loads(json.dumps([spec, result.metrics], default=_plain))
+    title = " ".join(str(spec[axis]) for axis in _AXES if spec.get(axis))
+    return ExportedRun(title, result.key, result.outcome, *plain, activities(result, trace))
+
+
+def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...], tuple[str, ...]]:
+    """What a file says of itself, its lanes and its names.  Raises TraceError."""
+    if not isinstance(about, dict) or MARK not in about:
+        raise TraceError("this file does not say that it is a run of gpusim", path, "import what gpusim export has written")
+    if about[MARK] != VERSION:
+        raise TraceError(f"the file is of version {about[MARK]}", path, f"this program reads {VERSION}: export it again")
+    try:
+        lanes = tuple(ActivityLane(str(name), str(group), int(number)) for name, group, number in about["lanes"])
+        names = tuple(str(name) for name in about["names"])
+        said = {name: about[name] for name in ("title", "key", "outcome", "spec", "metrics")}
+    except (KeyError, TypeError, ValueError):
+        raise TraceError("what the file says of the run is damaged", path, "export it again") from None
+    if any(lane.group not in GROUPS for lane in lanes) or not isinstance(said["spec"], dict):
+        raise TraceError("what the file says of the run is damaged", path, "export it again")
+    return said, lanes, names
+
+
+class RowsRead:
+    """Rows as they are read, in the order of the file; wrong ones are refused by what they say."""
+
+    def __init__(self, path: str, lanes: int, names: tuple[str, ...]) -> None:
+        self.path, self.lanes = path, lanes
+        self.kinds = {kind: i for i, kind in enumerate(KINDS)}
+        self.names: dict[str, int] = {}
+        for i, name in enumerate(names):
+            self.names.setdefault(name, i)
+        self.rows: list[tuple[int, ...]] = []
+
+    def refuse(self, what: str) -> TraceError:
+        return TraceError(f"row {len(self.rows)}: {what}", self.path, "was the file edited or cut? export it again")
+
+    def kind(self, word: str) -> int:
+        if word not in self.kinds:
+            raise self.refuse(f"there is no kind of activity '{word}'")
+        return self.kinds[word]
+
+    def add(self, *row: int) -> None:
+        """The columns of ROW, in their order."""
+        if not 0 <= row[4] < self.lanes:
+            raise self.refuse(f"there is no lane {row[4]}")
+        if row[8] < row[7]:
+            raise self.refuse(f"it ends at {row[8]} ns, before its start at {row[7]} ns")
+        self.rows.append(row)
+
+
+def counter(points: Mapping[int, int] | list[tuple[int, int]]) -> Counter:
+    """Times and values of points in the order of time."""
+    pairs = list(points.items()) if isinstance(points, Mapping) else points
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return columns[:, 0].copy(), columns[:, 1].copy()
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers as Python's."""
+    return value.item() if hasattr(value, "item") else str(value)
