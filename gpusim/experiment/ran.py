@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gpusim.base.errors import GpusimError, ResultError
-from gpusim.base.yaml.find import find
+from gpusim.base.yaml.find import find, is_managed
 from gpusim.base.yaml.values import machine as read_machine
 from gpusim.machine import variant
 from gpusim.machine.kernels.durations import load_own_times
@@ -24,6 +24,13 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     chain = str(result.spec.get("transform", "none"))
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)
+
+
+def program_of(result: Result, base: Path, own: Registry = SHIPPED) -> Trace | None:
+    """The same; None of a run of a managed program, which is no trace."""
+    if result.spec.get("unified") and is_managed(find("trace", str(result.spec["trace"]), base)):
+        return None
+    return load_trace_of(result, base, own=own)
 
 
 def load_machine_of(result: Result, base: Path, known: Profile | None = None) -> Profile:

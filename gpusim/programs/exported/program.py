@@ -8,9 +8,9 @@ program's.  Under unified memory a step's stalls are part of its time, and are t
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
-from gpusim.base.text import join
 from gpusim.results.activities import KINDS
 from gpusim.results.viewers.exported import ExportedRun
 from gpusim.trace.build import TraceBuilder
@@ -22,7 +22,10 @@ _PHASE, _STALL = KINDS.index("phase"), KINDS.index("stall")
 
 
 def program_of(run: ExportedRun, path: str, name: str | None = None) -> Trace:
-    """The trace; `meta["run"]` keeps how the run ended and its metrics.  Raises TraceError where no operator is left."""
+    """The trace; `meta` keeps how the run ended, its metrics, and how many activities of its own are left out.
+
+    Raises TraceError where no operator is left.
+    """
     found = run.activities
     operators = found.rows[(found.rows["op"] >= 0) & (found.rows["kind"] < len(ACTIVITIES))]
     if not len(operators):
@@ -53,10 +56,10 @@ def program_of(run: ExportedRun, path: str, name: str | None = None) -> Trace:
     return build.finish()
 
 
-def _meta(run: ExportedRun, kinds: np.ndarray, missing: int) -> dict[str, object]:
+def _meta(run: ExportedRun, kinds: npt.NDArray[np.int8], missing: int) -> dict[str, object]:
     counts = np.bincount(kinds, minlength=len(KINDS)) if len(kinds) else np.zeros(len(KINDS), np.int64)
-    of_run = [f"{counts[i]:,} {KINDS[i]}" for i in range(len(ACTIVITIES), len(KINDS)) if counts[i] and i != _PHASE]
-    warnings = [f"the run's own activities are left out: {join(of_run)}"] if of_run else []
+    of_run = {KINDS[i]: int(counts[i]) for i in range(len(ACTIVITIES), len(KINDS)) if counts[i] and i != _PHASE}
+    warnings = []
     if run.outcome != "finished":
         warnings.append(f"the run ended early ({run.outcome}): operators behind that are missing")
     if missing:
@@ -64,6 +67,6 @@ def _meta(run: ExportedRun, kinds: np.ndarray, missing: int) -> dict[str, object
     return {
         "format": "gpusim-run", "source": f"a run of gpusim: {run.title}", "lacks": list(LACKS),
         **({ON: run.spec["profile"]} if isinstance(run.spec.get("profile"), str) else {}),
-        "filled": {"kernel times": "as they were in the run, what operators shared among it"},
-        "run": {"outcome": run.outcome, "metrics": dict(run.metrics)}, "warnings": warnings,
+        "filled": {"kernel times": "those of the run, longer where operators shared the device"},
+        "left_out": of_run, "run": {"outcome": run.outcome, "metrics": dict(run.metrics)}, "warnings": warnings,
     }  # fmt: skip

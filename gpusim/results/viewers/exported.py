@@ -48,9 +48,9 @@ class ExportedRun:
 def exported(result: Result, trace: Trace | None) -> ExportedRun:
     """The run with its activities; `trace` and errors as of gpusim.results.activities."""
     spec = {name: value for name, value in result.spec.items() if name not in FOR_REFEREE or name in _KEPT}
-    plain = json.loads(json.dumps([spec, result.metrics], default=_plain))
+    spec, metrics = json.loads(json.dumps([spec, result.metrics], default=_plain))
     title = " ".join(str(spec[axis]) for axis in _AXES if spec.get(axis))
-    return ExportedRun(title, result.key, result.outcome, *plain, activities(result, trace))
+    return ExportedRun(title, result.key, result.outcome, spec, metrics, activities(result, trace))
 
 
 def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...], tuple[str, ...]]:

@@ -62,19 +62,20 @@ class _Writer:
         return self.pb.TracePacket(trusted_packet_sequence_id=_SEQUENCE, sequence_flags=flags, **fields)
 
     def head(self, run: ExportedRun) -> Iterator[Any]:
-        """What the run was, as an instant on a track of its own; all words of the file."""
+        """The mark by which the file is known, all words of it, and what the run was: an instant on a track of its own."""
         pb = self.pb
-        track = pb.TrackDescriptor(uuid=_ROOT, name=MARK)
-        first = self.packet(track_descriptor=track)
+        first = self.packet(track_descriptor=pb.TrackDescriptor(uuid=_ROOT, name=MARK))
         first.sequence_flags = pb.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
         first.first_packet_on_sequence = True
-        words = first.interned_data
+        yield first
+        second = self.packet()
+        words = second.interned_data
         words.event_names.extend(pb.EventName(iid=i, name=name) for i, name in enumerate(self.found.names, 1))
         words.event_categories.extend(pb.EventCategory(iid=i, name=kind) for i, kind in enumerate(KINDS, 1))
         words.debug_annotation_names.extend(
             pb.DebugAnnotationName(iid=i, name=name) for name, i in self.annotations.items()
         )
-        yield first
+        yield second
         said = pb.DebugAnnotation(name_iid=self.annotations[MARK], string_value=json.dumps(run.about()))
         event = pb.TrackEvent(type=pb.TrackEvent.TYPE_INSTANT, track_uuid=_ROOT, name=run.title, debug_annotations=[said])
         yield self.packet(timestamp=0, track_event=event)
@@ -181,19 +182,18 @@ def read(file: BinaryIO, path: str) -> ExportedRun:
 class _Reader:
     def __init__(self, pb: Any, trace: Any, path: str) -> None:
         self.pb, self.trace, self.path = pb, trace, path
-        about = self._about()
-        self.said, self.lanes, self.names = told(about, path)
+        self.said, self.lanes, self.names = told(self._about(), path)
         self.rows = RowsRead(path, len(self.lanes), self.names)
-        words = trace.packet[0].interned_data
+        words = trace.packet[1].interned_data
         self.kinds = {word.iid: self.rows.kind(word.name) for word in words.event_categories}
         self.columns = {word.iid: word.name for word in words.debug_annotation_names}
         self.open: dict[int, list[int]] = {}  # rows of a track that have not ended
         self.points: dict[int, list[tuple[int, int]]] = {}
 
     def _about(self) -> Any:
-        """What the second packet says of the run; None where it says nothing of the sort."""
+        """What the third packet says of the run; None where it says nothing of the sort."""
         packets = self.trace.packet
-        for annotation in packets[1].track_event.debug_annotations if len(packets) > 1 else ():
+        for annotation in packets[2].track_event.debug_annotations if len(packets) > 2 else ():
             try:
                 return json.loads(annotation.string_value)
             except ValueError:
