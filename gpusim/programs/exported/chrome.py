@@ -11,4 +11,4 @@ from gpusim.trace.trace import Trace
 
 def read(file: BinaryIO, path: str, *, name: str | None = None) -> Trace:
     """The program of the run.  Raises TraceError."""
-    return program_of(chrome.read(file, path), path, name)
+    return program_of(chrome.read(file, path), "gpusim-chrome", path, name)

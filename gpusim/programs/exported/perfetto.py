@@ -11,4 +11,4 @@ from gpusim.trace.trace import Trace
 
 def read(file: BinaryIO, path: str, *, name: str | None = None) -> Trace:
     """The program of the run.  Raises TraceError; GpusimError where the package is not installed."""
-    return program_of(perfetto.read(file, path), path, name)
+    return program_of(perfetto.read(file, path), "gpusim-perfetto", path, name)

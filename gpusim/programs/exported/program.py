@@ -21,8 +21,8 @@ LACKS = ("allocations", "accesses", "flops", "shapes", "host times", "order betw
 _PHASE, _STALL = KINDS.index("phase"), KINDS.index("stall")
 
 
-def program_of(run: ExportedRun, path: str, name: str | None = None) -> Trace:
-    """The trace; `meta` keeps how the run ended, its metrics, and how many activities of its own are left out.
+def program_of(run: ExportedRun, format: str, path: str, name: str | None = None) -> Trace:
+    """The trace, from a file of this format; `meta` keeps how the run ended, its metrics, and what of its own is left out.
 
     Raises TraceError where no operator is left.
     """
@@ -37,7 +37,7 @@ def program_of(run: ExportedRun, path: str, name: str | None = None) -> Trace:
     op, first, of = np.unique(operators["op"], return_index=True, return_inverse=True)
     duration = np.bincount(of, took).astype(np.int64)
     if run.spec.get("unified"):
-        stalls = found.rows[(found.rows["kind"] == _STALL) & (found.rows["op"] >= 0)]
+        stalls = found.rows[(found.rows["kind"] == _STALL) & np.isin(found.rows["op"], op)]
         np.subtract.at(duration, np.searchsorted(op, stalls["op"]), stalls["end"] - stalls["start"])
     sections = found.rows[(found.rows["kind"] == _PHASE) & (found.rows["op"] >= 0)]
     sections = sections[np.argsort(sections["op"], kind="stable")]
@@ -52,7 +52,7 @@ def program_of(run: ExportedRun, path: str, name: str | None = None) -> Trace:
             found.names[row["name"]], (), (), duration=max(0, int(duration[i])), stream=found.lanes[row["lane"]].number,
             activity=int(row["kind"]), device_time=int(began[i]), read_bytes=int(row["bytes"]) if row["kind"] in MOVES else 0,
         )  # fmt: skip
-    build.meta = _meta(run, found.rows["kind"], int(op[-1]) + 1 - len(op))
+    build.meta = {"format": format, **_meta(run, found.rows["kind"], int(op[-1]) + 1 - len(op))}
     return build.finish()
 
 
@@ -65,7 +65,7 @@ def _meta(run: ExportedRun, kinds: npt.NDArray[np.int8], missing: int) -> dict[s
     if missing:
         warnings.append(f"{missing} operators before the last one have no activity")
     return {
-        "format": "gpusim-run", "source": f"a run of gpusim: {run.title}", "lacks": list(LACKS),
+        "source": f"a run of gpusim: {run.title}", "lacks": list(LACKS),
         **({ON: run.spec["profile"]} if isinstance(run.spec.get("profile"), str) else {}),
         "filled": {"kernel times": "those of the run, longer where operators shared the device"},
         "left_out": of_run, "run": {"outcome": run.outcome, "metrics": dict(run.metrics)}, "warnings": warnings,

@@ -14,9 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from gpusim.base.errors import TraceError
-from gpusim.results.activities import GROUPS, KINDS, NONE, ROW, Activities, Counter
-from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, counter, told
+from gpusim.results.activities import GROUPS, KINDS, NONE, Activities, Counter
+from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, told
 from gpusim.trace.importers.json_stream import JsonStream
 
 _ROWS_AT_ONCE = 1 << 14
@@ -33,7 +32,7 @@ def write(run: ExportedRun, file: BinaryIO) -> str:
     for some in _events(found):
         file.write(",\n".join(some).encode() + b",\n" if some else b"")
     file.write(_process(0).encode() + b"\n]}\n")
-    return f"{len(found):,} activities on {len(found.lanes)} lanes, {sum(_flows(found)):,} flows"
+    return f"{len(found):,} activities on {len(found.lanes)} lanes, {int(flows(found).sum()):,} flows"
 
 
 def _events(found: Activities) -> Iterator[list[str]]:
@@ -62,16 +61,9 @@ def _threads(found: Activities) -> list[str]:
     return out
 
 
-def _flows(found: Activities) -> Any:
-    """bool[rows]: whether an arrow leads from the cause to the row; within one lane the next one is seen to follow."""
-    rows = found.rows
-    cause = rows["cause"]
-    return (cause != NONE) & (rows["lane"][cause] != rows["lane"]) if len(rows) else np.zeros(0, bool)
-
-
 def _rows(found: Activities) -> Iterator[list[str]]:
     names = [json.dumps(name) for name in found.names]
-    flows = _flows(found)
+    crossing = flows(found)
     for begin in range(0, len(found), _ROWS_AT_ONCE):
         rows = found.rows[begin : begin + _ROWS_AT_ONCE]
         args = [""] * len(rows)
@@ -85,7 +77,7 @@ def _rows(found: Activities) -> Iterator[list[str]]:
             f'"pid":{device},"tid":{lane},"args":{{{said[1:]}}}}}'
             for name, kind, start, end, device, lane, said in zip(*columns, args, strict=True)
         ]
-        for i in np.flatnonzero(flows[begin : begin + len(rows)]).tolist():
+        for i in np.flatnonzero(crossing[begin : begin + len(rows)]).tolist():
             cause, row = found.rows[rows["cause"][i]], rows[i]
             out.append(_flow("s", begin + i, cause) + "}")
             out.append(_flow("f", begin + i, row) + ',"bp":"e"}')
@@ -131,9 +123,8 @@ def read(file: BinaryIO, path: str) -> ExportedRun:
         told(None, path)
     assert said is not None
     about, lanes, names = said
-    table = np.array(rows.rows, ROW) if rows.rows else np.zeros(0, ROW)
-    series = {group: {name: counter(found) for name, found in points[group].items()} for group in COUNTED}
-    return ExportedRun(**about, activities=Activities(table, lanes, names, **series))
+    series = {group: {name: rows.counter(found) for name, found in points[group].items()} for group in COUNTED}
+    return ExportedRun(**about, activities=Activities(rows.table(), lanes, names, **series))
 
 
 def _read_event(event: Any, rows: RowsRead, points: dict[str, dict[str, list[tuple[int, int]]]]) -> None:
@@ -152,9 +143,7 @@ def _read_event(event: Any, rows: RowsRead, points: dict[str, dict[str, list[tup
             group, (value,) = event["cat"], event["args"].values()
             name = event["name"].removeprefix(_titled(group, ""))
             points[group].setdefault(name, []).append((_ns(event["ts"]), int(value)))
-    except TraceError:
-        raise
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         raise rows.refuse("the event lacks something, or a number is none") from None
 
 

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.base.errors import TraceError
-from gpusim.results.activities import GROUPS, KINDS, Activities, ActivityLane, Counter, activities
+from gpusim.results.activities import GROUPS, KINDS, NONE, ROW, Activities, ActivityLane, Counter, activities
 from gpusim.results.result import FOR_REFEREE, Result
 from gpusim.trace.trace import Trace
 
 MARK, VERSION = "gpusim-run", 1
 COUNTED = ("counters", "owners", "rates")  # of Activities
 _KEPT = ("trace_hash",)
+_LONGEST = 300  # characters of a title
+_MOST = 2**62  # ns and bytes: above are none of a run
 _AXES = ("trace", "profile", "place", "evict", "prefetch", "unified")
 
 
@@ -49,8 +52,22 @@ def exported(result: Result, trace: Trace | None) -> ExportedRun:
     """The run with its activities; `trace` and errors as of gpusim.results.activities."""
     spec = {name: value for name, value in result.spec.items() if name not in FOR_REFEREE or name in _KEPT}
     spec, metrics = json.loads(json.dumps([spec, result.metrics], default=_plain))
-    title = " ".join(str(spec[axis]) for axis in _AXES if spec.get(axis))
+    title = " ".join(str(spec[axis]) for axis in _AXES if spec.get(axis))[:_LONGEST]
     return ExportedRun(title, result.key, result.outcome, spec, metrics, activities(result, trace))
+
+
+def flows(found: Activities) -> npt.NDArray[np.bool_]:
+    """bool[rows]: whether an arrow leads from the cause to the row.
+
+    Within one lane the next one is seen to follow.  A stall has none: what it waited for ends with it, and has an arrow to the
+    activity that stalled.
+    """
+    rows = found.rows
+    if not len(rows):
+        return np.zeros(0, bool)
+    crossing = (rows["cause"] != NONE) & (rows["lane"][rows["cause"]] != rows["lane"])
+    out: npt.NDArray[np.bool_] = crossing & (rows["kind"] != KINDS.index("stall"))
+    return out
 
 
 def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...], tuple[str, ...]]:
@@ -58,14 +75,17 @@ def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...
     if not isinstance(about, dict) or MARK not in about:
         raise TraceError("this file does not say that it is a run of gpusim", path, "import what gpusim export has written")
     if about[MARK] != VERSION:
-        raise TraceError(f"the file is of version {about[MARK]}", path, f"this program reads {VERSION}: export it again")
+        version = str(about[MARK])[:20]
+        raise TraceError(f"the file is of version {version!r}", path, f"this program reads {VERSION}: export it again")
     try:
         lanes = tuple(ActivityLane(str(name), str(group), int(number)) for name, group, number in about["lanes"])
         names = tuple(str(name) for name in about["names"])
         said = {name: about[name] for name in ("title", "key", "outcome", "spec", "metrics")}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise TraceError("what the file says of the run is damaged", path, "export it again") from None
-    if any(lane.group not in GROUPS for lane in lanes) or not isinstance(said["spec"], dict):
+    tables, words = (said["spec"], said["metrics"]), (said["title"], said["key"], said["outcome"])
+    known = all(isinstance(t, dict) for t in tables) and all(isinstance(w, str) and len(w) <= _LONGEST for w in words)
+    if not known or any(lane.group not in GROUPS for lane in lanes):
         raise TraceError("what the file says of the run is damaged", path, "export it again")
     return said, lanes, names
 
@@ -85,24 +105,38 @@ class RowsRead:
         return TraceError(f"row {len(self.rows)}: {what}", self.path, "was the file edited or cut? export it again")
 
     def kind(self, word: str) -> int:
+        """The number of a kind."""
         if word not in self.kinds:
-            raise self.refuse(f"there is no kind of activity '{word}'")
+            raise self.refuse(f"there is no kind of activity {word[:40]!r}")
         return self.kinds[word]
 
     def add(self, *row: int) -> None:
         """The columns of ROW, in their order."""
         if not 0 <= row[4] < self.lanes:
             raise self.refuse(f"there is no lane {row[4]}")
-        if row[8] < row[7]:
-            raise self.refuse(f"it ends at {row[8]} ns, before its start at {row[7]} ns")
+        if max(row) > _MOST or min(row) < NONE:
+            raise self.refuse("a number of it is that of no run")
         self.rows.append(row)
 
+    def table(self) -> npt.NDArray[np.void]:
+        """All of them; every one ends, and has another one as its cause."""
+        try:
+            found = np.array(self.rows, ROW) if self.rows else np.zeros(0, ROW)
+        except OverflowError:
+            raise self.refuse("a number of a row is that of no run") from None
+        if (found["end"] < found["start"]).any() or (np.diff(found["start"]) < 0).any() or (found["start"] < 0).any():
+            raise self.refuse("a row ends before it starts, or starts before the one that stands before it")
+        if (found["cause"] >= len(found)).any():
+            raise self.refuse("a row has a cause that is not there")
+        return found
 
-def counter(points: Mapping[int, int] | list[tuple[int, int]]) -> Counter:
-    """Times and values of points in the order of time."""
-    pairs = list(points.items()) if isinstance(points, Mapping) else points
-    columns = np.array(pairs, np.int64).reshape(-1, 2)
-    return columns[:, 0].copy(), columns[:, 1].copy()
+    def counter(self, points: list[tuple[int, int]]) -> Counter:
+        """Times and values of points in the order of time."""
+        try:
+            columns = np.array(points, np.int64).reshape(-1, 2)
+        except OverflowError:
+            raise self.refuse("a counter has a value that is that of no run") from None
+        return columns[:, 0].copy(), columns[:, 1].copy()
 
 
 def _plain(value: Any) -> Any:

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
-from gpusim.results.activities import GROUPS, KINDS, NONE, ROW, Activities
-from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, counter, told
+from gpusim.results.activities import GROUPS, KINDS, NONE, Activities
+from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, told
 
 _SEQUENCE = 1
 _ROOT = 1  # uuid of the track that says what the run was; those of devices follow, then lanes, then counters
@@ -142,13 +142,10 @@ class _Writer:
         return [make(name_iid=i, int_value=v) for i, (v, usual) in enumerate(zip(values, _USUAL, strict=True), 1) if v != usual]
 
     def _flows(self) -> tuple[set[int], dict[int, list[int]]]:
-        """Rows at which a flow ends, and of each cause the flows that begin there: from one lane to another."""
-        rows = self.found.rows
-        if not len(rows):
-            return set(), {}
-        into = np.flatnonzero((rows["cause"] != NONE) & (rows["lane"][rows["cause"]] != rows["lane"]))
+        """Rows at which a flow ends, and of each cause the flows that begin there."""
+        into = np.flatnonzero(flows(self.found))
         out: dict[int, list[int]] = {}
-        for effect, cause in zip(into.tolist(), rows["cause"][into].tolist(), strict=True):
+        for effect, cause in zip(into.tolist(), self.found.rows["cause"][into].tolist(), strict=True):
             out.setdefault(cause, []).append(effect + 1)
         self.flows = len(into)
         return set(into.tolist()), out
@@ -196,7 +193,7 @@ class _Reader:
         for annotation in packets[2].track_event.debug_annotations if len(packets) > 2 else ():
             try:
                 return json.loads(annotation.string_value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
         return None
 
@@ -224,19 +221,21 @@ class _Reader:
                 self._begin(event, t)
         if any(self.open.values()):
             raise self.rows.refuse("some activities have no end")
-        table = np.array(self.rows.rows, ROW) if self.rows.rows else np.zeros(0, ROW)
-        table["end"][list(ended)] = list(ended.values())
+        for row, end in ended.items():
+            begun = self.rows.rows[row]
+            self.rows.rows[row] = (*begun[:8], end, *begun[9:])
         counted: dict[str, Any] = {group: {} for group in COUNTED}
         for uuid, (group, name) in series.items():
-            counted[group][name] = counter(self.points.get(uuid, []))
-        return ExportedRun(**self.said, activities=Activities(table, self.lanes, self.names, **counted))
+            counted[group][name] = self.rows.counter(self.points.get(uuid, []))
+        return ExportedRun(**self.said, activities=Activities(self.rows.table(), self.lanes, self.names, **counted))
 
     def _track(self, track: Any, series: dict[int, tuple[str, str]]) -> None:
         if track.uuid >= _COUNTERS:
-            title, _, name = track.name.partition(": ")
+            said = str(track.name)  # bytes where they are no UTF-8
+            title, _, name = said.partition(": ")
             group = next((group for group, known in _TITLES.items() if known == title), None)
             if group is None:
-                raise self.rows.refuse(f"there is no counter '{track.name}'")
+                raise self.rows.refuse(f"there is no counter {said[:40]!r}")
             series[track.uuid] = (group, name)
 
     def _begin(self, event: Any, t: int) -> None:
