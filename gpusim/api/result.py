@@ -176,7 +176,7 @@ class Result:
         """The trace that ran, None of a managed program."""
         if self.source is not None or self.folder is None:
             return self.source if isinstance(self.source, Trace) else None
-        return program_of(self._of, self.folder)
+        return program_of(self.whole, self.folder)
 
     def plot(self, kind: str = "memory_over_time", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), shown in a notebook.  Raises ResultError for an unknown one."""

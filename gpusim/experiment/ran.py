@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from gpusim.base.errors import GpusimError, ResultError
-from gpusim.base.yaml.find import find, is_managed
+from gpusim.base.yaml.find import find
 from gpusim.base.yaml.values import machine as read_machine
 from gpusim.machine import variant
 from gpusim.machine.kernels.durations import load_own_times
@@ -27,8 +29,8 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
 
 
 def program_of(result: Result, base: Path, own: Registry = SHIPPED) -> Trace | None:
-    """The same; None of a run of a managed program, which is no trace."""
-    if result.spec.get("unified") and is_managed(find("trace", str(result.spec["trace"]), base)):
+    """The same of a run with its log; None of a managed program, whose steps are those of no trace."""
+    if result.pages is not None and not (result.pages.get("step_op", np.zeros(0)) >= 0).any():
         return None
     return load_trace_of(result, base, own=own)
 

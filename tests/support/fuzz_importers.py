@@ -65,7 +65,7 @@ def _row(name: str, cat: str, ts: float, dur: float, tid: int = 0, **args: Any) 
 EXPORTED = {
     "otherData": {"gpusim-run": {
         "gpusim-run": 1, "title": "t l4", "key": "k", "outcome": "finished", "spec": {"trace": "t", "profile": "l4"},
-        "metrics": {"makespan_ns": 9000}, "names": ["mm", "fwd", "copy", "stall_swap_in"],
+        "metrics": {"makespan_ns": 9000}, "paged": True, "names": ["mm", "fwd", "copy", "stall_swap_in"],
         "lanes": [["phases", "phase", 0], ["stream 0", "stream", 0], ["stream 3", "stream", 3], ["swap in", "copy engine", 0],
                   ["stream 0: stalls", "stall", 0]],
     }},

@@ -36,7 +36,7 @@ def program_of(run: ExportedRun, format: str, path: str, name: str | None = None
     took = operators["end"] - operators["start"]
     op, first, of = np.unique(operators["op"], return_index=True, return_inverse=True)
     duration = np.bincount(of, took).astype(np.int64)
-    if run.spec.get("unified"):
+    if run.paged:
         stalls = found.rows[(found.rows["kind"] == _STALL) & np.isin(found.rows["op"], op)]
         np.subtract.at(duration, np.searchsorted(op, stalls["op"]), stalls["end"] - stalls["start"])
     sections = found.rows[(found.rows["kind"] == _PHASE) & (found.rows["op"] >= 0)]

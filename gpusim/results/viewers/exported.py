@@ -30,6 +30,7 @@ class ExportedRun:
     title   the axes that say which run it is
     key     its name in the results folder, "" of a run that lies in none
     spec    of Result, but for what only the referee reads
+    paged   under unified memory: the time of a step has its stalls in it
     """
 
     title: str
@@ -37,6 +38,7 @@ class ExportedRun:
     outcome: str
     spec: Mapping[str, Any]
     metrics: Mapping[str, int | float]
+    paged: bool
     activities: Activities
 
     def about(self) -> dict[str, Any]:
@@ -44,7 +46,7 @@ class ExportedRun:
         lanes = [[lane.name, lane.group, lane.number] for lane in self.activities.lanes]
         return {
             MARK: VERSION, "title": self.title, "key": self.key, "outcome": self.outcome, "spec": dict(self.spec),
-            "metrics": dict(self.metrics), "lanes": lanes, "names": list(self.activities.names),
+            "metrics": dict(self.metrics), "paged": self.paged, "lanes": lanes, "names": list(self.activities.names),
         }  # fmt: skip
 
 
@@ -53,7 +55,7 @@ def exported(result: Result, trace: Trace | None) -> ExportedRun:
     spec = {name: value for name, value in result.spec.items() if name not in FOR_REFEREE or name in _KEPT}
     spec, metrics = json.loads(json.dumps([spec, result.metrics], default=_plain))
     title = " ".join(str(spec[axis]) for axis in _AXES if spec.get(axis))[:_LONGEST]
-    return ExportedRun(title, result.key, result.outcome, spec, metrics, activities(result, trace))
+    return ExportedRun(title, result.key, result.outcome, spec, metrics, result.pages is not None, activities(result, trace))
 
 
 def flows(found: Activities) -> npt.NDArray[np.bool_]:
@@ -80,7 +82,7 @@ def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...
     try:
         lanes = tuple(ActivityLane(str(name), str(group), int(number)) for name, group, number in about["lanes"])
         names = tuple(str(name) for name in about["names"])
-        said = {name: about[name] for name in ("title", "key", "outcome", "spec", "metrics")}
+        said = {name: about[name] for name in ("title", "key", "outcome", "spec", "metrics", "paged")}
     except (KeyError, TypeError, ValueError, OverflowError):
         raise TraceError("what the file says of the run is damaged", path, "export it again") from None
     tables, words = (said["spec"], said["metrics"]), (said["title"], said["key"], said["outcome"])
