@@ -50,6 +50,8 @@ AT_FIRST_USE = {
     "programs/transforms/registry.py": "start-up: numpy",
     "programs/zoo/__init__.py": "PyTorch is an extra",
     "results/folder.py": "start-up: traces",
+    "results/viewers/perfetto.py": "perfetto is an extra",
+    "results/viewers/tables.py": "pyarrow is an extra",
     "show/figures.py": "start-up: matplotlib",
     "programs/record/on_gpu.py": "PyTorch is an extra",
     "programs/record/pretend.py": "PyTorch is an extra",
