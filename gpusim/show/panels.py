@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from gpusim.show.style import ALARM, INK, Look, wrapped
@@ -38,7 +39,18 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
-LABEL = 32  # characters of a line of a row's label
+def logarithmic(panel: Axes, low: float, high: float, form: Callable[[float], str], columns: int = 1) -> None:
+    """A logarithmic horizontal axis with as many ticks as labels have room for, on so many panels side by side."""
+    panel.set_xscale("log")
+    panel.set_xlim(low, high)
+    decades = math.log10(high / low) * columns
+    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 2.6 else (1.0,)
+    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=max(3, round(10 / columns))))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: form(v)))
+
+
+LABEL = 38  # characters of a line of a row's label
 
 
 def row_labels(panel: Axes, names: Sequence[str], **options: Any) -> int:
