@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from gpusim.show.style import ALARM, INK, Look, wrapped
@@ -39,15 +39,19 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
-def logarithmic(panel: Axes, low: float, high: float, form: Callable[[float], str], columns: int = 1) -> None:
-    """A logarithmic horizontal axis with as many ticks as labels have room for, on so many panels side by side."""
-    panel.set_xscale("log")
-    panel.set_xlim(low, high)
+def logarithmic(
+    panel: Axes, low: float, high: float, form: Callable[[float], str], columns: int = 1, *, upright: bool = False
+) -> None:
+    """A logarithmic axis (horizontal, or upright) with as many ticks as there is room for, on so many panels side by side."""
+    (panel.set_yscale if upright else panel.set_xscale)("log")
+    (panel.set_ylim if upright else panel.set_xlim)(low, high)
+    axis = panel.yaxis if upright else panel.xaxis
     decades = math.log10(high / low) * columns
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 2.6 else (1.0,)
-    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=max(3, round(10 / columns))))
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: form(v)))
+    near = MaxNLocator(max(3, 8 // columns), steps=[1, 2, 2.5, 5, 10])  # a decade's ticks would be one
+    axis.set_major_locator(near if high < 2.5 * low else LogLocator(subs=subs, numticks=max(3, round(10 / columns))))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda v, _: form(v)))
 
 
 LABEL = 38  # characters of a line of a row's label
