@@ -1,0 +1,56 @@
+"""Bytes moved per direction, against the least that must come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.base.units import show_bytes
+from gpusim.results.result import Result
+from gpusim.show.groups import starred
+from gpusim.show.page.charts.parts import INK, Chart, Entry, Panel, View, bars_height, exact, hover, plain
+from gpusim.show.style import BLUE, ORANGE
+from gpusim.show.values.traffic import BOUND, IN, OUT, Moved, traffic
+from gpusim.show.view import scale
+
+MOST = 60
+CAME, LEFT, LEAST = "host to device", "device to host", "least that must come in"
+
+
+def chart(results: Sequence[Result]) -> Chart:
+    """Two bars per run, and the bound as a mark."""
+    found = traffic(results, MOST)
+    divisor, unit = scale("B", max((max(r.came, r.left, r.least or 0.0) for r in found.runs), default=1.0))
+    names = [plain(starred(r.name, r.oracle)) for r in found.runs]
+    data = [
+        {
+            "type": "bar", "orientation": "h", "legendgroup": label, "y": names, "x": [of(r) / divisor for r in found.runs],
+            "marker": {"color": colour, "pattern": {"shape": ["/" if r.ending else "" for r in found.runs]}},
+            **hover([_words(r, label, metric, of(r)) for r in found.runs]), "textposition": "none",
+        }
+        for label, metric, colour, of in (
+            (CAME, IN, BLUE, lambda r: r.came), (LEFT, OUT, ORANGE, lambda r: r.left)
+        )
+    ]  # fmt: skip
+    known = [(name, r.least) for name, r in zip(names, found.runs, strict=True) if r.least is not None]
+    if known:
+        data.append({
+            "type": "scatter", "mode": "markers", "legendgroup": LEAST, "y": [name for name, _ in known],
+            "x": [least / divisor for _, least in known],
+            "marker": {"symbol": "line-ns", "size": 16, "line": {"color": INK, "width": 2.6}},
+            **hover([f"{LEAST}: {exact(BOUND, least)}" for _, least in known]),
+        })  # fmt: skip
+    layout = {
+        "barmode": "group", "bargap": 0.25, "xaxis": {"title": {"text": f"moved over the link [{unit}]"}, "rangemode": "tozero"},
+        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+    }  # fmt: skip
+    legend = [Entry(CAME, BLUE, "box"), Entry(LEFT, ORANGE, "box"), *([Entry(LEAST, INK, "line")] if known else [])]
+    stopped = "Hatched: until the run stopped." if any(r.ending for r in found.runs) else ""
+    note = " ".join(word for word in (found.note, stopped) if word)
+    panel = Panel("", data, layout, bars_height(round(1.4 * len(names))))
+    return Chart("How much is moved, and how much is needed?", found.answer, [View("", [panel])], legend, note)
+
+
+def _words(run: Moved, label: str, metric: str, moved: float) -> str:
+    until = f"\nuntil {run.ending}" if run.ending else ""
+    least = f"\nleast that must come in: {show_bytes(run.least)}" if metric == IN and run.least is not None else ""
+    return f"<b>{plain(run.name)}</b>\n{label}: {exact(metric, moved)}{least}{until}"
