@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
-from gpusim.show.style import ALARM, BLACK, BLUE, HEIGHT, ORANGE, canvas, empty, headline, styled
+from gpusim.show.panels import row_labels
+from gpusim.show.style import ALARM, BLACK, BLUE, ORANGE, canvas, empty, headline, styled
 from gpusim.show.values.traffic import traffic
 from gpusim.show.view import ORACLE, scale
 
@@ -28,7 +29,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         return figure
     found = traffic(results)
     shown, note = found.runs, found.note
-    figure = canvas(height=max(HEIGHT, 0.34 * len(shown) + 1.7))
+    figure = canvas()
     panel = figure.add_subplot()
     longest = max(max(r.came, r.left, r.least or 0.0) for r in shown)
     divisor, unit = scale("B", longest)
@@ -44,10 +45,9 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         if run.least is not None:
             panel.plot([run.least / divisor] * 2, [y - 0.38, y + 0.02], color=BLACK, lw=2.2, solid_capstyle="butt",
                        zorder=4, gid=f"bound:{run.name}")  # fmt: skip
-    panel.set_yticks(range(len(shown)), [starred(r.name, r.oracle) for r in shown])
-    panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
+    row_labels(panel, [starred(r.name, r.oracle) for r in shown])
+    panel.set_ylim(len(shown) - 0.4, -0.6)
     panel.set_xlim(0, longest / divisor * (1.16 if not any(r.ending for r in shown) else 1.32) or 1)
-    panel.tick_params(axis="y", length=0)
     panel.grid(axis="y", visible=False)
     panel.grid(axis="x", visible=True)
     panel.set_xlabel(f"moved over the link [{unit}]")
@@ -56,5 +56,6 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         handles.append(Line2D([], [], color=BLACK, lw=2.2, label="least that must come in"))
     star = f"{ORACLE} reads the future." if any(r.oracle for r in shown) else ""
     foot = " ".join(part for part in (note, star) if part)
-    headline(figure, question or "How much is moved, and how much is needed?", found.answer, foot, handles)
+    asked = question or "How much is moved, and how much is needed?"
+    headline(figure, asked, found.answer, foot, handles, body=0.38 * len(shown) + 0.62)
     return figure
