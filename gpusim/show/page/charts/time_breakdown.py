@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpusim.results.result import Result
-from gpusim.show.figure.time_breakdown import OTHER, PARTS, _answer
+from gpusim.show.figure.time_breakdown import LOOKS
 from gpusim.show.groups import in_order, starred
 from gpusim.show.page.charts.parts import ALARM, INK, SOFT, Chart, Entry, Panel, View, bars_height, exact, hover, plain
-from gpusim.show.values.breakdown import IDLE, Breakdown, breakdown
+from gpusim.show.values.breakdown import Breakdown, answer, breakdown
 from gpusim.show.view import ending, pick, run_name, scale, varying
 
 MOST = 60
@@ -24,9 +24,8 @@ def chart(results: Sequence[Result]) -> Chart:
     names = [plain(starred(run_name(r, keys), r.oracle)) for r in shown]
     parts = {name: breakdown(r) for name, r in zip(names, shown, strict=True) if r.finished}
     divisor, unit = scale("ns", max((one.total for one in parts.values()), default=1.0))
-    colours = {label: (colour, hatch) for _, label, colour, hatch in PARTS} | {IDLE: (OTHER[1], "")}
     data: list[dict[str, Any]] = []
-    for label, (colour, hatch) in colours.items():
+    for label, (colour, hatch) in LOOKS.items():
         if not any(one.parts[label] > 0 for one in parts.values()):
             continue
         data.append({
@@ -56,10 +55,10 @@ def chart(results: Sequence[Result]) -> Chart:
         "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "categoryarray": names[::-1]},
     }  # fmt: skip
     used = {trace.get("legendgroup") for trace in data}
-    legend = [Entry(label, colour, "box") for label, (colour, _) in colours.items() if label in used]
+    legend = [Entry(label, colour, "box") for label, (colour, _) in LOOKS.items() if label in used]
     legend += [Entry(label, colour, "line") for _, label, colour in MARKS if label in used]
     panel = Panel("", data, layout, bars_height(len(names)))
-    return Chart("Where does the time go?", _answer(shown, keys), [View("", [panel])], legend, note)
+    return Chart("Where does the time go?", answer(shown, keys), [View("", [panel])], legend, note)
 
 
 _SHAPES = {"/": "/", "\\": "\\", "x": "x", "+": "+", ".": ".", "-": "-"}
