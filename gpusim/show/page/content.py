@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -19,6 +21,7 @@ from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
 from gpusim.show.page.charts.fault_map import MOST as MOST_MAPS
 from gpusim.show.page.charts.fragmentation import MOST as MOST_ALLOCATORS
+from gpusim.show.page.charts.parts import Chart
 from gpusim.show.page.folder import Folder
 from gpusim.show.report import doubts
 from gpusim.show.table import Column, Listing, caption, listing, metric_column
@@ -65,7 +68,7 @@ def _about(column: Column, shown: bool, key: bool) -> dict[str, Any]:
     }  # fmt: skip
     if column.divisor is not None:
         return about | {"divisor": column.divisor, "decimals": column.decimals, "behind": column.behind}
-    order = {cell: v for cell, v in zip(column.cells, column.values or column.cells, strict=True)}
+    order = dict(zip(column.cells, column.values or column.cells, strict=True))
     at = {cell: i for i, cell in enumerate(order)}
     return about | {"words": list(order), "order": list(order.values()), "cells": [at[cell] for cell in column.cells]}
 
@@ -101,10 +104,54 @@ def _chosen(result: Result, key: str) -> str:
     return f"{f'policies.{key}' if key in KINDS else key}={text(key, value) if key in POLICIES else value}"
 
 
-def charts(results: Sequence[Result]) -> dict[str, dict[str, Any]]:
-    """The figures that say something about these results, by name, without those that the page draws from columns."""
-    names = [name for name, drawing in FIGURES.items() if name not in OWN and drawing.fits(results)]
-    return {name: {"name": name.replace("_", " "), **_module(name).chart(results).plain()} for name in names}
+def charts(every: Sequence[Sequence[Result]]) -> dict[str, dict[str, Any]]:
+    """The figures that say something about these results, by name, without those that the page draws from columns.
+
+    every  the results of each folder; the panels of two folders stand side by side
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for at, results in enumerate(every):
+        for name, drawing in FIGURES.items():
+            if name in OWN or not drawing.fits(results):
+                continue
+            chart: Chart = _module(name).chart(results)
+            if len(every) > 1:
+                chart = lettered(chart, "AB"[at])
+            one = {"name": name.replace("_", " "), **chart.plain()}
+            found[name] = beside(found[name], one) if name in found else one
+    return {name: found[name] for name in FIGURES if name in found}
+
+
+def lettered(chart: Chart, letter: str) -> Chart:
+    """The chart of one of two folders, which its panels name."""
+    views = [
+        replace(view, panels=[replace(panel, title=f"{letter} {panel.title}".strip()) for panel in view.panels])
+        for view in chart.views
+    ]  # fmt: skip
+    return replace(chart, views=views, answer=f"{letter}: {chart.answer}" if chart.answer else "")
+
+
+def beside(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """One figure of the charts of two folders."""
+    views = {view["label"]: view for view in a["views"]}
+    for view in b["views"]:
+        there = views.setdefault(view["label"], {"label": view["label"], "panels": []})
+        there["panels"] = [*there["panels"], *view["panels"]]
+    names = {entry["name"] for entry in a["legend"]}
+    return {
+        **a, "views": list(views.values()), "legend": [*a["legend"], *(e for e in b["legend"] if e["name"] not in names)],
+        "answer": " ".join(filter(None, (a["answer"], b["answer"]))),
+    }  # fmt: skip
+
+
+def ranked(folder: Folder) -> list[tuple[str, str]]:
+    """(key, place) of the runs, best first: the first of each place, then the second, ..."""
+    listed, turn = listing(folder.results), Counter[str]()
+    order = []
+    for run, place in zip(listed.results, listed.places, strict=True):
+        order.append((turn[place], run.key, place))
+        turn[place] += 1
+    return [(key, place) for _, key, place in sorted(order, key=lambda one: one[0])]
 
 
 def _module(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,26 +21,28 @@ MOST, LEAST = 600, 100  # of one run
 RUNS = POINTS // LEAST  # from more runs only those of the figure are kept
 
 
-def memory(folder: Folder, shown: list[Result]) -> str:
+def memory(folders: Sequence[Folder], every: Sequence[Sequence[Result]]) -> str:
     """Text of a blob; "" where no run recorded its memory.
 
-    shown  the results, with timelines where a figure shows them one by one
+    every  the results of each folder, with timelines where a figure shows them one by one
     """
-    every = len(folder.results) <= RUNS
-    results = [folder.whole(r) for r in folder.results] if every else [r for r in shown if rows(r)]
-    known = [r for r in results if rows(r)]
-    if not known:
-        return ""
-    figure = over_time(results)
-    names = {r.key: starred(line.name, line.oracle) for r, line in zip(figure.shown, figure.runs, strict=True)}
-    keys, across = varying(known), max(LEAST, min(MOST, POINTS // len(known)))
-    runs, columns = [], {}
-    for run in known:
-        about, own = _run(run, names.get(run.key) or run_name(run, keys), across)
-        runs.append(about)
-        columns |= own
-    about = {"runs": runs, "shown": list(names), "answer": figure.answer, "note": figure.note}
-    return packed(about, columns, [name for name in columns if name.endswith(".time")])
+    total = sum(len(one.results) for one in folders)
+    about: dict[str, Any] = {"runs": [], "shown": [], "answer": "", "note": ""}
+    columns: dict[str, npt.NDArray[Any]] = {}
+    for at, (folder, shown) in enumerate(zip(folders, every, strict=True)):
+        results = [folder.whole(r) for r in folder.results] if total <= RUNS else shown
+        known = [r for r in results if rows(r)]
+        figure, letter = over_time(known), f"{'AB'[at]} " if len(folders) > 1 else ""
+        names = {r.key: starred(line.name, line.oracle) for r, line in zip(figure.shown, figure.runs, strict=True)}
+        keys, across = varying(known), max(LEAST, min(MOST, POINTS // max(1, total)))
+        for run in known:
+            said, own = _run(run, letter + (names.get(run.key) or run_name(run, keys)), across)
+            about["runs"].append(said)
+            columns |= own
+        about["shown"] += names
+        about["answer"] = f"{about['answer']} {letter}{figure.answer}".strip()
+        about["note"] = f"{about['note']} {letter}{figure.note}".strip() if figure.note else about["note"]
+    return packed(about, columns, [name for name in columns if name.endswith(".time")]) if columns else ""
 
 
 def _run(run: Result, name: str, across: int) -> tuple[Mapping[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -59,12 +59,13 @@ class Differences {
       make("td", { class: better === null ? "" : better ? "good" : "alarm" }, better === null ? "" : better ? "better" : "worse"),
       make("td", { class: "soft" }, column.meaning))));
     const memory = [[a, i], [b, j]].map(([runs, row], side) => this.page.memory(runs.runs.key[row], `${"AB"[side]}: ${runs.name(row)}`));
+    const both = [a.runs.key[i], b.runs.key[j]];
     this.body.replaceChildren(
       make("p", { role: "status" }, setup.length + rows.length ? `${grouped(rows.length)} numbers differ${this.only.checked ? "" : " or are equal"}.` : "Nothing differs."),
       make("div", { class: "scroll" }, make("table", {}, head, body)),
+      both.every((key) => this.page.timelines.has(key)) ? make("div", { class: "bar" }, make("button", { type: "button", onclick: () => this.page.showTimeline(...both) }, "their timelines, one below the other")) : "",
       make("div", { class: "beside" }, ...memory.filter(Boolean)),
     );
-    this.page.besides(a.runs.key[i], b.runs.key[j]);
   }
 }
 

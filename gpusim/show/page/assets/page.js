@@ -7,7 +7,7 @@ async function start() {
     return;
   }
   const content = JSON.parse(new TextDecoder().decode(await blob("content")));
-  const page = { content, folders: [], timelines: new Set(content.timelines), maps: new Set(content.maps), besides: () => {} };
+  const page = { content, folders: [], timelines: new Set(content.timelines), maps: new Set(content.maps) };
   page.memoryColumns = byId("blob-memory") ? unpack(await blob("memory")) : null;
   page.memory = (key, title) => memoryOf(page, key, title);
   for (const [at, folder] of content.folders.entries()) {
@@ -17,7 +17,10 @@ async function start() {
   answers(page);
   tables(page);
   figures(page);
-  timelines(page);
+  page.shown = {};
+  page.showTimeline = inTime(page, "timeline");
+  page.showMap = inTime(page, "map");
+  window.gpusimPage = page; // for tests, and for whoever looks into it
   differences(page);
   repeats(page);
   document.documentElement.dataset.ready = "true";
@@ -75,7 +78,44 @@ function memoryOf(page, key, title = "Memory over time") {
     views: [{ label: "", panels: [memoryPanel(page.memoryColumns, run, title)] }] }).element;
 }
 
-function timelines(page) {}
+const WHERE = { timeline: ["timelines", "Timeline", Timeline], map: ["maps", "Address map", AddressMap] };
+
+function inTime(page, which) {
+  // A section that shows one run at a time, unpacked when it is asked for; the timeline has room for a second one beside it.
+  const [id, title, Made] = WHERE[which], { content } = page, keys = content[id], left = content[`${id}_left`] || "";
+  if (!keys.length) {
+    if (left) section(id, title, make("p", {}, left));
+    return;
+  }
+  const made = new Map(), names = new Map(page.folders.flatMap((runs) => runs.runs.key.map((key, row) => [key, runs.name(row)])));
+  const get = async (key) => {
+    if (!made.has(key)) made.set(key, new Made(await blob(`${which}-${key}`), { capacity: content.capacities[key] }));
+    return made.get(key);
+  };
+  const place = make("div"), beside = make("div");
+  const option = (key) => make("option", { value: key }, names.get(key) || key);
+  const select = make("select", { "aria-label": `${title} of which run`, onchange: () => draw() }, ...keys.map(option));
+  const second = make("select", { "aria-label": "A second run below it", onchange: () => draw() }, make("option", { value: "" }, "no other run beside it"), ...keys.map(option));
+  async function draw() {
+    const first = await get(select.value), other = second.value && second.value !== select.value ? await get(second.value) : null;
+    place.replaceChildren(first.element);
+    beside.replaceChildren(...(other ? [make("h4", {}, names.get(second.value)), other.element] : []));
+    if (which === "timeline") {
+      for (const one of made.values()) one.listeners.clear();
+      if (other) {
+        first.listeners.add((view) => other.show(...view, true));
+        other.listeners.add((view) => first.show(...view, true));
+        other.show(...first.view, true);
+      }
+    }
+    first.paint();
+    page.shown[which] = first;
+  }
+  const shown = section(id, title, make("div", { class: "bar" }, ...(keys.length > 1 ? [select, ...(which === "timeline" ? [second] : [])] : [make("span", { class: "soft" }, names.get(keys[0]) || "")])),
+    place, beside, left ? make("p", { class: "note" }, left) : "");
+  whenSeen(shown, draw);
+  return async (key, other) => { select.value = key; second.value = other || ""; shown.scrollIntoView(); await draw(); };
+}
 
 function differences(page) {
   const against = page.content.against;
