@@ -24,6 +24,7 @@ from gpusim.show.page.charts.fragmentation import MOST as MOST_ALLOCATORS
 from gpusim.show.page.charts.parts import Chart
 from gpusim.show.page.folder import Folder
 from gpusim.show.report import doubts
+from gpusim.show.standing import standings
 from gpusim.show.table import Column, Listing, caption, listing, metric_column
 from gpusim.show.values.over_time import MOST as MOST_OVER_TIME
 from gpusim.show.view import POLICIES, ending, main_metric, pick, run_name, text, varying
@@ -98,7 +99,7 @@ def again(folder: Folder) -> list[str]:
 def _chosen(result: Result, key: str) -> str:
     value = result.spec.get(key)
     if key == "memory_share":
-        return f"memory={write(float(value), FRACTION)}"
+        return f"memory={write(float(value or 0), FRACTION)}"
     if key in ("memory", "host_memory") and isinstance(value, int):
         return f"{key}={write(value, BYTES)}"
     return f"{f'policies.{key}' if key in KINDS else key}={text(key, value) if key in POLICIES else value}"
@@ -144,14 +145,15 @@ def beside(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ranked(folder: Folder) -> list[tuple[str, str]]:
-    """(key, place) of the runs, best first: the first of each place, then the second, ..."""
+def ranked(folder: Folder) -> list[str]:
+    """The keys of the runs: the best of each place, hardest place first, then the second of each, ..."""
     listed, turn = listing(folder.results), Counter[str]()
+    hardest = [standing.where for standing in standings(folder.results)]
     order = []
     for run, place in zip(listed.results, listed.places, strict=True):
-        order.append((turn[place], run.key, place))
+        order.append((turn[place], hardest.index(place), run.key))
         turn[place] += 1
-    return [(key, place) for _, key, place in sorted(order, key=lambda one: one[0])]
+    return [key for _, _, key in sorted(order)]
 
 
 def _module(name: str) -> Any:

@@ -10,13 +10,13 @@ from typing import Any
 from gpusim.base.errors import ResultError, suggest
 from gpusim.base.files import read_json
 from gpusim.base.yaml import document
+from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import (
     EVENT_LOG,
     EXPERIMENT,
     MACHINE,
     MANIFEST,
     PAGE_LOG,
-    RESULT,
     load_folder,
     load_result,
     missing,

@@ -24,13 +24,15 @@ def html(words: Mapping[str, str], blobs: Mapping[str, str]) -> str:
     blobs  name -> text of `pack`
     """
     page = _asset("page.html")
-    data = "\n".join(f'<script type="application/octet-stream" id="blob-{name}">{content}</script>' for name, content in blobs.items())
-    script = "(() => {\n\"use strict\";\n" + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();"
-    parts = {**{name: escape(said) for name, said in words.items()}, "style": _asset("page.css"), "blobs": data, "script": script}
-    for name, said in parts.items():
+    held = '<script type="application/octet-stream" id="blob-{}">{}</script>'
+    data = "\n".join(held.format(name, content) for name, content in blobs.items())
+    script = "\n".join(["(() => {", '"use strict";', *map(_asset, SCRIPTS), "})();"])
+    said = {name: escape(text) for name, text in words.items()}
+    parts = {**said, "style": _asset("page.css"), "blobs": data, "script": script}
+    for name, part in parts.items():
         head, mark, tail = page.partition("{{" + name + "}}")
         assert mark, name
-        page = head + said + tail
+        page = head + part + tail
     return page
 
 

@@ -49,8 +49,8 @@ def _run(run: Result, name: str, across: int) -> tuple[Mapping[str, Any], dict[s
     """What is said of a run, and its points by level."""
     found = levels(run, name)
     about = {
-        "key": run.key, "name": name, "capacity": found.capacity, "plan": found.plan, "until": found.until, "timed": found.timed,
-        "ending": found.ending, "highest": found.highest,
+        "key": run.key, "name": name, "capacity": found.capacity, "plan": found.plan, "until": found.until,
+        "timed": found.timed, "ending": found.ending, "highest": found.highest,
     }  # fmt: skip
     columns: dict[str, npt.NDArray[Any]] = {}
     for level in LEVELS:

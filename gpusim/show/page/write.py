@@ -95,7 +95,7 @@ def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
     found = InTime({"timelines": [], "maps": [], "capacities": {}, "timelines_left": "", "maps_left": ""})
     room, why, skipped = ROOM, "", 0
     for one in folders:
-        keys = _in_turn(one) if wanted is None else chosen(one, wanted)
+        keys = [key for key in content.ranked(one) if key in set(one.logged)] if wanted is None else chosen(one, wanted)
         by_key = {r.key: r for r in one.results}
         for key in keys:
             if wanted is None and room <= 0:
@@ -123,13 +123,6 @@ def _one(folder: Folder, run: Result) -> tuple[dict[str, str], str]:
     if heap := address_map(whole, trace):
         blobs[f"map-{run.key}"] = heap
     return blobs, rows if isinstance(rows, str) else ""
-
-
-def _in_turn(folder: Folder) -> list[str]:
-    """Runs that kept a log: one of each place first, the best there."""
-    logged = set(folder.logged)
-    keys = [key for key, _ in content.ranked(folder) if key in logged]
-    return keys
 
 
 def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int, why: str) -> str:

@@ -109,7 +109,8 @@ class Series {
   highest(which, t0, t1) {
     // The highest value within [t0, t1), and when.
     const times = this.times[which], values = this.values[which];
-    let i = Math.max(0, firstAbove(times, t0, 0, times.length) - 1), best = values[i] || 0, when = t0;
+    let i = firstAbove(times, t0, 0, times.length) - 1, best = i < 0 ? 0 : values[i], when = t0;
+    i = Math.max(0, i);
     const j = firstAbove(times, t1, i, times.length);
     const step = Math.max(1, Math.floor((j - i) / 64)); // what is thinner than a pixel is looked at in samples, and at its ends
     for (; i < j; i += step) if (values[i] > best) { best = values[i]; when = Math.max(t0, times[i]); }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
@@ -65,7 +67,7 @@ def _over_time(found: Waste, colours: dict[str, str]) -> tuple[list[Panel], list
             time, height = run.seen(level, COLUMNS)
             data.append({
                 "type": "scatter", "mode": "lines", "legendgroup": starred(wasted.name, wasted.oracle),
-                "x": [round(t, 6) for t in (time / per_time).tolist()], "y": [round(h, 6) for h in (height / per_byte).tolist()],
+                "x": np.round(time / per_time, 6).tolist(), "y": np.round(height / per_byte, 6).tolist(),
                 "line": {"shape": "hv", "dash": dash, "width": width, "color": colours[wasted.name]},
                 "hovertemplate": f"<b>{plain(run.name)}</b>, {level}<br>%{{x}}: %{{y}} {unit}<extra></extra>",
             })  # fmt: skip

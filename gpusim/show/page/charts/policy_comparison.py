@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -135,9 +134,7 @@ def _errors(bars: Sequence[tuple[float, float] | None], look: Look | None = None
     }  # fmt: skip
 
 
-def _failures(
-    lines: Sequence[Line], look: dict[str, Look], per_x: float, across: str
-) -> list[dict[str, Any]]:
+def _failures(lines: Sequence[Line], look: dict[str, Look], per_x: float, across: str) -> list[dict[str, Any]]:
     """A mark for each run that failed, in the band along the top; those of one position below each other."""
     there: dict[float, int] = {}
     made = []
@@ -173,7 +170,7 @@ def axis_of(key: str, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
 
 def coordinate(key: str, value: float) -> str:
     """A value along an axis, in words: "60 % memory", "4 GiB", "1.5×"."""
-    divisor, axis = axis_of(key, [value])
+    _, axis = axis_of(key, [value])
     unit = str(axis["title"]["text"]).partition("[")[2].rstrip("]")
     return f"{axis['ticktext'][0]} {unit}".strip() + (" memory" if key.startswith("memory") else "")
 
@@ -197,24 +194,27 @@ def _bars(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
     data = []
     for line in place.lines:
         point, colour = line.points[0], look[line.name]
-        told = human(metric, point.value) + (f" ({point.ending} in part)" if point.ending else "")
+        told = f"✕ {point.ending or 'not measured'}"
+        if point.value is not None:
+            told = human(metric, point.value) + (f" ({point.ending} in part)" if point.ending else "")
         bar = _bar(point.interval, point.value, divisor)
         data.append({
             "type": "bar", "orientation": "h", "legendgroup": starred(line.name, line.oracle),
             "y": [plain(starred(line.name, line.oracle))], "x": [(point.value or 0.0) / divisor],
             "marker": {"color": colour.colour, **({"pattern": {"shape": "/"}} if colour.dashed else {})},
-            "texttemplate": told if point.value is not None else f"✕ {point.ending or 'not measured'}", "textposition": "outside",
+            "texttemplate": plain(told), "textposition": "outside",
             "textfont": {"color": INK if point.value is not None else ALARM}, "cliponaxis": False,
-            **({"error_x": _errors([bar])} if bar else {}), "hovertext": [_words(line, point, metric, "").replace("\n", "<br>")],
+            "hovertext": [_words(line, point, metric, "").replace("\n", "<br>")],
             "hovertemplate": "%{hovertext}<extra></extra>",
+            **({"error_x": _errors([bar])} if bar else {}),
         })  # fmt: skip
-    for of, name, colour, _ in LEVELS:
+    for of, name, paint, _ in LEVELS:
         known = [(line, y) for line in place.lines if (y := getattr(line.points[0], of)) is not None]
         if known and _level(found, place, of):
             data.append({
                 "type": "scatter", "mode": "markers", "legendgroup": name, "x": [y / divisor for _, y in known],
                 "y": [plain(starred(line.name, line.oracle)) for line, _ in known],
-                "marker": {"symbol": "line-ns", "size": 16, "line": {"color": colour, "width": 2.4}},
+                "marker": {"symbol": "line-ns", "size": 16, "line": {"color": paint, "width": 2.4}},
                 **hover([f"{name}: {plain(exact(metric, y))}" for _, y in known]),
             })  # fmt: skip
     layout = {
@@ -229,12 +229,12 @@ def _bars(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
 
 def _against_best(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
     """How many times as much as the best of the place: where lines lie on each other, these differences are what is asked."""
-    across, per_x, axis = found.plan.across, 1.0, {}
-    if across:
-        per_x, axis = axis_of(across, place.along)
+    across = found.plan.across
+    per_x, axis = axis_of(across, place.along)
     data: list[dict[str, Any]] = []
     oracle = {line.name: line.oracle for line in place.lines}
-    for name, line in ratios(place, found.metric).items():
+    against = ratios(place, found.metric)
+    for name, line in against.items():
         points = [p for p in line if p.value is not None]
         words = [
             f"<b>{plain(starred(name, oracle[name]))}</b>{_at(across, p.x)}\n{p.value:.4f}× the best of its place"
@@ -242,8 +242,8 @@ def _against_best(found: Comparison, place: Place, look: dict[str, Look]) -> Pan
             for p in points
         ]
         bars = [_bar(p.interval, p.value, 1.0) for p in points]
-        one: Callable[[float], float | str] = (lambda x: x / per_x) if across else (lambda _, n=name: plain(n))  # type: ignore[misc]
-        along, values = [one(p.x) for p in points], [p.value for p in points]
+        along: list[Any] = [p.x / per_x if across else plain(name) for p in points]
+        values = [p.value for p in points]
         data.append({
             "type": "scatter", "mode": "lines+markers" if across else "markers",
             "legendgroup": starred(name, oracle[name]), "marker": marker(look[name], 9),
@@ -251,8 +251,8 @@ def _against_best(found: Comparison, place: Place, look: dict[str, Look]) -> Pan
             **({"x": along, "y": values} if across else {"x": values, "y": along}),
             **({"error_y" if across else "error_x": _errors(bars, look[name])} if any(bars) else {}),
         })  # fmt: skip
-    high = max((p.value or 0.0 for points in ratios(place, found.metric).values() for p in points), default=1.0)
-    ratio_axis = {"title": {"text": "over the best [×]"}, **({"type": "log"} if math.isfinite(high) and high > LOG_FROM else {})}
+    high = max((p.value or 0.0 for line in against.values() for p in line), default=1.0)
+    ratio_axis: dict[str, Any] = {"title": {"text": "over the best [×]"}, **({"type": "log"} if high > LOG_FROM else {})}
     names = {"autorange": "reversed", "automargin": True, "type": "category"}
     layout = {"xaxis": axis, "yaxis": ratio_axis} if across else {"xaxis": ratio_axis, "yaxis": names}
     return Panel(place.name, data, layout, 320 if across else bars_height(len(place.lines)))

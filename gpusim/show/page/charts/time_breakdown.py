@@ -31,7 +31,7 @@ def chart(results: Sequence[Result]) -> Chart:
         data.append({
             "type": "bar", "orientation": "h", "legendgroup": label, "y": list(parts), "textposition": "none",
             "x": [one.parts[label] / divisor for one in parts.values()],
-            "marker": {"color": colour, "pattern": {"shape": _SHAPES.get(hatch[:1], ""), "solidity": 0.15, "fillmode": "overlay"}},
+            "marker": {"color": colour, "pattern": {"shape": hatch[:1], "solidity": 0.15, "fillmode": "overlay"}},
             **hover([_words(name, label, one) for name, one in parts.items()]),
         })  # fmt: skip
     for of, label, colour in MARKS:
@@ -59,9 +59,6 @@ def chart(results: Sequence[Result]) -> Chart:
     legend += [Entry(label, colour, "line") for _, label, colour in MARKS if label in used]
     panel = Panel("", data, layout, bars_height(len(names)))
     return Chart("Where does the time go?", answer(shown, keys), [View("", [panel])], legend, note)
-
-
-_SHAPES = {"/": "/", "\\": "\\", "x": "x", "+": "+", ".": ".", "-": "-"}
 
 
 def _words(name: str, label: str, one: Breakdown) -> str:

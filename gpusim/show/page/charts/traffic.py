@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
@@ -21,15 +22,15 @@ def chart(results: Sequence[Result]) -> Chart:
     found = traffic(results, MOST)
     divisor, unit = scale("B", max((max(r.came, r.left, r.least or 0.0) for r in found.runs), default=1.0))
     names = [plain(starred(r.name, r.oracle)) for r in found.runs]
-    data = [
+    ways = ((CAME, IN, BLUE, [r.came for r in found.runs]), (LEFT, OUT, ORANGE, [r.left for r in found.runs]))
+    data: list[dict[str, Any]] = [
         {
-            "type": "bar", "orientation": "h", "legendgroup": label, "y": names, "x": [of(r) / divisor for r in found.runs],
+            "type": "bar", "orientation": "h", "legendgroup": label, "y": names, "x": [bytes / divisor for bytes in moved],
             "marker": {"color": colour, "pattern": {"shape": ["/" if r.ending else "" for r in found.runs]}},
-            **hover([_words(r, label, metric, of(r)) for r in found.runs]), "textposition": "none",
+            **hover([_words(r, label, metric, bytes) for r, bytes in zip(found.runs, moved, strict=True)]),
+            "textposition": "none",
         }
-        for label, metric, colour, of in (
-            (CAME, IN, BLUE, lambda r: r.came), (LEFT, OUT, ORANGE, lambda r: r.left)
-        )
+        for label, metric, colour, moved in ways
     ]  # fmt: skip
     known = [(name, r.least) for name, r in zip(names, found.runs, strict=True) if r.least is not None]
     if known:
@@ -40,7 +41,8 @@ def chart(results: Sequence[Result]) -> Chart:
             **hover([f"{LEAST}: {exact(BOUND, least)}" for _, least in known]),
         })  # fmt: skip
     layout = {
-        "barmode": "group", "bargap": 0.25, "xaxis": {"title": {"text": f"moved over the link [{unit}]"}, "rangemode": "tozero"},
+        "barmode": "group", "bargap": 0.25,
+        "xaxis": {"title": {"text": f"moved over the link [{unit}]"}, "rangemode": "tozero"},
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
     }  # fmt: skip
     legend = [Entry(CAME, BLUE, "box"), Entry(LEFT, ORANGE, "box"), *([Entry(LEAST, INK, "line")] if known else [])]
