@@ -16,7 +16,8 @@ def verb(
     folder: Folder,
     *,
     against: Annotated[
-        Path | None, typer.Option("--against", metavar="FOLDER", help="Another results folder, shown beside it with what changed.")
+        Path | None,
+        typer.Option("--against", metavar="FOLDER", help="Another results folder, shown beside it with what changed."),
     ] = None,
     out: Annotated[Path | None, output("The file; default: report.html in the folder.")] = None,
     timeline: Annotated[
@@ -27,7 +28,7 @@ def verb(
             "into 8 MB, the best of each place first.",
         ),
     ] = None,
-    timelines: Annotated[bool, typer.Option("--timelines/--no-timelines", help="Show runs in time where a log was kept.")] = True,
+    timelines: Annotated[bool, typer.Option("--timelines/--no-timelines", help="Show runs in time.")] = True,
     json: Json = False,
 ) -> None:
     """One HTML file about these results."""

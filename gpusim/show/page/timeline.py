@@ -41,7 +41,7 @@ def timeline(found: Activities) -> str:
     columns: dict[str, npt.NDArray[Any]] = {
         "start": rows["start"], "span": rows["end"] - rows["start"], "lane": rows["lane"], "kind": rows["kind"],
         "name": rows["name"], "bytes": rows["bytes"], "op": rows["op"], "unit": rows["unit"],
-        "back": np.where(rows["cause"] == NONE, 0, np.arange(len(rows)) - rows["cause"]),  # how many rows before it its cause is
+        "back": np.where(rows["cause"] == NONE, 0, np.arange(len(rows)) - rows["cause"]),  # rows from the cause to it
     }  # fmt: skip
     for name in _SAME:
         if len(rows) and (rows[name] != rows[name][0]).any():

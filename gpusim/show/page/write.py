@@ -79,7 +79,8 @@ def write_page(
     target = out or folder / NAME
     write_text(target, text)
     runs = sum(len(one.results) for one in folders)
-    return Page(target, len(text.encode()), runs, tuple(seen.told["timelines"]), seen.told["timelines_left"], script is not None)
+    shown, left = tuple(seen.told["timelines"]), seen.told["timelines_left"]
+    return Page(target, len(text.encode()), runs, shown, left, script is not None)
 
 
 @dataclass

@@ -41,8 +41,13 @@ function painted(value) {
   return value;
 }
 
-const CONFIG = { responsive: true, displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+const CONFIG = { displaylogo: false, scrollZoom: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   toImageButtonOptions: { format: "svg" } };
+
+const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+  const plot = target.lastElementChild;
+  if (plot && plot.data && plot.isConnected && plot.clientWidth) window.Plotly.Plots.resize(plot);
+}));
 
 class Figure {
   // `chart` as charts/parts.py has it; a panel may be a function that makes its data and layout when it is drawn.
@@ -90,14 +95,19 @@ class Figure {
     const Plotly = await plotly();
     const panels = this.chart.views[this.view].panels;
     while (this.panels.children.length > panels.length) this.panels.lastChild.remove();
-    this.plots = [];
-    for (const [at, panel] of panels.entries()) {
-      const there = this.panels.children[at] || this.panels.appendChild(make("div", { class: "panel" }, make("h4"), make("div")));
-      const [title, plot] = there.children;
+    while (this.panels.children.length < panels.length) this.panels.append(make("div", { class: "panel" }, make("h4"), make("div")));
+    const places = panels.map((panel, at) => {
+      const [title, plot] = this.panels.children[at].children;
       title.textContent = panel.title;
       title.hidden = !panel.title;
       plot.style.height = `${panel.height}px`;
-      const { data, layout } = panel.make ? panel.make() : panel;
+      resized.observe(plot.parentElement);
+      return plot;
+    });
+    this.plots = [];
+    for (const [at, panel] of panels.entries()) {
+      const plot = places[at], { data, layout } = panel.make ? panel.make() : panel;
+      if (!plot.isConnected) return; // what it stood in was closed meanwhile
       await Plotly.react(plot, painted(data).map((trace) => ({ ...trace, visible: !this.hidden.has(trace.legendgroup) })),
         merged(template(), painted({ ...layout, uirevision: this.view })), CONFIG);
       this.plots.push(plot);

@@ -39,10 +39,11 @@ def chart(results: Sequence[Result]) -> Chart:
             }
             for r in found.runs
         ]  # fmt: skip
+        most = max(((r.measures[title] or 0.0) * (1 if title == COUNTED else 100) for r in found.runs), default=1)
         axis_title = meaning if title == COUNTED else f"{meaning} [%]"
         layout = {
-            "barmode": "overlay", "bargap": 0.3, "xaxis": {"title": {"text": axis_title}, "rangemode": "tozero"},
-            "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"}, "margin": {"r": 60},
+            "barmode": "overlay", "bargap": 0.3, "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+            "xaxis": {"title": {"text": axis_title}, "range": [0, 1.35 * (most or 1)]},
         }  # fmt: skip
         panels.append(Panel(title, data, layout, bars_height(len(found.runs))))
     curves, levels_of = _over_time(found, {name: one.colour for name, one in look.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,10 @@ from gpusim.show.values.comparison import Panel as Place
 from gpusim.show.view import OVERSUBSCRIPTION, POLICIES, Layout, human, kind_of, main_unit, scale
 
 MOST_PANELS = 24
+MOST_TICKS = 12
 LOG_FROM = 6.0  # largest over smallest value from which an axis is logarithmic
 NO_LIMIT, ORACLE, BOUND = "no memory limit", "oracle eviction *", "bound: what must come in"
 LEVELS = (("no_limit", NO_LIMIT, SOFT, "solid"), ("oracle", ORACLE, BLACK, "dash"), ("bound", BOUND, INK, "dot"))
-BAND = 0.12  # share of a panel's height in which marks of failed runs stand
 
 
 def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = None) -> Chart:
@@ -35,7 +36,8 @@ def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = Non
     if len(found.names) > 1:
         best = [_against_best(found, place, look) for place in shown]
         views.append(View("over the best of its place", [panel for panel in best if panel.data]))
-    legend = [Entry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else "line") for n in found.names]
+    solid = "line" if found.plan.across else "box"
+    legend = [Entry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else solid) for n in found.names]
     levels = [Entry(name, colour, {"solid": "line"}.get(dash, dash)) for of, name, colour, dash in LEVELS
               if any(_level(found, place, of) for place in shown)]  # fmt: skip
     return Chart(
@@ -84,10 +86,12 @@ def _curves(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
             })  # fmt: skip
     for line in place.lines:
         data.append(_curve(line, look[line.name], metric, per_x, divisor, found.plan.across))
-    data += _failures(place.lines, look, per_x, found.plan.across)
-    known = [p.value / divisor for p in found.points if p.value]
-    layout = {"xaxis": across, "yaxis": _vertical(label, known), "yaxis2": _band()}
-    return Panel(place.name, data, layout)
+    failed = _failures(place.lines, look, per_x, found.plan.across)
+    known = [p.value / divisor for line in place.lines for p in line.points if p.value]
+    rows = max((int(mark["y"][0]) for mark in failed), default=-1) + 1
+    band = min(0.3, 0.035 + 0.035 * rows) if rows else 0.0
+    layout = {"xaxis": across, "yaxis": _vertical(label, known, band), **({"yaxis2": _band(rows, band)} if rows else {})}
+    return Panel(place.name, [*data, *failed], layout)
 
 
 def _curve(line: Line, look: Look, metric: str, per_x: float, divisor: float, across: str) -> dict[str, Any]:
@@ -144,7 +148,7 @@ def _failures(lines: Sequence[Line], look: dict[str, Look], per_x: float, across
                 there[point.x] = row = there.get(point.x, -1) + 1
                 made.append({
                     "type": "scatter", "mode": "markers", "legendgroup": starred(line.name, line.oracle), "yaxis": "y2",
-                    "x": [point.x / per_x], "y": [0.985 - 0.032 * row], "cliponaxis": False,
+                    "x": [point.x / per_x], "y": [row], "cliponaxis": False,
                     "marker": {"symbol": "x", "size": 8, "color": look[line.name].colour, "line": {"color": ALARM, "width": 1}},
                     **hover([f"<b>{plain(line.name)}</b>{_at(across, point.x)}\n{point.ending}"]),
                 })  # fmt: skip
@@ -164,8 +168,20 @@ def axis_of(key: str, values: Sequence[float]) -> tuple[float, dict[str, Any]]:
     ticks = [v / divisor for v in values]
     rising = [t for t in ticks if t > 0]
     wide = len(rising) == len(ticks) and rising and max(rising) / min(rising) > LOG_FROM
-    shown = {"tickvals": ticks, "ticktext": [f"{t:,.4g}{suffix}" for t in ticks]} if len(ticks) <= 12 else {}
+    apart = _apart(ticks, bool(wide))
+    shown = {"tickvals": apart, "ticktext": [f"{t:,.4g}{suffix}" for t in apart]} if len(apart) <= MOST_TICKS else {}
     return divisor, {"title": {"text": title}, **({"type": "log"} if wide else {}), **shown}
+
+
+def _apart(ticks: Sequence[float], logarithmic: bool) -> list[float]:
+    """Those that leave room for their labels; the first and the last do."""
+    rising = sorted(set(ticks))
+    where = [math.log(t) for t in rising] if logarithmic else rising
+    kept = rising[:1]
+    for tick, at in zip(rising[1:-1], where[1:-1], strict=True):
+        if min(at - where[rising.index(kept[-1])], where[-1] - at) >= (where[-1] - where[0]) / MOST_TICKS:
+            kept.append(tick)
+    return [*kept, *rising[-1:]] if len(rising) > 1 else kept
 
 
 def coordinate(key: str, value: float) -> str:
@@ -175,14 +191,18 @@ def coordinate(key: str, value: float) -> str:
     return f"{axis['ticktext'][0]} {unit}".strip() + (" memory" if key.startswith("memory") else "")
 
 
-def _vertical(label: str, known: Sequence[float]) -> dict[str, Any]:
+def _vertical(label: str, known: Sequence[float], band: float) -> dict[str, Any]:
     wide = bool(known) and min(known) > 0 and max(known) / min(known) > LOG_FROM
-    return {"title": {"text": label}, "domain": [0, 1 - BAND], **({"type": "log"} if wide else {})}
+    axis = {"title": {"text": label}, "domain": [0, 1 - 1.2 * band], **({"type": "log"} if wide else {})}
+    return axis if known else {**axis, "showticklabels": False, "range": [0, 1]}
 
 
-def _band() -> dict[str, Any]:
-    """The axis of marks of failed runs."""
-    return {"overlaying": "y", "range": [0, 1], "fixedrange": True, "visible": False, "domain": [0, 1]}
+def _band(rows: int, band: float) -> dict[str, Any]:
+    """The axis of marks of failed runs, along the top."""
+    return {
+        "domain": [1 - band, 1], "range": [rows - 0.4, -0.6], "fixedrange": True, "showgrid": False, "zeroline": False,
+        "ticks": "", "tickvals": [(rows - 1) / 2], "ticktext": ["failed"], "tickfont": {"color": ALARM},
+    }  # fmt: skip
 
 
 # Bars
@@ -217,9 +237,10 @@ def _bars(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
                 "marker": {"symbol": "line-ns", "size": 16, "line": {"color": paint, "width": 2.4}},
                 **hover([f"{name}: {plain(exact(metric, y))}" for _, y in known]),
             })  # fmt: skip
+    ends = [v for line in place.lines for v in (line.points[0].value, *(line.points[0].interval or ())) if v]
     layout = {
-        "barmode": "overlay", "bargap": 0.3, "xaxis": {"title": {"text": label}, "rangemode": "tozero"},
-        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"}, "margin": {"r": 90},
+        "barmode": "overlay", "bargap": 0.3, "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "xaxis": {"title": {"text": label}, "range": [0, 1.24 * max(ends, default=1.0) / divisor]},  # room for what is written
     }  # fmt: skip
     return Panel(place.name, data, layout, bars_height(len(place.lines)))
 
