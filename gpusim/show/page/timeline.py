@@ -22,8 +22,6 @@ from gpusim.show.values.heap import CATEGORIES, end, heap, held
 from gpusim.trace.trace import Trace
 
 COUNTERS = ("owners", "counters", "rates")
-RISING = ("start", "time", "bytes")
-POINTS = 120_000  # of one counter; beyond them the lowest and the highest of each stretch remain
 _SAME = ("device", "host", "tenant", "request")  # left out where all rows have one value
 
 
@@ -51,8 +49,7 @@ def timeline(found: Activities) -> str:
     for group in COUNTERS:
         lists[group] = list(getattr(found, group))
         for i, (times, values) in enumerate(getattr(found, group).values()):
-            kept = _seen(values)
-            columns[f"{group}.{i}.time"], columns[f"{group}.{i}.value"] = times[kept], values[kept]
+            columns[f"{group}.{i}.time"], columns[f"{group}.{i}.value"] = times, values
             rising += [f"{group}.{i}.time", f"{group}.{i}.value"]
     about = {
         "kinds": list(KINDS), "names": list(found.names), "lanes": [[one.name, one.group, one.number] for one in found.lanes],
@@ -65,18 +62,6 @@ def timeline(found: Activities) -> str:
 def _paints(categories: Sequence[str]) -> dict[str, str]:
     names = sorted(categories, key=lambda c: (c not in CATEGORIES, c))
     return {name: to_hex(colour) for name, colour in zip(names, colours(names, True), strict=True)}
-
-
-def _seen(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Which points of a counter are kept: all while they are few."""
-    if len(values) <= POINTS:
-        return np.arange(len(values))
-    stretch = -(-len(values) * 4 // POINTS)
-    whole = len(values) // stretch * stretch
-    parts = values[:whole].reshape(-1, stretch)
-    first = np.arange(len(parts)) * stretch
-    ends = [first, first + stretch - 1, first + parts.argmin(1), first + parts.argmax(1), np.arange(whole, len(values))]
-    return np.unique(np.concatenate(ends))
 
 
 def rows_of(run: Result, trace: Trace | None) -> Activities | str:

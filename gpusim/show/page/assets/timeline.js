@@ -106,15 +106,30 @@ class Series {
     return i < 0 ? 0 : this.values[which][i];
   }
 
-  highest(which, t0, t1) {
-    // The highest value within [t0, t1), and when.
-    const times = this.times[which], values = this.values[which];
-    let i = firstAbove(times, t0, 0, times.length) - 1, best = i < 0 ? 0 : values[i], when = t0;
-    i = Math.max(0, i);
+  peaks(which) {
+    // Of each block of values where the highest is.
+    this.known ??= [];
+    if (!this.known[which]) {
+      const values = this.values[which], found = new Int32Array(Math.ceil(values.length / BLOCK));
+      for (let i = 0; i < values.length; i++) {
+        const block = Math.floor(i / BLOCK);
+        if (i % BLOCK === 0 || values[i] > values[found[block]]) found[block] = i;
+      }
+      this.known[which] = found;
+    }
+    return this.known[which];
+  }
+
+  highest(which, t0, t1, from = 0) {
+    // The highest value within [t0, t1), when, and from where on the next column is looked for.
+    const times = this.times[which], values = this.values[which], before = firstAbove(times, t0, from, times.length) - 1;
+    let best = before < 0 ? 0 : values[before], when = t0, i = Math.max(0, before);
     const j = firstAbove(times, t1, i, times.length);
-    const step = Math.max(1, Math.floor((j - i) / 64)); // what is thinner than a pixel is looked at in samples, and at its ends
-    for (; i < j; i += step) if (values[i] > best) { best = values[i]; when = Math.max(t0, times[i]); }
-    return [best, when];
+    const look = (at) => { if (values[at] > best) { best = values[at]; when = Math.max(t0, times[at]); } };
+    for (; i < j && i % BLOCK; i++) look(i);
+    for (const peaks = this.peaks(which); i + BLOCK <= j; i += BLOCK) look(peaks[i / BLOCK]);
+    for (; i < j; i++) look(i);
+    return [best, when, Math.max(0, j - 1)];
   }
 }
 
@@ -565,38 +580,38 @@ class Timeline {
     const width = this.plotWidth(), [t0, t1] = this.view, per = (t1 - t0) / width, left = this.gutter(), base = this.areaTop + AREA;
     const sum = this.counters.names.indexOf("allocated"), reserved = this.counters.names.indexOf("reserved");
     const series = this.owners.names.length ? this.owners : null;
-    let top = 0;
-    const heights = [];
-    for (let x = 0; x < width; x++) {
+    // What stands on what: of each owner the height up to and with it, by column.
+    const columns = Math.ceil(width), layers = (series ? series.names : [""]).map(() => new Float64Array(columns)), held = new Float64Array(columns);
+    let top = 0, at = 0, atHeld = 0, most = 0, when = t0;
+    for (let x = 0; x < columns; x++) {
       const from = t0 + x * per;
-      const [most, when] = sum >= 0 ? this.counters.highest(sum, from, from + per) : [0, from];
-      const parts = series ? series.names.map((_, i) => series.at(i, when)) : [most];
-      const held = reserved >= 0 ? this.counters.highest(reserved, from, from + per)[0] : 0;
-      heights.push([parts, held]);
-      top = Math.max(top, held, parts.reduce((a, b) => a + b, 0));
+      if (sum >= 0) [most, when, at] = this.counters.highest(sum, from, from + per, at);
+      else when = from;
+      let total = 0;
+      layers.forEach((layer, i) => { layer[x] = total += series ? series.at(i, when) : most; });
+      if (reserved >= 0) [held[x], , atHeld] = this.counters.highest(reserved, from, from + per, atHeld);
+      top = Math.max(top, held[x], total);
     }
     this.top = top = Math.max(top, this.about.capacity && this.about.capacity < 1.6 * top ? this.about.capacity : 0) || 1;
     const scale = (AREA - 14) / top, paints = (series ? series.paints : ["#0072B2"]).map((hex) => colour(hex));
-    heights.forEach(([parts], x) => {
-      let y = base;
-      parts.forEach((part, i) => {
-        if (part <= 0) return;
-        pen.fillStyle = paints[i];
-        const h = part * scale;
-        pen.fillRect(left + x, y - h, 1.2, h);
-        y -= h;
-      });
-    });
+    for (let i = layers.length - 1; i >= 0; i--) {
+      pen.fillStyle = paints[i];
+      pen.beginPath();
+      pen.moveTo(left, base);
+      for (let x = 0; x < columns; x++) { const y = base - layers[i][x] * scale; pen.lineTo(left + x, y); pen.lineTo(left + x + 1, y); }
+      pen.lineTo(left + columns, base);
+      pen.fill();
+    }
     pen.lineWidth = 1.4;
     const line = (paint, dash, of) => {
       pen.strokeStyle = paint;
       pen.setLineDash(dash);
       pen.beginPath();
-      heights.forEach((one, x) => { const y = base - of(one) * scale; if (x) pen.lineTo(left + x, y); else pen.moveTo(left + x, y); });
+      for (let x = 0; x < columns; x++) { const y = base - of(x) * scale; if (x) pen.lineTo(left + x, y); else pen.moveTo(left, y); }
       pen.stroke();
       pen.setLineDash([]);
     };
-    if (reserved >= 0) line(this.ink.ink, [], ([, held]) => held);
+    if (reserved >= 0) line(this.ink.ink, [], (x) => held[x]);
     if (this.about.capacity && this.about.capacity <= top) line(this.ink.alarm, [5, 3], () => this.about.capacity);
     pen.lineWidth = 1;
     pen.fillStyle = this.ink.ink;
