@@ -137,7 +137,7 @@ def test_every_figure_is_in_the_page() -> None:
 def test_charts_of_any_runs_are_plain_values_with_a_legend_for_each_trace(group: str) -> None:
     results = GROUPS[group]
     found = content.charts([results])
-    assert set(found) == set(suitable(results)) - set(content.OWN)
+    assert set(found) == set(suitable(results)) - set(content.OWN)  # programs and logs are not asked for
     json.dumps(found, allow_nan=False)
     for chart in found.values():
         names = {entry["name"] for entry in chart["legend"]}

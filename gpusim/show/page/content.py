@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from shlex import quote
 from typing import Any
@@ -21,7 +21,7 @@ from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
 from gpusim.show.page.charts.fault_map import MOST as MOST_MAPS
 from gpusim.show.page.charts.fragmentation import MOST as MOST_ALLOCATORS
-from gpusim.show.page.charts.parts import Chart
+from gpusim.show.page.charts.parts import PlotChart
 from gpusim.show.page.folder import Folder
 from gpusim.show.report import doubts
 from gpusim.show.standing import standings
@@ -30,7 +30,7 @@ from gpusim.show.values.over_time import MOST as MOST_OVER_TIME
 from gpusim.show.view import POLICIES, ending, main_metric, pick, run_name, text, varying
 
 LOADS = ("gpusim.show.page.charts",)  # packages whose modules are imported by name
-OWN = ("memory_over_time", "address_map")  # figures that the page draws from columns, not from charts
+OWN = ("memory_over_time", "address_map", "swimlane")  # figures that the page draws from columns, the last as its timeline
 
 
 def told(folder: Folder) -> dict[str, Any]:
@@ -105,17 +105,21 @@ def _chosen(result: Result, key: str) -> str:
     return f"{f'policies.{key}' if key in KINDS else key}={text(key, value) if key in POLICIES else value}"
 
 
-def charts(every: Sequence[Sequence[Result]]) -> dict[str, dict[str, Any]]:
+def charts(
+    every: Sequence[Sequence[Result]], others: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, dict[str, Any]]:
     """The figures that say something about these results, by name, without those that the page draws from columns.
 
-    every  the results of each folder; the panels of two folders stand side by side
+    every   the results of each folder; the panels of two folders stand side by side
+    others  of each folder by name what figures show that are not of results: programs and logs
     """
     found: dict[str, dict[str, Any]] = {}
-    for at, results in enumerate(every):
+    for at, (results, beyond) in enumerate(zip(every, others or [{}] * len(every), strict=True)):
         for name, drawing in FIGURES.items():
-            if name in OWN or not drawing.fits(results):
+            about = beyond.get(name) if drawing.program else results
+            if name in OWN or not about or not (drawing.program or drawing.fits(results)):
                 continue
-            chart: Chart = _module(name).chart(results)
+            chart: PlotChart = _module(name).chart(about)
             if len(every) > 1:
                 chart = lettered(chart, "AB"[at])
             one = {"name": name.replace("_", " "), **chart.plain()}
@@ -123,7 +127,7 @@ def charts(every: Sequence[Sequence[Result]]) -> dict[str, dict[str, Any]]:
     return {name: found[name] for name in FIGURES if name in found}
 
 
-def lettered(chart: Chart, letter: str) -> Chart:
+def lettered(chart: PlotChart, letter: str) -> PlotChart:
     """The chart of one of two folders, which its panels name."""
     views = [
         replace(view, panels=[replace(panel, title=f"{letter} {panel.title}".strip()) for panel in view.panels])

@@ -10,27 +10,17 @@ import numpy.typing as npt
 from matplotlib.colors import to_hex
 
 from gpusim.base.errors import GpusimError
-from gpusim.experiment.ran import load_trace_of
 from gpusim.results.activities import KINDS, NONE, Activities
 from gpusim.results.activities import activities as activities_of
 from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
 from gpusim.show.figure.address_map import colours
-from gpusim.show.page.folder import Folder
 from gpusim.show.page.pack import packed
 from gpusim.show.values.heap import CATEGORIES, end, heap, held
 from gpusim.trace.trace import Trace
 
 COUNTERS = ("owners", "counters", "rates")
 _SAME = ("device", "host", "tenant", "request")  # left out where all rows have one value
-
-
-def program(folder: Folder, run: Result) -> Trace | None:
-    """The trace that ran; None where it is no longer there, or has changed."""
-    try:
-        return load_trace_of(run, folder.path)
-    except GpusimError:
-        return None
 
 
 def timeline(found: Activities) -> str:

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpusim.base.files import write_text
+from gpusim.results.activities import Activities
 from gpusim.results.compare import Change, changes
 from gpusim.results.metrics import METRICS
 from gpusim.results.references import RATIOS
 from gpusim.results.result import FINISHED, Result
 from gpusim.show.page import content
+from gpusim.show.page.charts.durations import MOST as MOST_DURATIONS
 from gpusim.show.page.folder import Folder, chosen, read
 from gpusim.show.page.html import as_blob, html, plotly
 from gpusim.show.page.memory import memory
 from gpusim.show.page.pack import packed
-from gpusim.show.page.timeline import address_map, program, rows_of, timeline
+from gpusim.show.page.timeline import address_map, rows_of, timeline
+from gpusim.show.programs import programs
 from gpusim.show.values.over_time import capacity
-from gpusim.show.view import human, main_metric, run_name
+from gpusim.show.values.roofline import Roofline, roofline
+from gpusim.show.view import human, main_metric, run_name, varying
 
 NAME = "report.html"
 WITHOUT = "Figures need Plotly: pip install 'gpusim[report]', and write the page again."
 ROOM = 8_000_000  # characters of timelines and maps, where nobody says which runs are wanted; the first has room anyway
+MOST_ROOFLINES = 3  # programs on machines
 FOOTER = "Made by gpusim. Everything is in this file; nothing is loaded from elsewhere."
 
 
@@ -61,12 +66,13 @@ def write_page(
         blobs[f"numbers-{at}"] = packed({}, {name: np.array(values, np.float64) for name, values in numbers.items()})
     script = plotly()
     told["has_plotly"] = script is not None
-    told["charts"] = content.charts(every)
+    seen = in_time(folders, timelines)
+    others = [{"roofline": rooflines(one), "durations": seen.named[at]} for at, one in enumerate(folders)]
+    told["charts"] = content.charts(every, others)
     if series := memory(folders, every):
         blobs["memory"] = series
     if against:
         told["against"] = differences(*folders)
-    seen = in_time(folders, timelines)
     told |= seen.told
     words = told["folders"][0]["told"]
     text = html(
@@ -87,23 +93,28 @@ def write_page(
 class InTime:
     """The runs that a page shows in time."""
 
-    told: dict[str, Any] = field(default_factory=dict)
-    blobs: dict[str, str] = field(default_factory=dict)
+    told: dict[str, Any]
+    blobs: dict[str, str]
+    named: list[list[tuple[str, Activities]]]  # of each folder, as many as a figure of durations shows
 
 
 def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
     """Timelines and address maps: of the runs that are wanted, or of as many as there is room for."""
-    found = InTime({"timelines": [], "maps": [], "capacities": {}, "timelines_left": "", "maps_left": ""})
+    told = {"timelines": [], "maps": [], "capacities": {}, "timelines_left": "", "maps_left": ""}
+    found = InTime(told, {}, [[] for _ in folders])
     room, why, skipped = ROOM, "", 0
-    for one in folders:
+    for one, named in zip(folders, found.named, strict=True):
         keys = [key for key in content.ranked(one) if key in set(one.logged)] if wanted is None else chosen(one, wanted)
-        by_key = {r.key: r for r in one.results}
+        by_key, names = {r.key: r for r in one.results}, varying(one.results)
         for key in keys:
             if wanted is None and room <= 0:
                 skipped += 1
                 continue
-            blobs, why_not = _one(one, by_key[key])
-            why = why or why_not
+            blobs, rows = _one(one, by_key[key])
+            if isinstance(rows, str):
+                why = why or rows
+            elif len(named) < MOST_DURATIONS:
+                named.append((run_name(by_key[key], names), rows))
             found.blobs |= blobs
             room -= sum(map(len, blobs.values()))
             found.told["capacities"][key] = capacity(by_key[key])
@@ -115,15 +126,24 @@ def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
     return found
 
 
-def _one(folder: Folder, run: Result) -> tuple[dict[str, str], str]:
-    """The blobs of one run, and why there is no timeline among them."""
+def _one(folder: Folder, run: Result) -> tuple[dict[str, str], Activities | str]:
+    """The blobs of one run, and its rows, or why there is no timeline among them."""
     whole = folder.whole(run, log=True)
-    trace = program(folder, run)
+    trace = programs([run], folder.path)[0].trace
     rows = rows_of(whole, trace)
     blobs = {} if isinstance(rows, str) else {f"timeline-{run.key}": timeline(rows)}
     if heap := address_map(whole, trace):
         blobs[f"map-{run.key}"] = heap
-    return blobs, rows if isinstance(rows, str) else ""
+    return blobs, rows
+
+
+def rooflines(folder: Folder) -> list[Roofline]:
+    """Of the first programs on machines of the folder whose traces are there and have flops."""
+    distinct: dict[tuple[str, ...], Result] = {}
+    for run in folder.results:
+        distinct.setdefault(tuple(str(run.spec.get(key)) for key in ("trace_hash", "transform", "profile")), run)
+    ran = programs([*distinct.values()][:MOST_ROOFLINES], folder.path)
+    return [roofline(one.trace, one.profile) for one in ran if one.trace and one.profile and (one.trace.flops > 0).any()]
 
 
 def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int, why: str) -> str:

@@ -12,7 +12,7 @@ from gpusim.results.faults import FaultReport
 from gpusim.results.result import Result
 from gpusim.show.faults import brief
 from gpusim.show.groups import starred
-from gpusim.show.page.charts.parts import SOFT, Chart, Entry, Panel, View, plain
+from gpusim.show.page.charts.parts import SOFT, LegendEntry, PlotChart, PlotPanel, PlotView, plain
 from gpusim.show.style import BLACK, GREEN, SKY, VERMILION
 from gpusim.show.values.page_cells import DONE, cells
 from gpusim.show.view import pick, run_name, scale, varying
@@ -22,7 +22,7 @@ COLOURS = dict(zip(DONE, (VERMILION, SKY, BLACK, GREEN), strict=True))
 HELD = "in GPU memory"
 
 
-def chart(results: Sequence[Result]) -> Chart:
+def chart(results: Sequence[Result]) -> PlotChart:
     """One map per run; what happened is a layer per kind, so that each can be hidden."""
     shown, note = pick([r for r in results if r.faults is not None and r.faults.picture is not None], MOST)
     keys = varying(shown)
@@ -32,12 +32,12 @@ def chart(results: Sequence[Result]) -> Chart:
         panels.append(_map(run.faults, starred(run_name(run, keys, "unified"), run.oracle) if len(shown) > 1 else ""))
     first = shown[0] if len(shown) == 1 else None
     said = brief(first.faults, first.bounds.get("bound_no_limit_ns")) if first and first.faults else ""
-    legend = [*(Entry(name, colour, "box") for name, colour in COLOURS.items()), Entry(HELD, SOFT, "box")]
+    legend = [*(LegendEntry(name, colour, "box") for name, colour in COLOURS.items()), LegendEntry(HELD, SOFT, "box")]
     about = f"{note} A cell has the colour of what most of its pages did.".strip()
-    return Chart("Where do pages come and go?", said, [View("", panels)], legend, about)
+    return PlotChart("Where do pages come and go?", said, [PlotView("", panels)], legend, about)
 
 
-def _map(report: FaultReport, name: str) -> Panel:
+def _map(report: FaultReport, name: str) -> PlotPanel:
     picture = report.picture
     assert picture is not None
     kind = cells(picture)
@@ -71,4 +71,4 @@ def _map(report: FaultReport, name: str) -> Panel:
         "xaxis": {"title": {"text": f"time [{time_unit}]"}}, "yaxis": {"title": {"text": f"address [{byte_unit}]"}},
         "shapes": between, "annotations": names,
     }  # fmt: skip
-    return Panel(name, data, layout, 400)
+    return PlotPanel(name, data, layout, 400)

@@ -11,7 +11,7 @@ from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.moments import axis, rows, timed
-from gpusim.show.page.charts.parts import ALARM, INK, Chart, Entry, Panel, View, bars_height, hover, plain
+from gpusim.show.page.charts.parts import ALARM, INK, LegendEntry, PlotChart, PlotPanel, PlotView, bars_height, hover, plain
 from gpusim.show.style import looks
 from gpusim.show.values.over_time import levels
 from gpusim.show.values.waste import COUNTED, MEASURES, Waste, waste, words
@@ -22,7 +22,7 @@ COLUMNS = 500  # of pixels, to which curves over time are exact
 CAPACITY, PLAN = "capacity", "static plan of the whole program"
 
 
-def chart(results: Sequence[Result]) -> Chart:
+def chart(results: Sequence[Result]) -> PlotChart:
     """A panel of bars per measure, then one of curves."""
     found = waste(results, MOST)
     look = looks([r.name for r in found.runs], [r.name for r in found.runs if r.oracle])
@@ -45,15 +45,15 @@ def chart(results: Sequence[Result]) -> Chart:
             "barmode": "overlay", "bargap": 0.3, "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
             "xaxis": {"title": {"text": axis_title}, "range": [0, 1.35 * (most or 1)]},
         }  # fmt: skip
-        panels.append(Panel(title, data, layout, bars_height(len(found.runs))))
+        panels.append(PlotPanel(title, data, layout, bars_height(len(found.runs))))
     curves, levels_of = _over_time(found, {name: one.colour for name, one in look.items()})
-    legend = [Entry(starred(r.name, r.oracle), look[r.name].colour, "box") for r in found.runs]
+    legend = [LegendEntry(starred(r.name, r.oracle), look[r.name].colour, "box") for r in found.runs]
     note = f"{found.note} Below: reserved, and dotted allocated bytes.".strip() if curves else found.note
     panels += curves
-    return Chart("Which allocator wastes least memory?", found.answer, [View("", panels)], [*legend, *levels_of], note)
+    return PlotChart("Which allocator wastes least memory?", found.answer, [PlotView("", panels)], [*legend, *levels_of], note)
 
 
-def _over_time(found: Waste, colours: dict[str, str]) -> tuple[list[Panel], list[Entry]]:
+def _over_time(found: Waste, colours: dict[str, str]) -> tuple[list[PlotPanel], list[LegendEntry]]:
     """Reserved and allocated bytes of each run, the capacity, and what a static plan takes."""
     known = [(r, w) for r, w in zip(found.shown, found.runs, strict=True) if rows(r)]
     known = [(r, w) for r, w in known if timed(r) == timed(known[0][0])]
@@ -76,11 +76,11 @@ def _over_time(found: Waste, colours: dict[str, str]) -> tuple[list[Panel], list
     entries = []
     for name, of, colour, dash in ((CAPACITY, "capacity", ALARM, "dash"), (PLAN, "plan", INK, "dot")):
         if found_levels := sorted({v for run, _ in made if (v := getattr(run, of)) is not None}):
-            entries.append(Entry(name, colour, dash))
+            entries.append(LegendEntry(name, colour, dash))
         for level in found_levels[:3]:
             data.append({
                 "type": "scatter", "mode": "lines", "legendgroup": name, "x": [0, end], "y": [level / per_byte] * 2,
                 "line": {"color": colour, "dash": dash, "width": 1.3}, **hover([f"{name}: {show_bytes(level)}"] * 2),
             })  # fmt: skip
     layout = {"xaxis": {"title": {"text": label}}, "yaxis": {"title": {"text": f"memory [{unit}]"}, "rangemode": "tozero"}}
-    return [Panel("over time", data, layout, 360)], entries
+    return [PlotPanel("over time", data, layout, 360)], entries

@@ -11,7 +11,10 @@ from gpusim.results.metrics import metric as declared
 from gpusim.show.style import ALARM, INK, SOFT, Look
 from gpusim.show.view import human
 
-__all__ = ["ALARM", "INK", "SOFT", "Chart", "Entry", "Panel", "View", "bars_height", "exact", "hover", "marker", "symbol"]
+__all__ = [
+    "ALARM", "INK", "SOFT", "LegendEntry", "PlotChart", "PlotPanel", "PlotView", "bars_height", "exact", "hover", "marker",
+    "plain",
+]  # fmt: skip
 
 ROW, AROUND = 22, 84  # pixels of a bar, and of what stands above and below all of them
 _SYMBOLS = {
@@ -22,7 +25,7 @@ _UNITS = {"ns": " ns", "B": " B", "1/s": "/s", "1": "", "": ""}
 
 
 @dataclass(frozen=True)
-class Entry:
+class LegendEntry:
     """One word of the legend; traces whose `legendgroup` it is are hidden and shown with it."""
 
     name: str
@@ -32,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PlotPanel:
     """One plot: traces and layout as Plotly takes them; `height` in pixels."""
 
     title: str
@@ -42,21 +45,21 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class View:
+class PlotView:
     """Panels that stand side by side; a chart of several shows one at a time."""
 
     label: str
-    panels: Sequence[Panel]
+    panels: Sequence[PlotPanel]
 
 
 @dataclass(frozen=True)
-class Chart:
+class PlotChart:
     """One figure: the question over it, what it answers, a note, and what is drawn."""
 
     title: str
     answer: str
-    views: Sequence[View]
-    legend: Sequence[Entry] = field(default=())
+    views: Sequence[PlotView]
+    legend: Sequence[LegendEntry] = field(default=())
     note: str = ""
 
     def plain(self) -> dict[str, Any]:

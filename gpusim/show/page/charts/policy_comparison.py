@@ -11,10 +11,22 @@ from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.answer import answer
 from gpusim.show.groups import starred
-from gpusim.show.page.charts.parts import ALARM, INK, SOFT, Chart, Entry, Panel, View, bars_height, exact, hover, marker, plain
+from gpusim.show.page.charts.parts import (
+    ALARM,
+    INK,
+    SOFT,
+    LegendEntry,
+    PlotChart,
+    PlotPanel,
+    PlotView,
+    bars_height,
+    exact,
+    hover,
+    marker,
+    plain,
+)  # fmt: skip
 from gpusim.show.style import BLACK, BLUE, Look, looks
-from gpusim.show.values.comparison import Comparison, Line, Point, comparison, ratios
-from gpusim.show.values.comparison import Panel as Place
+from gpusim.show.values.comparison import PolicyComparison, PolicyLine, PolicyPanel, PolicyPoint, comparison, ratios
 from gpusim.show.view import OVERSUBSCRIPTION, POLICIES, Layout, human, kind_of, main_unit, scale
 
 MOST_PANELS = 24
@@ -24,7 +36,7 @@ NO_LIMIT, ORACLE, BOUND = "no memory limit", "oracle eviction *", "bound: what m
 LEVELS = (("no_limit", NO_LIMIT, SOFT, "solid"), ("oracle", ORACLE, BLACK, "dash"), ("bound", BOUND, INK, "dot"))
 
 
-def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = None) -> Chart:
+def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = None) -> PlotChart:
     """Lines, failures, what no policy can beat, and intervals where machines were sampled."""
     found = comparison(results, metric, plan)
     look = _looks(found)
@@ -32,15 +44,17 @@ def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = Non
     left = f"{len(shown)} of {len(found.panels)} places are shown." if len(shown) < len(found.panels) else ""
     bars = "Bars: p10 to p90 over sampled machines." if any(p.interval for p in found.points) else ""
     draw = _curves if found.plan.across else _bars
-    views = [View(declared(found.metric).label, [draw(found, place, look) for place in shown])]
+    views = [PlotView(declared(found.metric).label, [draw(found, place, look) for place in shown])]
     if len(found.names) > 1:
         best = [_against_best(found, place, look) for place in shown]
-        views.append(View("over the best of its place", [panel for panel in best if panel.data]))
+        views.append(PlotView("over the best of its place", [panel for panel in best if panel.data]))
     solid = "line" if found.plan.across else "box"
-    legend = [Entry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else solid) for n in found.names]
-    levels = [Entry(name, colour, {"solid": "line"}.get(dash, dash)) for of, name, colour, dash in LEVELS
+    legend = [
+        LegendEntry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else solid) for n in found.names
+    ]
+    levels = [LegendEntry(name, colour, {"solid": "line"}.get(dash, dash)) for of, name, colour, dash in LEVELS
               if any(_level(found, place, of) for place in shown)]  # fmt: skip
-    return Chart(
+    return PlotChart(
         question(found.plan, found.metric), answer(results, found.metric), views, [*legend, *levels],
         " ".join(word for word in (left, bars) if word),
     )  # fmt: skip
@@ -54,7 +68,7 @@ def question(plan: Layout, metric: str) -> str:
     return f"Which {kind_of(plan.lines)} {what}{over.get(plan.across, f' over {plan.across}')}?"
 
 
-def _looks(found: Comparison) -> dict[str, Look]:
+def _looks(found: PolicyComparison) -> dict[str, Look]:
     """Machines, programs and combinations of many policies have no colour of their own beside their names in bars."""
     look = looks(found.names, found.future)
     lines = found.plan.lines
@@ -63,7 +77,7 @@ def _looks(found: Comparison) -> dict[str, Look]:
     return look
 
 
-def _level(found: Comparison, place: Place, of: str) -> tuple[tuple[float, float], ...]:
+def _level(found: PolicyComparison, place: PolicyPanel, of: str) -> tuple[tuple[float, float], ...]:
     if not found.references or (of == "oracle" and not found.oracle_apart):
         return ()
     return place.level(of)
@@ -72,7 +86,7 @@ def _level(found: Comparison, place: Place, of: str) -> tuple[tuple[float, float
 # Curves
 
 
-def _curves(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
+def _curves(found: PolicyComparison, place: PolicyPanel, look: dict[str, Look]) -> PlotPanel:
     metric = found.metric
     divisor, label = main_unit(metric, max((p.value or 0.0 for p in found.points), default=0.0))
     per_x, across = axis_of(found.plan.across, place.along)
@@ -91,10 +105,10 @@ def _curves(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
     rows = max((int(mark["y"][0]) for mark in failed), default=-1) + 1
     band = min(0.3, 0.035 + 0.035 * rows) if rows else 0.0
     layout = {"xaxis": across, "yaxis": _vertical(label, known, band), **({"yaxis2": _band(rows, band)} if rows else {})}
-    return Panel(place.name, [*data, *failed], layout)
+    return PlotPanel(place.name, [*data, *failed], layout)
 
 
-def _curve(line: Line, look: Look, metric: str, per_x: float, divisor: float, across: str) -> dict[str, Any]:
+def _curve(line: PolicyLine, look: Look, metric: str, per_x: float, divisor: float, across: str) -> dict[str, Any]:
     points = [p for p in line.points if p.value is not None]
     words = [_words(line, p, metric, across) for p in points]
     bars = [_bar(p.interval, p.value, divisor) for p in points]
@@ -106,7 +120,7 @@ def _curve(line: Line, look: Look, metric: str, per_x: float, divisor: float, ac
     }  # fmt: skip
 
 
-def _words(line: Line, point: Point, metric: str, across: str) -> str:
+def _words(line: PolicyLine, point: PolicyPoint, metric: str, across: str) -> str:
     """Everything that is known of one point."""
     said = [f"<b>{plain(starred(line.name, line.oracle))}</b>{_at(across, point.x)}", plain(exact(metric, point.value))]
     if point.interval:
@@ -138,7 +152,7 @@ def _errors(bars: Sequence[tuple[float, float] | None], look: Look | None = None
     }  # fmt: skip
 
 
-def _failures(lines: Sequence[Line], look: dict[str, Look], per_x: float, across: str) -> list[dict[str, Any]]:
+def _failures(lines: Sequence[PolicyLine], look: dict[str, Look], per_x: float, across: str) -> list[dict[str, Any]]:
     """A mark for each run that failed, in the band along the top; those of one position below each other."""
     there: dict[float, int] = {}
     made = []
@@ -208,7 +222,7 @@ def _band(rows: int, band: float) -> dict[str, Any]:
 # Bars
 
 
-def _bars(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
+def _bars(found: PolicyComparison, place: PolicyPanel, look: dict[str, Look]) -> PlotPanel:
     metric = found.metric
     divisor, label = main_unit(metric, max((p.value or 0.0 for p in found.points), default=0.0))
     data = []
@@ -242,13 +256,13 @@ def _bars(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
         "barmode": "overlay", "bargap": 0.3, "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
         "xaxis": {"title": {"text": label}, "range": [0, 1.24 * max(ends, default=1.0) / divisor]},  # room for what is written
     }  # fmt: skip
-    return Panel(place.name, data, layout, bars_height(len(place.lines)))
+    return PlotPanel(place.name, data, layout, bars_height(len(place.lines)))
 
 
 # Against the best
 
 
-def _against_best(found: Comparison, place: Place, look: dict[str, Look]) -> Panel:
+def _against_best(found: PolicyComparison, place: PolicyPanel, look: dict[str, Look]) -> PlotPanel:
     """How many times as much as the best of the place: where lines lie on each other, these differences are what is asked."""
     across = found.plan.across
     per_x, axis = axis_of(across, place.along)
@@ -276,4 +290,4 @@ def _against_best(found: Comparison, place: Place, look: dict[str, Look]) -> Pan
     ratio_axis: dict[str, Any] = {"title": {"text": "over the best [×]"}, **({"type": "log"} if high > LOG_FROM else {})}
     names = {"autorange": "reversed", "automargin": True, "type": "category"}
     layout = {"xaxis": axis, "yaxis": ratio_axis} if across else {"xaxis": ratio_axis, "yaxis": names}
-    return Panel(place.name, data, layout, 320 if across else bars_height(len(place.lines)))
+    return PlotPanel(place.name, data, layout, 320 if across else bars_height(len(place.lines)))

@@ -8,7 +8,19 @@ from typing import Any
 from gpusim.results.result import Result
 from gpusim.show.figure.time_breakdown import LOOKS
 from gpusim.show.groups import in_order, starred
-from gpusim.show.page.charts.parts import ALARM, INK, SOFT, Chart, Entry, Panel, View, bars_height, exact, hover, plain
+from gpusim.show.page.charts.parts import (
+    ALARM,
+    INK,
+    SOFT,
+    LegendEntry,
+    PlotChart,
+    PlotPanel,
+    PlotView,
+    bars_height,
+    exact,
+    hover,
+    plain,
+)
 from gpusim.show.values.breakdown import Breakdown, answer, breakdown
 from gpusim.show.view import ending, pick, run_name, scale, varying
 
@@ -16,7 +28,7 @@ MOST = 60
 MARKS = (("no_limit", "no memory limit", SOFT), ("bound", "bound: what must come in", INK))
 
 
-def chart(results: Sequence[Result]) -> Chart:
+def chart(results: Sequence[Result]) -> PlotChart:
     """A bar per run in the order of all figures, best first."""
     shown, note = pick(results, MOST)
     keys = varying(shown)
@@ -55,10 +67,10 @@ def chart(results: Sequence[Result]) -> Chart:
         "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "categoryarray": names[::-1]},
     }  # fmt: skip
     used = {trace.get("legendgroup") for trace in data}
-    legend = [Entry(label, colour, "box") for label, (colour, _) in LOOKS.items() if label in used]
-    legend += [Entry(label, colour, "line") for _, label, colour in MARKS if label in used]
-    panel = Panel("", data, layout, bars_height(len(names)))
-    return Chart("Where does the time go?", answer(shown, keys), [View("", [panel])], legend, note)
+    legend = [LegendEntry(label, colour, "box") for label, (colour, _) in LOOKS.items() if label in used]
+    legend += [LegendEntry(label, colour, "line") for _, label, colour in MARKS if label in used]
+    panel = PlotPanel("", data, layout, bars_height(len(names)))
+    return PlotChart("Where does the time go?", answer(shown, keys), [PlotView("", [panel])], legend, note)
 
 
 def _words(name: str, label: str, one: Breakdown) -> str:

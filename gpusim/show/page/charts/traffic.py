@@ -8,16 +8,16 @@ from typing import Any
 from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
-from gpusim.show.page.charts.parts import INK, Chart, Entry, Panel, View, bars_height, exact, hover, plain
+from gpusim.show.page.charts.parts import INK, LegendEntry, PlotChart, PlotPanel, PlotView, bars_height, exact, hover, plain
 from gpusim.show.style import BLUE, ORANGE
-from gpusim.show.values.traffic import BOUND, IN, OUT, Moved, traffic
+from gpusim.show.values.traffic import BOUND, IN, OUT, RunTraffic, traffic
 from gpusim.show.view import scale
 
 MOST = 60
 CAME, LEFT, LEAST = "host to device", "device to host", "least that must come in"
 
 
-def chart(results: Sequence[Result]) -> Chart:
+def chart(results: Sequence[Result]) -> PlotChart:
     """Two bars per run, and the bound as a mark."""
     found = traffic(results, MOST)
     divisor, unit = scale("B", max((max(r.came, r.left, r.least or 0.0) for r in found.runs), default=1.0))
@@ -45,14 +45,15 @@ def chart(results: Sequence[Result]) -> Chart:
         "xaxis": {"title": {"text": f"moved over the link [{unit}]"}, "rangemode": "tozero"},
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
     }  # fmt: skip
-    legend = [Entry(CAME, BLUE, "box"), Entry(LEFT, ORANGE, "box"), *([Entry(LEAST, INK, "line")] if known else [])]
+    legend = [LegendEntry(CAME, BLUE, "box"), LegendEntry(LEFT, ORANGE, "box")]
+    legend += [LegendEntry(LEAST, INK)] if known else []
     stopped = "Hatched: until the run stopped." if any(r.ending for r in found.runs) else ""
     note = " ".join(word for word in (found.note, stopped) if word)
-    panel = Panel("", data, layout, bars_height(round(1.4 * len(names))))
-    return Chart("How much is moved, and how much is needed?", found.answer, [View("", [panel])], legend, note)
+    panel = PlotPanel("", data, layout, bars_height(round(1.4 * len(names))))
+    return PlotChart("How much is moved, and how much is needed?", found.answer, [PlotView("", [panel])], legend, note)
 
 
-def _words(run: Moved, label: str, metric: str, moved: float) -> str:
+def _words(run: RunTraffic, label: str, metric: str, moved: float) -> str:
     until = f"\nuntil {run.ending}" if run.ending else ""
     least = f"\nleast that must come in: {show_bytes(run.least)}" if metric == IN and run.least is not None else ""
     return f"<b>{plain(run.name)}</b>\n{label}: {exact(metric, moved)}{least}{until}"
