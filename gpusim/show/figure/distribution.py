@@ -31,7 +31,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
         return figure
     panel = figure.add_subplot()
     look = looks([line.name for line in lines], [line.name for line in lines if line.oracle])
-    ends = [float(v) for line in lines for v in (line.values[0], line.values[-1]) if len(line.values)]
+    ends = [float(v) for line in lines for v in line.values]
     low, high = min(1.0, *ends), max(1.02, *ends)
     pad = (high / low) ** 0.03
     for rank, line in enumerate(lines):

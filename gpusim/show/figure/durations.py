@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -62,7 +63,8 @@ def draw(results: Sequence[Result], question: str = "", ran: Sequence[RanProgram
 
 
 def _line(panel: Axes, line: Cumulative, one: Look, rank: int, count: int) -> None:
-    x, y = visible(line.values, line.shares, 600)
+    at, y = visible(np.log10(line.values), line.shares, 600)  # as many columns as the logarithmic axis has
+    x = 10**at
     width = 2.2 - 1.1 * rank / max(1, count - 1)
     panel.step([x[0], *x], [0.0, *y], where="post", color=one.colour, ls=one.line, lw=width, gid=f"line:{line.name}")
     middle = line.quantile(0.5)

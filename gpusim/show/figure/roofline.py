@@ -151,7 +151,7 @@ def _names(panel: Axes, points: Sequence[RooflinePoint], x: Sequence[float], y: 
         at, height = panel.transAxes.inverted().transform(panel.transData.transform((right, up)))
         wide, beside = 0.022 * len(words) + 0.03, at < 0.5
         left, end = (at, at + wide) if beside else (at - wide, at)
-        free = all(left > b or end < a or abs(height - level) > 0.055 for a, b, level in taken)
+        free = all(left > b or end < a or abs(height - level) > 0.075 for a, b, level in taken)
         if p.name in named or len(named) == NAMED or not free or left < 0 or end > 1.02 or not 0.06 < height < 1:
             continue
         named.add(p.name)

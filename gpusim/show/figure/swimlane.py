@@ -25,7 +25,6 @@ from gpusim.show.style import (
     DPI,
     FAINT,
     GREEN,
-    GREY,
     OLIVE,
     ORANGE,
     PINK,
@@ -40,6 +39,7 @@ from gpusim.show.style import (
     styled,
 )  # fmt: skip
 from gpusim.show.timelines import timelines
+from gpusim.show.values.breakdown import PARTS
 from gpusim.show.values.swimlane import Swimlanes, busiest, swimlanes
 from gpusim.show.view import pick, run_name, scale, varying
 
@@ -48,8 +48,10 @@ COLUMNS = 1400
 DETAIL = 25  # the enlarged part is the run's time divided by this
 LANE, AXES, MEMORY = 0.24, 0.72, 0.85  # inches of a lane, of the axis and title of a panel, of the panel of memory
 COLOURS = {
-    "kernel": BLUE, "swap in": VERMILION, "swap out": ORANGE, "program's own copy": GREEN, "collective": PINK, "host": GREY,
-    "faults served": WINE, "device call": OLIVE, "stall": "#9AA1AC",
+    "kernel": BLUE, "swap in": VERMILION, "swap out": ORANGE, "program's own copy": GREEN, "collective": PINK,
+    "host": "#4A4F5C", "faults served": WINE, "device call": OLIVE, "waits for swap-in": "#F0B48F",
+    "waits for swap-out": "#F4DCA4", "waits for its launch": "#BFE0F3", "waits for faults": "#CFA3B9",
+    "waits for migration": "#B7B2DE", "waits for the CPU": "#8D93A1", "waits otherwise": "#C4C8CF",
 }  # fmt: skip
 
 
@@ -157,7 +159,7 @@ def _answer(shown: Sequence[Result], rows: Sequence[Activities], keys: Sequence[
     stalls = sorted(one.stalls().items(), key=lambda item: -item[1])[:2]
     moved = int(one.of_kind("swap_in", "swap_out", "migration", "eviction")["bytes"].sum())
     named = f"{run_name(run, keys)}: " if len(shown) > 1 else ""
-    causes = [f"{show_time(ns)} {name.removesuffix('_ns').replace('_', ' ')}" for name, ns in stalls if ns > 0]
-    said = f"{named}streams wait most for {' and '.join(causes)}." if causes else f"{named}no stream waits."
+    causes = [f"{show_time(ns)} {PARTS.get(name, name)}" for name, ns in stalls if ns > 0]
+    said = f"{named}streams lose most {' and '.join(causes)}." if causes else f"{named}no stream waits."
     said = said[0].upper() + said[1:] if not named else said
     return f"{said} {show_bytes(moved)} are moved." if moved else said

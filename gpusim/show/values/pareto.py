@@ -16,7 +16,7 @@ from gpusim.show.view import ending, layout, line_name, main_metric, text, value
 HELD = ("reserved_peak_bytes", "chunks_peak_bytes")  # the memory that a run held
 
 
-class Placed(Protocol):
+class _Placed(Protocol):
     """What stands at some memory and some value of a metric; None where it is not known."""
 
     @property
@@ -25,7 +25,7 @@ class Placed(Protocol):
     def value(self) -> float: ...
 
 
-T = TypeVar("T", bound=Placed)
+T = TypeVar("T", bound=_Placed)
 
 
 def front(points: Iterable[T], sign: int = 1) -> list[T]:

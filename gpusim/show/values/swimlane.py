@@ -10,12 +10,21 @@ import numpy.typing as npt
 from gpusim.results.activities import KINDS, Activities
 
 F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+STALL = KINDS.index("stall")
 # What is told apart: words -> kinds of activities; a stall is told by its cause.
 CLASSES = {
     "kernel": ("kernel", "step"), "swap in": ("swap_in", "migration"), "swap out": ("swap_out", "eviction"),
     "program's own copy": ("copy_in", "copy_out", "copy_peer", "nvme_read", "nvme_write"), "collective": ("collective",),
-    "host": ("host",), "faults served": ("fault_batch", "host_fault"), "device call": ("device_call",), "stall": ("stall",),
+    "host": ("host",), "faults served": ("fault_batch", "host_fault"), "device call": ("device_call",),
 }  # fmt: skip
+# ... and stalls by their cause, in the words of the metrics.
+STALLS = {
+    "stall_swap_in": "waits for swap-in", "stall_swap_out": "waits for swap-out", "stall_launch": "waits for its launch",
+    "stall_fault": "waits for faults", "stall_migration": "waits for migration", "stall_host": "waits for the CPU",
+}  # fmt: skip
+OTHERWISE = "waits otherwise"
+ALL = (*CLASSES, *STALLS.values(), OTHERWISE)
 SKIPPED = "phase"  # a group of lanes: they name spans, nothing runs in them
 
 
@@ -24,7 +33,7 @@ class Swimlanes:
     """L lanes over N columns of equal width.
 
     lanes    (name, group), groups in the order of results.activities.GROUPS
-    classes  of CLASSES those that occur
+    classes  of ALL those that occur
     busy     (L, K, N) the share of the column in which the lane was busy with this class
     start    ns, of the first column; `end` of the last
     """
@@ -44,10 +53,10 @@ def swimlanes(found: Activities, columns: int, start: int = 0, end: int | None =
     of_kind = np.full(len(KINDS), -1)
     for k, kinds in enumerate(CLASSES.values()):
         of_kind[[KINDS.index(kind) for kind in kinds]] = k
-    what = of_kind[rows["kind"]]
+    what = np.where(rows["kind"] == STALL, _causes(found)[rows["name"]], of_kind[rows["kind"]])
     inside = (rows["end"] > start) & (rows["start"] < end) & (what >= 0) & np.isin(rows["lane"], kept)
     width = max(end - start, 1) / columns
-    table = np.zeros((len(found.lanes), len(CLASSES), columns))
+    table = np.zeros((len(found.lanes), len(ALL), columns))
     for lane in np.unique(rows["lane"][inside]):
         for k in np.unique(what[inside & (rows["lane"] == lane)]):
             mine = rows[inside & (rows["lane"] == lane) & (what == k)]
@@ -55,9 +64,14 @@ def swimlanes(found: Activities, columns: int, start: int = 0, end: int | None =
     there, seen = table.sum(axis=(1, 2)) > 0, table.sum(axis=(0, 2)) > 0
     lanes = [i for i in kept if there[i]]
     classes = np.flatnonzero(seen)
-    names = tuple(list(CLASSES)[k] for k in classes)
+    names = tuple(ALL[k] for k in classes)
     return Swimlanes(tuple((found.lanes[i].name, found.lanes[i].group) for i in lanes), names,
                      np.minimum(table[lanes][:, classes], 1.0), start, end)  # fmt: skip
+
+
+def _causes(found: Activities) -> I64:
+    """By name: the class of a stall of that name."""
+    return np.array([ALL.index(STALLS.get(name, OTHERWISE)) for name in found.names], np.int64)
 
 
 def _covered(begins: F64, ends: F64, columns: int) -> F64:
@@ -76,9 +90,12 @@ def _covered(begins: F64, ends: F64, columns: int) -> F64:
 
 
 def busiest(found: Activities, width: int) -> tuple[int, int]:
-    """The span of this width in ns in which stalls take most time, or where there are none, most is under way."""
+    """The span of this width in ns in which stalls take most time, or where there are none, most is under way.
+
+    Of spans that are about equal, the one in which more begins.
+    """
     rows = found.rows
-    stalls = rows[rows["kind"] == KINDS.index("stall")]
+    stalls = rows[rows["kind"] == STALL]
     used = stalls if len(stalls) else rows
     end = int(rows["end"].max(initial=1))
     if not len(used) or width >= end:
@@ -86,5 +103,6 @@ def busiest(found: Activities, width: int) -> tuple[int, int]:
     steps = 4 * max(end // width, 1)
     share = _covered(used["start"] * (steps / end), used["end"] * (steps / end), steps)
     total = np.convolve(share, np.ones(4), "valid")
-    start = int(np.argmax(total) * end / steps)
+    begun = np.convolve(np.bincount(np.minimum(rows["start"] * steps // end, steps - 1), minlength=steps), np.ones(4), "valid")
+    start = int(np.argmax(total + 0.2 * begun / begun.max()) * end / steps)
     return start, min(start + width, end)
