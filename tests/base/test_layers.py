@@ -25,6 +25,7 @@ FOREIGN = ("show/style.py", "calibrate/measure/", "programs/record/")
 AT_FIRST_USE = {
     "__init__.py": "public names are lazy",
     "api/frames.py": "pandas is an extra",
+    "api/grids.py": "start-up: matplotlib",
     "api/showing.py": "IPython is an extra",
     "base/errors.py": "start-up: multiprocessing",
     "base/tables.py": "start-up: numba",
