@@ -122,7 +122,8 @@ def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
         kind, _, key = blob.partition("-")
         found.told[{"timeline": "timelines", "map": "maps"}[kind]].append(key)
     found.told["timelines_left"] = _left(folders, wanted, skipped, why)
-    found.told["maps_left"] = "" if found.told["maps"] else found.told["timelines_left"]
+    if not found.blobs:  # runs under unified memory have a timeline, and no heap
+        found.told["maps_left"] = found.told["timelines_left"]
     return found
 
 

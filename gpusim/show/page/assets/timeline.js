@@ -615,7 +615,7 @@ class Timeline {
     if (this.about.capacity && this.about.capacity <= top) line(this.ink.alarm, [5, 3], () => this.about.capacity);
     pen.lineWidth = 1;
     pen.fillStyle = this.ink.ink;
-    pen.fillText(fitted(pen, "memory by owner", left - 10), 6, this.areaTop + 8);
+    pen.fillText(fitted(pen, series ? "memory by owner" : "memory allocated", left - 10), 6, this.areaTop + 8);
     pen.fillStyle = this.ink.soft;
     pen.fillText(fitted(pen, `to ${show(top, "B")}`, left - 10), 6, this.areaTop + 23);
     pen.fillText(fitted(pen, "line: reserved", left - 10), 6, this.areaTop + 38);
