@@ -184,6 +184,7 @@ def test_two_folders_stand_side_by_side_with_what_changed(tmp_path: Path) -> Non
     said = told(write_page(a, against=b, out=tmp_path / "both.html").path)
     expected = changes(load_folder(a), load_folder(b), always=())
     assert [(c["metric"], c["a"], c["b"]) for c in said["against"]["changes"]] == [(c.metric, c.a, c.b) for c in expected]
+    assert said["against"]["said"] == "Makespan is better in 0 pairs of runs, worse in 20, and equal in the others."
     assert len(said["folders"]) == 2
     panels = said["charts"]["policy_comparison"]["views"][0]["panels"]
     assert [panel["title"] for panel in panels] == ["A", "B"]

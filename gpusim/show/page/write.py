@@ -100,10 +100,11 @@ class InTime:
 
 def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
     """Timelines and address maps: of the runs that are wanted, or of as many as there is room for."""
-    told = {"timelines": [], "maps": [], "capacities": {}, "timelines_left": "", "maps_left": ""}
+    told = {"timelines": [], "maps": [], "capacities": {}, "timelines_left": ""}
     found = InTime(told, {}, [[] for _ in folders])
-    room, why, skipped = ROOM, "", 0
+    why, skipped = "", 0
     for one, named in zip(folders, found.named, strict=True):
+        room = ROOM // len(folders)
         keys = [key for key in content.ranked(one) if key in set(one.logged)] if wanted is None else chosen(one, wanted)
         by_key, names = {r.key: r for r in one.results}, varying(one.results)
         for key in keys:
@@ -122,8 +123,6 @@ def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
         kind, _, key = blob.partition("-")
         found.told[{"timeline": "timelines", "map": "maps"}[kind]].append(key)
     found.told["timelines_left"] = _left(folders, wanted, skipped, why)
-    if not found.blobs:  # runs under unified memory have a timeline, and no heap
-        found.told["maps_left"] = found.told["timelines_left"]
     return found
 
 
@@ -165,7 +164,8 @@ def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int,
 def differences(a: Folder, b: Folder) -> dict[str, Any]:
     """What changed from one folder to the other, run by run, as `gpusim compare A B` has it."""
     found = changes(a.results, b.results, always=())
-    metric = main_metric(a.results)
+    changed = {c.metric for c in found}
+    metric = next((name for name in (main_metric(a.results), "makespan_ns") if name in changed), main_metric(a.results))
     better = sum(c.better is True and c.metric == metric for c in found)
     worse = sum(c.better is False and c.metric == metric for c in found)
     alone = sum(c.metric == "run" for c in found)
