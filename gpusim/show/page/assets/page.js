@@ -3,7 +3,7 @@
 async function start() {
   startTheme();
   if (!window.DecompressionStream) {
-    byId("main").append(make("p", { class: "alarm" }, "This browser cannot unpack the page: Chrome 80, Firefox 113 and Safari 16.4 can."));
+    byId("main").append(make("p", { class: "alarm" }, "This browser cannot unpack the page: Chrome 97, Firefox 113 and Safari 16.4 can."));
     return;
   }
   const content = JSON.parse(new TextDecoder().decode(await blob("content")));
