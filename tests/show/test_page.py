@@ -177,6 +177,10 @@ def test_the_address_map_has_every_block() -> None:
     assert found["hole.free"][-1] == 4 * GIB and found["hole.largest"][-1] == GIB and header["end"] == 100_000_000
 
 
+def test_what_one_run_moved_is_told_in_words() -> None:
+    assert content.charts([[run()]])["traffic"]["answer"] == "Moved: 2 GiB in (2 times what must come in), 1.5 GiB out."
+
+
 def test_two_folders_stand_side_by_side_with_what_changed(tmp_path: Path) -> None:
     a = folder(tmp_path / "a", sweep())
     slower = [replace(r, metrics={**r.metrics, "makespan_ns": 2 * r.metrics["makespan_ns"]}) for r in sweep()]

@@ -48,4 +48,5 @@ def verb(
         emit_json({"file": str(made.path), "bytes": made.bytes, "runs": made.runs, "timelines": list(made.timelines)})
         return
     with_time = f", {len(made.timelines)} with a timeline" if made.timelines else ""
-    typer.echo(f"{made.path}: {made.runs} runs{with_time}, {show_bytes(made.bytes)}")
+    runs = "1 run" if made.runs == 1 else f"{made.runs} runs"
+    typer.echo(f"{made.path}: {runs}{with_time}, {show_bytes(made.bytes)}")

@@ -57,7 +57,7 @@ def _answer(shown: Sequence[RunTraffic]) -> str:
     for run, word in ((finished[0], "least"), (finished[-1], "most")):
         if run is finished[0] and word == "most":
             break
-        subject = f"{run.name} moves {word}: " if len(finished) > 1 else "RunTraffic: "
+        subject = f"{run.name} moves {word}: " if len(finished) > 1 else "Moved: "
         above = ratio(run.came, run.least)
         over = f" ({above:.2g} times what must come in)" if above is not None else ""
         sentences.append(f"{subject}{show_bytes(run.came)} in{over}, {show_bytes(run.left)} out.")

@@ -119,6 +119,7 @@ function inTime(page, which) {
 
 function differences(page) {
   const against = page.content.against;
+  if (page.folders.reduce((sum, runs) => sum + runs.size, 0) < 2) return;
   page.two = new Differences(page);
   section("differences", "Differences",
     ...(against ? [make("h3", {}, `From A (${page.folders[0].words.name}) to B (${page.folders[1].words.name})`), folderDifferences(against)] : []),

@@ -156,7 +156,7 @@ class Table {
       });
       this.rows = order.map((at) => this.rows[at]);
     }
-    this.count.textContent = this.rows.length === this.runs.size ? `${grouped(this.runs.size)} runs` : `${grouped(this.rows.length)} of ${grouped(this.runs.size)} runs`;
+    this.count.textContent = this.rows.length === this.runs.size ? `${grouped(this.runs.size)} run${this.runs.size === 1 ? "" : "s"}` : `${grouped(this.rows.length)} of ${grouped(this.runs.size)} runs`;
     this.scroll.scrollTop = 0;
     this.draw();
   }
@@ -206,7 +206,7 @@ function opener(page) {
     const actions = [
       ["timeline", page.timelines.has(known.key[row]), () => page.showTimeline(known.key[row])],
       ["address map", page.maps.has(known.key[row]), () => page.showMap(known.key[row])],
-      ["compare as A", true, () => page.compare(runs, row, 0)], ["compare as B", true, () => page.compare(runs, row, 1)],
+      ["compare as A", page.two, () => page.compare(runs, row, 0)], ["compare as B", page.two, () => page.compare(runs, row, 1)],
     ].filter(([, there]) => there).map(([words, , then]) => make("button", { type: "button", onclick: close(then) }, words));
     const failure = known.failure[row];
     const command = `gpusim run ${runs.words.name}/experiment.yaml ${known.again[row]} -o again`.replace(/ +/g, " ");
@@ -218,7 +218,7 @@ function opener(page) {
       known.ending[row] ? make("p", { class: "alarm" }, `${known.ending[row]}. ${(failure && failure.advice) || ""}`) : "",
       make("div", { class: "bar" }, ...actions),
       page.memory(known.key[row]) || "",
-      make("h4", {}, "Alone"), make("pre", {}, command), copyButton(command),
+      ...(runs.words.experiment ? [make("h4", {}, "The command that repeats it alone"), make("pre", {}, command), copyButton(command)] : []),
       ...[...groups].flatMap(([group, columns]) => [make("h4", {}, group), make("div", { class: "scroll" }, make("table", {},
         ...columns.map((column) => make("tr", {}, make("td", { title: column.meaning }, column.id), make("td", { class: "number" },
           show(runs.value(column, row), column.unit)), make("td", { class: "number" }, exact(runs.value(column, row), column.unit)),
