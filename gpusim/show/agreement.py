@@ -60,13 +60,13 @@ def panel(
         axes.text(0.03, 0.97, said, color=BLUE, gid="score", **words)
     told = [f"{count} {where}" for count, where in zip(beyond, ("below", "above"), strict=True) if count]
     if told:
-        axes.set_title(", ".join(told), loc="right", color=ALARM, fontsize=8, fontweight="normal", gid="outside")
+        axes.text(0.97, 0.885, ", ".join(told), color=ALARM, ha="right", gid="outside", **words)
 
 
 def _axes(axes: Axes, ends: Sequence[float], label: str, widest: float) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_ylim(1 / widest, widest ** (1.42 if widest < 4 else 1.3))  # above the points there is room for words
+    axes.set_ylim(1 / widest, widest ** (1.62 if widest < 4 else 1.55))  # above the points there is room for words
     axes.yaxis.set_major_locator(FixedLocator([t for t in (TICKS if widest < 4 else FAR_TICKS) if 1 / widest <= t <= widest]))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

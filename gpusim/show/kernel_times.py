@@ -34,7 +34,7 @@ def draw(gpus: Sequence[StepTimes]) -> Figure:
         ]
         which, word = (steps.held, "left out") if steps.held.any() else (~steps.held, "seen")
         median, p90, signed = errors(steps.runs[which], steps.measured[which])
-        said = f"{word}: median {median:.1%},\np90 {p90:.1%}, signed {signed:+.1%}"
+        said = f"{word}: {median:.1%}, p90 {p90:.1%}, {signed:+.1%}"
         panel(axes, f"{steps.gpu} ({steps.source})", clouds, said, (1 - _BAND, 1 + _BAND), "ms")
         axes.set_ylabel("simulated / measured" if index % columns == 0 else "")
         if index + columns < len(shown):
@@ -42,7 +42,7 @@ def draw(gpus: Sequence[StepTimes]) -> Figure:
     headline(
         figure, "How long does a whole step take?",
         "Simulated over measured time of inference and training steps, each network and mode a point; the band is 10 %.",
-        "Triangles: beyond the axis, so many.", body=ROW * lines + AXES,
+        "Median and p90 of the error, and its signed median. Triangles: beyond the axis, so many.", body=ROW * lines + AXES,
         strip=[Line2D([], [], color=c, marker=m, ms=5, lw=0, label=name) for name, (c, m, _) in _LOOKS.items()],
     )  # fmt: skip
     return figure

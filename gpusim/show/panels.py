@@ -54,7 +54,7 @@ def logarithmic(
     axis.set_major_formatter(FuncFormatter(lambda v, _: form(v)))
 
 
-LABEL = 38  # characters of a line of a row's label
+LABEL = 42  # characters of a line of a row's label
 
 
 def row_labels(panel: Axes, names: Sequence[str], **options: Any) -> int:
@@ -74,9 +74,17 @@ LINE = 96  # characters of a title as wide as the figure
 NUMBERS = 15  # characters of a row's labels, where these are numbers
 
 
-def entitle(panel: Axes, title: str, count: int, labels: int = NUMBERS) -> None:
-    """The panel's name above it, on as many lines as one of `count` panels needs beside `labels` characters in its row."""
-    panel.set_title("\n".join(wrapped(title, int(LINE - 0.8 * labels) // shape(count)[1])))
+TITLE = 0.16  # inches of each further line of a title
+
+
+def entitle(panel: Axes, title: str, count: int, labels: int = NUMBERS) -> float:
+    """The panel's name above it, on as many lines as one of `count` panels needs beside `labels` characters in its row.
+
+    Returns the inches that lines beyond the first take.
+    """
+    lines = wrapped(title, int(LINE - 0.8 * labels) // shape(count)[1])
+    panel.set_title("\n".join(lines))
+    return TITLE * (len(lines) - 1)
 
 
 LONG = 24  # characters of a label from which a legend beside several panels would take too much of their width

@@ -40,6 +40,7 @@ def bars(compared: PolicyComparison) -> tuple[Figure, float]:
     figure = canvas()
     shared = declared(metric).unit == "1"
     lines: list[int] = []
+    titles = [0.0] * rows
     axes = grid(figure, len(panels), sharex=shared, sharey="row" if once else False, height_ratios=high)
     found = _reached(panels)
     divisor, label = main_unit(metric, max(found, default=0.0))
@@ -47,7 +48,7 @@ def bars(compared: PolicyComparison) -> tuple[Figure, float]:
     far = any(min(v) > 0 and max(v) / min(v) > FAR for v in (map(_reached, [[p] for p in panels])) if v)
     for i, (panel, shown, order) in enumerate(zip(axes, panels, orders, strict=True)):
         _rows(panel, shown, order, metric, divisor, look, dotted=far)
-        entitle(panel, shown.name, len(panels), labels)
+        titles[i // columns] = max(titles[i // columns], entitle(panel, shown.name, len(panels), labels))
         lines.append(row_labels(panel, [starred(n, n in compared.future) for n in order]))
         panel.set_ylim(high[i // columns] - 0.4, -0.6)
         panel.grid(axis="y", visible=False)
@@ -55,7 +56,7 @@ def bars(compared: PolicyComparison) -> tuple[Figure, float]:
         _axis(panel, [v / divisor for v in (found if shared else _reached([shown]))], columns, logarithmic=far)
         if i + columns >= len(axes):
             panel.set_xlabel(label if columns == 1 else label.split("  ")[0])
-    return figure, sum(ROW * bars * (1 + 0.42 * (max(lines) - 1)) + AXIS for bars in high)
+    return figure, sum(ROW * bars * (1 + 0.42 * (max(lines) - 1)) + AXIS for bars in high) + sum(titles)
 
 
 def _axis(panel: Axes, found: Sequence[float], columns: int, *, logarithmic: bool) -> None:

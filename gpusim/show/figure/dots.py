@@ -54,14 +54,14 @@ def dots(compared: PolicyComparison) -> tuple[Figure, float, list[Artist], list[
     shown = [values[i] for i in np.unique(np.linspace(0, len(values) - 1, min(MOST, len(values))).round().astype(int))]
     shade = shades(shown)
     rows, columns = shape(len(panels))
-    tall = max(len(wrapped(name, LABEL)) for name in names)
-    each = max(LEAST * tall, STEP * len(shown) + 0.05)
+    lines = max(len(wrapped(name, LABEL)) for name in names)
+    each = max(LEAST * lines, STEP * len(shown) + 0.05)
     below = each * len(names)
     figure = canvas()
     layout = figure.add_gridspec(2 * rows, columns, height_ratios=[ABOVE, below] * rows)
     alone = [figure.add_subplot(layout[2 * (i // columns), i % columns]) for i in range(len(panels))]
     ranked = [figure.add_subplot(layout[2 * (i // columns) + 1, i % columns]) for i in range(len(panels))]
-    handles = _ranges(alone, compared, columns)
+    handles, tall = _ranges(alone, compared, columns)
     limits = _limits([r for there in found for ratio in there.values() for r in ratio])
     for index, (panel, there) in enumerate(zip(ranked, found, strict=True)):
         _rows(panel, there, compared, shade, limits)
@@ -78,7 +78,7 @@ def dots(compared: PolicyComparison) -> tuple[Figure, float, list[Artist], list[
     ]
     if any(ratio.ending for there in found for ratios_of in there.values() for ratio in ratios_of):
         dotted.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=5.5, mew=1.6, label="did not finish"))
-    return figure, rows * (ABOVE + below + AXES), handles, dotted
+    return figure, rows * (ABOVE + below + AXES + tall), handles, dotted
 
 
 def shades(values: Sequence[float]) -> dict[float, Shade]:
@@ -90,8 +90,9 @@ def shades(values: Sequence[float]) -> dict[float, Shade]:
     }
 
 
-def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> list[Artist]:
-    """Best to last of each panel over the axis, with the references."""
+def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> tuple[list[Artist], float]:
+    """Best to last of each panel over the axis, with the references; their handles, and the inches that long titles take."""
+    tall = 0.0
     panels, metric = compared.panels, compared.metric
     found = [p.value for p in compared.points if p.value is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
@@ -99,7 +100,7 @@ def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> l
     shared = declared(metric).unit in ("1", "1/s")
     handles: dict[str, Artist] = {}
     for index, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-        entitle(axis, panel.name, len(panels), label_width(compared.names))
+        tall = max(tall, entitle(axis, panel.name, len(panels), label_width(compared.names)))
         handles |= _range(axis, panel, where, divisor, compared)
         axis_across(axis, compared.plan.across, {where[x]: x for x in panel.along}, columns)
         words, _, rest = axis.get_xlabel().partition(",")
@@ -107,7 +108,7 @@ def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> l
         axis.set_ylabel(label.split("  ")[0] if index % columns == 0 else "")
     for group in [axes] if shared else [[axis] for axis in axes]:
         _heights(group, metric, found)
-    return list(handles.values())
+    return list(handles.values()), tall
 
 
 def _range(

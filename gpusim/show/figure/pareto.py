@@ -38,12 +38,13 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     told = len(found.lines) <= MOST_LINES
     future = {p.line for panel in shown for p in panel.points if p.oracle}
     rows, columns = shape(len(shown))
+    tall = [0.0] * rows
     points = [p for panel in shown for p in panel.points]
     divisor, label = main_unit(found.metric, max(p.value for p in points))
     per_byte, unit = scale("B", max(p.memory or 0.0 for p in points))
     for index, (panel, place) in enumerate(zip(grid(figure, len(shown)), shown, strict=True)):
         _panel(panel, place, look if told else {}, divisor, per_byte)
-        entitle(panel, place.name, len(shown))
+        tall[index // columns] = max(tall[index // columns], entitle(panel, place.name, len(shown)))
         _axes(panel, place, divisor, per_byte, columns)
         _names(panel, place, look if told else {}, columns, (per_byte, divisor))
         panel.set_ylabel(label.split("  ")[0] if index % columns == 0 else "")
@@ -54,7 +55,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     note += f"Did not finish: {join(failed)}. " if failed else ""
     note += f"{ORACLE} reads the future." if future else ""
     headline(figure, question or "What does less memory cost?", _answer(shown, found.metric), note, handles,
-             body=rows * (HIGH + (0.9 if len(shown) == 1 else 0.0)))  # fmt: skip
+             body=rows * (HIGH + (0.9 if len(shown) == 1 else 0.0)) + sum(tall))  # fmt: skip
     return figure
 
 

@@ -11,7 +11,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import grouped
 from gpusim.show.interval import interval
 from gpusim.show.values.comparison import COMPARED, bound_of
-from gpusim.show.view import ending, layout, line_name, main_metric, text, value
+from gpusim.show.view import POLICIES, ending, layout, line_name, main_metric, number, text, value
 
 HELD = ("reserved_peak_bytes", "chunks_peak_bytes")  # the memory that a run held
 
@@ -46,7 +46,8 @@ class ParetoPoint:
     where     its value along the axis in words: "60 %"; "" without one
     memory    bytes that it held at most
     value     of the metric; `interval`: p10 and p90 of it over sampled machines
-    bound     no eviction policy is better with the memory that the run was given; None where that is not known
+    given     bytes that it was given
+    bound     no eviction policy is better with these; None where that is not known, or where programs differ
     """
 
     line: str
@@ -55,6 +56,7 @@ class ParetoPoint:
     memory: float | None
     value: float
     interval: tuple[float, float] | None
+    given: float | None
     bound: float | None
 
 
@@ -69,12 +71,13 @@ class ParetoPanel:
 
     @property
     def bound(self) -> tuple[tuple[float, float], ...]:
-        """(memory, bound) of the front of what is possible: less memory never has a lower bound."""
-        known = sorted((p.memory, p.bound) for p in self.points if p.memory is not None and p.bound is not None)
-        found: list[tuple[float, float]] = []
-        for memory, least in reversed(known):
-            found.append((memory, min(least, *(b for m, b in known if m <= memory))))
-        return tuple(reversed(found))
+        """(memory, bound) from each memory up to the next; between two it is that of the larger, which is never more."""
+        least: dict[float, float] = {}
+        for p in self.points:
+            if p.given is not None and p.bound is not None:
+                least[p.given] = min(p.bound, least.get(p.given, p.bound))
+        rising = sorted(least)
+        return tuple((memory, least[after]) for memory, after in zip(rising, [*rising[1:], *rising[-1:]], strict=True))
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def pareto(results: Sequence[Result], metric: str = "") -> ParetoFronts:
     sign = -1 if declared(metric).better == "higher" else 1
     panels = []
     for name, runs in grouped(results, plan.panels).items():
-        points = [p for run in runs if (p := _point(run, line_name(run, plan.lines), plan.across, metric)) is not None]
+        alike = set(plan.lines) <= set(POLICIES)  # one program, which has one bound
+        points = [p for run in runs if (p := _point(run, line_name(run, plan.lines), plan.across, metric, alike)) is not None]
         fair = [p for p in points if not p.oracle] or points
         failed: dict[str, int] = {}
         for how in filter(None, map(ending, runs)):
@@ -103,14 +107,15 @@ def pareto(results: Sequence[Result], metric: str = "") -> ParetoFronts:
     return ParetoFronts(metric, tuple(names), tuple(panels))
 
 
-def _point(run: Result, line: str, across: str, metric: str) -> ParetoPoint | None:
+def _point(run: Result, line: str, across: str, metric: str, alike: bool) -> ParetoPoint | None:
     height = value(run, metric) if run.finished else None
     memory = next((v for name in HELD if (v := value(run, name)) is not None), None)
     if height is None or memory is None:
         return None
     where = text(across, run.spec.get(across)) if across else ""
-    least = bound_of(run, metric) if metric in COMPARED else None
-    return ParetoPoint(line, where, bool(run.oracle), memory, height, interval([run], metric), least)
+    least = bound_of(run, metric) if metric in COMPARED and alike else None
+    given = number(run.spec.get("capacity"))
+    return ParetoPoint(line, where, bool(run.oracle), memory, height, interval([run], metric), given, least)
 
 
 def telling(results: Sequence[Result]) -> bool:
