@@ -157,7 +157,8 @@ def _names(panel: Axes, points: Sequence[RooflinePoint], x: Sequence[float], y: 
         named.add(p.name)
         taken.append((left, end, height))
         panel.annotate(words, (right, up), (6 if beside else -6, -3), textcoords="offset points", va="top", fontsize=8,
-                       ha="left" if beside else "right", gid=f"name:{p.name}", zorder=5).set_in_layout(False)  # fmt: skip
+                       ha="left" if beside else "right", gid=f"name:{p.name}", zorder=5,
+                       bbox={"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}).set_in_layout(False)  # fmt: skip
 
 
 def _short(name: str) -> str:
@@ -171,7 +172,7 @@ def _answer(one: Roofline) -> str:
     shares = {bound: sum(p.share for p in one.points if p.bound == bound) for bound in _LOOKS}
     most = max(shares, key=lambda bound: shares[bound])
     words = {"compute": "arithmetic", "memory": "memory", "launch": "starting kernels"}
-    said = f"{show_fraction(shares[most], 2)} of the kernel time are bound by {words[most]}"
+    said = f"{show_fraction(shares[most], 2)} of the kernel time is bound by {words[most]}"
     longest: dict[str, float] = {}
     for p in one.points:
         longest[p.name] = longest.get(p.name, 0.0) + p.share

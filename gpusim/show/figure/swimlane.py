@@ -25,6 +25,7 @@ from gpusim.show.style import (
     DPI,
     FAINT,
     GREEN,
+    INDIGO,
     OLIVE,
     ORANGE,
     PINK,
@@ -48,7 +49,8 @@ COLUMNS = 1400
 DETAIL = 25  # the enlarged part is the run's time divided by this
 LANE, AXES, MEMORY = 0.24, 0.72, 0.85  # inches of a lane, of the axis and title of a panel, of the panel of memory
 COLOURS = {
-    "kernel": BLUE, "swap in": VERMILION, "swap out": ORANGE, "program's own copy": GREEN, "collective": PINK,
+    "kernel": BLUE, "swap in": VERMILION, "swap out": ORANGE, "migration": INDIGO, "eviction": ORANGE,
+    "program's own copy": GREEN, "collective": PINK,
     "host": "#4A4F5C", "faults served": WINE, "device call": OLIVE, "waits for swap-in": "#F0B48F",
     "waits for swap-out": "#F4DCA4", "waits for its launch": "#BFE0F3", "waits for faults": "#CFA3B9",
     "waits for migration": "#B7B2DE", "waits for the CPU": "#8D93A1", "waits otherwise": "#C4C8CF",

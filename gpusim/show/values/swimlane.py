@@ -14,7 +14,8 @@ I64 = npt.NDArray[np.int64]
 STALL = KINDS.index("stall")
 # What is told apart: words -> kinds of activities; a stall is told by its cause.
 CLASSES = {
-    "kernel": ("kernel", "step"), "swap in": ("swap_in", "migration"), "swap out": ("swap_out", "eviction"),
+    "kernel": ("kernel", "step"), "swap in": ("swap_in",), "swap out": ("swap_out",),
+    "migration": ("migration",), "eviction": ("eviction",),
     "program's own copy": ("copy_in", "copy_out", "copy_peer", "nvme_read", "nvme_write"), "collective": ("collective",),
     "host": ("host",), "faults served": ("fault_batch", "host_fault"), "device call": ("device_call",),
 }  # fmt: skip
