@@ -56,6 +56,22 @@ def test_the_interval_of_a_ratio_is_over_the_same_machines():
     assert point.interval == pytest.approx((165.0, 285.0))
 
 
+def test_intervals_of_dots_and_of_the_best_are_drawn():
+    """Six policies on two sampled machines; the first is the best, 100 and 200 ms."""
+    runs = [
+        replace(
+            run(f"policy_{i}", m, 1.0 + i / 10),
+            sampled=Sampled(values={"makespan_ns": [(100.0 + 10 * i) * MS, (200.0 + 30 * i) * MS]}, pushed={}, given=1,
+                            assumed=0, estimated=0.1),
+        )
+        for i in range(6) for m in (4 * GIB, 8 * GIB)
+    ]  # fmt: skip
+    figure = figures.draw("policy_comparison", runs, metric="makespan_ns")
+    assert [list(line.get_ydata()) for line in found(figure, "interval:best")] == [pytest.approx([110.0, 190.0])] * 2  # ms
+    dots = found(figure, "interval:policy_2")
+    assert [list(line.get_xdata()) for line in dots] == [pytest.approx([1.21, 1.29])] * 2  # between 1.2 and 1.3
+
+
 def test_throughput_is_better_when_higher():
     runs = [replace(run(e), metrics={"makespan_ns": MS, "touched_per_s": v}) for e, v in (("lru", 8.0), ("fifo", 2.0))]
     there = ratios(comparison(runs, "touched_per_s").panels[0], "touched_per_s")

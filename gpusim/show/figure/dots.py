@@ -131,6 +131,13 @@ def _range(
         axis.vlines(x, low, high, color=RANGE, lw=9, gid="range")
     axis.plot(x, last, color=SOFT, lw=0.7, gid="last")
     (line,) = axis.plot(x, best, color=INK, lw=1.8, marker="o", ms=3.5, gid="best", label="best policy")
+    choose = max if upwards else min
+    for at in panel.along:
+        there = [p for one in fair if (p := one.at(at)) and p.value is not None]
+        first = choose(there, key=lambda p: p.value or 0.0, default=None)
+        if first and first.interval:
+            ends = [end / divisor for end in first.interval]
+            axis.plot([where[at]] * 2, ends, color=INK, lw=1.2, gid="interval:best")
     handles: dict[str, Artist] = {"best": line, "range": Patch(facecolor=RANGE, label="to the last")}
     for oracle in (line for line in panel.lines if line.oracle and line not in fair):
         points = [(where[p.x], p.value / divisor) for p in oracle.points if p.value is not None]
