@@ -1,0 +1,136 @@
+"""The advice for one program: what each tool simulated, ranked by what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.base.units import show_bytes
+from gpusim.engine.pages.advisor import LEAST
+from gpusim.machine.profile import Profile
+from gpusim.policies.trials.allocator_replay import ENDLESS
+from gpusim.studies.advice import allocator, hints, machine
+from gpusim.studies.advice.answer import FAULTS, OOM, NotTried, Proposal, RankedAdvice, Tools
+from gpusim.studies.advice.machine import AdviceRequest, OnMachine
+from gpusim.studies.capacity.settings import AllocatorSettings
+from gpusim.studies.fragmentation.remedies import WORTH
+from gpusim.trace.trace import Trace
+
+Progress = Callable[[str], object]  # hears what begins now
+
+
+@dataclass(frozen=True)
+class Where:
+    """The machine that the program is to run on: its profile, the profile's file, and the user's word for it."""
+
+    profile: Profile
+    file: Path
+    word: str
+
+
+def silent(words: str) -> None:
+    """Nobody is told."""
+
+
+def advise(
+    traces: dict[int, Trace], chosen: int, where: Where | None, asked: AdviceRequest, tell: Progress = silent
+) -> RankedAdvice:
+    """Advice for a recorded program.
+
+    traces  device -> what it recorded; chosen: the one that is examined
+    where   None: the allocator's settings alone, on the device that it ran on
+    Raises GpusimError where nothing can be said.
+    """
+    trace = traces[chosen]
+    conf = str(trace.meta.get("alloc_conf") or "")
+    room = None if where is None else AllocatorSettings(conf, asked.context).room(where.profile)
+    tell("the allocator's settings")
+    found, answer, said = allocator.examined(traces, chosen, room)
+    seen, others = None, list[Proposal]()
+    if where is not None:
+        tell(f"remedies on {where.profile.name}")
+        seen = machine.on_machine(trace, where.profile, conf, asked)
+        if asked.beside:
+            tell("other machines")
+        others = machine.elsewhere(trace, conf, asked)
+    fits = None if seen is None else seen.now is not None
+    doctors = allocator.proposed(found, answer, where.profile if where else None, asked, fits)
+    drivers = Tools()
+    if where is not None and seen is not None and not fits and not seen.timeless:
+        tell(hints.UNIFIED)
+        drivers = hints.unified(hints.ManagedRun(trace, where.file, where.word, room))
+    tools = [doctors, *([seen.tried] if seen else []), drivers]
+    failed = bool(answer.moment and answer.moment.failed) if fits is None else not fits
+    device = room or answer.device
+    least = WORTH * (device if device < ENDLESS else found.base.ran.high.held_peak)
+    helps, idle = _apart([p for tool in tools for p in tool.proposals], seen, failed, least)
+    untried = [one for tool in tools for one in tool.untried] + _never(where, asked, fits)
+    remarks = [said] if said else []
+    return RankedAdvice(
+        trace.name, where.word if where else "", room, answer.verdict, seen.now if seen else None, fits,
+        sorted(helps, key=_rank), others, idle + [one for tool in tools for one in tool.helpless], untried,
+        list(dict.fromkeys([*remarks, *(line for tool in tools for line in tool.remarks)])),
+    )  # fmt: skip
+
+
+def advise_managed(program: Path, where: Where, tell: Progress = silent) -> RankedAdvice:
+    """Advice for a managed program: hints to the driver of unified memory."""
+    tell(f"hints for {hints.UNIFIED}")
+    found = hints.unified(hints.ManagedRun(program, where.file, where.word))
+    now = next((p for p in found.proposals if p.change == hints.UNIFIED), None)
+    better = [p for p in found.proposals if p is not now]
+    left = [NotTried("settings of an allocator, checkpointing, layouts", "a managed program has no allocator and no operators")]
+    return RankedAdvice(
+        program.stem, where.word, None, "", now, now is not None, better, [], found.helpless, [*found.untried, *left], []
+    )
+
+
+def _apart(
+    found: list[Proposal], seen: OnMachine | None, failed: bool, least: float
+) -> tuple[list[Proposal], list[NotTried]]:
+    """What helps: of a program that does not fit what makes it fit; of another one what is faster, or holds less.
+
+    The doctor and the search for hints have judged what is theirs.
+    """
+    helps, idle = [], list[NotTried]()
+    now = seen.now if seen else None
+    for p in found:
+        if not p.fits or p.tool in (OOM, FAULTS) or failed or now is None or now.step_ns is None or p.slowdown is None:
+            helps.append(p)
+            continue
+        faster = (now.slowdown or 1.0) - p.slowdown >= LEAST * (now.slowdown or 1.0)
+        if faster or (p.saves is not None and p.saves[0] >= least):
+            helps.append(p)
+        else:
+            idle.append(NotTried(p.change, _no_gain(p, now)))
+    return [p for p in helps if p.fits], idle + [NotTried(p.change, "a request fails") for p in helps if not p.fits]
+
+
+def _no_gain(p: Proposal, now: Proposal) -> str:
+    saved = p.saves[0] if p.saves else 0
+    memory = f"saves {show_bytes(saved)}" if saved > 0 else f"holds {show_bytes(-saved)} more" if saved else "holds as much"
+    ratio = (p.slowdown or 1.0) / (now.slowdown or 1.0)
+    return f"it {memory} and takes {ratio:.2f} times the time"
+
+
+def _rank(p: Proposal) -> tuple[int, bool, float, float, str]:
+    """On one GPU before several; then the least time for equal work, as it is where no time changes; then the least held."""
+    unknown = p.slowdown is None
+    return p.gpus, unknown and p.tool != OOM, p.slowdown or 1.0, p.held[1] if p.held else float("inf"), p.change
+
+
+def _never(where: Where | None, asked: AdviceRequest, fits: bool | None) -> list[NotTried]:
+    """What could be asked and was not."""
+    left = []
+    if where is None:
+        left.append(NotTried("whether it fits a machine, and what trades time for memory", "no machine is named: --on MACHINE"))
+    elif not asked.beside:
+        left.append(NotTried("other machines", "none is named: --beside MACHINES, or --beside all"))
+    if where is not None and not asked.prices:
+        left.append(NotTried("prices", "profiles have none: --price MACHINE=DOLLARS for an hour"))
+    if fits:
+        left.append(NotTried(hints.UNIFIED, "the program fits"))
+    return left
+
+
