@@ -52,6 +52,7 @@ AT_FIRST_USE = {
     "results/folder.py": "start-up: traces",
     "show/figures.py": "start-up: matplotlib",
     "programs/record/on_gpu.py": "PyTorch is an extra",
+    "studies/advice/inputs.py": "PyTorch is an extra",
     "programs/record/pretend.py": "PyTorch is an extra",
     "programs/record/recording.py": "PyTorch is an extra",
     "programs/record/script.py": "PyTorch is an extra",

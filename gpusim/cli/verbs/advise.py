@@ -70,14 +70,7 @@ def verb(
     found = inputs.program_of(
         words, options=options, device=device, folder=folder, warn=say.warning, gpu=gpu, cudnn_workspace=parse_bytes(cudnn)
     )
-    if isinstance(found, Path):
-        if where is None:
-            raise GpusimError("gpusim advise needs a machine for a managed program", hint="write --on a100-pcie-40gb")
-        advice = study.advise_managed(found, where, say.told)
-    else:
-        if where is None and found.traces[found.chosen].ops:
-            raise GpusimError("gpusim advise needs a machine", hint="write --on a100-pcie-40gb; `gpusim profiles` lists them")
-        advice = study.advise(found.traces, found.chosen, where, asked, say.told)
+    advice = study.advise(found, where, asked, say.told)
     make_folder(folder)
     values = report.values(advice)
     write_json(folder / "advice.json", values)

@@ -60,7 +60,8 @@ def scaled(trace: Trace, what: str, factor: float, square: bool) -> Trace:
 
 def _refuse_uneven(trace: Trace, what: str, size: I64) -> None:
     """TraceError where steps that were recorded alike do not grow alike: some make their data from nothing, as `randn` does."""
-    alloc = np.flatnonzero((trace.kind == ALLOC) & (roles(trace)[np.maximum(trace.arg, 0)] == ACTIVATION))
+    alloc = np.flatnonzero(trace.kind == ALLOC)
+    alloc = alloc[roles(trace)[trace.arg[alloc]] == ACTIVATION]
     step, tensor = iterations(trace)[alloc], trace.arg[alloc]
     if not len(step) or step.min() < 0:
         return

@@ -11,12 +11,14 @@ from gpusim.policies.trials.allocator_replay import ENDLESS
 from gpusim.studies.advice import lines
 from gpusim.studies.advice.answer import OOM, NotTried, Proposal, Tools
 from gpusim.studies.advice.machine import AdviceRequest, under
+from gpusim.studies.capacity.settings import AllocatorSettings
 from gpusim.studies.fragmentation import candidates, doctor
 from gpusim.studies.fragmentation.answer import OomAnswer, Remedy
 from gpusim.studies.fragmentation.baseline import SettingOutcome
 from gpusim.studies.fragmentation.programs import TRANSFORMS
 from gpusim.studies.fragmentation.remedies import MODELLED, WORTH
 from gpusim.studies.fragmentation.study import FragmentationStudy, study
+from gpusim.trace.trace import OOM as FAILED
 from gpusim.trace.trace import Trace
 
 
@@ -62,11 +64,15 @@ def _setting(
 ) -> Proposal | str:  # fmt: skip
     """A setting that the doctor advises, or with which the program fits a machine that it does not fit as it is."""
     conf = str(dict(outcome.candidate.params).get("conf", ""))
-    timed = under(found.base.trace, profile, conf, asked) if profile and (advised or fits is False) else None
-    if isinstance(timed, str):
-        return f"on {profile.name if profile else ''} it does not fit: {timed}"
-    if advised is None and not (fits is False and isinstance(timed, Proposal)):
+    failed = bool((found.base.trace.kind == FAILED).any())  # then the doctor alone knows what the device had
+    wanted = advised is not None or (fits is False and not failed and outcome.fits)
+    if not wanted:
         return _why_not(found, outcome)
+    timed = under(found.base.trace, profile, conf, asked) if profile else None
+    if isinstance(timed, str) and not (advised is not None and failed):
+        return f"it does not fit {profile.name if profile else ''}: {timed}"
+    if advised is None and profile is not None and outcome.held[1] > AllocatorSettings(conf, asked.context).room(profile):
+        return "whether it fits depends on what was cached before the recording"
     made = Proposal(
         OOM, conf or "default settings", lines.setting(conf), held=outcome.held, saves=outcome.saving,
         machine=profile.name if profile else "",
@@ -83,7 +89,8 @@ def _why_not(found: FragmentationStudy, outcome: SettingOutcome) -> str:
     if most <= 0:
         return f"it holds {show_bytes(-least)} more" if least else "it holds as much"
     of = "the device" if found.answer.device < ENDLESS else "what is held"
-    return f"it surely saves {show_bytes(max(0, least))}, less than {100 * WORTH:.0f} % of {of}"
+    saved = show_bytes(least) if least == most else f"{show_bytes(max(0, least))} to {show_bytes(most)}"
+    return f"it saves {saved}: less than {100 * WORTH:.0f} % of {of}{'' if least == most else ', perhaps'}"
 
 
 def _change(remedy: Remedy) -> Proposal:

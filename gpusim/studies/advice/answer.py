@@ -18,7 +18,7 @@ class Proposal:
     change    a setting of PYTORCH_CUDA_ALLOC_CONF, a chain of transforms, hints, or words
     line      what a user copies, "" where nothing can be copied
     note      what else it changes, "" for nothing
-    machine   where; gpus: how many of it
+    machine   where; gpus: how many of it; room: bytes that the program may hold on each
     fits      every request is served
     held      bytes held at the peak, on each GPU; None: not known
     saves     bytes fewer than the program holds as it is, measured by the same tool; None: not known
@@ -35,6 +35,7 @@ class Proposal:
     note: str = ""
     machine: str = ""
     gpus: int = 1
+    room: int | None = None
     fits: bool = True
     held: Ends | None = None
     saves: Ends | None = None
@@ -70,7 +71,7 @@ class RankedAdvice:
     machine    its name, "" where none was named; room: bytes that the program may hold there
     verdict    what the OOM doctor says of the program, "" where it was not asked
     now        the program as it is on the machine; None where that does not fit, or no machine was named
-    fits       whether it does; None: no machine was named
+    fits       whether it does; None: no machine was named; why: else the reason, "" where it is not known
     proposals  what helps, best first
     elsewhere  the program as it is on other machines, fastest first
     helpless   what was simulated and does not help, and why
@@ -84,6 +85,7 @@ class RankedAdvice:
     verdict: str
     now: Proposal | None
     fits: bool | None
+    why: str
     proposals: list[Proposal]
     elsewhere: list[Proposal]
     helpless: list[NotTried]

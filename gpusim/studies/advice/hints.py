@@ -22,6 +22,7 @@ from gpusim.trace.trace import Trace
 
 DRIVER = PolicySpec("driver")
 UNIFIED = "unified memory"
+WHOLE = "Times under unified memory are of the whole program; how sure they are is not known."
 NO_LINE = "PyTorch has no setting for it: an allocator of cudaMallocManaged (torch.cuda.memory.CUDAPluggableAllocator)"
 
 

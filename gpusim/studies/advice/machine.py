@@ -28,6 +28,7 @@ _TRAINING = ("save_on_host", "checkpointing | save_on_host", "precision(to=bf16,
 _HALVES = ("batch(factor=0.5) | accumulate(steps=2)", "batch(factor=0.5)")
 _ALONE = StudyExtent(largest_batch=False)
 _ALL = StudyExtent(where_it_fits=True, largest_batch=False)
+_OF_MEMORY = ("memory.capacity", "context")  # numbers of a profile that decide whether a program fits
 STEPS = 1000  # of which a price is told
 HOUR = 3600e9  # ns
 MOST_LINES = 5  # of the script at which the host waits that are tried one by one
@@ -89,11 +90,12 @@ def on_machine(trace: Trace, profile: Profile, conf: str, asked: AdviceRequest) 
 
 
 def elsewhere(trace: Trace, conf: str, asked: AdviceRequest) -> list[Proposal]:
-    """The program as it is on each other machine on which it fits, the fastest first."""
+    """The program as it is on each other machine on which it fits, the fastest first; without times the smallest first."""
     if not asked.beside:
         return []
     found = study(trace, asked.beside, (AS_IT_IS,), settings=AllocatorSettings(conf, asked.context), extent=_ALONE)
-    return [_proposal(found, a, a.ways[0], asked) for a in report.ordered(found) if a.fits]
+    made = [_proposal(found, a, a.ways[0], asked) for a in report.ordered(found) if a.fits]
+    return sorted(made, key=lambda p: p.room or 0) if found.timeless else made
 
 
 def under(trace: Trace, profile: Profile, conf: str, asked: AdviceRequest) -> Proposal | str:
@@ -107,7 +109,7 @@ def under(trace: Trace, profile: Profile, conf: str, asked: AdviceRequest) -> Pr
 
 def _remarks(found: CapacityStudy, profile: Profile) -> list[str]:
     """What the times and the machine's numbers rest on."""
-    guessed = estimates(profile)
+    guessed = [path for path in estimates(profile) if not found.timeless or path in _OF_MEMORY]
     said = [f"Estimated numbers of {profile.name}'s profile: {', '.join(guessed)}."] if guessed else []
     return [*([] if found.timeless else report.of_times(found)), *said]
 
@@ -164,7 +166,7 @@ def _proposal(found: CapacityStudy, answer: MachineAnswer, way: Way, asked: Advi
     if wait and wait.line:
         change, line = f"no wait at {wait.line}", lines.of_wait(wait.line, wait.what)
     return Proposal(
-        FIT, change, line, lines.note(way.remedy), name, way.remedy.gpus, held=(way.reserved, way.reserved),
+        FIT, change, line, lines.note(way.remedy), name, way.remedy.gpus, answer.capacity, held=(way.reserved, way.reserved),
         saves=(saves, saves), step_ns=way.step_ns, step=step, slowdown=None if slowdown is None else slowdown / work, work=work,
         price=_price(asked, name, way, step, work),
     )  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpusim.base.text import table
 from gpusim.base.units import show_bytes, show_time
-from gpusim.studies.advice.answer import Ends, NotTried, Proposal, RankedAdvice
+from gpusim.studies.advice.answer import FAULTS, Ends, NotTried, Proposal, RankedAdvice
 from gpusim.studies.fragmentation.report import titled, wrapped
 
 MOST = 6  # machines that the text lists
@@ -38,7 +38,8 @@ def text(found: RankedAdvice) -> str:
         parts.append("Leave it as it is: nothing that was simulated helps.")
     if found.elsewhere:
         rest = len(found.elsewhere) - MOST
-        title = f"As it is on other machines{f' (the fastest {MOST} of {len(found.elsewhere)})' if rest > 0 else ''}"
+        first = "fastest" if found.elsewhere[0].step_ns else "smallest"
+        title = f"As it is on other machines{f' (the {first} {MOST} of {len(found.elsewhere)})' if rest > 0 else ''}"
         parts.append(titled(title, _table(found.elsewhere[:MOST], machines=True)))
     parts += _reasons("Simulated, and no help", found.helpless)
     parts += _reasons("Not tried", found.untried)
@@ -50,14 +51,15 @@ def _fits(found: RankedAdvice) -> str:
         return ""
     room = f" ({show_bytes(found.room)} without the CUDA context)" if found.room is not None else ""
     if not found.fits or found.now is None:
-        return f"It does not fit {found.machine}{room} as it is."
+        return f"It does not fit {found.machine}{room} as it is{f': {found.why}' if found.why else ''}."
     now = found.now
     held = f" and holds {_bytes(now.held)}" if now.held else ""
     if now.step_ns is None:
         return f"It fits {found.machine}{room} as it is{held}."
     step = f"{show_time(now.step_ns)} ({_times(now.step)})" if now.step else show_time(now.step_ns)
     price = f", {_price(now)} for 1,000 of them" if now.price else ""
-    return f"It fits {found.machine}{room} as it is{held}; a step takes an estimated {step}{price}."
+    what = "it" if now.tool == FAULTS else "a step"
+    return f"It fits {found.machine}{room} as it is{held}; {what} takes an estimated {step}{price}."
 
 
 def _table(found: Sequence[Proposal], machines: bool = False) -> str:
@@ -67,6 +69,7 @@ def _table(found: Sequence[Proposal], machines: bool = False) -> str:
         first = {"machine": p.machine} if machines else {"": n, "change": p.change}
         rows.append({
             **first,
+            "has": show_bytes(p.room) if machines and p.room else "",
             "GPUs": p.gpus if p.gpus > 1 else None,
             "held": _bytes(p.held) if p.held else "",
             "saves": "" if machines or p.saves is None else _bytes(p.saves),
