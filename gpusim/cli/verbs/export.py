@@ -1,4 +1,4 @@
-"""Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
+"""Write a run as a memory snapshot that PyTorch's own viewer opens, or as code for PyTorch; a trace for another simulator."""
 
 from __future__ import annotations
 
@@ -33,6 +33,10 @@ def verb(
             "--place", help="Under which allocator a trace is replayed; default: pytorch.", autocompletion=complete.policies
         ),
     ] = None,
+    becomes: Annotated[
+        str | None,
+        typer.Option("--as", metavar="torch", help="Code: what the run, or the advice of rank --run, needs in a real program."),
+    ] = None,
     device: Device = None,
     on: Annotated[str | None, on("dtr: model operator times that were not recorded on this machine")] = None,
     grain: Annotated[
@@ -42,6 +46,9 @@ def verb(
     out: Annotated[Path | None, output("The file to write.")] = None,
 ) -> None:
     """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
+    if becomes is not None:
+        _code(what, becomes, run, out, own_files(use))
+        return
     known = ["pytorch", *exporters.FORMATS]
     if format not in known:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
@@ -53,6 +60,18 @@ def verb(
         _snapshot(what, run, place, device, out, own_files(use))
     else:
         _trace(what, format, device, on, grain, out)
+
+
+def _code(what: str, becomes: str, run: str | None, out: Path | None, own: Registry) -> None:
+    from gpusim.base.files import write_atomic
+    from gpusim.show.torch_plan.of_run import code_of
+
+    if becomes != "torch":
+        raise ResultError(f"a run cannot be written as '{becomes}'", what, suggest(becomes, ["torch"]) or "--as torch")
+    name, text = code_of(Path(what).expanduser(), run, own)
+    path = out or Path(f"{name}.py")
+    write_atomic(path, lambda file: file.write(text.encode()))
+    typer.echo(f"{path}: {len(text.splitlines())} lines")
 
 
 def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:

@@ -74,7 +74,7 @@ def _setting(
     if advised is None and profile is not None and outcome.held[1] > AllocatorSettings(conf, asked.context).room(profile):
         return "whether it fits depends on what was cached before the recording"
     made = Proposal(
-        OOM, conf or "default settings", lines.setting(conf), held=outcome.held, saves=outcome.saving,
+        OOM, conf or "default settings", lines.setting(conf), "none", conf, held=outcome.held, saves=outcome.saving,
         machine=profile.name if profile else "",
     )  # fmt: skip
     if timed is None or isinstance(timed, str):
@@ -96,7 +96,7 @@ def _why_not(found: FragmentationStudy, outcome: SettingOutcome) -> str:
 def _change(remedy: Remedy) -> Proposal:
     note = "what the calls cost in time is not simulated" if "empty_cache" in remedy.setting else "its time is not simulated"
     return Proposal(
-        OOM, remedy.setting, remedy.setting, note, held=(remedy.low, remedy.high),
+        OOM, remedy.setting, remedy.setting, note=note, held=(remedy.low, remedy.high),
         saves=(remedy.saves, remedy.saves), fits=remedy.serves,
     )  # fmt: skip
 

@@ -16,6 +16,7 @@ class Proposal:
 
     tool      the verb that simulated it: OOM, FIT or FAULTS
     change    a setting of PYTORCH_CUDA_ALLOC_CONF, a chain of transforms, hints, or words
+    chain     the transforms that it is, "" for what is none; conf: the allocator's settings with it
     line      what a user copies, "" where nothing can be copied
     note      what else it changes, "" for nothing
     machine   where; gpus: how many of it; room: bytes that the program may hold on each
@@ -32,6 +33,8 @@ class Proposal:
     tool: str
     change: str
     line: str = ""
+    chain: str = ""
+    conf: str = ""
     note: str = ""
     machine: str = ""
     gpus: int = 1
@@ -68,6 +71,7 @@ class Tools:
 class RankedAdvice:
     """The whole answer for one program.
 
+    trace      by which name or file the program is found again, "" where it is kept nowhere
     machine    its name, "" where none was named; room: bytes that the program may hold there
     verdict    what the OOM doctor says of the program, "" where it was not asked
     now        the program as it is on the machine; None where that does not fit, or no machine was named
@@ -80,6 +84,7 @@ class RankedAdvice:
     """
 
     name: str
+    trace: str
     machine: str
     room: int | None
     verdict: str

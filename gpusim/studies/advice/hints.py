@@ -87,7 +87,7 @@ def _without_limit(task: Task, program: Path | Trace) -> float | None:
 def _proposal(found: ManagedRun, change: str, ns: float, free: float | None, line: str) -> Proposal:
     note = NO_LINE if isinstance(found.program, Trace) else ""
     slowdown = ns / free if free else None
-    return Proposal(FAULTS, change, line, note, found.word, step_ns=round(ns), step=None, slowdown=slowdown)
+    return Proposal(FAULTS, change, line, note=note, machine=found.word, step_ns=round(ns), slowdown=slowdown)
 
 
 def _hinted(found: ManagedRun, advised: Advised, free: float | None) -> list[Proposal]:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import GpusimError, TraceError, suggest
+from gpusim.base.files import make_folder
 from gpusim.base.yaml.find import RUNS, find_run, is_managed, names
 from gpusim.programs import generate
 from gpusim.programs.zoo.models import ENTRIES
 from gpusim.studies.fragmentation import inputs
+from gpusim.trace.files import save_trace
 from gpusim.trace.trace import Trace
 
 Warn = Callable[[str], object]
@@ -19,10 +21,11 @@ Warn = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Recordings:
-    """Device -> its trace, and the device that is asked about."""
+    """Device -> its trace, and the device that is asked about; `file`: what names the trace, "" where it is kept nowhere."""
 
     traces: dict[int, Trace]
     chosen: int
+    file: str = ""
 
 
 def program_of(
@@ -40,12 +43,13 @@ def program_of(
     """
     what = words[0]
     if what.endswith(".py"):
-        return _one(inputs.record(words, folder, warn))
+        trace = inputs.record(words, folder, warn)
+        return Recordings({0: trace}, 0, str((folder or inputs.folder_of(what)) / f"{Path(what).stem}.npz"))
     name = what.partition("(")[0].strip()
     if not Path(what).is_file() and what not in names(RUNS[0]) and name in {entry.name for entry in ENTRIES}:
         from gpusim.programs.zoo.traced import record_model  # with torch
 
-        return _one(record_model(what, options or {}, **recorder))
+        return _kept(record_model(what, options or {}, **recorder), folder)
     if len(words) > 1:
         raise GpusimError(f"'{words[1]}' is too much: advice is for one program", hint="arguments go with a script or a model")
     return _found(what, name, device, warn)
@@ -67,8 +71,13 @@ def _found(what: str, name: str, device: int | None, warn: Warn) -> Recordings |
     if is_managed(path):
         return path
     traces = inputs.open_all(what, warn) if device is None else {device: inputs.open_trace(what, device, warn)}
-    return Recordings(traces, inputs.choose(traces, device))
+    return Recordings(traces, inputs.choose(traces, device), what)
 
 
-def _one(trace: Trace) -> Recordings:
-    return Recordings({0: trace}, 0)
+def _kept(trace: Trace, folder: Path | None) -> Recordings:
+    """A recording that is in no file yet; it is left in the folder, if there is one."""
+    if folder is None:
+        return Recordings({0: trace}, 0)
+    make_folder(folder)
+    save_trace(trace, folder / f"{trace.name}.npz")
+    return Recordings({0: trace}, 0, str(folder / f"{trace.name}.npz"))

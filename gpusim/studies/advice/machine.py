@@ -166,7 +166,8 @@ def _proposal(found: CapacityStudy, answer: MachineAnswer, way: Way, asked: Advi
     if wait and wait.line:
         change, line = f"no wait at {wait.line}", lines.of_wait(wait.line, wait.what)
     return Proposal(
-        FIT, change, line, lines.note(way.remedy), name, way.remedy.gpus, answer.capacity, held=(way.reserved, way.reserved),
+        FIT, change, line, str(way.remedy) if way.remedy != AS_IT_IS else "none", found.settings.conf, lines.note(way.remedy),
+        name, way.remedy.gpus, answer.capacity, held=(way.reserved, way.reserved),
         saves=(saves, saves), step_ns=way.step_ns, step=step, slowdown=None if slowdown is None else slowdown / work, work=work,
         price=_price(asked, name, way, step, work),
     )  # fmt: skip

@@ -17,7 +17,8 @@ MOST = 6  # machines that the text lists
 def values(found: RankedAdvice) -> dict[str, Any]:
     """All of it as JSON values; sizes in bytes, times in ns, prices in dollars for 1,000 recorded steps."""
     return {
-        "program": found.name, "machine": found.machine or None, "room": found.room, "verdict": found.verdict or None,
+        "program": found.name, "trace": found.trace or None,
+        "machine": found.machine or None, "room": found.room, "verdict": found.verdict or None,
         "fits": found.fits, "now": found.now and asdict(found.now),
         "proposals": [{"rank": n, **asdict(p)} for n, p in enumerate(found.proposals, 1)],
         "elsewhere": [asdict(p) for p in found.elsewhere],

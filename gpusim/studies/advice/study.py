@@ -89,7 +89,7 @@ def _recorded(of: Recordings, where: Where | None, asked: AdviceRequest, tell: P
     if any(p.step for p in helps):
         remarks.append(ORDER)
     return RankedAdvice(
-        trace.name, where.word if where else "", room, answer.verdict, now, fits,
+        trace.name, of.file, where.word if where else "", room, answer.verdict, now, fits,
         seen.why if seen else "",
         sorted(helps, key=_rank), others, idle + [one for tool in tools for one in tool.helpless], untried,
         list(dict.fromkeys([*remarks, *(line for tool in tools for line in tool.remarks)])),
@@ -111,7 +111,7 @@ def _managed(program: Path, where: Where, tell: Progress) -> RankedAdvice:
     left = NotTried("settings of an allocator, checkpointing, layouts", "a managed program has no allocator and no operators")
     untried = [*found.untried, left]
     return RankedAdvice(
-        program.stem, where.word, None, "", now, now is not None, "", better, [], found.helpless, untried, [hints.WHOLE]
+        program.stem, "", where.word, None, "", now, now is not None, "", better, [], found.helpless, untried, [hints.WHOLE]
     )
 
 

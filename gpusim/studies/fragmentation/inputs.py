@@ -100,6 +100,11 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
     return trace
 
 
+def folder_of(script: str) -> Path:
+    """Where the recording of a script is kept where no folder is named."""
+    return Path("results") / f"oom-{Path(script).stem}"
+
+
 def record(words: Sequence[str], folder: Path | None, warn: Warn = lambda sentence: None) -> Trace:
     """The trace of a script that is run without a GPU; `words` are its name and arguments.  What it prints goes to stderr.
 
@@ -110,7 +115,7 @@ def record(words: Sequence[str], folder: Path | None, warn: Warn = lambda senten
     from gpusim.programs.record.where import NothingRan
 
     script = Path(words[0])
-    target = folder or Path("results") / f"oom-{script.stem}"
+    target = folder or folder_of(words[0])
     make_folder(target)
     file = target / f"{script.stem}.npz"
     with warnings.catch_warnings(record=True) as said, contextlib.redirect_stdout(sys.stderr):
