@@ -37,7 +37,7 @@ from torch import nn
 model = nn.Sequential(*[nn.Sequential(nn.Linear({width}, {width}), nn.GELU()) for _ in range({layers})]).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), {optimizer})
 kept, total = [], 0.0
-for step in range(20):
+for step in range(1000):
     x = torch.randn({batch}, {width}).to("cuda", non_blocking=True)
     for number, block in enumerate(model):
         x = block(x)
@@ -102,7 +102,7 @@ def step_ns(trace: Trace, machine: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [65_536, 100_000])
-def test_a_leak_is_named_with_its_line_and_what_it_holds(samples: int) -> None:
+def test_a_leak_is_named_with_what_it_holds_and_how_long_the_machine_lasts(samples: int) -> None:
     plant = {"after_step": "kept.append(x)", "batch": samples}
     found = advice(recorded("leaky", **plant))
     change = proposal(found, "free what each step leaves behind at ")
@@ -110,6 +110,26 @@ def test_a_leak_is_named_with_its_line_and_what_it_holds(samples: int) -> None:
     clean = recorded("clean", batch=samples)
     assert change["held"][0] == change["held"][1] and change["saves"][0] == found["now"]["held"][0] - change["held"][1]
     assert change["held"][1] == pytest.approx(held(clean), rel=0.02)
+    size = samples * 1024 * 4 / MIB
+    assert found["leaks"][0].startswith(f"Leak: {size:,.0f} MiB per step from fwd, ")
+
+
+@pytest.mark.slow
+def test_a_leak_too_small_to_matter_yet_is_told_with_the_steps_until_the_machine_is_full() -> None:
+    """So many steps are recorded, and fit; with two steps more they do not."""
+    from gpusim.programs.record.script import record_script
+
+    room = 768 * MIB
+    trace = recorded("leaky", after_step="kept.append(x)", batch=8192)
+    found = advice(trace, f"{MACHINE}(memory.capacity={room} B, context=0 B)")
+    assert found["fits"] and found["leaks"][0].startswith("Leak: 32 MiB per step from fwd, ")
+    steps = 5 + int(found["leaks"][1].partition("about ")[2].split()[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        long = {n: record_script(Path("leaky.py"), [], Path("long.npz"), steps=n, device="cpu") for n in (steps - 1, steps + 2)}
+    assert held(long[steps - 1], "", room) <= room
+    with pytest.raises(AssertionError):
+        held(long[steps + 2], "", room)
 
 
 @pytest.mark.slow

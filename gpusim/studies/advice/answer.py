@@ -73,7 +73,7 @@ class RankedAdvice:
 
     trace      by which name or file the program is found again, "" where it is kept nowhere
     machine    its name, "" where none was named; room: bytes that the program may hold there
-    verdict    what the OOM doctor says of the program, "" where it was not asked
+    verdict    what the OOM doctor says of the program, "" where it was not asked; leaks: what it says of each
     now        the program as it is on the machine; None where that does not fit, or no machine was named
     fits       whether it does; None: no machine was named; why: else the reason, "" where it is not known
     proposals  what helps, best first
@@ -88,6 +88,7 @@ class RankedAdvice:
     machine: str
     room: int | None
     verdict: str
+    leaks: list[str]
     now: Proposal | None
     fits: bool | None
     why: str

@@ -19,6 +19,7 @@ def values(found: RankedAdvice) -> dict[str, Any]:
     return {
         "program": found.name, "trace": found.trace or None,
         "machine": found.machine or None, "room": found.room, "verdict": found.verdict or None,
+        "leaks": found.leaks,
         "fits": found.fits, "now": found.now and asdict(found.now),
         "proposals": [{"rank": n, **asdict(p)} for n, p in enumerate(found.proposals, 1)],
         "elsewhere": [asdict(p) for p in found.elsewhere],
@@ -30,10 +31,10 @@ def values(found: RankedAdvice) -> dict[str, Any]:
 
 def text(found: RankedAdvice) -> str:
     """What `gpusim advise` prints."""
-    parts = [wrapped(sentence) for sentence in (found.verdict, _fits(found)) if sentence]
+    parts = [wrapped(sentence) for sentence in (found.verdict, *found.leaks, _fits(found)) if sentence]
     if found.proposals:
         parts.append(titled("What would help, each simulated on this program, best first", _table(found.proposals)))
-        parts.append(titled("To copy", "\n".join(_lines(found.proposals))))
+        parts += [titled("To copy", "\n".join(lines))] if (lines := _lines(found.proposals)) else []
         parts += _notes(found.proposals)
     else:
         parts.append("Leave it as it is: nothing that was simulated helps.")
@@ -85,7 +86,7 @@ def _table(found: Sequence[Proposal], machines: bool = False) -> str:
 
 
 def _lines(found: Sequence[Proposal]) -> list[str]:
-    return [f"{n}  {p.line}" for n, p in enumerate(found, 1) if p.line]
+    return [f"{n}  {p.line}" for n, p in enumerate(found, 1) if p.line not in ("", p.change)]
 
 
 def _notes(found: Sequence[Proposal]) -> list[str]:

@@ -16,8 +16,10 @@ from gpusim.studies.advice.answer import FAULTS, OOM, NotTried, Proposal, Ranked
 from gpusim.studies.advice.inputs import Recordings
 from gpusim.studies.advice.machine import AdviceRequest
 from gpusim.studies.capacity.settings import AllocatorSettings
+from gpusim.studies.fragmentation.answer import OomAnswer
 from gpusim.studies.fragmentation.moment import has_segments
 from gpusim.studies.fragmentation.remedies import WORTH
+from gpusim.studies.fragmentation.report import leaked
 from gpusim.trace.trace import OOM as FAILED
 from gpusim.trace.trace import Trace
 
@@ -89,7 +91,7 @@ def _recorded(of: Recordings, where: Where | None, asked: AdviceRequest, tell: P
     if any(p.step for p in helps):
         remarks.append(ORDER)
     return RankedAdvice(
-        trace.name, of.file, where.word if where else "", room, answer.verdict, now, fits,
+        trace.name, of.file, where.word if where else "", room, answer.verdict, _leaks(answer, room, now), now, fits,
         seen.why if seen else "",
         sorted(helps, key=_rank), others, idle + [one for tool in tools for one in tool.helpless], untried,
         list(dict.fromkeys([*remarks, *(line for tool in tools for line in tool.remarks)])),
@@ -111,7 +113,7 @@ def _managed(program: Path, where: Where, tell: Progress) -> RankedAdvice:
     left = NotTried("settings of an allocator, checkpointing, layouts", "a managed program has no allocator and no operators")
     untried = [*found.untried, left]
     return RankedAdvice(
-        program.stem, "", where.word, None, "", now, now is not None, "", better, [], found.helpless, untried, [hints.WHOLE]
+        program.stem, "", where.word, None, "", [], now, now is not None, "", better, [], found.helpless, untried, [hints.WHOLE]
     )
 
 
@@ -135,6 +137,16 @@ def _apart(
     return [p for p in helps if p.fits], idle + [NotTried(p.change, "a request fails") for p in helps if not p.fits]
 
 
+def _leaks(answer: OomAnswer, room: int | None, now: Proposal | None) -> list[str]:
+    """What each step leaves behind, and after how many steps that fills what is left of the machine."""
+    found = leaked(answer)
+    grows = sum(leak.per_step for leak in answer.leaks)
+    if not found or room is None or now is None or now.held is None or not grows:
+        return found
+    left = (room - now.held[1]) // grows
+    return [*found, f"At {show_bytes(grows)} a step the machine is full after about {left:,} steps more than were recorded."]
+
+
 def _no_gain(p: Proposal, now: Proposal) -> str:
     saved = p.saves[0] if p.saves else 0
     memory = f"saves {show_bytes(saved)}" if saved > 0 else f"holds {show_bytes(-saved)} more" if saved else "holds as much"
@@ -142,10 +154,10 @@ def _no_gain(p: Proposal, now: Proposal) -> str:
     return f"it {memory} and takes {ratio:.2f} times the time"
 
 
-def _rank(p: Proposal) -> tuple[int, bool, float, float, str]:
-    """On one GPU before several; then the least time for equal work, as it is where no time changes; then the least held."""
-    unknown = p.slowdown is None
-    return p.gpus, unknown and p.tool != OOM, p.slowdown or 1.0, p.held[1] if p.held else float("inf"), p.change
+def _rank(p: Proposal) -> tuple[int, float, bool, float, str]:
+    """On one GPU before several; the least time for equal work, 1 where no time is known; changes by hand last; the least held."""
+    by_hand = p.tool == OOM and not p.chain
+    return p.gpus, p.slowdown or 1.0, by_hand, p.held[1] if p.held else float("inf"), p.change
 
 
 def _never(where: Where | None, asked: AdviceRequest, fits: bool | None) -> list[NotTried]:

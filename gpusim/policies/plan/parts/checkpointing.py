@@ -39,7 +39,9 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "", keep: str = 
     backward = phase_kinds(trace)[event] == BACKWARD
     owner = _owners(trace.kind, trace.arg, begin[first], event[last], trace.tensors)
     kept_ops = _kept(trace, keep)
-    owner[trace.write_id[np.repeat(kept_ops, np.diff(trace.write_start))]] = -1
+    kept = trace.write_id[np.repeat(kept_ops, np.diff(trace.write_start))]
+    kept = kept[owner[kept] >= 0]
+    segment, owner[kept] = owner[kept], -1
     saved, final_use, until, needed = _saved(first, last, backward, owner, accesses(trace))
     if not saved.any():
         raise TraceError(f"{trace.name}: backward reads nothing that a single segment has made", hint="try a larger `every`")
@@ -53,6 +55,8 @@ def checkpointed(trace: Trace, every: str = "1", modules: str = "", keep: str = 
     rerun = Rerun(order, first, until, begin[first], event[until] + 1, begin[np.minimum(needed, trace.ops - 1)], owner, copy,
                   kept_ops)  # fmt: skip
     again, reads, writes, latest = _operators(rerun, accesses(trace))
+    waits = until[segment] >= 0  # what is kept waits for the others, whether they read it or not
+    np.maximum.at(latest, kept[waits], rerun.at[segment[waits]])
     ids = edit.add_operators(reads, writes, like=again)
     edit.insert(*_events(rerun, events(trace), saved, int(ids[0])))
 
