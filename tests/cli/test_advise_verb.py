@@ -40,7 +40,7 @@ def test_the_verb_prints_and_leaves_what_the_call_returns() -> None:
     text = said(*words, "-q").stdout
     assert text == f"{found}\n\nresults/advise-gpt2-small-train: advice.json\n"
     assert found._repr_html_() == f"<pre>{escape(str(found))}</pre>"
-    assert list(found.frame()["change"]) == ["checkpointing"] and [p["change"] for p in plain["helpless"]][-1] == "offload"
+    assert list(found.frame()["change"]) == ["checkpointing"] and "offload" in [p["change"] for p in plain["helpless"]]
 
 
 @pytest.mark.slow

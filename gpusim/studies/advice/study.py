@@ -155,7 +155,7 @@ def _no_gain(p: Proposal, now: Proposal) -> str:
 
 
 def _rank(p: Proposal) -> tuple[int, float, bool, float, str]:
-    """On one GPU before several; the least time for equal work, 1 where no time is known; changes by hand last; the least held."""
+    """On one GPU before several; the least time of equal work, 1 where none is known; changes by hand last; the least held."""
     by_hand = p.tool == OOM and not p.chain
     return p.gpus, p.slowdown or 1.0, by_hand, p.held[1] if p.held else float("inf"), p.change
 
