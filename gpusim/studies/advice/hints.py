@@ -56,7 +56,10 @@ def unified(found: ManagedRun) -> Tools:
         if not own and seconds(done) > SHORT:
             why = f"a search simulates up to {MOST} programs of about {seconds(done):.0f} s: gpusim faults EXPERIMENT --advise"
             return Tools([base], untried=[NotTried(f"hints for {UNIFIED}", why)])
-        advised = search(task, done)
+        try:
+            advised = search(task, done)
+        except GpusimError as error:
+            return Tools([base], untried=[NotTried(f"hints for {UNIFIED}", str(error))])
         return Tools([*_hinted(found, advised, free), base], _helpless(advised))
 
 
