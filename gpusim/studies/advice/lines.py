@@ -7,27 +7,27 @@ from gpusim.programs.transforms.registry import steps
 from gpusim.studies.capacity.remedies import FitRemedy
 from gpusim.studies.fragmentation.candidates import CONF
 
-# Transform -> the line; {names} are its parameters.
+_OFFLOADED = "fully_shard(model, offload_policy=CPUOffloadPolicy())"
+# Transform as it is written -> its line.  Of a transform with other parameters none is known.
 _LINES = {
     "checkpointing": "h = torch.utils.checkpoint.checkpoint(block, h, use_reentrant=False) for each block",
-    "precision": 'with torch.autocast("cuda", torch.bfloat16): forward and loss',
-    "optimizer": "optimizer = bitsandbytes.optim.Adam8bit(model.parameters())",
-    "accumulate": "optimizer.step() after every {steps} batches",
-    "tensor_parallel": "parallelize_module(model, mesh, plan) with ColwiseParallel and RowwiseParallel in turn",
+    "precision(to=bf16, mode=autocast)": 'with torch.autocast("cuda", torch.bfloat16): forward and loss',
+    "optimizer(to=adam8bit)": "optimizer = bitsandbytes.optim.Adam8bit(model.parameters())",
+    "offload": "optimizer = torchao.optim.CPUOffloadOptimizer(model.parameters(), type(optimizer))",
+    "offload(what=parameters)": _OFFLOADED,
+    "offload(what=all)": _OFFLOADED,
 }
-_OFFLOADED = "fully_shard(model, offload_policy=CPUOffloadPolicy())"
-# Transform -> the parameter that chooses the line, its default, the lines.
-_CHOICES = {
-    "offload": ("what", "optimizer", {
-        "optimizer": "optimizer = torchao.optim.CPUOffloadOptimizer(model.parameters(), type(optimizer))",
-        "parameters": _OFFLOADED, "all": _OFFLOADED,
-    }),
-    "zero": ("stage", "1", {
-        "1": "optimizer = ZeroRedundancyOptimizer(model.parameters(), type(optimizer))",
-        "2": "fully_shard(block, reshard_after_forward=False) for each block, then the model",
-        "3": "fully_shard(block) for each block, then the model",
-    }),
-}  # fmt: skip
+# Transform, its first parameter -> the line; {ranks} and {steps} are parameters.
+_WITH = {
+    "accumulate": {"": "optimizer.step() after every {steps} batches"},
+    "zero": {
+        "1": "optimizer = ZeroRedundancyOptimizer(model.parameters(), type(optimizer)) in {ranks} processes",
+        "2": "fully_shard(block, reshard_after_forward=False) for each block, then the model, in {ranks} processes",
+        "3": "fully_shard(block) for each block, then the model, in {ranks} processes",
+    },
+    "tensor_parallel": {"": "parallelize_module(model, mesh, plan), columns and rows in turn, in {ranks} processes"},
+}
+_KNOWN = {"accumulate": {"steps"}, "zero": {"stage", "ranks"}, "tensor_parallel": {"ranks"}}
 _NOTES = {
     "precision": "the numbers that are computed change",
     "optimizer": "the numbers that are computed change",
@@ -71,14 +71,11 @@ def note(remedy: FitRemedy) -> str:
 
 def _line(step: str, samples: int) -> str:
     name, given = split(step, "a transform")
-    if name == "batch" and "factor" in given:
+    if name == "batch" and {*given} == {"factor"}:
         factor = float(given["factor"])
         share = f"{factor:.3g} of the samples in a batch"
-        return f"a batch of {factor * samples:g} samples, not {samples}" if samples else share
-    if name in _CHOICES:
-        parameter, usual, found = _CHOICES[name]
-        return found.get(given.get(parameter, usual), "")
-    try:
-        return _LINES.get(name, "").format(**given)
-    except KeyError:
-        return ""
+        number = factor * samples
+        return f"a batch of {number:g} sample{'s' if number != 1 else ''}, not {samples}" if samples else share
+    if name in _WITH and {*given} == _KNOWN[name]:
+        return _WITH[name].get(given.get("stage", ""), "").format(**given)
+    return _LINES.get(step, "")

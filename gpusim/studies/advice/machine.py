@@ -86,7 +86,8 @@ def on_machine(trace: Trace, profile: Profile, conf: str, asked: AdviceRequest) 
     made = [_proposal(found, answer, each, asked) for each in answer.ways if each.remedy != AS_IT_IS]
     helpless = [NotTried(chain, reason) for chain, reason in answer.refused.items() if chain != str(AS_IT_IS)]
     left += [NotTried(chain, reason) for chain, reason in found.impossible.items()]
-    return OnMachine(now, why, "", Tools(*_unneeded(made, helpless), left, _remarks(first, profile)))
+    said = [*_largest(trace, alone), *_remarks(first, profile)]
+    return OnMachine(now, why, "", Tools(*_unneeded(made, helpless), left, said))
 
 
 def elsewhere(trace: Trace, conf: str, asked: AdviceRequest) -> list[Proposal]:
@@ -105,6 +106,15 @@ def under(trace: Trace, profile: Profile, conf: str, asked: AdviceRequest) -> Pr
     if not answer.ways:
         return answer.refused.get(str(AS_IT_IS), "")
     return _proposal(found, answer, answer.ways[0], asked)
+
+
+def _largest(trace: Trace, alone: MachineAnswer) -> list[str]:
+    """The largest batch that fits as it is, where that is known."""
+    if not alone.batch:
+        return []
+    recorded = recorded_size(trace, ("batch",))
+    many = f"{alone.batch:,.0f} samples ({recorded:,} were recorded)" if recorded else f"{alone.batch:.2f} of the recorded"
+    return [f"The largest batch that fits {alone.profile.name} as the program is: {many}."]
 
 
 def _remarks(found: CapacityStudy, profile: Profile) -> list[str]:

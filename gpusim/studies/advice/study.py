@@ -37,7 +37,7 @@ class Where:
 
 
 def silent(words: str) -> None:
-    """Nobody is told."""
+    """Says nothing."""
 
 
 def advise(found: Recordings | Path, where: Where | None, asked: AdviceRequest, tell: Progress = silent) -> RankedAdvice:
