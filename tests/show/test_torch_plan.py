@@ -86,12 +86,18 @@ def simulate(experiment: str, out: str) -> None:
     assert done.exit_code == 0, done.stderr
 
 
-def written(program: Path, transform: str, place: str = "pytorch") -> Any:
-    """The module that was written for a run of the program with this transform."""
+def written_text(program: Path, transform: str, place: str = "pytorch") -> str:
+    """The file that is written for a run of the program with this transform."""
     Path("plan.yaml").write_text(EXPERIMENT.format(trace=program.name, transform=transform, place=place))
     simulate("plan.yaml", "out")
     done = CliRunner().invoke(app, ["export", "out", "--as", "torch", "-o", "planned.py"])
     assert done.exit_code == 0, done.stderr
+    return Path("planned.py").read_text()
+
+
+def written(program: Path, transform: str, place: str = "pytorch") -> Any:
+    """The module that was written for a run of the program with this transform."""
+    written_text(program, transform, place)
     spec = importlib.util.spec_from_file_location("planned", "planned.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -160,6 +166,18 @@ def test_the_allocators_settings_and_parts_of_a_batch_are_written(program: Path,
     with pytest.raises(ValueError, match="5 samples are not 2 equal parts"):
         next(planned.parts_of(torch.zeros(5)))
     assert "forward and backward run 2 times before optimizer.step()" in planned.__doc__
+
+
+@pytest.mark.parametrize(("to", "made"), [("momentum", "SGD"), ("adafactor", "Adafactor")])
+def test_another_optimizer_is_made_of_torchs_own(program: Path, to: str, made: str) -> None:
+    optimizer = written(program, f"optimizer(to={to})").make_optimizer(torch.nn.Linear(2, 2).parameters(), lr=0.5)
+    assert type(optimizer).__name__ == made and optimizer.defaults["lr"] == 0.5
+    assert optimizer.defaults.get("momentum", 0.9) == 0.9
+
+
+def test_eight_bit_adam_is_that_of_its_library(program: Path) -> None:
+    text = written_text(program, "optimizer(to=adam8bit)")
+    assert "bitsandbytes.optim.Adam8bit(parameters, **options)" in text and "import bitsandbytes" in text
 
 
 def test_the_file_says_where_it_comes_from(program: Path) -> None:

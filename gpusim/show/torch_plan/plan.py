@@ -179,11 +179,13 @@ def _accumulate(made: TorchPlan, values: Values, before: Trace, after: Trace) ->
 
 def _optimizer(made: TorchPlan, values: Values, before: Trace, after: Trace) -> None:
     known: dict[str, tuple[str, dict[str, Any]]] = {
-        "sgd": ("torch.optim:SGD", {}), "momentum": ("torch.optim:SGD", {"momentum": 0.9}), "adam": ("torch.optim:Adam", {}),
-        "adamw": ("torch.optim:AdamW", {}), "adafactor": ("torch.optim:Adafactor", {}),
-        "adam8bit": ("bitsandbytes.optim:Adam8bit", {}),
+        "sgd": ("SGD", {}), "momentum": ("SGD", {"momentum": 0.9}), "adam": ("Adam", {}), "adamw": ("AdamW", {}),
+        "adafactor": ("Adafactor", {}),
     }  # fmt: skip
     to = values.get("to", "adamw")
+    if to == "adam8bit":
+        made.parts["optimizer8bit"] = {}
+        return
     if to not in known:
         raise _cannot(f"the optimizer {to}", "torch.optim has none of that name")
     made.parts["optimizer"] = dict(zip(("OPTIMIZER", "OPTIONS"), known[to], strict=True))
