@@ -19,7 +19,7 @@ from gpusim.show.figure.curves import LOG_FROM, axis_across, positions, referenc
 from gpusim.show.groups import starred
 from gpusim.show.panels import LABEL, entitle, label_width, row_labels, shape
 from gpusim.show.style import ALARM, INK, SOFT, canvas, wrapped
-from gpusim.show.values.comparison import Comparison, Panel, Ratio, ratios
+from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, Ratio, ratios
 from gpusim.show.view import main_unit, text
 
 FROM = 6  # lines from which they would lie on top of each other
@@ -42,7 +42,7 @@ class Shade:
     down: float  # in its row, as a share of the row's height
 
 
-def dots(compared: Comparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
+def dots(compared: PolicyComparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
     """The figure, the inches that its panels need, the handles of its references, and those of its dots.
 
     Above, from the best to the last policy as a band, with the references; below, a row per policy with a dot for each value
@@ -90,7 +90,7 @@ def shades(values: Sequence[float]) -> dict[float, Shade]:
     }
 
 
-def _ranges(axes: Sequence[Axes], compared: Comparison, columns: int) -> list[Artist]:
+def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> list[Artist]:
     """Best to last of each panel over the axis, with the references."""
     panels, metric = compared.panels, compared.metric
     found = [p.value for p in compared.points if p.value is not None]
@@ -111,7 +111,7 @@ def _ranges(axes: Sequence[Axes], compared: Comparison, columns: int) -> list[Ar
 
 
 def _range(
-    axis: Axes, panel: Panel, where: Mapping[float, float], divisor: float, compared: Comparison
+    axis: Axes, panel: PolicyPanel, where: Mapping[float, float], divisor: float, compared: PolicyComparison
 ) -> dict[str, Artist]:
     fair = [line for line in panel.lines if not line.oracle] or list(panel.lines)
     heights = {x: [p.value / divisor for line in fair if (p := line.at(x)) and p.value is not None] for x in panel.along}
@@ -181,7 +181,7 @@ def _limits(found: Sequence[Ratio]) -> tuple[float, float, bool]:
 
 
 def _rows(
-    panel: Axes, there: Mapping[str, Sequence[Ratio]], compared: Comparison, shade: Mapping[float, Shade],
+    panel: Axes, there: Mapping[str, Sequence[Ratio]], compared: PolicyComparison, shade: Mapping[float, Shade],
     limits: tuple[float, float, bool],
 ) -> None:  # fmt: skip
     low, high, logarithmic = limits
@@ -223,12 +223,12 @@ def _dot(panel: Axes, y: int, name: str, ratio: Ratio, shade: Shade, *, future: 
                mew=1.2 if future else 0.2, gid=f"dot:{name}", zorder=4, clip_on=False)  # fmt: skip
 
 
-def _named(compared: Comparison, x: float) -> str:
+def _named(compared: PolicyComparison, x: float) -> str:
     """A value along the axis, in words."""
     return f"{text(compared.plan.across, x)}"
 
 
-def _label(compared: Comparison) -> str:
+def _label(compared: PolicyComparison) -> str:
     what = declared(compared.metric).label
     if declared(compared.metric).better == "higher":
         return f"{what} of the best over its own [×]"
