@@ -55,6 +55,7 @@ AT_FIRST_USE = {
     "results/viewers/tables.py": "pyarrow is an extra",
     "show/figures.py": "start-up: matplotlib",
     "programs/record/on_gpu.py": "PyTorch is an extra",
+    "studies/advice/inputs.py": "PyTorch is an extra",
     "programs/record/pretend.py": "PyTorch is an extra",
     "programs/record/recording.py": "PyTorch is an extra",
     "programs/record/script.py": "PyTorch is an extra",
