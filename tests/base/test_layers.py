@@ -25,6 +25,7 @@ FOREIGN = ("show/style.py", "calibrate/measure/", "programs/record/")
 AT_FIRST_USE = {
     "__init__.py": "public names are lazy",
     "api/frames.py": "pandas is an extra",
+    "api/grids.py": "start-up: matplotlib",
     "api/showing.py": "IPython is an extra",
     "base/errors.py": "start-up: multiprocessing",
     "base/tables.py": "start-up: numba",
@@ -54,6 +55,7 @@ AT_FIRST_USE = {
     "results/viewers/tables.py": "pyarrow is an extra",
     "show/figures.py": "start-up: matplotlib",
     "programs/record/on_gpu.py": "PyTorch is an extra",
+    "studies/advice/inputs.py": "PyTorch is an extra",
     "programs/record/pretend.py": "PyTorch is an extra",
     "programs/record/recording.py": "PyTorch is an extra",
     "programs/record/script.py": "PyTorch is an extra",
