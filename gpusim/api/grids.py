@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from gpusim.show.page.write import Page
+
 
 class Experiment:
     """A question and the grid that answers it: the product of all lists, as in YAML (`gpusim schema` has the keys).
@@ -146,6 +148,24 @@ class Results(Sequence[Result]):
         wanted = {value.key for value in self._values}
         found = [r for r in load_folder(self.folder, log=kind == "address_map") if r.key in wanted]
         return figure(found, kind, self.question, **options)
+
+    def report(
+        self, path: str | Path | None = None, *, against: str | Path | None = None, timelines: Sequence[str] | None = None
+    ) -> Page:
+        """Write one HTML file about the folder's runs, as `gpusim report` does; it says where, and how large it is.
+
+        path       the file; by default report.html in the folder
+        against    another results folder: both side by side
+        timelines  runs by number or key that are shown in time; None: as many as fit, (): none
+
+        Raises ResultError.
+        """
+        from gpusim.show.page.write import write_page  # with matplotlib
+
+        return write_page(
+            self.folder, against=None if against is None else Path(against), out=None if path is None else Path(path),
+            timelines=timelines,
+        )  # fmt: skip
 
     def export(self, path: str | Path) -> str:
         """Write the numbers of all runs as a table, .parquet or .arrow: the columns of summary.csv; returns what was written.

@@ -3,6 +3,7 @@
 PUBLIC = {
     "Experiment": "gpusim.api.grids:Experiment",
     "Result": "gpusim.api.result:Result",
+    "advise": "gpusim.api.advising:advise",
     "check": "gpusim.api.checking:check",
     "fit": "gpusim.api.questions:fit",
     "kernel_times": "gpusim.api.questions:kernel_times",

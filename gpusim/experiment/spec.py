@@ -24,7 +24,7 @@ from gpusim.machine import sharing
 T = TypeVar("T")
 Figure = Literal[
     "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
-    "address_map",
+    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations",
 ]  # fmt: skip
 
 MAX_RUNS = 1000

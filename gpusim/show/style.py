@@ -195,7 +195,7 @@ def canvas(rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> Figur
     return figure
 
 
-STRIP = 118  # characters of a line of a strip, with those that its marks are as wide as
+STRIP = 110  # characters of a line of a strip, with those that its marks are as wide as
 MARK = 7  # characters that a mark and the space around it are as wide as
 
 

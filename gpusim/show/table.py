@@ -55,8 +55,9 @@ _GAP = 2
 class Column:
     """One column: header with unit, cells, and whether it is of numbers (right-aligned, never wrapped).
 
-    name    the key of the spec, or the metric; "" for one that follows from others
-    values  what the cells show, in base units; None where there is none
+    name      the key of the spec, or the metric; "" for one that follows from others
+    values    what the cells show, in base units; None where there is none
+    divisor, decimals, behind  how a number becomes its cell; no divisor where cells follow from more than the value
     """
 
     header: str
@@ -64,6 +65,9 @@ class Column:
     numeric: bool
     name: str = ""
     values: tuple[Any, ...] = ()
+    divisor: float | None = None
+    decimals: int = 0
+    behind: str = ""
 
     @property
     def width(self) -> int:
@@ -283,7 +287,8 @@ def _interval_column(results: Sequence[Result], name: str) -> Column:
 
 def _times_column(header: str, ratios: Sequence[float | None], name: str = "") -> Column:
     """How many times something else, beside what is compared."""
-    return Column(header, tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True, name, tuple(ratios))
+    cells = tuple("-" if x is None else f"{x:.2f}×" for x in ratios)
+    return Column(header, cells, True, name, tuple(ratios), 1.0, 2, "×")
 
 
 def metric_column(results: Sequence[Result], name: str) -> Column:
@@ -291,7 +296,7 @@ def metric_column(results: Sequence[Result], name: str) -> Column:
     divisor, decimals, header = _scale(results, name)
     found = tuple(value(r, name) for r in results)
     cells = tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found)
-    return Column(header, cells, True, name, found)
+    return Column(header, cells, True, name, found, divisor, decimals)
 
 
 def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:

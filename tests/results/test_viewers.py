@@ -142,9 +142,20 @@ def test_a_chrome_trace_is_json_with_exact_times() -> None:
     tree = json.loads(written(chrome, found))
     assert tree["displayTimeUnit"] == "ns"
     phases = Counter(event["ph"] for event in tree["traceEvents"])
-    assert phases["X"] == len(found.activities) and phases["s"] == phases["f"] > 0 and phases["C"] > 10
-    for event, row in zip([e for e in tree["traceEvents"] if e["ph"] == "X"], found.activities.rows, strict=True):
-        assert round(event["ts"] * 1000) == row["start"] and round(event["dur"] * 1000) == row["end"] - row["start"]
+    assert phases["B"] + phases["i"] == len(found.activities) and phases["B"] == phases["E"] > phases["i"] > 0
+    assert phases["s"] == phases["f"] > 0 and phases["C"] > 10
+    begun: dict[tuple[int, int], list[Any]] = defaultdict(list)
+    ended: dict[int, float] = {}
+    rows = [event for event in tree["traceEvents"] if event["ph"] in "Bi"]
+    for event in tree["traceEvents"]:
+        if event["ph"] == "B":
+            assert not begun[event["pid"], event["tid"]], "a row begins while another one of its lane is there"
+            begun[event["pid"], event["tid"]].append(event)
+        elif event["ph"] == "E":
+            ended[id(begun[event["pid"], event["tid"]].pop())] = event["ts"]
+    for event, row in zip(rows, found.activities.rows, strict=True):
+        assert round(event["ts"] * 1000) == row["start"]
+        assert round(ended.get(id(event), event["ts"]) * 1000) == row["end"]
         assert found.activities.lanes[event["tid"]].name == found.activities.lanes[row["lane"]].name
     flows = {ph: {e["id"]: e for e in tree["traceEvents"] if e["ph"] == ph} for ph in "sf"}
     assert set(flows["s"]) == set(flows["f"]) and all(e["ts"] <= flows["f"][i]["ts"] for i, e in flows["s"].items())
@@ -164,13 +175,18 @@ def test_what_is_no_exported_run_is_refused() -> None:
     refused("does not say that it is a run of gpusim", otherData={})
     refused("of version '2'", otherData={"gpusim-run": {**about, "gpusim-run": 2}})
     refused("what the file says of the run is damaged", otherData={"gpusim-run": {**about, "lanes": [["a", "b", 0]]}})
-    rows = [event for event in good["traceEvents"] if event["ph"] == "X"]
+    rows = [event for event in good["traceEvents"] if event["ph"] in "BiE"]
     refused("row 0: there is no kind of activity 'dance'", traceEvents=[{**rows[0], "cat": "dance"}])
     refused("there is no lane 99", traceEvents=[{**rows[0], "tid": 99}])
-    refused("ends before it starts", traceEvents=[{**rows[0], "ts": 9, "dur": -1}])
-    refused("a number of it is that of no run", traceEvents=[{**rows[0], "ts": -9}])
-    refused("starts before the one that stands before it", traceEvents=rows[::-1])
-    refused("a cause that is not there", traceEvents=[{**rows[0], "args": {"cause": 7}}])
+    first = next(event for event in rows if event["ph"] == "B")
+    end = {"ph": "E", "pid": first["pid"], "tid": first["tid"]}
+    refused("ends before it starts", traceEvents=[{**first, "ts": 9}, {**end, "ts": 8}])
+    refused("some activities have no end", traceEvents=[first])
+    refused("something ends that did not begin", traceEvents=[{**end, "ts": 8}])
+    refused("a number of it is that of no run", traceEvents=[{**rows[0], "ph": "i", "ts": -9}])
+    later = [{**event, "ph": "i"} for event in rows if event["ph"] == "B"]
+    refused("starts before the one that stands before it", traceEvents=later[::-1])
+    refused("a cause that is not there", traceEvents=[{**rows[0], "ph": "i", "args": {"cause": 7}}])
     data = written(perfetto, found)
     with pytest.raises(TraceError, match="damaged or cut short"):
         perfetto.read(io.BytesIO(data[: len(data) // 2]), "file")

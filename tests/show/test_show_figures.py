@@ -104,7 +104,7 @@ def test_no_legend_lies_over_a_panel_and_no_text_leaves_the_figure(name):
     figure.canvas.draw()
     renderer = figure.canvas.get_renderer()
     legends = [a.get_legend() for a in figure.axes if a.get_legend()] + list(figure.legends)
-    assert legends or name == "policy_comparison"
+    assert legends or name == "policy_comparison" or figures.FIGURES[name].program  # these need more than made-up results
     for legend in legends:
         box = legend.get_window_extent(renderer)
         assert not any(box.overlaps(a.get_window_extent(renderer)) for a in figure.axes if a.axison)
@@ -421,7 +421,10 @@ def test_the_question_is_the_title_and_the_answer_stands_below():
 
 
 def test_only_figures_that_say_something_are_suitable():
-    assert figures.suitable(sweep()) == ["policy_comparison", "memory_over_time", "time_breakdown", "traffic"]
+    always = ["memory_over_time", "time_breakdown", "traffic"]
+    assert figures.suitable(sweep()) == ["policy_comparison", "heat_map", "pareto", *always]
+    assert figures.suitable([run(), run("fifo", slowdown=1.2)]) == ["policy_comparison", *always]
+    assert "distribution" in figures.suitable(sweep(profile="A100") + sweep(profile="H100"))
     assert "fragmentation" in figures.suitable(allocators()) and "address_map" in figures.suitable(allocators())
     assert figures.suitable([]) == []
 

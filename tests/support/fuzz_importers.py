@@ -58,8 +58,12 @@ def _span(cat: str, name: str, ts: float, dur: float, tid: int = 2, pid: int = 1
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
-def _row(name: str, cat: str, ts: float, dur: float, tid: int = 0, **args: Any) -> dict[str, Any]:
-    return {"ph": "X", "name": name, "cat": cat, "ts": ts, "dur": dur, "pid": 0, "tid": tid, "args": args}
+def _begin(name: str, cat: str, ts: float, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "B", "name": name, "cat": cat, "ts": ts, "pid": 0, "tid": tid, "args": args}
+
+
+def _end(ts: float, tid: int) -> dict[str, Any]:
+    return {"ph": "E", "ts": ts, "pid": 0, "tid": tid}
 
 
 EXPORTED = {
@@ -70,10 +74,10 @@ EXPORTED = {
                   ["stream 0: stalls", "stall", 0]],
     }},
     "traceEvents": [
-        _row("fwd", "phase", 1, 8, op=0), _row("mm", "kernel", 1, 2.5, 1, op=0),
-        _row("copy", "copy_in", 2, 1, 2, op=1, bytes=64), _row("copy", "swap_in", 2, 3, 3, unit=1, bytes=9),
-        _row("stall_swap_in", "stall", 3.5, 1.5, 4, op=2, cause=3),
-        _row("mm", "kernel", 5, 4, 1, op=2, cause=3),
+        _begin("fwd", "phase", 1, 0, op=0), _begin("mm", "kernel", 1, 1, op=0), _begin("copy", "copy_in", 2, 2, op=1, bytes=64),
+        _begin("copy", "swap_in", 2, 3, unit=1, bytes=9), _end(3, 2), _end(3.5, 1),
+        _begin("stall_swap_in", "stall", 3.5, 4, op=2, cause=3), _end(5, 3), _end(5, 4),
+        _begin("mm", "kernel", 5, 1, op=2, cause=3), _end(9, 0), _end(9, 1),
         {"ph": "C", "name": "allocated", "cat": "counters", "ts": 1, "pid": 0, "args": {"bytes": 64}},
         {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "GPU 0"}},
     ],

@@ -1,4 +1,4 @@
-"""Write a run for the viewers of others, its numbers as a table, or a trace as the program of another simulator."""
+"""Write a run for the viewers of others or as code for PyTorch, its numbers as a table, or a trace for another simulator."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ def verb(
             "--place", help="Under which allocator a trace is replayed; default: pytorch.", autocompletion=complete.policies
         ),
     ] = None,
+    becomes: Annotated[
+        str | None,
+        typer.Option("--as", metavar="torch", help="Code: what the run, or the advice of rank --run, needs in a real program."),
+    ] = None,
     device: Device = None,
     on: Annotated[str | None, on("dtr: model operator times that were not recorded on this machine")] = None,
     grain: Annotated[
@@ -48,6 +52,12 @@ def verb(
     """Write a run of a results folder for another viewer, results as a table, or a trace for another simulator."""
     from gpusim.show import export
 
+    if becomes is not None:
+        given = {"format": format if format != "pytorch" else None, "place": place, "device": device, "on": on, "grain": grain}
+        if option := next((name for name, value in given.items() if value is not None), ""):
+            raise ResultError(f"--{option} has no meaning with --as", what, "leave it out")
+        _code(what, becomes, run, out, own_files(use))
+        return
     known = ["pytorch", *export.TIMELINES, *export.TABLES, *exporters.FORMATS]
     if format not in known:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
@@ -62,6 +72,18 @@ def verb(
         _snapshot(what, run, place, device, out, own_files(use))
     else:
         _trace(what, format, device, on, grain, out)
+
+
+def _code(what: str, becomes: str, run: str | None, out: Path | None, own: Registry) -> None:
+    from gpusim.base.files import write_atomic
+    from gpusim.show.torch_plan.of_run import code_of
+
+    if becomes != "torch":
+        raise ResultError(f"a run cannot be written as '{becomes}'", what, suggest(becomes, ["torch"]) or "--as torch")
+    name, text = code_of(Path(what).expanduser(), run, own)
+    path = out or Path(f"{name}.py")
+    write_atomic(path, lambda file: file.write(text.encode()))
+    typer.echo(f"{path}: {len(text.splitlines())} lines")
 
 
 def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:

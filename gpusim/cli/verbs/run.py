@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -220,6 +221,7 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
     typer.echo(f"\n{folder}: {', '.join(made)}")
     for figure, why in left_out(e.figures if formats else [], drawn).items():
         typer.echo(f"not drawn: {figure}: {why}")
+    typer.echo(f"one page to look into all of it: gpusim report {quote(str(folder))}")
 
 
 def _count(number: int, what: str) -> str:

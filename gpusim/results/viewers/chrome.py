@@ -1,7 +1,9 @@
 """The Trace Event Format of chrome://tracing, which Perfetto's UI opens as well: JSON, a process per GPU, a thread per lane.
 
-Rows are complete events ("X") by rising start, with what else is known of them in `args`; a flow goes from each cause to its
-effect; counters are "C" events.  Times are microseconds with three digits, so none is rounded.
+A row begins ("B") and ends ("E"), or is an instant ("i") where it took no time; events stand in the order of time, rows by
+rising start.  (A complete event has a duration, and a viewer that adds it to the start may find by rounding that the row ends
+behind the start of the next one.)  `args` has what else is known of a row; a flow goes from each cause to its effect; counters
+are "C" events.  Times are microseconds with three digits, so none is rounded.
 
 Source: "Trace Event Format", the Chromium project.
 """
@@ -15,10 +17,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpusim.results.activities import GROUPS, KINDS, NONE, Activities, Counter
-from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, told
+from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, in_time, told
 from gpusim.trace.importers.json_stream import JsonStream
 
-_ROWS_AT_ONCE = 1 << 14
+_EVENTS_AT_ONCE = 1 << 15
 _ARGS = ("host", "tenant", "request", "cause", "bytes", "op", "unit")  # columns that stand in args
 _USUAL = {"host": 0, "tenant": 0, "request": NONE, "cause": NONE, "bytes": 0, "op": NONE, "unit": NONE}  # and are left out
 
@@ -62,26 +64,38 @@ def _threads(found: Activities) -> list[str]:
 
 
 def _rows(found: Activities) -> Iterator[list[str]]:
-    names = [json.dumps(name) for name in found.names]
-    crossing = flows(found)
-    for begin in range(0, len(found), _ROWS_AT_ONCE):
-        rows = found.rows[begin : begin + _ROWS_AT_ONCE]
-        args = [""] * len(rows)
-        for column in _ARGS:
-            at = np.flatnonzero(rows[column] != _USUAL[column])
-            for i, value in zip(at.tolist(), rows[column][at].tolist(), strict=True):
-                args[i] += f',"{column}":{value}'
-        columns = (rows[name].tolist() for name in ("name", "kind", "start", "end", "device", "lane"))
-        out = [
-            f'{{"ph":"X","name":{names[name]},"cat":"{KINDS[kind]}","ts":{_us(start)},"dur":{_us(end - start)},'
-            f'"pid":{device},"tid":{lane},"args":{{{said[1:]}}}}}'
-            for name, kind, start, end, device, lane, said in zip(*columns, args, strict=True)
-        ]
-        for i in np.flatnonzero(crossing[begin : begin + len(rows)]).tolist():
-            cause, row = found.rows[rows["cause"][i]], rows[i]
-            out.append(_flow("s", begin + i, cause) + "}")
-            out.append(_flow("f", begin + i, row) + ',"bp":"e"}')
+    names, rows, crossing = [json.dumps(name) for name in found.names], found.rows, flows(found)
+    time, row_of, ending = in_time(found)
+    for begin in range(0, len(time), _EVENTS_AT_ONCE):
+        some = slice(begin, begin + _EVENTS_AT_ONCE)
+        of = rows[row_of[some]]
+        args = _args(of, ~ending[some])
+        took = (of["start"] < of["end"]).tolist()
+        columns = (of[name].tolist() for name in ("name", "kind", "device", "lane"))
+        out = []
+        for t, ends, lasts, said, name, kind, device, lane in zip(
+            time[some].tolist(), ending[some].tolist(), took, args, *columns, strict=True
+        ):
+            where = f'"ts":{_us(t)},"pid":{device},"tid":{lane}'
+            if ends:
+                out.append(f'{{"ph":"E",{where}}}')
+            else:
+                letter = '"B"' if lasts else '"i","s":"t"'
+                out.append(f'{{"ph":{letter},"name":{names[name]},"cat":"{KINDS[kind]}",{where},"args":{{{said[1:]}}}}}')
+        for i in np.flatnonzero(crossing[row_of[some]] & ~ending[some]).tolist():
+            out.append(_flow("s", int(row_of[begin + i]), rows[of["cause"][i]]) + "}")
+            out.append(_flow("f", int(row_of[begin + i]), of[i]) + ',"bp":"e"}')
         yield out
+
+
+def _args(rows: Any, wanted: Any) -> list[str]:
+    """Of each wanted row what is not as usual, as JSON's members with a comma before each."""
+    args = [""] * len(rows)
+    for column in _ARGS:
+        at = np.flatnonzero(wanted & (rows[column] != _USUAL[column]))
+        for i, value in zip(at.tolist(), rows[column][at].tolist(), strict=True):
+            args[i] += f',"{column}":{value}'
+    return args
 
 
 def _flow(ph: str, number: int, row: Any) -> str:
@@ -131,14 +145,17 @@ def _read_event(event: Any, rows: RowsRead, points: dict[str, dict[str, list[tup
     if not isinstance(event, dict):
         raise rows.refuse("an event is no object")
     try:
-        if event["ph"] == "X":
+        if event["ph"] in ("B", "i"):
             args, start = {**_USUAL, **event["args"]}, _ns(event["ts"])
             columns = {name: int(args[name]) for name in _ARGS}
+            device, lane = int(event["pid"]), int(event["tid"])
             rows.add(
-                int(event["pid"]), columns["host"], columns["tenant"], columns["request"], int(event["tid"]),
-                rows.kind(event["cat"]), rows.names[event["name"]], start, start + _ns(event["dur"]), columns["cause"],
-                columns["bytes"], columns["op"], columns["unit"],
+                device, columns["host"], columns["tenant"], columns["request"], lane, rows.kind(event["cat"]),
+                rows.names[event["name"]], start, start, columns["cause"], columns["bytes"], columns["op"], columns["unit"],
+                track=(device, lane) if event["ph"] == "B" else None,
             )  # fmt: skip
+        elif event["ph"] == "E":
+            rows.end((int(event["pid"]), int(event["tid"])), _ns(event["ts"]))
         elif event["ph"] == "C":
             group, (value,) = event["cat"], event["args"].values()
             name = event["name"].removeprefix(_titled(group, ""))

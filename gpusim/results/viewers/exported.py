@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gpusim.base.errors import TraceError
 from gpusim.results.activities import GROUPS, KINDS, NONE, ROW, Activities, ActivityLane, Counter, activities
 from gpusim.results.result import FOR_REFEREE, Result
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import I64, Trace
 
 MARK, VERSION = "gpusim-run", 1
 COUNTED = ("counters", "owners", "rates")  # of Activities
@@ -72,6 +72,20 @@ def flows(found: Activities) -> npt.NDArray[np.bool_]:
     return out
 
 
+def in_time(found: Activities) -> tuple[I64, I64, npt.NDArray[np.bool_]]:
+    """Begin and end of each row in the order of time, ends before begins, begins in the order of the rows.
+
+    Returns (time, row, whether it ends) of each; rows that took no time have a begin alone.
+    """
+    rows = found.rows
+    ends = np.flatnonzero(rows["start"] < rows["end"])
+    row = np.concatenate([ends, np.arange(len(rows))])
+    begins = np.arange(len(row)) >= len(ends)
+    time = np.concatenate([rows["end"][ends], rows["start"]])
+    order = np.lexsort((row, begins, time))
+    return time[order], row[order], ~begins[order]
+
+
 def told(about: Any, path: str) -> tuple[dict[str, Any], tuple[ActivityLane, ...], tuple[str, ...]]:
     """What a file says of itself, its lanes and its names.  Raises TraceError."""
     if not isinstance(about, dict) or MARK not in about:
@@ -102,6 +116,8 @@ class RowsRead:
         for i, name in enumerate(names):
             self.names.setdefault(name, i)
         self.rows: list[tuple[int, ...]] = []
+        self._ends: list[int] = []
+        self._open: dict[Any, list[int]] = {}  # rows of a track that have not ended
 
     def refuse(self, what: str) -> TraceError:
         return TraceError(f"row {len(self.rows)}: {what}", self.path, "was the file edited or cut? export it again")
@@ -112,18 +128,30 @@ class RowsRead:
             raise self.refuse(f"there is no kind of activity {word[:40]!r}")
         return self.kinds[word]
 
-    def add(self, *row: int) -> None:
-        """The columns of ROW, in their order."""
+    def add(self, *row: int, track: Any = None) -> None:
+        """The columns of ROW, in their order; one on a track ends with the track's next end."""
         if not 0 <= row[4] < self.lanes:
             raise self.refuse(f"there is no lane {row[4]}")
         if max(row) > _MOST or min(row) < NONE:
             raise self.refuse("a number of it is that of no run")
+        if track is not None:
+            self._open.setdefault(track, []).append(len(self.rows))
         self.rows.append(row)
+        self._ends.append(row[8])
+
+    def end(self, track: Any, time: int) -> None:
+        """The latest row of the track that is open ends at this time, ns."""
+        if not self._open.get(track) or not 0 <= time < _MOST:
+            raise self.refuse("something ends that did not begin, or when nothing does")
+        self._ends[self._open[track].pop()] = time
 
     def table(self) -> npt.NDArray[np.void]:
         """All of them; every one ends, and has another one as its cause."""
+        if any(self._open.values()):
+            raise self.refuse("some activities have no end")
         try:
             found = np.array(self.rows, ROW) if self.rows else np.zeros(0, ROW)
+            found["end"] = self._ends
         except OverflowError:
             raise self.refuse("a number of a row is that of no run") from None
         if (found["end"] < found["start"]).any() or (np.diff(found["start"]) < 0).any() or (found["start"] < 0).any():

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpusim.base.errors import GpusimError, TraceError
 from gpusim.results.activities import GROUPS, KINDS, NONE, Activities
-from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, told
+from gpusim.results.viewers.exported import COUNTED, MARK, ExportedRun, RowsRead, flows, in_time, told
 
 _SEQUENCE = 1
 _ROOT = 1  # uuid of the track that says what the run was; those of devices follow, then lanes, then counters
@@ -110,20 +110,17 @@ class _Writer:
                 number += 1
 
     def rows(self) -> Iterator[Any]:
-        """Begin and end of each row in the order of time; of equal times ends come first."""
+        """Begin and end of each row in the order of time."""
         pb, rows = self.pb, self.found.rows
-        instant = rows["start"] == rows["end"]
-        begins, ends = np.arange(len(rows)), np.flatnonzero(~instant)
-        time = np.concatenate([rows["end"][ends], rows["start"]])
-        order = np.lexsort((np.concatenate([ends, begins]), np.repeat([0, 1], [len(ends), len(begins)]), time))
-        row_of = np.concatenate([ends, begins])[order]
+        instant = (rows["start"] == rows["end"]).tolist()
+        columns = (column.tolist() for column in in_time(self.found))
         flow_in, flow_out = self._flows()
         begin, end, at_once = pb.TrackEvent.TYPE_SLICE_BEGIN, pb.TrackEvent.TYPE_SLICE_END, pb.TrackEvent.TYPE_INSTANT
         track = (_LANES + rows["device"].astype(np.int64) * (1 << 12) + rows["lane"]).tolist()
         name, kind = (rows["name"] + 1).tolist(), (rows["kind"].astype(np.int64) + 1).tolist()
         said = list(zip(*(rows[column].tolist() for column in _ANNOTATED), strict=True))
         flag, make, event_of = pb.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE, pb.TracePacket, pb.TrackEvent
-        for t, row, ending in zip(time[order].tolist(), row_of.tolist(), (order < len(ends)).tolist(), strict=True):
+        for t, row, ending in zip(*columns, strict=True):
             if ending:
                 event = event_of(type=end, track_uuid=track[row])
             else:
@@ -184,7 +181,6 @@ class _Reader:
         words = trace.packet[1].interned_data
         self.kinds = {word.iid: self.rows.kind(word.name) for word in words.event_categories}
         self.columns = {word.iid: word.name for word in words.debug_annotation_names}
-        self.open: dict[int, list[int]] = {}  # rows of a track that have not ended
         self.points: dict[int, list[tuple[int, int]]] = {}
 
     def _about(self) -> Any:
@@ -199,8 +195,6 @@ class _Reader:
 
     def run(self) -> ExportedRun:
         event_of = self.pb.TrackEvent
-        begins = {event_of.TYPE_SLICE_BEGIN, event_of.TYPE_INSTANT}
-        ended: dict[int, int] = {}
         series: dict[int, tuple[str, str]] = {}
         for packet in self.trace.packet:
             if packet.HasField("track_descriptor"):
@@ -212,18 +206,11 @@ class _Reader:
             if event.type == event_of.TYPE_COUNTER:
                 self.points.setdefault(event.track_uuid, []).append((t, event.counter_value))
             elif event.type == event_of.TYPE_SLICE_END:
-                if not self.open.get(event.track_uuid):
-                    raise self.rows.refuse(f"at {t} ns something ends that did not begin")
-                ended[self.open[event.track_uuid].pop()] = t
-            elif event.type in begins:
-                if event.type == event_of.TYPE_SLICE_BEGIN:
-                    self.open.setdefault(event.track_uuid, []).append(len(self.rows.rows))
-                self._begin(event, t)
-        if any(self.open.values()):
-            raise self.rows.refuse("some activities have no end")
-        for row, end in ended.items():
-            begun = self.rows.rows[row]
-            self.rows.rows[row] = (*begun[:8], end, *begun[9:])
+                self.rows.end(event.track_uuid, t)
+            elif event.type == event_of.TYPE_SLICE_BEGIN:
+                self._begin(event, t, event.track_uuid)
+            elif event.type == event_of.TYPE_INSTANT:
+                self._begin(event, t, None)
         counted: dict[str, Any] = {group: {} for group in COUNTED}
         for uuid, (group, name) in series.items():
             counted[group][name] = self.rows.counter(self.points.get(uuid, []))
@@ -238,7 +225,7 @@ class _Reader:
                 raise self.rows.refuse(f"there is no counter {said[:40]!r}")
             series[track.uuid] = (group, name)
 
-    def _begin(self, event: Any, t: int) -> None:
+    def _begin(self, event: Any, t: int, track: int | None) -> None:
         values = dict(zip(_ANNOTATED, _USUAL, strict=True))
         for annotation in event.debug_annotations:
             column = self.columns.get(annotation.name_iid)
@@ -251,5 +238,5 @@ class _Reader:
         device, lane = divmod(event.track_uuid - _LANES, 1 << 12)
         self.rows.add(
             device, values["host"], values["tenant"], values["request"], lane, kind, event.name_iid - 1, t, t, values["cause"],
-            values["bytes"], values["op"], values["unit"],
+            values["bytes"], values["op"], values["unit"], track=track,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from gpusim.results.metrics import metric as declared
 from gpusim.show.groups import starred
 from gpusim.show.panels import entitle, grid, label_width, row_labels, shape
 from gpusim.show.style import ALARM, BLACK, BLUE, FAINT, INK, SOFT, Look, canvas, looks
-from gpusim.show.values.comparison import Comparison, Panel, Point
+from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, PolicyPoint
 from gpusim.show.view import POLICIES, human, main_unit
 
 LOOK = Look(BLUE, "o")
@@ -24,7 +24,7 @@ FAR = 20.0  # largest over smallest value from which dots on a logarithmic axis 
 ROW, AXIS = 0.27, 0.72  # inches of a bar, and of the title and the axis of a panel
 
 
-def bars(compared: Comparison) -> tuple[Figure, float]:
+def bars(compared: PolicyComparison) -> tuple[Figure, float]:
     """One panel per entry, best bar on top; a ratio has one scale in all panels.  Returns the inches of the panels too.
 
     Policies stand in one order in all panels, as in every other figure.  Names too long to stand beside every panel stand
@@ -40,6 +40,7 @@ def bars(compared: Comparison) -> tuple[Figure, float]:
     figure = canvas()
     shared = declared(metric).unit == "1"
     lines: list[int] = []
+    titles = [0.0] * rows
     axes = grid(figure, len(panels), sharex=shared, sharey="row" if once else False, height_ratios=high)
     found = _reached(panels)
     divisor, label = main_unit(metric, max(found, default=0.0))
@@ -47,7 +48,7 @@ def bars(compared: Comparison) -> tuple[Figure, float]:
     far = any(min(v) > 0 and max(v) / min(v) > FAR for v in (map(_reached, [[p] for p in panels])) if v)
     for i, (panel, shown, order) in enumerate(zip(axes, panels, orders, strict=True)):
         _rows(panel, shown, order, metric, divisor, look, dotted=far)
-        entitle(panel, shown.name, len(panels), labels)
+        titles[i // columns] = max(titles[i // columns], entitle(panel, shown.name, len(panels), labels))
         lines.append(row_labels(panel, [starred(n, n in compared.future) for n in order]))
         panel.set_ylim(high[i // columns] - 0.4, -0.6)
         panel.grid(axis="y", visible=False)
@@ -55,7 +56,7 @@ def bars(compared: Comparison) -> tuple[Figure, float]:
         _axis(panel, [v / divisor for v in (found if shared else _reached([shown]))], columns, logarithmic=far)
         if i + columns >= len(axes):
             panel.set_xlabel(label if columns == 1 else label.split("  ")[0])
-    return figure, sum(ROW * bars * (1 + 0.42 * (max(lines) - 1)) + AXIS for bars in high)
+    return figure, sum(ROW * bars * (1 + 0.42 * (max(lines) - 1)) + AXIS for bars in high) + sum(titles)
 
 
 def _axis(panel: Axes, found: Sequence[float], columns: int, *, logarithmic: bool) -> None:
@@ -74,7 +75,7 @@ def _axis(panel: Axes, found: Sequence[float], columns: int, *, logarithmic: boo
     panel.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.6g}"))
 
 
-def _looks(compared: Comparison) -> dict[str, Look]:
+def _looks(compared: PolicyComparison) -> dict[str, Look]:
     """Machines, programs and combinations of many policies have no colour of their own; their names stand beside the bars."""
     lines, look = compared.plan.lines, looks(compared.names, compared.future)
     if lines and (not set(lines) & set(POLICIES) or len(lines) > 2):
@@ -82,7 +83,7 @@ def _looks(compared: Comparison) -> dict[str, Look]:
     return look
 
 
-def _order(panel: Panel, compared: Comparison, *, common: bool, once: bool) -> list[str]:
+def _order(panel: PolicyPanel, compared: PolicyComparison, *, common: bool, once: bool) -> list[str]:
     """The names of a panel's bars from the top: those of all panels, or its own, in the common order or by its own numbers."""
     there = {line.name: line.points[0].value for line in panel.lines}
     if common:
@@ -91,21 +92,21 @@ def _order(panel: Panel, compared: Comparison, *, common: bool, once: bool) -> l
     return sorted(there, key=lambda n: (there[n] is None, sign * (there[n] or 0.0), n))
 
 
-def _reached(panels: Sequence[Panel]) -> list[float]:
+def _reached(panels: Sequence[PolicyPanel]) -> list[float]:
     """The values of these panels, the ends of their intervals and repetitions, and the bounds of what finished."""
     points = [p for panel in panels for line in panel.lines for p in line.points if p.value is not None]
     ends = [end for p in points for end in (p.interval or ())]
     return [v for p in points for v in (p.value, p.low, p.high, p.no_limit, p.bound) if v is not None] + ends
 
 
-def ticks(compared: Comparison) -> str:
+def ticks(compared: PolicyComparison) -> str:
     """What the ticks across the bars are, as a sentence of the note; "" without any."""
     drawn = {of for point in compared.points for of, _ in _bounds(point, compared.metric)}
     words = {"no_limit": "Tick: without memory limit.", "bound": "Dotted: what must come in, over the link."}
     return " ".join(said for of, said in words.items() if of in drawn)
 
 
-def _bounds(point: Point, metric: str) -> list[tuple[str, float]]:
+def _bounds(point: PolicyPoint, metric: str) -> list[tuple[str, float]]:
     """Those that are drawn across a bar: without a limit where that is no common line, and the bound if it is more."""
     if point.value is None:
         return []
@@ -115,8 +116,9 @@ def _bounds(point: Point, metric: str) -> list[tuple[str, float]]:
 
 
 def _rows(
-    panel: Axes, shown: Panel, order: Sequence[str], metric: str, divisor: float, look: Mapping[str, Look], *, dotted: bool
-) -> None:
+    panel: Axes, shown: PolicyPanel, order: Sequence[str], metric: str, divisor: float, look: Mapping[str, Look], *,
+    dotted: bool,
+) -> None:  # fmt: skip
     there = {line.name: line.points[0] for line in shown.lines}
     for y, name in enumerate(order):
         if name not in there:
@@ -133,7 +135,7 @@ def _rows(
         panel.axvline(1, color=SOFT, lw=0.9, gid="bound:no limit")
 
 
-def _bar(panel: Axes, y: int, name: str, point: Point, *, metric: str, divisor: float, look: Look, dotted: bool) -> None:
+def _bar(panel: Axes, y: int, name: str, point: PolicyPoint, *, metric: str, divisor: float, look: Look, dotted: bool) -> None:
     beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 8.5}
     if point.value is None:
         figure = panel.get_figure(root=True)

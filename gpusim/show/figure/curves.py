@@ -15,7 +15,7 @@ from gpusim.results.metrics import metric as declared
 from gpusim.show.groups import starred
 from gpusim.show.panels import entitle, failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
-from gpusim.show.values.comparison import Comparison, Panel, Point
+from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, PolicyPoint
 from gpusim.show.view import ORACLE, OVERSUBSCRIPTION, kind_of, main_unit, scale
 
 MOST_TICKS = 8
@@ -23,7 +23,7 @@ CROWDED = 0.07  # gaps of less than this share of the axis are too narrow for a 
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
 
 
-def curves(compared: Comparison, logarithmic: bool = False) -> Figure:
+def curves(compared: PolicyComparison, logarithmic: bool = False) -> Figure:
     """One panel per entry; a ratio or rate has one scale in all panels, a time or size its own in each.
 
     logarithmic  in any case, not only where values lie far apart
@@ -66,7 +66,7 @@ def curves(compared: Comparison, logarithmic: bool = False) -> Figure:
 
 
 def _line(
-    panel: Axes, name: str, points: Sequence[Point], where: Mapping[float, float], divisor: float, look: Look, rank: float
+    panel: Axes, name: str, points: Sequence[PolicyPoint], where: Mapping[float, float], divisor: float, look: Look, rank: float
 ) -> Line2D:
     """A line with the extremes of repetitions as a band and p10 to p90 over sampled machines as bars.
 
@@ -90,7 +90,7 @@ def _line(
 
 
 def _own_bound(
-    panel: Axes, name: str, points: Sequence[Point], where: Mapping[float, float], divisor: float, look: Look
+    panel: Axes, name: str, points: Sequence[PolicyPoint], where: Mapping[float, float], divisor: float, look: Look
 ) -> Line2D | None:
     """What a line cannot beat, in its colour, where lines have no common bound; the handle for all of them."""
     found = [(where[p.x], p.bound / divisor) for p in points if p.bound is not None and p.value is not None]
@@ -101,7 +101,7 @@ def _own_bound(
 
 
 def references(
-    panel: Axes, shown: Panel, where: Mapping[float, float], divisor: float, *, oracle: bool
+    panel: Axes, shown: PolicyPanel, where: Mapping[float, float], divisor: float, *, oracle: bool
 ) -> dict[str, Line2D]:
     """The run without a memory limit as a level, oracle eviction dashed, the bound dotted; the handles of the last two."""
     made: dict[str, Line2D] = {}
@@ -197,12 +197,12 @@ def _subs(panel: Axes) -> tuple[float, ...]:
     return (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.6 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
 
 
-def one_axis(panels: Sequence[Panel]) -> bool:
+def one_axis(panels: Sequence[PolicyPanel]) -> bool:
     """Whether all panels have the same values along their axes."""
     return len({panel.along for panel in panels}) == 1
 
 
-def _failed_label(compared: Comparison) -> str:
+def _failed_label(compared: PolicyComparison) -> str:
     return "out of\nmemory" if all("memory" in p.ending for p in compared.points if p.ending) else "failed"
 
 

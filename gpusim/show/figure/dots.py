@@ -19,7 +19,7 @@ from gpusim.show.figure.curves import LOG_FROM, axis_across, positions, referenc
 from gpusim.show.groups import starred
 from gpusim.show.panels import LABEL, entitle, label_width, row_labels, shape
 from gpusim.show.style import ALARM, INK, SOFT, canvas, wrapped
-from gpusim.show.values.comparison import Comparison, Panel, Ratio, ratios
+from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, Ratio, ratios
 from gpusim.show.view import main_unit, text
 
 FROM = 6  # lines from which they would lie on top of each other
@@ -42,7 +42,7 @@ class Shade:
     down: float  # in its row, as a share of the row's height
 
 
-def dots(compared: Comparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
+def dots(compared: PolicyComparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
     """The figure, the inches that its panels need, the handles of its references, and those of its dots.
 
     Above, from the best to the last policy as a band, with the references; below, a row per policy with a dot for each value
@@ -54,14 +54,14 @@ def dots(compared: Comparison) -> tuple[Figure, float, list[Artist], list[Artist
     shown = [values[i] for i in np.unique(np.linspace(0, len(values) - 1, min(MOST, len(values))).round().astype(int))]
     shade = shades(shown)
     rows, columns = shape(len(panels))
-    tall = max(len(wrapped(name, LABEL)) for name in names)
-    each = max(LEAST * tall, STEP * len(shown) + 0.05)
+    lines = max(len(wrapped(name, LABEL)) for name in names)
+    each = max(LEAST * lines, STEP * len(shown) + 0.05)
     below = each * len(names)
     figure = canvas()
     layout = figure.add_gridspec(2 * rows, columns, height_ratios=[ABOVE, below] * rows)
     alone = [figure.add_subplot(layout[2 * (i // columns), i % columns]) for i in range(len(panels))]
     ranked = [figure.add_subplot(layout[2 * (i // columns) + 1, i % columns]) for i in range(len(panels))]
-    handles = _ranges(alone, compared, columns)
+    handles, tall = _ranges(alone, compared, columns)
     limits = _limits([r for there in found for ratio in there.values() for r in ratio])
     for index, (panel, there) in enumerate(zip(ranked, found, strict=True)):
         _rows(panel, there, compared, shade, limits)
@@ -78,7 +78,7 @@ def dots(compared: Comparison) -> tuple[Figure, float, list[Artist], list[Artist
     ]
     if any(ratio.ending for there in found for ratios_of in there.values() for ratio in ratios_of):
         dotted.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=5.5, mew=1.6, label="did not finish"))
-    return figure, rows * (ABOVE + below + AXES), handles, dotted
+    return figure, rows * (ABOVE + below + AXES + tall), handles, dotted
 
 
 def shades(values: Sequence[float]) -> dict[float, Shade]:
@@ -90,8 +90,9 @@ def shades(values: Sequence[float]) -> dict[float, Shade]:
     }
 
 
-def _ranges(axes: Sequence[Axes], compared: Comparison, columns: int) -> list[Artist]:
-    """Best to last of each panel over the axis, with the references."""
+def _ranges(axes: Sequence[Axes], compared: PolicyComparison, columns: int) -> tuple[list[Artist], float]:
+    """Best to last of each panel over the axis, with the references; their handles, and the inches that long titles take."""
+    tall = 0.0
     panels, metric = compared.panels, compared.metric
     found = [p.value for p in compared.points if p.value is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
@@ -99,7 +100,7 @@ def _ranges(axes: Sequence[Axes], compared: Comparison, columns: int) -> list[Ar
     shared = declared(metric).unit in ("1", "1/s")
     handles: dict[str, Artist] = {}
     for index, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
-        entitle(axis, panel.name, len(panels), label_width(compared.names))
+        tall = max(tall, entitle(axis, panel.name, len(panels), label_width(compared.names)))
         handles |= _range(axis, panel, where, divisor, compared)
         axis_across(axis, compared.plan.across, {where[x]: x for x in panel.along}, columns)
         words, _, rest = axis.get_xlabel().partition(",")
@@ -107,11 +108,11 @@ def _ranges(axes: Sequence[Axes], compared: Comparison, columns: int) -> list[Ar
         axis.set_ylabel(label.split("  ")[0] if index % columns == 0 else "")
     for group in [axes] if shared else [[axis] for axis in axes]:
         _heights(group, metric, found)
-    return list(handles.values())
+    return list(handles.values()), tall
 
 
 def _range(
-    axis: Axes, panel: Panel, where: Mapping[float, float], divisor: float, compared: Comparison
+    axis: Axes, panel: PolicyPanel, where: Mapping[float, float], divisor: float, compared: PolicyComparison
 ) -> dict[str, Artist]:
     fair = [line for line in panel.lines if not line.oracle] or list(panel.lines)
     heights = {x: [p.value / divisor for line in fair if (p := line.at(x)) and p.value is not None] for x in panel.along}
@@ -130,6 +131,13 @@ def _range(
         axis.vlines(x, low, high, color=RANGE, lw=9, gid="range")
     axis.plot(x, last, color=SOFT, lw=0.7, gid="last")
     (line,) = axis.plot(x, best, color=INK, lw=1.8, marker="o", ms=3.5, gid="best", label="best policy")
+    choose = max if upwards else min
+    for at in panel.along:
+        there = [p for one in fair if (p := one.at(at)) and p.value is not None]
+        first = choose(there, key=lambda p: p.value or 0.0, default=None)
+        if first and first.interval:
+            ends = [end / divisor for end in first.interval]
+            axis.plot([where[at]] * 2, ends, color=INK, lw=1.2, gid="interval:best")
     handles: dict[str, Artist] = {"best": line, "range": Patch(facecolor=RANGE, label="to the last")}
     for oracle in (line for line in panel.lines if line.oracle and line not in fair):
         points = [(where[p.x], p.value / divisor) for p in oracle.points if p.value is not None]
@@ -181,7 +189,7 @@ def _limits(found: Sequence[Ratio]) -> tuple[float, float, bool]:
 
 
 def _rows(
-    panel: Axes, there: Mapping[str, Sequence[Ratio]], compared: Comparison, shade: Mapping[float, Shade],
+    panel: Axes, there: Mapping[str, Sequence[Ratio]], compared: PolicyComparison, shade: Mapping[float, Shade],
     limits: tuple[float, float, bool],
 ) -> None:  # fmt: skip
     low, high, logarithmic = limits
@@ -223,12 +231,12 @@ def _dot(panel: Axes, y: int, name: str, ratio: Ratio, shade: Shade, *, future: 
                mew=1.2 if future else 0.2, gid=f"dot:{name}", zorder=4, clip_on=False)  # fmt: skip
 
 
-def _named(compared: Comparison, x: float) -> str:
+def _named(compared: PolicyComparison, x: float) -> str:
     """A value along the axis, in words."""
     return f"{text(compared.plan.across, x)}"
 
 
-def _label(compared: Comparison) -> str:
+def _label(compared: PolicyComparison) -> str:
     what = declared(compared.metric).label
     if declared(compared.metric).better == "higher":
         return f"{what} of the best over its own [×]"

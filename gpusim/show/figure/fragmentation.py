@@ -13,7 +13,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.moments import axis, moments, rows, timed
 from gpusim.show.steps import visible
-from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
+from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled, wrapped
 from gpusim.show.values.waste import MEASURES, waste, words
 from gpusim.show.view import scale
 
@@ -50,7 +50,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
 def _bars(panel: Axes, title: str, meaning: str, rows: Sequence[tuple[float | None, Look, bool]]) -> None:
     """One bar per (value, look, finished); hatched when the run did not finish."""
     panel.set_title(title)
-    panel.set_xlabel(meaning, fontsize=8)
+    panel.set_xlabel("\n".join(wrapped(meaning, 14)), fontsize=8)
     for y, (number, look, finished) in enumerate(rows):
         if number is not None:
             face, hatch = (look.colour, "") if finished else ("white", "////")

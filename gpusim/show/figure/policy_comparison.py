@@ -17,7 +17,7 @@ from gpusim.show.figure.curves import curves
 from gpusim.show.figure.dots import FROM, dots
 from gpusim.show.panels import MOST_PANELS
 from gpusim.show.style import canvas, empty, headline, styled
-from gpusim.show.values.comparison import Comparison, comparison
+from gpusim.show.values.comparison import PolicyComparison, comparison
 from gpusim.show.view import ORACLE, Layout, kind_of
 
 
@@ -38,7 +38,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     return figure
 
 
-def _drawn(shown: Comparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
+def _drawn(shown: PolicyComparison) -> tuple[Figure, float, list[Artist], list[Artist]]:
     """The figure, the inches of its panels (0: as they are), and the handles of two legends above them."""
     if not shown.plan.across:
         return *bars(shown), [], []
@@ -47,7 +47,7 @@ def _drawn(shown: Comparison) -> tuple[Figure, float, list[Artist], list[Artist]
     return dots(shown)
 
 
-def _note(whole: Comparison, shown: Comparison, strip: Sequence[Artist]) -> str:
+def _note(whole: PolicyComparison, shown: PolicyComparison, strip: Sequence[Artist]) -> str:
     said = []
     if len(shown.panels) < len(whole.panels):
         said.append(f"{len(shown.panels)} of {len(whole.panels)} panels are shown.")

@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpusim.base.text import join
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
 from gpusim.show.panels import row_labels
@@ -33,8 +32,8 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.values.breakdown import IDLE, PARTS, Breakdown, breakdown
-from gpusim.show.view import ending, human, pick, ratio, run_name, scale, value, varying
+from gpusim.show.values.breakdown import IDLE, Breakdown, answer, breakdown
+from gpusim.show.view import ending, human, pick, run_name, scale, varying
 
 MOST = 16
 UNSEEN = 1 / 500  # share of the axis below which a part is thinner than its edges
@@ -82,7 +81,7 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         panel.set_xlabel("")
     asked = question or "Where does the time go?"
     foot, strip = _note(shown, note, spent), _legend(used, spent)
-    headline(figure, asked, _answer(shown, keys), foot, strip, body=ROW * len(shown) * (1 + 0.42 * (tall - 1)) + AXIS)
+    headline(figure, asked, answer(shown, keys), foot, strip, body=ROW * len(shown) * (1 + 0.42 * (tall - 1)) + AXIS)
     return figure
 
 
@@ -135,22 +134,3 @@ def _note(shown: Sequence[Result], note: str, spent: Sequence[Breakdown | None])
     bars = "Bars: p10 to p90 over sampled machines." if any(one and one.interval for one in spent) else ""
     oracle = "* reads the future." if any(r.oracle for r in shown) else ""
     return " ".join(part for part in (note, bars, oracle) if part)
-
-
-def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
-    """The largest stall of the slowest run, and the share of kernels in the fastest."""
-    finished = sorted((r for r in shown if r.finished), key=lambda r: r.metrics.get("makespan_ns", 0))
-    if not finished:
-        return "No run finished."
-    slow, fast = finished[-1], finished[0]
-    busy = ratio(value(fast, "compute_busy_ns"), value(fast, "makespan_ns"))
-    stalls = sorted(((slow.metrics.get(name, 0), label) for name, label in [*PARTS.items()][1:]), reverse=True)
-    sentences = []
-    if busy is not None:
-        subject = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"
-        sentences.append(f"{subject} {100 * min(busy, 1):.0f} % of the time.")
-    if stalls and stalls[0][0] > 0:
-        subject = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
-        lost = [f"{human('stall_ns', width)} {label}" for width, label in stalls[:2] if width > 0]
-        sentences.append(f"{subject} {join(lost)}.")
-    return " ".join(sentences)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpusim.base.text import join
 from gpusim.results.result import Result
 from gpusim.show.interval import interval
-from gpusim.show.view import least_makespan, value
+from gpusim.show.view import human, least_makespan, ratio, run_name, value
 
 # From work to what waits for it: metric, words.
 PARTS = {
@@ -59,3 +61,22 @@ def breakdown(run: Result) -> Breakdown:
     parts[IDLE] = max(0.0, makespan - total)
     bars = interval([run], "makespan_ns")
     return Breakdown(parts, makespan, bars, value(run, "bound_no_limit_ns"), least_makespan(run))
+
+
+def answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
+    """The largest stall of the slowest run, and the share of kernels in the fastest."""
+    finished = sorted((r for r in shown if r.finished), key=lambda r: r.metrics.get("makespan_ns", 0))
+    if not finished:
+        return "No run finished."
+    slow, fast = finished[-1], finished[0]
+    busy = ratio(value(fast, "compute_busy_ns"), value(fast, "makespan_ns"))
+    stalls = sorted(((slow.metrics.get(name, 0), label) for name, label in [*PARTS.items()][1:]), reverse=True)
+    sentences = []
+    if busy is not None:
+        subject = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"
+        sentences.append(f"{subject} {100 * min(busy, 1):.0f} % of the time.")
+    if stalls and stalls[0][0] > 0:
+        subject = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
+        lost = [f"{human('stall_ns', width)} {label}" for width, label in stalls[:2] if width > 0]
+        sentences.append(f"{subject} {join(lost)}.")
+    return " ".join(sentences)

@@ -18,7 +18,7 @@ COMPARED = ("slowdown", "makespan_ns")  # the metrics that have references and a
 
 
 @dataclass(frozen=True)
-class Point:
+class PolicyPoint:
     """The repetitions of one line in one place; all numbers in the metric's unit."""
 
     x: float  # the value along the axis, 0 without one
@@ -39,23 +39,23 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Line:
+class PolicyLine:
     """One competitor: a combination of policies, or a machine or program where these are compared."""
 
     name: str
     oracle: bool  # it reads the future
-    points: tuple[Point, ...]  # by rising x
+    points: tuple[PolicyPoint, ...]  # by rising x
 
-    def at(self, x: float) -> Point | None:
+    def at(self, x: float) -> PolicyPoint | None:
         return next((point for point in self.points if point.x == x), None)
 
 
 @dataclass(frozen=True)
-class Panel:
+class PolicyPanel:
     """One place: a machine and a program."""
 
     name: str
-    lines: tuple[Line, ...]  # in the order of `Comparison.names`
+    lines: tuple[PolicyLine, ...]  # in the order of `PolicyComparison.names`
 
     def level(self, of: str) -> tuple[tuple[float, float], ...]:
         """(x, lowest of the lines) of "no_limit", "oracle" or "bound", where it is known."""
@@ -73,7 +73,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PolicyComparison:
     """Everything that a comparison of policies shows.
 
     references  whether the lines of a panel have one reference, so that it can be drawn as one level
@@ -82,11 +82,11 @@ class Comparison:
     metric: str
     plan: Layout
     names: tuple[str, ...]  # of the lines, best first, as in all figures
-    panels: tuple[Panel, ...]
+    panels: tuple[PolicyPanel, ...]
     references: bool
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[PolicyPoint]:
         return [point for panel in self.panels for line in panel.lines for point in line.points]
 
     @property
@@ -100,29 +100,29 @@ class Comparison:
         return {line.name for panel in self.panels for line in panel.lines if line.oracle}
 
 
-def comparison(results: Sequence[Result], metric: str = "", plan: Layout | None = None) -> Comparison:
+def comparison(results: Sequence[Result], metric: str = "", plan: Layout | None = None) -> PolicyComparison:
     """The results by panel, line and value along the axis; the main metric and the usual layout unless others are given."""
     metric, plan = metric or main_metric(results), plan or layout(results)
     names, future = ranked(results, metric), oracles(results, plan.lines)
     panels = []
     for where, runs in grouped(results, plan.panels).items():
         lines = by_line(runs, plan.lines)
-        made = (Line(name, name in future, _points(lines[name], plan.across, metric)) for name in names if name in lines)
-        panels.append(Panel(where, tuple(made)))
+        made = (PolicyLine(name, name in future, _points(lines[name], plan.across, metric)) for name in names if name in lines)
+        panels.append(PolicyPanel(where, tuple(made)))
     alike = metric == "slowdown" or bool(set(plan.lines) & set(POLICIES))  # else each line has a reference of its own
-    return Comparison(metric, plan, tuple(names), tuple(panels), alike)
+    return PolicyComparison(metric, plan, tuple(names), tuple(panels), alike)
 
 
-def _points(runs: Sequence[Result], across: str, metric: str) -> tuple[Point, ...]:
+def _points(runs: Sequence[Result], across: str, metric: str) -> tuple[PolicyPoint, ...]:
     places: dict[float, list[Result]] = {}
     for run in runs:
         places.setdefault(along(run, across) if across else 0.0, []).append(run)
     return tuple(_point(x, places[x], metric) for x in sorted(places))
 
 
-def _point(x: float, runs: Sequence[Result], metric: str) -> Point:
+def _point(x: float, runs: Sequence[Result], metric: str) -> PolicyPoint:
     found = [v for r in runs if (v := value(r, metric)) is not None]
-    return Point(
+    return PolicyPoint(
         x, mean(runs, metric), min(found, default=None), max(found, default=None), interval(runs, metric),
         next((how for r in runs if (how := ending(r))), ""), *_references(runs, metric), sampled=samples(runs, metric),
     )  # fmt: skip
@@ -138,12 +138,20 @@ def _references(runs: Sequence[Result], metric: str) -> tuple[float | None, floa
         unit = alone if metric == "slowdown" else 1.0
         if alone and unit:
             free.append(alone / unit)
-            if (lowest := least_makespan(run)) is not None:
-                least.append(lowest / unit)
+        if (lowest := bound_of(run, metric)) is not None:
+            least.append(lowest)
         # Without eviction there is no other eviction.  The metric over its distance from the oracle is the oracle's.
         if over and mine is not None and run.spec.get("evict") not in (None, "none"):
             oracle.append(mine / over)
     return min(free, default=None), min(oracle, default=None), min(least, default=None)
+
+
+def bound_of(run: Result, metric: str) -> float | None:
+    """What no eviction policy beats in this run's place, as makespan or slowdown; None where that is not known."""
+    least, alone = least_makespan(run), value(run, "bound_no_limit_ns")
+    if least is None or metric != "slowdown":
+        return least
+    return least / alone if alone else None
 
 
 @dataclass(frozen=True)
@@ -170,20 +178,20 @@ def _apart(low: float | None, high: float | None) -> tuple[float, float] | None:
     return (low, high) if low is not None and high is not None and high > low else None
 
 
-def ratios(panel: Panel, metric: str) -> Mapping[str, tuple[Ratio, ...]]:
+def ratios(panel: PolicyPanel, metric: str) -> Mapping[str, tuple[Ratio, ...]]:
     """The lines of a panel against the best in each place, by name; the best is no oracle unless all are."""
     upwards = declared(metric).better == "higher"
     best = {x: _best(panel, x, upwards) for x in panel.along}
     return {line.name: tuple(_ratio(p, best[p.x], upwards) for p in line.points) for line in panel.lines}
 
 
-def _best(panel: Panel, x: float, upwards: bool) -> Point | None:
+def _best(panel: PolicyPanel, x: float, upwards: bool) -> PolicyPoint | None:
     there = [(line.oracle, p) for line in panel.lines if (p := line.at(x)) is not None and p.value is not None]
     fair = [p for oracle, p in there if not oracle] or [p for _, p in there]
     return (max if upwards else min)(fair, key=lambda p: p.value or 0.0, default=None)
 
 
-def _ratio(point: Point, best: Point | None, upwards: bool) -> Ratio:
+def _ratio(point: PolicyPoint, best: PolicyPoint | None, upwards: bool) -> Ratio:
     if best is None or not best.value or not point.value:
         return Ratio(point.x, None, ending=point.ending)
     base = best.value
@@ -196,7 +204,7 @@ def _ratio(point: Point, best: Point | None, upwards: bool) -> Ratio:
     return Ratio(point.x, over(point.value), low, high, _sampled(point, best, upwards), point.ending)
 
 
-def _sampled(point: Point, best: Point, upwards: bool) -> tuple[float, float] | None:
+def _sampled(point: PolicyPoint, best: PolicyPoint, upwards: bool) -> tuple[float, float] | None:
     if point.sampled is None or best.sampled is None or len(point.sampled) != len(best.sampled):
         return None
     above, below = (best.sampled, point.sampled) if upwards else (point.sampled, best.sampled)

@@ -15,7 +15,7 @@ IN, OUT, BOUND = "h2d_bytes", "d2h_bytes", "bound_swap_in_bytes"
 
 
 @dataclass(frozen=True)
-class Moved:
+class RunTraffic:
     """One run: bytes, of one that failed until then."""
 
     name: str
@@ -30,7 +30,7 @@ class Moved:
 class Traffic:
     """Runs that one figure shows, in the order of all figures; what that answers, and a note of what is left out."""
 
-    runs: tuple[Moved, ...]
+    runs: tuple[RunTraffic, ...]
     answer: str
     note: str
 
@@ -40,13 +40,13 @@ def traffic(results: Sequence[Result], most: int = MOST) -> Traffic:
     shown, note = pick(results, most)
     keys = varying(shown)
     found = [
-        Moved(run_name(r, keys), r.oracle, value(r, IN) or 0.0, value(r, OUT) or 0.0, value(r, BOUND), ending(r))
+        RunTraffic(run_name(r, keys), r.oracle, value(r, IN) or 0.0, value(r, OUT) or 0.0, value(r, BOUND), ending(r))
         for r in in_order(shown, results)
     ]  # fmt: skip
     return Traffic(tuple(found), _answer(found), note)
 
 
-def _answer(shown: Sequence[Moved]) -> str:
+def _answer(shown: Sequence[RunTraffic]) -> str:
     ended = [r for r in shown if not r.ending]
     finished = sorted([r for r in ended if not r.oracle] or ended, key=lambda r: r.came + r.left)
     if not finished:

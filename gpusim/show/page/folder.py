@@ -1,0 +1,87 @@
+"""What a page reads of a results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpusim.base.errors import ResultError, suggest
+from gpusim.base.files import read_json
+from gpusim.base.yaml import document
+from gpusim.results.afterwards import RESULT
+from gpusim.results.folder import (
+    EVENT_LOG,
+    EXPERIMENT,
+    MACHINE,
+    MANIFEST,
+    PAGE_LOG,
+    load_folder,
+    load_result,
+    missing,
+    run_folders,
+)
+from gpusim.results.result import Result
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The finished runs of one folder, without timelines and logs, and what stands beside them.
+
+    name        of the folder; its path is the user's own business
+    question    of the experiment; "" of the folder of one run
+    experiment  its YAML, with every default in place
+    places      key of a run -> its folder
+    logged      keys of the runs that kept a log
+    missing     how many runs of the grid have no result
+    """
+
+    path: Path
+    name: str
+    question: str
+    experiment: str
+    manifest: dict[str, Any]
+    machine: dict[str, Any]
+    results: tuple[Result, ...]
+    places: dict[str, Path]
+    logged: tuple[str, ...]
+    missing: int
+
+    def whole(self, result: Result, *, log: bool = False) -> Result:
+        """The result with its timeline, the picture of its faults and, when asked for, its log."""
+        found = load_result(self.places[result.key], log=log)
+        return replace(found, bounds=result.bounds, metrics=result.metrics, sampled=result.sampled)
+
+
+def read(path: Path) -> Folder:
+    """The folder.  Raises ResultError: not there, empty, nothing finished, changed since its run, of another version."""
+    results = load_folder(path, timeline=False)
+    places = {place.name: place for place in run_folders(path)}
+    experiment = path / EXPERIMENT
+    text = document.read(experiment).data if experiment.is_file() else {}
+    return Folder(
+        path, path.absolute().name, str(text.get("question", "")), experiment.read_text("utf-8") if text else "",
+        _object(path / MANIFEST), _object(path / MACHINE), tuple(results), places,
+        tuple(key for key, place in places.items() if any((place / name).is_file() for name in (EVENT_LOG, PAGE_LOG))),
+        0 if (path / RESULT).is_file() else missing(path),
+    )  # fmt: skip
+
+
+def chosen(folder: Folder, runs: Sequence[str]) -> list[str]:
+    """The keys of runs that are named by their number in the grid, or by how their key begins.  Raises ResultError."""
+    keys = [r.key for r in folder.results]
+    found = []
+    for run in runs:
+        named = [key for n, key in enumerate(keys, 1) if str(n) == run or (len(run) > 3 and key.startswith(run))]
+        if len(named) != 1:
+            which = f"{len(named)} runs have keys that begin with" if named else "there is no run"
+            raise ResultError(f"{which} '{run}'", str(folder.path), suggest(run, keys) or f"runs are 1 to {len(keys)}")
+        if named[0] not in folder.logged:
+            raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), "run it again with --log")
+        found += named
+    return list(dict.fromkeys(found))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
