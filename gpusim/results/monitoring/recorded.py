@@ -1,0 +1,128 @@
+"""What the metrics of one run are read from: its result, its program, its rows of activities, and the moments of the samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpusim.results.activities import KINDS, Activities
+from gpusim.results.heap_over_time import blocks, holes, segments
+from gpusim.results.log import COPY, ISSUE, START
+from gpusim.results.monitoring.curves import F64, I64, extremes
+from gpusim.results.result import Result
+from gpusim.trace.iterations import iterations
+from gpusim.trace.trace import OP, Trace
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a program that a run has ended, by rising end: ns, ns, ns, bytes."""
+
+    end: I64
+    took: I64
+    kernel: I64
+    low: I64                   # held in all memories together, at the least
+    peak: dict[str, I64]       # memory -> held in it at the most
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """at: (N,) simulated times of the samples, ns; trace: None of a managed program."""
+
+    result: Result
+    trace: Trace | None
+    activities: Activities
+    at: I64
+
+    @cached_property
+    def end(self) -> int:
+        """When the run was over, ns."""
+        return int(self.result.metrics["makespan_ns"])
+
+    @property
+    def unified(self) -> bool:
+        """Whether the run was under unified memory."""
+        return self.result.pages is not None
+
+    def rows(self, *kinds: str) -> npt.NDArray[np.void]:
+        """The activities of these kinds."""
+        return self.activities.of_kind(*kinds)
+
+    def named(self, rows: npt.NDArray[np.void]) -> dict[str, npt.NDArray[np.void]]:
+        """The rows by their names."""
+        return {self.activities.names[name]: rows[rows["name"] == name] for name in np.unique(rows["name"]).tolist()}
+
+    def log(self, *kinds: int) -> npt.NDArray[Any]:
+        """The records of the event log of these kinds; none under unified memory."""
+        log = self.result.log
+        return np.zeros(0, [("t", np.int64)]) if log is None else log[np.isin(log["kind"], kinds)]
+
+    @cached_property
+    def page_times(self) -> F64:
+        """When the records of the log of unified memory were made, ns; above the end those before the run was timed."""
+        pages, began = self.result.pages, int(self.result.spec["paging"]["began"])
+        assert pages is not None
+        since = pages["time"] - (pages["time"][began] if began < len(pages["time"]) else 0.0)
+        return np.where(np.arange(len(since)) < began, np.inf, np.clip(since, 0, self.end))
+
+    @cached_property
+    def memory(self) -> dict[str, I64]:
+        """Memory over time by the clock of the device: "t" (ns), "op", and what was held, by name (bytes)."""
+        line = self.result.timeline
+        found = {name.removesuffix("_bytes"): column for name, column in line.items() if name.endswith("_bytes")}
+        return {**found, "t": line.get("device_ns", line["time_ns"]), "op": line["op"]}
+
+    @cached_property
+    def external(self) -> F64 | None:
+        """External fragmentation at each moment; None where no addresses are known."""
+        log = self.result.log
+        if log is None or not len(self.at):
+            return None
+        found = holes(blocks(log, self.end), segments(log, self.end), self.end)
+        return found.external[np.clip(np.searchsorted(found.time, self.at, "right") - 1, 0, len(found.time) - 1)]
+
+    @cached_property
+    def waiting(self) -> dict[str, tuple[I64, I64]]:
+        """Queue -> (when its members were submitted, when they began), ns; of explicit memory."""
+        log = self.result.log
+        if log is None:
+            return {}
+        made = self.log(ISSUE, COPY)
+        began = np.full(len(made), self.end + 1, np.int64)
+        start = self.log(START)
+        began[start["a"]] = start["t"]
+        swap, into = made["kind"] == COPY, made["b"] & 255 == 0
+        queues = {"kernels": ~swap, "swap_in": swap & into, "swap_out": swap & ~into}
+        return {name: (made["t"][mine], began[mine]) for name, mine in queues.items()}
+
+    @cached_property
+    def steps(self) -> Steps | None:
+        """None where the phases of the program have no numbers."""
+        if self.trace is None:
+            return None
+        trace = self.result.program or self.trace
+        of = iterations(trace)[trace.kind == OP]
+        if len(of) == 0 or of.max() < 1:
+            return None
+        ran = self.activities.rows[(self.activities.rows["op"] >= 0) & (self.activities.rows["kind"] < KINDS.index("stall"))]
+        return _steps(ran, of, self.memory, self.end)
+
+
+def _steps(ran: npt.NDArray[np.void], of: I64, memory: dict[str, I64], over: int) -> Steps:
+    """ran: rows of operators; of: (O,) the step of each operator, -1 for none."""
+    count, step = int(of.max()) + 1, of[ran["op"]]
+    ran, step = ran[step >= 0], step[step >= 0]
+    begin, end, kernel = np.full(count, over), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    np.minimum.at(begin, step, ran["start"])
+    np.maximum.at(end, step, ran["end"])
+    mine = ran["kind"] == KINDS.index("kernel")
+    np.add.at(kernel, step[mine], (ran["end"] - ran["start"])[mine])
+    done = np.flatnonzero(np.bincount(step, minlength=count) == np.bincount(of[of >= 0], minlength=count))
+    done = done[np.argsort(end[done], kind="stable")]
+    held = {"device": memory["reserved"], "host": memory["host"], "all": memory["requested"] + memory["host"]}
+    peak = {name: extremes(memory["t"], values, begin[done], end[done]) for name, values in held.items()}
+    return Steps(end[done], (end - begin)[done], kernel[done], peak.pop("all")[0], {name: most for name, (_, most) in peak.items()})
