@@ -115,11 +115,15 @@ class GridPlan:
         return {task.key: why for task in self.tasks if (why := changed(task.out, task.key))}
 
 
-def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> GridPlan:
-    """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
+def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence[RunSpec] | None = None) -> GridPlan:
+    """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged.
+
+    runs  these in place of the grid; they share the references of the experiment's own allocators and ways of unified memory
+    """
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
-    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
+    asked = expand(e, allow_large) if runs is None else runs
+    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in asked))
     code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
