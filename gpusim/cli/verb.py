@@ -22,7 +22,7 @@ ROOT = LOADS[0]
 VERBS = (
     "run", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom",
     "export", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles",
-    "policies", "metrics", "schema", "calibrate",
+    "policies", "metrics", "monitor", "schema", "calibrate",
 )  # fmt: skip
 GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "kernels", "all", "bundle")}
 """Verb -> the verbs below it."""

@@ -62,7 +62,7 @@ def _thrashing(places: Sequence[Samples]) -> list[Truth]:
         n = _count(p, WINDOW)
         waits = increase(p.total("stall_seconds", cause=MEMORY_WAITS), n)
         whole = np.nansum([increase(p.total(name), n) for name in ("stall_seconds", "kernel_seconds")], axis=0)
-        return waits > HALF * whole
+        return np.asarray(waits > HALF * whole)
 
     return [one(p) for p in places]
 
@@ -117,8 +117,8 @@ ALERTS = (
         f'({GROWTH} * gpusim_memory_limit_bytes{{memory="device"}}) and {_rising(_LOW)}',
         _leak, 10,
         "{{ $labels.trace }} holds more after every step, lately {{ $value | humanize1024 }}B more",
-        "What a step holds at the least has grown at each of four steps and never fallen: something is kept that each step makes "
-        "anew.  Caches that are meant to grow look the same.",
+        "What a step holds at the least has grown at each of four steps and never fallen: something is kept that each step "
+        "makes anew.  Caches that are meant to grow look the same.",
     ),
     Alert(
         "GpusimDeviceMemoryRunsOut", CRITICAL, _ahead_of("device"), _ahead("device"), 10,
@@ -142,8 +142,8 @@ ALERTS = (
         f"sum without (stream) (rate(gpusim_kernel_seconds_total[{WINDOW}s])))",
         _thrashing, 15,
         "{{ $labels.trace }} waits more than half of its time for swaps or page faults",
-        "Streams wait more than half of their time for tensors or pages that come or leave: memory is too small for what is used "
-        "together.",
+        "Streams wait more than half of their time for tensors or pages that come or leave: memory is too small for what is "
+        "used together.",
     ),
     Alert(
         "GpusimStraggler", WARNING,
@@ -159,7 +159,12 @@ ALERTS = (
 
 @dataclass(frozen=True)
 class Firing:
-    """An alert that fired: when first, in simulated ns and in seconds of the metrics' clock, and for how long in all by that."""
+    """An alert that fired on a device.
+
+    first    in simulated time, ns
+    seconds  the same by the metrics' clock
+    lasted   s of that clock for which it fired, in all
+    """
 
     alert: Alert
     identity: Mapping[str, str]
@@ -174,8 +179,6 @@ def firing(places: Sequence[Samples], alerts: Sequence[Alert] = ALERTS) -> list[
     for alert in alerts:
         for place, fires in zip(places, alert.fires(places), strict=True):
             if fires.any():
-                at = int(np.argmax(fires))
-                found.append(Firing(
-                    alert, place.identity, int(place.at[at]), float(place.seconds[at]), round(float(fires.sum() * place.step), 3)
-                ))  # fmt: skip
+                at, lasted = int(np.argmax(fires)), round(float(fires.sum() * place.step), 3)
+                found.append(Firing(alert, place.identity, int(place.at[at]), float(place.seconds[at]), lasted))
     return found

@@ -43,7 +43,7 @@ class MetricsClock:
                 f"at scale {self.scale:g} a run of {end / 1e9:g} simulated seconds has {count:,} samples, more than {MOST:,}",
                 hint=f"take a smaller scale, such as {chosen(end).scale:g}",
             )
-        return np.rint(np.arange(count) * (self.step / self.scale * 1e9)).astype(np.int64)
+        return np.asarray(np.rint(np.arange(count) * (self.step / self.scale * 1e9)), np.int64)
 
     def seconds(self, count: int) -> list[float]:
         """The times of the first samples by this clock, s."""
@@ -56,7 +56,7 @@ def chosen(longest: int, scale: float = 0.0) -> MetricsClock:
     scale  as asked for; 0: the least of 1, 2, 5, 10, 20, ... (and 0.5, 0.2, ...) at which that takes four minutes
     """
     if not (scale >= 0 and math.isfinite(scale)):
-        raise GpusimError(f"a scale of {scale:g} is no scale", hint="seconds that a simulated second takes, such as 1000; above 0")
+        raise GpusimError(f"a scale of {scale:g} is no scale", hint="it is the seconds of a simulated second: 1000")
     if scale:
         shown = longest / 1e9 * scale
         return MetricsClock(scale, min(STEP, max(LEAST, round(shown / SHORTEST, 3))))

@@ -57,7 +57,7 @@ def integrated(times: npt.NDArray[Any], rates: npt.NDArray[Any], at: I64) -> F64
 def level(times: npt.NDArray[Any], values: npt.NDArray[Any], at: I64) -> F64:
     """The latest value; each holds until the next time, and before the first there is 0."""
     found = np.searchsorted(times, at, side="right")
-    return np.concatenate([[0.0], values])[found]
+    return np.asarray(np.concatenate([[0.0], values])[found], np.float64)
 
 
 def extremes(times: npt.NDArray[Any], values: npt.NDArray[Any], begin: I64, end: I64) -> tuple[F64, F64]:

@@ -1,4 +1,4 @@
-"""What the metrics of one run are read from: its result, its program, its rows of activities, and the moments of the samples."""
+"""What the metrics of one run are read from: its result, its program, its activities, and the moments of the samples."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Steps:
     end: I64
     took: I64
     kernel: I64
-    low: I64                   # held in all memories together, at the least
-    peak: dict[str, I64]       # memory -> held in it at the most
+    low: F64              # held in all memories together, at the least
+    peak: dict[str, F64]  # memory -> held in it at the most
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +123,7 @@ def _steps(ran: npt.NDArray[np.void], of: I64, memory: dict[str, I64], over: int
     np.add.at(kernel, step[mine], (ran["end"] - ran["start"])[mine])
     done = np.flatnonzero(np.bincount(step, minlength=count) == np.bincount(of[of >= 0], minlength=count))
     done = done[np.argsort(end[done], kind="stable")]
-    held = {"device": memory["reserved"], "host": memory["host"], "all": memory["requested"] + memory["host"]}
+    held = {"device": memory["allocated"], "host": memory["host"], "all": memory["requested"] + memory["host"]}
     peak = {name: extremes(memory["t"], values, begin[done], end[done]) for name, values in held.items()}
-    return Steps(end[done], (end - begin)[done], kernel[done], peak.pop("all")[0], {name: most for name, (_, most) in peak.items()})
+    low, _ = peak.pop("all")
+    return Steps(end[done], (end - begin)[done], kernel[done], low, {name: most for name, (_, most) in peak.items()})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpusim.results.monitoring.clock import MetricsClock
 from gpusim.results.monitoring.curves import F64, I64
 from gpusim.results.monitoring.family import Family
 
@@ -17,7 +18,7 @@ class Samples:
     settings  what else the run was: labels of the metric gpusim_run_info
     seconds   (N,) when the samples are taken, by the metrics' clock
     at        (N,) the same in simulated time, ns
-    step      s between two of them
+    clock     of the metrics
     curves    metric -> values of its own labels -> (N,) values
     families  the metrics by name
     """
@@ -26,9 +27,14 @@ class Samples:
     settings: Mapping[str, str]
     seconds: F64
     at: I64
-    step: float
+    clock: MetricsClock
     curves: Mapping[str, Mapping[tuple[str, ...], F64]]
     families: Mapping[str, Family]
+
+    @property
+    def step(self) -> float:
+        """Seconds of the metrics' clock between two samples."""
+        return self.clock.step
 
     def total(self, metric: str, **chosen: Collection[str]) -> F64:
         """(N,) the sum of a metric's curves, or of those whose own labels have one of these values; nan where there is none."""

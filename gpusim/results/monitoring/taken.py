@@ -25,21 +25,22 @@ NOTHING = ("none", "None", "")
 
 def samples(
     result: Result, trace: Trace | None, rows: Activities, clock: MetricsClock, *,
-    families: Mapping[str, Family] = FAMILIES, place: tuple[int, int, int] = (0, 0, 0),
+    families: Mapping[str, Family] = FAMILIES, place: tuple[int, int, int] = (0, 0, 0), until: int = 0,
 ) -> Samples:  # fmt: skip
     """The samples of one run.
 
     trace  what the experiment named; None of a managed program
     rows   its activities
     place  numbers of the device, its host and the tenant
+    until  ns: when the last device of the run was done, where that is later
     Raises ResultError for a run without times.
     """
     if "makespan_ns" not in result.metrics or not result.timeline:
         raise ResultError("this run has no times, and metrics over time need them", result.key)
-    run = Recorded(result, trace, rows, clock.moments(int(result.metrics["makespan_ns"])))
+    run = Recorded(result, trace, rows, clock.moments(max(until, int(result.metrics["makespan_ns"]))))
     curves = {name: dict(family.read(run)) for name, family in families.items()}
     seconds = np.array(clock.seconds(len(run.at)))
-    return Samples(identity(result, place), settings(result), seconds, run.at, clock.step, curves, families)
+    return Samples(identity(result, place), settings(result), seconds, run.at, clock, curves, families)
 
 
 def identity(result: Result, place: tuple[int, int, int]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Functions of PromQL over windows, on samples at even distances: the window at a moment is the samples of the `count` latest."""
+"""Functions of PromQL over windows, on samples at even distances: a window holds the `count` latest samples."""
 
 from __future__ import annotations
 

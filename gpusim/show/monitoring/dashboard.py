@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from gpusim.show.monitoring.queries import ALERTS_QUERY, CLOCK, VARIABLES, PanelQuery, panels
 from gpusim.results.monitoring.families import FAMILIES
+from gpusim.show.monitoring.queries import ALERTS_QUERY, CLOCK, VARIABLES, PanelQuery, panels
 
 SCHEMA = 42
 UID, TITLE = "gpusim", "gpusim"
@@ -20,13 +20,14 @@ def dashboard() -> dict[str, Any]:
     made: list[dict[str, Any]] = []
     top = 0
     for group, members in groupby([firing, *panels()], key=lambda panel: panel.group):
-        made.append({"id": len(made) + 1, "type": "row", "title": group, "collapsed": False, "panels": [], "gridPos": _at(top, 0, _WIDTH, 1)})
+        row = {"type": "row", "title": group, "collapsed": False, "panels": [], "gridPos": _at(top, 0, _WIDTH, 1)}
+        made.append({"id": len(made) + 1, **row})
         top += 1
         shown = list(members)
         wide = _WIDTH // min(_ACROSS, len(shown))
         for number, panel in enumerate(shown):
-            row, column = divmod(number, _ACROSS)
-            made.append(_panel(panel, len(made) + 1, _at(top + row * _HIGH, column * wide, wide, _HIGH)))
+            down, across = divmod(number, _ACROSS)
+            made.append(_panel(panel, len(made) + 1, _at(top + down * _HIGH, across * wide, wide, _HIGH)))
         top += -(-len(shown) // _ACROSS) * _HIGH
     return {
         "uid": UID, "title": TITLE, "schemaVersion": SCHEMA, "editable": True, "tags": ["gpusim"], "timezone": "utc",

@@ -32,7 +32,7 @@ class Endpoint:
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise GpusimError(
-                f"cannot serve metrics on port {port}: {why}", hint="choose another: --metrics :9464, or :0 for any that is free"
+                f"cannot serve metrics on port {port}: {why}", hint="choose another, or :0 for any that is free"
             ) from None
         self._server.daemon_threads = True
         self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

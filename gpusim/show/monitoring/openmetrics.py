@@ -42,7 +42,8 @@ def _lines(family: Family, place: Samples, sample: int | None) -> Iterator[str]:
     for own, values in place.curves[family.name].items():
         series = f"{family.sample}{_labels({**place.identity, **dict(zip(family.labels, own, strict=True))})}"
         if sample is None:
-            yield "".join(f"{series} {_number(v)} {t:.10g}\n" for v, t in zip(values.tolist(), place.seconds.tolist(), strict=True))
+            timed = zip(values.tolist(), place.seconds.tolist(), strict=True)
+            yield "".join(f"{series} {_number(value)} {second:.10g}\n" for value, second in timed)
         else:
             yield f"{series} {_number(float(values[min(sample, len(values) - 1)]))}\n"
 

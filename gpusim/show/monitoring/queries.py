@@ -82,8 +82,8 @@ COMBINED = (
     ),
     PanelQuery(
         "waits for swaps and page faults: share of streams' time", "compute",
-        f"""sum without (cause) ({rate('stall_seconds', f'cause=~"{_WAITS}"')}) / (sum without (cause) ({rate('stall_seconds')}) """
-        f"+ sum without (stream) ({rate('kernel_seconds')}))",
+        f"""sum without (cause) ({rate('stall_seconds', f'cause=~"{_WAITS}"')}) / """
+        f"(sum without (cause) ({rate('stall_seconds')}) + sum without (stream) ({rate('kernel_seconds')}))",
         "percentunit", legend(), "Above a half for 15 seconds the alert GpusimThrashing fires.",
     ),
     PanelQuery(

@@ -1,4 +1,4 @@
-"""Unit tests of the alert rules, for `promtool test rules`: of each a series at which it fires, and one at which it does not."""
+"""Unit tests of the alert rules, for `promtool test rules`: of each a series at which it fires and one that is quiet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a set-up of Prometheus and Grafana beside a simulator that plays its runs: three containers of one compose file."""
+"""The files of a set-up: Prometheus and Grafana beside a simulator that plays its runs, containers of one compose file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from gpusim.show.monitoring.rules import EVERY, RULES, TESTS, as_yaml, rules
 PORT = 9464
 PROMETHEUS, GRAFANA = "prom/prometheus:v3.5.0", "grafana/grafana:12.1.0"
 _MADE = "Made by `gpusim monitor`."
-_IMAGE = "FROM python:3.12-slim\nCOPY . /gpusim\nRUN pip install --no-cache-dir /gpusim\nWORKDIR /results\nENTRYPOINT [\"gpusim\"]\n"
+_IMAGE = """FROM python:3.12-slim
+COPY . /gpusim
+RUN pip install --no-cache-dir /gpusim
+WORKDIR /results
+ENTRYPOINT ["gpusim"]
+"""
 _FLAGS = (
     "--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus",
     "--storage.tsdb.retention.time=100y",  # recorded runs begin at 1970
