@@ -74,4 +74,4 @@ def _since(times: npt.NDArray[Any], at: I64) -> F64:
     ordered = np.sort(times)
     come = np.searchsorted(ordered, at, side="right")
     total = np.concatenate([[0], np.cumsum(ordered, dtype=np.int64)])  # exact: spans in ns
-    return (come * at - total[come]).astype(np.float64)
+    return np.asarray(come * at - total[come], np.float64)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from gpusim.results.activities import of_pages
 from gpusim.results.log import RELEASE, RESERVE
 from gpusim.results.monitoring.curves import F64, counted, integrated, level, spent, summed
 from gpusim.results.monitoring.family import COUNTER, GAUGE, Curve, Family
@@ -16,6 +17,7 @@ from gpusim.results.monitoring.recorded import Recorded
 from gpusim.results.page_log import BATCH, HOST, READ, WRITE
 
 Curves = Iterable[Curve]
+WAYS = ("in", "out", "between")  # in the order of of_pages.NAMES: to GPUs, from them, from one to another
 LIMITS = {"device": "capacity", "host": "host_capacity"}  # memory -> where the result says how much there is
 
 
@@ -54,11 +56,11 @@ def _kernels(run: Recorded) -> Curves:
 
 
 def _kernel_seconds(run: Recorded) -> Curves:
-    rows = run.rows("kernel")
+    rows, waited = run.rows("kernel"), spent(run.inside["start"], run.inside["end"], run.at)
     for number, lane in enumerate(run.activities.lanes):
         mine = rows[rows["lane"] == number]
         if lane.group == "stream" and len(mine):
-            yield (str(lane.number),), spent(mine["start"], mine["end"], run.at) / 1e9
+            yield (str(lane.number),), (spent(mine["start"], mine["end"], run.at) - waited) / 1e9
 
 
 def _stall_seconds(run: Recorded) -> Curves:
@@ -77,7 +79,7 @@ def _held(name: str) -> Callable[[Recorded], Curves]:
 
 
 def _owners(run: Recorded) -> Curves:
-    device = run.memory["t"]
+    device = run.memory["t"][:-1]
     host = run.result.timeline["time_ns"]
     for owner, (times, values) in run.activities.owners.items():
         # The host allocates ahead of the device, whose clock all other metrics have.
@@ -167,8 +169,9 @@ def _fault_batches(run: Recorded) -> Curves:
 
 def _migrated(run: Recorded) -> Curves:
     if run.unified:
-        for kind, way in (("migration", "in"), ("eviction", "out")):
-            rows = run.rows(kind)
+        found = run.named(run.rows("migration", "eviction"))
+        for name, way in zip(of_pages.NAMES, WAYS, strict=False):
+            rows = found.get(name, run.activities.rows[:0])
             yield (way,), summed(rows["end"], rows["bytes"], run.at)
 
 

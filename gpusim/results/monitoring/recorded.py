@@ -17,6 +17,9 @@ from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import OP, Trace
 
+NEVER = 2**62  # ns
+OUTSIDE = ("stall_explicit", "stall_host")  # stalls of steps of a program that are no kernels
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -64,17 +67,31 @@ class Recorded:
     @cached_property
     def page_times(self) -> F64:
         """When the records of the log of unified memory were made, ns; above the end those before the run was timed."""
-        pages, began = self.result.pages, int(self.result.spec["paging"]["began"])
+        pages, said = self.result.pages, self.result.spec["paging"]
         assert pages is not None
-        since = pages["time"] - (pages["time"][began] if began < len(pages["time"]) else 0.0)
-        return np.where(np.arange(len(since)) < began, np.inf, np.clip(since, 0, self.end))
+        since = np.clip(np.rint(pages["time"] - said["began_ns"]), 0, self.end)
+        return np.where(np.arange(len(since)) < said["began"], np.inf, since)
+
+    @cached_property
+    def inside(self) -> npt.NDArray[np.void]:
+        """Stalls inside kernels: under unified memory a kernel waits while it runs, otherwise before it begins."""
+        stalls = self.rows("stall")
+        others = [number for number, name in enumerate(self.activities.names) if name in OUTSIDE]
+        mine = ~np.isin(stalls["name"], others) & ((stalls["op"] < 0) | np.isin(stalls["op"], self.rows("kernel")["op"]))
+        return stalls[mine] if self.unified else stalls[:0]
 
     @cached_property
     def memory(self) -> dict[str, I64]:
-        """Memory over time by the clock of the device: "t" (ns), "op", and what was held, by name (bytes)."""
-        line = self.result.timeline
-        found = {name.removesuffix("_bytes"): column for name, column in line.items() if name.endswith("_bytes")}
-        return {**found, "t": line.get("device_ns", line["time_ns"]), "op": line["op"]}
+        """Memory over time by the clock of the device: "t" (ns), and what was held, by name (bytes)."""
+        line, last = self.result.timeline, self.result.metrics
+        times = line.get("device_ns", line["time_ns"])
+        found = {"t": np.append(times, max(self.end, int(times.max(initial=0))))}
+        for name, column in line.items():
+            if name.endswith("_bytes"):
+                # The timeline is of stretches of the program, and ends with the latest one.
+                ended = last.get(f"{name.removesuffix('_bytes')}_current_bytes", column[-1] if len(column) else 0)
+                found[name.removesuffix("_bytes")] = np.append(column, np.int64(ended))
+        return found
 
     @cached_property
     def external(self) -> F64 | None:
@@ -109,19 +126,28 @@ class Recorded:
         if len(of) == 0 or of.max() < 1:
             return None
         ran = self.activities.rows[(self.activities.rows["op"] >= 0) & (self.activities.rows["kind"] < KINDS.index("stall"))]
-        return _steps(ran, of, self.memory, self.end)
+        return _steps(ran, self.inside, of, self.memory, finished=self.result.finished)
 
 
-def _steps(ran: npt.NDArray[np.void], of: I64, memory: dict[str, I64], over: int) -> Steps:
-    """ran: rows of operators; of: (O,) the step of each operator, -1 for none."""
+def _steps(
+    ran: npt.NDArray[np.void], inside: npt.NDArray[np.void], of: I64, memory: dict[str, I64], *, finished: bool
+) -> Steps:
+    """ran: rows of operators; inside: of stalls inside kernels; of: (O,) the step of each operator, -1 for none.
+
+    Of a run that did not finish the last step that has begun is not ended.
+    """
     count, step = int(of.max()) + 1, of[ran["op"]]
     ran, step = ran[step >= 0], step[step >= 0]
-    begin, end, kernel = np.full(count, over), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    begin, end, kernel = np.full(count, NEVER), np.zeros(count, np.int64), np.zeros(count, np.int64)
     np.minimum.at(begin, step, ran["start"])
     np.maximum.at(end, step, ran["end"])
     mine = ran["kind"] == KINDS.index("kernel")
     np.add.at(kernel, step[mine], (ran["end"] - ran["start"])[mine])
-    done = np.flatnonzero(np.bincount(step, minlength=count) == np.bincount(of[of >= 0], minlength=count))
+    inside = inside[inside["op"] >= 0]
+    inside = inside[of[inside["op"]] >= 0]
+    np.subtract.at(kernel, of[inside["op"]], inside["end"] - inside["start"])
+    done = np.flatnonzero(begin < NEVER)
+    done = done[: len(done) if finished else -1]
     done = done[np.argsort(end[done], kind="stable")]
     held = {"device": memory["allocated"], "host": memory["host"], "all": memory["requested"] + memory["host"]}
     peak = {name: extremes(memory["t"], values, begin[done], end[done]) for name, values in held.items()}

@@ -57,9 +57,8 @@ def per_second(metric: str) -> str:
 def of_family(family: Family) -> PanelQuery:
     """The panel of one metric."""
     level, growth = _UNITS[family.unit]
-    words = family.name.removesuffix(f"_{family.unit}").replace("_", " ")
-    grows = family.kind == COUNTER
-    title = words if not grows else f"{words}: share of time" if growth == "percentunit" else f"{words} per simulated second"
+    words, grows = family.name.replace("_", " "), family.kind == COUNTER
+    title = f"{words} per simulated second" if grows else words
     promql = per_second(family.name) if grows else selected(family.name)
     stacked = bool(family.labels) and family.name in STACKED
     return PanelQuery(title, family.group, promql, growth if grows else level, legend(family.labels), family.meaning, stacked)

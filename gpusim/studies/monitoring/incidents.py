@@ -29,7 +29,7 @@ from gpusim.trace.trace import COLUMNS, FREE, NAME_TABLES, OP, SYNC, Trace
 MACHINE = "a100-pcie-40gb"
 STEPS, FROM = 40, 15  # of each program; the step at which it happens, counted from 1
 _SYNCHRONISED = {"kind": SYNC, "arg": -1, "stream": 0, "time": -1, "addr": -1}
-TOKENS, WIDE = 8192, {"layers": 12, "width": 2048}
+TOKENS, LAYERS, WIDTH = 8192, 12, 2048
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _run(incident: Incident, program: Trace) -> Result:
 
 def _training(tokens: Sequence[int]) -> Trace:
     """Steps of so many tokens, at whose end the host waits for the device, as loops do that print their loss."""
-    trace = training(tokens, **WIDE)
+    trace = training(tokens, layers=LAYERS, width=WIDTH)
     ends = np.append(np.flatnonzero(np.diff(iterations(trace))) + 1, trace.events)
     events = {name: np.insert(getattr(trace, name), ends, fill) for name, fill in _SYNCHRONISED.items()}
     rest = {name: getattr(trace, name) for name in COLUMNS if name not in (*events, "bytes", "phase")}
