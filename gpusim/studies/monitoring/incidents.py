@@ -167,6 +167,8 @@ INCIDENTS = (
              lambda: [_growing()], {"memory": "2.5 GiB", "evict": "none"}, FROM, (DEVICE, OOM)),
     Incident("thrashing", "batches of a quarter of the size, with two thirds of what they need", lambda: [_small()],
              {"memory": "66 %"}, 1, (THRASHING,)),
+    Incident("unified thrashing", "the same under unified memory", lambda: [_small()],
+             {"memory": "66 %", "unified": "driver"}, 1, (THRASHING,)),
     Incident("straggler", "four devices, one of which takes 1.4 times as long from step 15 on",
              lambda: [*[_plain()] * 3, _slowed(1.4)], {}, FROM, (STRAGGLER,)),
 )  # fmt: skip
