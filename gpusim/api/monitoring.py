@@ -13,7 +13,7 @@ def monitor(folder: str | Path, scale: float = 0.0) -> list[dict[str, Any]]:
     """The alerts that fire in the runs of a results folder: a row each, as `gpusim monitor FOLDER --json` has them.
 
     folder  of runs that kept their event log
-    scale   seconds that a simulated second takes on the clock that the alerts' windows are of; 0: so many that the longest run
+    scale   seconds that a simulated second takes on the clock that the alerts' windows are of; 0: in each run so many that it
             takes four minutes
 
     Raises ResultError where no run kept its log, or has no times.
@@ -24,4 +24,4 @@ def monitor(folder: str | Path, scale: float = 0.0) -> list[dict[str, Any]]:
     >>> [row["alert"] for row in gpusim.monitor(results.folder)]
     ['GpusimThrashing']
     """
-    return [row for _, rows in fired(RecordedRuns(Path(folder), scale)) for row in rows]
+    return [row for _, rows in fired(RecordedRuns(Path(folder), scale, apart=True)) for row in rows]

@@ -59,7 +59,7 @@ def _alerts(folder: Path, scale: float, use: list[str] | None, *, json: bool) ->
     from gpusim.studies.monitoring.firings import fired
     from gpusim.studies.monitoring.runs import RecordedRuns
 
-    runs = RecordedRuns(folder, scale, own_files(use))
+    runs = RecordedRuns(folder, scale, own_files(use), apart=True)
     for why in runs.without.values():
         say.warning(f"left out: {why}")
     found = [row for _, rows in fired(runs) for row in rows]
@@ -68,8 +68,7 @@ def _alerts(folder: Path, scale: float, use: list[str] | None, *, json: bool) ->
         return
     emit([_shown(row) for row in found])
     quiet = len(runs) - len({row["run"] for row in found})
-    clock = f"a clock on which a simulated second takes {runs.clock.scale:g}"
-    typer.echo(f"{len(runs)} runs, {quiet} without an alert; windows of alerts are by {clock}")
+    typer.echo(f"{len(runs)} runs, {quiet} without an alert")
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

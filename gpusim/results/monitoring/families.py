@@ -210,7 +210,7 @@ FAMILIES: dict[str, Family] = {
         ("step_peak_bytes", GAUGE, "bytes", ("memory",), _step_peak,
          "Most bytes held in each memory in the latest ended step: of the device's those of blocks."),
         ("step_low_bytes", GAUGE, "bytes", (), _step_low,
-         "Fewest bytes of tensors in device and host memory together in the latest ended step."),
+         "Fewest bytes of tensors that the program had at once in the latest ended step, wherever they were."),
         ("device_calls", COUNTER, "", ("call",), _device_calls, "Calls that took memory from the device, or gave it back."),
         ("ooms", COUNTER, "", (), _ooms, "Runs that ended since a request had no room."),
     ),

@@ -12,24 +12,13 @@ import numpy.typing as npt
 from gpusim.results.activities import KINDS, Activities
 from gpusim.results.heap_over_time import blocks, holes, segments
 from gpusim.results.log import COPY, ISSUE, START
-from gpusim.results.monitoring.curves import F64, I64, extremes
+from gpusim.results.monitoring.curves import F64, I64
+from gpusim.results.monitoring.steps import Steps, ended
 from gpusim.results.result import Result
-from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import OP, Trace
+from gpusim.trace.trace import Trace
 
-NEVER = 2**62  # ns
+STALL = KINDS.index("stall")
 OUTSIDE = ("stall_explicit", "stall_host")  # stalls of steps of a program that are no kernels
-
-
-@dataclass(frozen=True)
-class Steps:
-    """The steps of a program that a run has ended, by rising end: ns, ns, ns, bytes."""
-
-    end: I64
-    took: I64
-    kernel: I64
-    low: F64              # held in all memories together, at the least
-    peak: dict[str, F64]  # memory -> held in it at the most
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,38 +107,10 @@ class Recorded:
 
     @cached_property
     def steps(self) -> Steps | None:
-        """None where the phases of the program have no numbers."""
+        """The steps of the program that have ended; None where its phases have no numbers."""
         if self.trace is None:
             return None
-        trace = self.result.program or self.trace
-        of = iterations(trace)[trace.kind == OP]
-        if len(of) == 0 or of.max() < 1:
-            return None
-        ran = self.activities.rows[(self.activities.rows["op"] >= 0) & (self.activities.rows["kind"] < KINDS.index("stall"))]
-        return _steps(ran, self.inside, of, self.memory, finished=self.result.finished)
-
-
-def _steps(
-    ran: npt.NDArray[np.void], inside: npt.NDArray[np.void], of: I64, memory: dict[str, I64], *, finished: bool
-) -> Steps:
-    """ran: rows of operators; inside: of stalls inside kernels; of: (O,) the step of each operator, -1 for none.
-
-    Of a run that did not finish the last step that has begun is not ended.
-    """
-    count, step = int(of.max()) + 1, of[ran["op"]]
-    ran, step = ran[step >= 0], step[step >= 0]
-    begin, end, kernel = np.full(count, NEVER), np.zeros(count, np.int64), np.zeros(count, np.int64)
-    np.minimum.at(begin, step, ran["start"])
-    np.maximum.at(end, step, ran["end"])
-    mine = ran["kind"] == KINDS.index("kernel")
-    np.add.at(kernel, step[mine], (ran["end"] - ran["start"])[mine])
-    inside = inside[inside["op"] >= 0]
-    inside = inside[of[inside["op"]] >= 0]
-    np.subtract.at(kernel, of[inside["op"]], inside["end"] - inside["start"])
-    done = np.flatnonzero(begin < NEVER)
-    done = done[: len(done) if finished else -1]
-    done = done[np.argsort(end[done], kind="stable")]
-    held = {"device": memory["allocated"], "host": memory["host"], "all": memory["requested"] + memory["host"]}
-    peak = {name: extremes(memory["t"], values, begin[done], end[done]) for name, values in held.items()}
-    low, _ = peak.pop("all")
-    return Steps(end[done], (end - begin)[done], kernel[done], low, {name: most for name, (_, most) in peak.items()})
+        rows, memory = self.activities.rows, {"device": self.memory["allocated"], "host": self.memory["host"]}
+        ran = rows[(rows["op"] >= 0) & (rows["kind"] < STALL)]
+        program = self.result.program or self.trace
+        return ended(program, ran, self.inside, (self.memory["t"], memory), finished=self.result.finished)

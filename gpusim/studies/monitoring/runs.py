@@ -1,4 +1,4 @@
-"""Samples of the runs of a results folder, on one clock."""
+"""Samples of the runs of a results folder."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class RecordedRuns:
 
     scale  seconds of the metrics' clock in a simulated second; 0: at which the longest run takes four minutes
     own    a user's transforms
+    apart  with scale 0 give each run a clock of its own: at which it takes four minutes itself
     Raises ResultError where no run has any, with the reason of the first.
     """
 
-    def __init__(self, folder: Path, scale: float = 0.0, own: Registry = SHIPPED) -> None:
-        self._folder, self._own = folder, own
+    def __init__(self, folder: Path, scale: float = 0.0, own: Registry = SHIPPED, *, apart: bool = False) -> None:
+        self._folder, self._own, self._apart = folder, own, apart and scale == 0
         self._runs: list[Path] = []
         self.without: dict[str, str] = {}
         """Key of a run -> why it has no metrics over time."""
@@ -41,7 +42,7 @@ class RecordedRuns:
             longest = max(longest, int(result.metrics["makespan_ns"]))
         if not self._runs:
             raise ResultError(f"there are no metrics over time: {next(iter(self.without.values()))}", str(folder))
-        self.clock: MetricsClock = chosen(longest, scale)
+        self._clock: MetricsClock = chosen(longest, scale)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -51,7 +52,8 @@ class RecordedRuns:
         for run in self._runs:
             result = load_result(run)
             trace = program_of(result, self._folder, self._own)
-            yield result, samples(result, trace, activities(result, trace), self.clock)
+            clock = chosen(int(result.metrics["makespan_ns"])) if self._apart else self._clock
+            yield result, samples(result, trace, activities(result, trace), clock)
 
     def __iter__(self) -> Iterator[Samples]:
         return (found for _, found in self.results())
