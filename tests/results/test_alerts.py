@@ -72,14 +72,16 @@ def test_memory_runs_out_where_a_line_through_the_peaks_says_so() -> None:
 
 
 def test_thrashing_is_more_than_half_of_the_time_of_streams() -> None:
-    def of(waits: float) -> Samples:
+    def of(waits: float, evicted: float = 1) -> Samples:
         seconds = np.arange(120.0)
         stalls = {("swap_in",): list(waits * seconds), ("launch",): list(0.2 * seconds)}
-        return place(stall_seconds=stalls, kernel_seconds={("0",): list((0.8 - waits) * seconds)})
+        kernels = {("0",): list((0.8 - waits) * seconds)}
+        return place(stall_seconds=stalls, kernel_seconds=kernels, evictions=list(evicted * seconds))
 
     (found,) = firing([of(0.55)])
     assert (found.alert.name, found.seconds) == ("GpusimThrashing", 16.0)  # from the second sample on, for 15 s
     assert not firing([of(0.45)])
+    assert not firing([of(0.55, evicted=0)]), "what comes for the first time has not been thrown out before"
 
 
 def test_a_straggler_is_slower_than_the_median_of_at_least_three() -> None:

@@ -74,6 +74,7 @@ def test_the_last_sample_is_what_was_measured(name: str) -> None:
     by_cause = {k: float(found.total("stall_seconds", cause=[k[6:-3]])[-1]) * 1e9 for k in stalls}
     assert by_cause == pytest.approx(stalls, abs=1)
     assert found.total("ooms")[-1] == (not result.finished)
+    assert found.total("evictions")[-1] == result.metrics["swap_outs"] + result.metrics.get("clean_drops", 0)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def _thrashing(places: Sequence[Samples]) -> list[Truth]:
         n = _count(p, WINDOW)
         waits = increase(p.total("stall_seconds", cause=MEMORY_WAITS), n)
         whole = np.nansum([increase(p.total(name), n) for name in ("stall_seconds", "kernel_seconds")], axis=0)
-        return np.asarray(waits > HALF * whole)
+        return np.asarray((waits > HALF * whole) & (increase(p.total("evictions"), n) > 0))
 
     return [one(p) for p in places]
 
@@ -139,11 +139,11 @@ ALERTS = (
         "GpusimThrashing", WARNING,
         f'sum without (cause) (rate(gpusim_stall_seconds_total{{cause=~"{_MEMORY}"}}[{WINDOW}s])) > {HALF} * '
         f"(sum without (cause) (rate(gpusim_stall_seconds_total[{WINDOW}s])) + "
-        f"sum without (stream) (rate(gpusim_kernel_seconds_total[{WINDOW}s])))",
+        f"sum without (stream) (rate(gpusim_kernel_seconds_total[{WINDOW}s]))) and rate(gpusim_evictions_total[{WINDOW}s]) > 0",
         _thrashing, 15,
         "{{ $labels.trace }} waits more than half of its time for swaps or page faults",
-        "Streams wait more than half of their time for tensors or pages that come or leave: memory is too small for what is "
-        "used together.",
+        "Streams wait more than half of their time for tensors or pages that come or leave, and some leave for others: memory "
+        "is too small for what is used together.",
     ),
     Alert(
         "GpusimStraggler", WARNING,

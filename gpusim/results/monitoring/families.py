@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from gpusim.results.activities import of_pages
-from gpusim.results.log import RELEASE, RESERVE
+from gpusim.results.log import DROP, RELEASE, RESERVE
 from gpusim.results.monitoring.curves import F64, counted, integrated, level, spent, summed
 from gpusim.results.monitoring.family import COUNTER, GAUGE, Curve, Family
 from gpusim.results.monitoring.recorded import Recorded
-from gpusim.results.page_log import BATCH, HOST, READ, WRITE
+from gpusim.results.page_log import BATCH, EVICTION, GONE, HOST, READ, WRITE
 
 Curves = Iterable[Curve]
 WAYS = ("in", "out", "between")  # in the order of of_pages.NAMES: to GPUs, from them, from one to another
@@ -129,6 +129,15 @@ def _swaps(run: Recorded) -> Curves:
             yield (way,), counted(run.rows(f"swap_{way}")["start"], run.at)
 
 
+def _evictions(run: Recorded) -> Curves:
+    if run.result.pages is not None:
+        pages = run.result.pages
+        left = (pages["kind"] == GONE) & (pages["cause"] == EVICTION) & (pages["processor"] != HOST)
+        yield (), counted(run.page_times[left], run.at)
+    else:
+        yield (), counted(np.concatenate([run.rows("swap_out")["start"], run.log(DROP)["t"]]), run.at)
+
+
 def _swap_bytes(run: Recorded) -> Curves:
     if not run.unified:
         for way in ("in", "out"):
@@ -227,6 +236,7 @@ FAMILIES: dict[str, Family] = {
         ("swaps", COUNTER, "", ("direction",), _swaps, "Swaps that have begun, into the device's memory or out of it."),
         ("swap_bytes", COUNTER, "bytes", ("direction",), _swap_bytes,
          "Bytes of swaps that have ended, as they cross the links."),
+        ("evictions", COUNTER, "", (), _evictions, "Tensors, or pieces of blocks of pages, that left the device's memory."),
         ("link_bytes", COUNTER, "bytes", ("link",), _link_bytes, "Bytes that have crossed a link, by swaps or by the program."),
         ("link_limit_bytes_per_second", GAUGE, "bytes_per_second", ("link",), _link_limits,
          "Bytes that a link carries in a simulated second."),

@@ -42,6 +42,7 @@ def _stalled(per_second: float) -> dict[str, str]:
         'gpusim_stall_seconds_total{cause="swap_in"}': f"0+{per_second}x90",
         'gpusim_stall_seconds_total{cause="launch"}': "0+0.1x90",
         'gpusim_kernel_seconds_total{stream="0"}': f"0+{0.9 - per_second:.1f}x90",
+        "gpusim_evictions_total": "0+3x90",
     }
 
 
