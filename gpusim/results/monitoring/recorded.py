@@ -13,7 +13,7 @@ from gpusim.results.activities import KINDS, Activities
 from gpusim.results.heap_over_time import blocks, holes, segments
 from gpusim.results.log import COPY, ISSUE, START
 from gpusim.results.monitoring.curves import F64, I64
-from gpusim.results.monitoring.steps import Steps, ended
+from gpusim.results.monitoring.steps import EndedSteps, ended
 from gpusim.results.result import Result
 from gpusim.trace.trace import Trace
 
@@ -106,7 +106,7 @@ class Recorded:
         return {name: (made["t"][mine], began[mine]) for name, mine in queues.items()}
 
     @cached_property
-    def steps(self) -> Steps | None:
+    def steps(self) -> EndedSteps | None:
         """The steps of the program that have ended; None where its phases have no numbers."""
         if self.trace is None:
             return None

@@ -19,7 +19,7 @@ KERNEL = KINDS.index("kernel")
 
 
 @dataclass(frozen=True)
-class Steps:
+class EndedSteps:
     """The steps that a run has ended, by rising end: ns, ns, ns, bytes.
 
     low    tensors of the program that lived at the least, wherever they were
@@ -36,7 +36,7 @@ class Steps:
 def ended(
     program: Trace, ran: npt.NDArray[np.void], inside: npt.NDArray[np.void], memory: tuple[I64, Mapping[str, I64]], *,
     finished: bool,
-) -> Steps | None:  # fmt: skip
+) -> EndedSteps | None:  # fmt: skip
     """The steps of a program as its phases are numbered; None where they are not.
 
     ran       rows of operators
@@ -59,7 +59,7 @@ def ended(
     kernel = _spent(ran[ran["kind"] == KERNEL], of, count) - _spent(inside[inside["op"] >= 0], of, count)
     times, held = memory
     peak = {name: extremes(times, values, begin[done], end[done])[1] for name, values in held.items()}
-    return Steps(end[done], (end - begin)[done], kernel[done], _least_alive(program, of_event, count)[done], peak)
+    return EndedSteps(end[done], (end - begin)[done], kernel[done], _least_alive(program, of_event, count)[done], peak)
 
 
 def _spent(rows: npt.NDArray[np.void], of: I64, count: int) -> I64:
