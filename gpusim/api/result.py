@@ -11,10 +11,15 @@ from gpusim.api.showing import figure, html
 from gpusim.base.errors import ResultError, suggest
 from gpusim.base.units import show_bytes, show_time
 from gpusim.results import result as kept
+from gpusim.results.activities import activities
 from gpusim.results.folder import RUNS, load_result
 from gpusim.results.log import KINDS, LOG
 from gpusim.results.metrics import METRICS, in_order
+from gpusim.results.monitoring.clock import chosen
+from gpusim.results.monitoring.taken import samples
 from gpusim.results.summary import rows
+from gpusim.studies.monitoring.runs import program_of
+from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from gpusim.api.inputs import Source
     from gpusim.machine.profile import Profile
 
-FRAMES = ("run", "timeline", "log")
+FRAMES = ("run", "timeline", "log", "metrics")
 SHOWN = (
     "makespan_ns", "slowdown", "stall_ns", "h2d_bytes", "d2h_bytes", "reserved_peak_bytes", "requested_peak_bytes",
     "over_oracle",
@@ -126,11 +131,14 @@ class Result:
         "run"       one row, with the columns of summary.csv, so that those of several runs can be joined
         "timeline"  memory over time: a row per moment
         "log"       the event log: a row per record, as gpusim.results.log describes them
+        "metrics"   metrics over time, as `gpusim monitor` lists them: a row per moment; of runs that kept their log
         """
         if what == "run":
             return frame(rows([self._of]))
         if what == "timeline":
             return frame(self.whole.timeline)
+        if what == "metrics":
+            return frame(self._over_time())
         if what != "log":
             raise ResultError(f"there is no frame '{what}'", hint=suggest(what, FRAMES) or f"one of {', '.join(FRAMES)}")
         log = self.whole.log
@@ -138,6 +146,18 @@ class Result:
             raise ResultError("this run kept no event log", hint="simulate(..., log=True)")
         names = {"t": "time_ns", "addr": "address"}
         return frame({names.get(n, n): [KINDS[k] for k in log[n]] if n == "kind" else log[n] for n in LOG.names or ()})
+
+    def _over_time(self) -> dict[str, Any]:
+        """Column -> values: "time_ns", and each curve by its metric and the values of its own labels."""
+        of, base = self.whole, self.folder or Path()
+        trace = self.source if isinstance(self.source, Trace) else None
+        if self.source is None:
+            trace = program_of(of, base)
+        found = samples(of, trace, activities(of, trace), chosen(int(of.metrics.get("makespan_ns", 0))))
+        curves = {
+            " ".join((name, *labels)): values for name, curves in found.curves.items() for labels, values in curves.items()
+        }
+        return {"time_ns": found.at, **curves}
 
     def plot(self, kind: str = "memory_over_time", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), shown in a notebook.  Raises ResultError for an unknown one."""

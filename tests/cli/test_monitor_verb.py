@@ -199,6 +199,14 @@ def test_monitor_says_which_alerts_fire_and_so_does_the_library(told: tuple[Path
     assert "GpusimThrashing" in said and "2 runs, 1 without an alert" in said
 
 
+@pytest.mark.slow
+def test_a_result_has_them_as_a_frame(told: tuple[Path, Path, str]) -> None:
+    result = library.load_results(told[0])[1]
+    frame = result.frame("metrics")
+    assert frame["simulated_seconds"].iloc[-1] == result.makespan_ns / 1e9
+    assert frame["swaps in"].iloc[-1] == result.swap_ins > 0 and frame["time_ns"].is_monotonic_increasing
+
+
 def test_monitor_lists_the_metrics() -> None:
     found = json.loads(gpusim("monitor", "--json").stdout)
     assert [row["metric"] for row in found] == [family.sample for family in FAMILIES.values()]
