@@ -62,8 +62,8 @@ class MetricsOut:
 
     def _play(self, endpoint: Endpoint, places: list[Samples]) -> None:
         endpoint.play(places)
-        say.told(f"{endpoint.address}: metrics of {_runs(places)}, by a clock {_scaled(places)}; Ctrl-C ends it")
         try:
+            say.told(f"{endpoint.address}: metrics of {_runs(places)}, by a clock {_scaled(places)}; Ctrl-C ends it")
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:

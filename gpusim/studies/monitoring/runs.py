@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpusim.base.errors import ResultError
-from gpusim.base.yaml.find import find_run, is_managed
-from gpusim.experiment.ran import load_trace_of
+from gpusim.experiment.ran import program_of
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.activities import activities
 from gpusim.results.folder import load_result, run_folders
@@ -15,7 +14,6 @@ from gpusim.results.monitoring.clock import MetricsClock, chosen
 from gpusim.results.monitoring.samples import Samples
 from gpusim.results.monitoring.taken import samples
 from gpusim.results.result import Result
-from gpusim.trace.trace import Trace
 
 
 class RecordedRuns:
@@ -57,13 +55,6 @@ class RecordedRuns:
 
     def __iter__(self) -> Iterator[Samples]:
         return (found for _, found in self.results())
-
-
-def program_of(result: Result, folder: Path, own: Registry = SHIPPED) -> Trace | None:
-    """The trace that a run replayed; None of a managed program, which has none."""
-    if is_managed(find_run(str(result.spec["trace"]), folder)):
-        return None
-    return load_trace_of(result, folder, own=own)
 
 
 def _lacks(run: Path, result: Result) -> str:
