@@ -2,7 +2,7 @@
 
     simulate(trace, on=machine, evict=...)   one run            run(experiment)   a grid
     load_trace, load_machine, load_results   what there is      Experiment, Result
-    fit, kernel_times, oom, check, record, transform, transforms, policy
+    fit, kernel_times, oom, check, monitor, record, transform, transforms, policy
 
 Each name is imported when it is first asked for.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpusim.api.grids import run as run
     from gpusim.api.inputs import load_machine as load_machine
     from gpusim.api.inputs import load_trace as load_trace
+    from gpusim.api.monitoring import monitor as monitor
     from gpusim.api.questions import fit as fit
     from gpusim.api.questions import kernel_times as kernel_times
     from gpusim.api.questions import oom as oom

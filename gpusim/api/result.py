@@ -16,6 +16,8 @@ from gpusim.results.activities import Activities, activities
 from gpusim.results.folder import RUNS, load_result
 from gpusim.results.log import KINDS, LOG
 from gpusim.results.metrics import METRICS, in_order
+from gpusim.results.monitoring.clock import chosen
+from gpusim.results.monitoring.taken import samples
 from gpusim.results.summary import rows
 from gpusim.results.viewers.exported import exported
 from gpusim.results.viewers.tables import of_activities
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from gpusim.api.inputs import Source
     from gpusim.machine.profile import Profile
 
-FRAMES = ("run", "timeline", "log", "activities")
+FRAMES = ("run", "timeline", "log", "activities", "metrics")
 SHOWN = (
     "makespan_ns", "slowdown", "stall_ns", "h2d_bytes", "d2h_bytes", "reserved_peak_bytes", "requested_peak_bytes",
     "over_oracle",
@@ -133,6 +135,7 @@ class Result:
         "timeline"  memory over time: a row per moment
         "log"       the event log: a row per record, as gpusim.results.log describes them
         "activities"  what ran, waited and moved: a row each, by rising start (gpusim.results.activities)
+        "metrics"   metrics over time, as `gpusim monitor` lists them: a row per moment
         """
         if what == "run":
             return frame(rows([self._of]))
@@ -140,6 +143,8 @@ class Result:
             return frame(self.whole.timeline)
         if what == "activities":
             return frame(of_activities(self.activities()))
+        if what == "metrics":
+            return frame(self._over_time())
         if what != "log":
             raise ResultError(f"there is no frame '{what}'", hint=suggest(what, FRAMES) or f"one of {', '.join(FRAMES)}")
         log = self.whole.log
@@ -171,6 +176,13 @@ class Result:
         format = export.format_of(path)
         run = exported(self.whole, self._program())
         return (export.timeline if format in export.TIMELINES else export.table)(run, format, path)
+
+    def _over_time(self) -> dict[str, Any]:
+        """Column -> values: "time_ns", and each curve by its metric and the values of its own labels."""
+        clock = chosen(int(self.metrics.get("makespan_ns", 0)))
+        found = samples(self.whole, self._program(), self.activities(), clock)
+        curves = {" ".join((name, *own)): values for name, of in found.curves.items() for own, values in of.items()}
+        return {"time_ns": found.at, **curves}
 
     def _program(self) -> Trace | None:
         """The trace that ran, None of a managed program."""

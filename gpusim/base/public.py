@@ -10,6 +10,7 @@ PUBLIC = {
     "load_machine": "gpusim.api.inputs:load_machine",
     "load_results": "gpusim.api.grids:load_results",
     "load_trace": "gpusim.api.inputs:load_trace",
+    "monitor": "gpusim.api.monitoring:monitor",
     "oom": "gpusim.api.questions:oom",
     "policy": "gpusim.policies.decorators",
     "record": "gpusim.programs.record",

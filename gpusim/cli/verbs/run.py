@@ -13,12 +13,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, OwnKernelTimes, Set, Use, output
+from gpusim.cli.options import (
+    FORMATS,
+    Experiment,
+    Figures,
+    Formats,
+    Jobs,
+    Json,
+    Machines,
+    MetricsScale,
+    OwnKernelTimes,
+    Set,
+    Use,
+    output,
+)  # fmt: skip
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
+    from gpusim.cli.metrics_out import MetricsOut
     from gpusim.experiment.grid import Finished
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
@@ -51,6 +66,14 @@ def verb(
         ),
     ] = "local",
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="PATH|:PORT",
+            help="Give metrics over time as OpenMetrics: to a file, or to Prometheus at [HOST]:PORT. Keeps event logs.",
+        ),
+    ] = None,
+    metrics_scale: MetricsScale = 0.0,
     figures: Figures = True,
     formats: Formats = FORMATS,
     force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
@@ -62,11 +85,15 @@ def verb(
     from gpusim.cli.show import chosen_formats
     from gpusim.experiment import load
     from gpusim.experiment.tasks import plan
+    from gpusim.results.folder import has_result
+    from gpusim.studies.monitoring.runs import RecordedRuns
 
+    if metrics is None and metrics_scale:
+        raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
     asked += [] if kernel_times is None else [f"kernel_times={dumps(str(kernel_times.resolve()))}"]
-    sets = [*(sets or []), *asked, *(["options.log=true"] if log else [])]
+    sets = [*(sets or []), *asked, *(["options.log=true"] if log or metrics else [])]
     loaded = asked_for(experiment, sets, on=on, use=use)
     todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)
     for words in load.told(loaded):
@@ -83,8 +110,26 @@ def verb(
         rehearse(todo, waiting, loaded.experiment.uncertainty, force=force, json=json)
         return 0
     jobs = jobs or loaded.experiment.jobs
-    formats_drawn = drawn if figures else []
-    return carry_out(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, formats=formats_drawn, json=json)
+    with _metrics(metrics) as told:
+        formats_drawn = drawn if figures else []
+        code = carry_out(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, formats=formats_drawn, json=json)
+        if told is not None and any(has_result(todo.out, task.key) for task in todo.grid):
+            with _ends_on_request():
+                told.give(RecordedRuns(todo.out, metrics_scale, loaded.own), quiet=json)
+    return code
+
+
+@contextmanager
+def _metrics(target: str | None) -> Iterator[MetricsOut | None]:
+    """Where metrics over time go, open before anything runs; None where that was not asked for."""
+    from gpusim.cli.metrics_out import MetricsOut
+
+    out = None if target is None else MetricsOut(target)
+    try:
+        yield out
+    finally:
+        if out is not None:
+            out.close()
 
 
 def carry_out(
