@@ -20,7 +20,7 @@ from gpusim.cli.ending import VerbGroup
 LOADS = ("gpusim.cli.verbs",)  # packages whose modules are imported by name
 ROOT = LOADS[0]
 VERBS = (
-    "run", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom",
+    "run", "tune", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom",
     "export", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles",
     "policies", "metrics", "schema", "calibrate",
 )  # fmt: skip

@@ -132,7 +132,7 @@ class Trials:
         return replace(trial, values=found) if found else replace(trial, why="not measured", shortfall=REFUSED)
 
     def _short(self, task: Task, result: Result) -> float:
-        """How far a run was from its end, above 0 and at most 2: the share of the program that did not run, and the share of the
+        """How far a run was from its end, above 0 and at most 2: the share of the program that did not run, and that of the
         memory that it lacked."""
         program = read(task.trace, task.spec.transform, self._loaded.own)
         total = program.events if isinstance(program, Trace) else 0

@@ -17,7 +17,7 @@ from gpusim.results.result import Result
 from gpusim.studies.tuning.axes import names, put
 from gpusim.studies.tuning.goals import Goal, goals, unmeasured
 from gpusim.studies.tuning.search import Search, importance, optuna
-from gpusim.studies.tuning.space import Knob, Lines, Point, Space, at, space
+from gpusim.studies.tuning.space import Knob, Point, Space, at, space
 from gpusim.studies.tuning.trials import BACK, GRID, SEARCH, WRITTEN, Trial, Trials
 
 STATE = "tune.json"
