@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +21,7 @@ from gpusim.studies.tuning.trials import GRID, SEARCH, WRITTEN, Trial
 from gpusim.studies.tuning.tune import Tuned, competing
 
 MOST_REASONS = 3  # why trials came to nothing, by name
+_NUMBER = re.compile(r"\d[\d.]*")
 _ENDINGS = {OOM: "out of memory", HOST_OOM: "host out of memory"}
 _ORIGINS = {WRITTEN: "as written", SEARCH: "search", GRID: "grid"}
 
@@ -45,7 +46,8 @@ def said(tuned: Tuned) -> str:
     written, by_grid = tuned.best(origins=(WRITTEN,)), tuned.best(origins=(GRID,))
     words = []
     if written is None:
-        words.append("The experiment as written does not finish.")
+        why = {_ENDINGS.get(trial.why, trial.why) for trial in tuned.of(WRITTEN)}
+        words.append(f"The experiment as written does not finish: {join(sorted(why))}.")
     elif same(value(best), value(written)):
         words.append("Nothing is gained: the experiment as written ties with the best.")
     else:
@@ -129,9 +131,12 @@ def _extent(tuned: Tuned) -> str:
 
 
 def _reasons(trials: Any) -> str:
-    counts = Counter(_ENDINGS.get(trial.why, trial.why) for trial in trials if trial.values is None)
-    told = [f"{count} {why}" for why, count in counts.most_common(MOST_REASONS)]
-    left = sum(counts.values()) - sum(count for _, count in counts.most_common(MOST_REASONS))
+    alike: dict[str, list[str]] = {}  # reasons that differ in numbers only are told once
+    for why in (_ENDINGS.get(trial.why, trial.why) for trial in trials if trial.values is None):
+        alike.setdefault(_NUMBER.sub("", why), []).append(why)
+    found = sorted(alike.values(), key=len, reverse=True)
+    told = [f"{len(whys)} {whys[0]}" for whys in found[:MOST_REASONS]]
+    left = sum(map(len, found[MOST_REASONS:]))
     return "; ".join([*told, *([f"{left} for other reasons"] if left else [])])
 
 
@@ -207,7 +212,7 @@ def _back(tuned: Tuned, knob: Knob) -> str:
     trial = tuned.back(knob)
     if trial is None:
         return "-"
-    return _ENDINGS.get(trial.why, trial.why) if trial.values is None else human(tuned.asked.goals[0].metric, value(trial))
+    return _ENDINGS.get(trial.why, "refused") if trial.values is None else human(tuned.asked.goals[0].metric, value(trial))
 
 
 def _searched(knob: Knob) -> str:

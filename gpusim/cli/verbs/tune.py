@@ -60,8 +60,6 @@ def verb(
     folder = out or Path("results") / f"{loaded.path.stem}-tuned"
     if loaded.experiment.uncertainty.samples:
         say.note("a search repeats no run on sampled machines: `gpusim run` does, with the lines that it prints")
-    if not json:
-        typer.echo(f"{loaded.experiment.question}\n")
     try:
         with bar("trials", "the experiment as written") as progress:
             found = tune(
@@ -87,7 +85,7 @@ def _show(found: Tuned, experiment: str, *, json: bool) -> int:
     if json:
         emit_json(shown.values(found))
     else:
-        typer.echo(shown.text(found, experiment))
+        typer.echo(f"{found.question}\n\n{shown.text(found, experiment)}")
         if found.results:
             typer.echo(f"\n{found.folder}: {len(found.results)} runs, tune.json, summary.csv, report.md")
     for task, failure in found.bugs:

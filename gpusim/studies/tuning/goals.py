@@ -121,7 +121,7 @@ def _hint_of_work(space: Space) -> str:
 
 
 def _counts(name: str, parameter: str) -> bool:
-    return parameter in (WORK.get(name, ("",))[0], COUNTED.get(name, ""))
+    return name in WORK and parameter in (WORK[name][0], COUNTED.get(name))
 
 
 def work(chain: str, ignored: set[str]) -> tuple[float, str]:
