@@ -19,7 +19,7 @@ import numpy as np
 from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
-from gpusim.results.log import LOG
+from gpusim.results.log import LOG, STALLS
 from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
 i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
@@ -214,8 +214,7 @@ BUFFERS = record(
 )  # fmt: skip
 
 COUNTS = record(
-    [("busy", i8), ("sharing", i8), ("stall_sms", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
-     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("stall_copy_engine", i8),
+    [("busy", i8), ("sharing", i8),
      ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
@@ -259,6 +258,7 @@ class Island(NamedTuple):
 
     clock: Annotated[Any, CLOCK, 1]
     counts: Annotated[Any, COUNTS, 1]
+    stalls: Annotated[Any, i8, len(STALLS)]  # ns, by cause
     devices: Annotated[Any, DEVICE, 1]
     tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]

@@ -38,6 +38,22 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
+LABEL = 32  # characters of a line of a row's label
+
+
+def row_labels(panel: Axes, names: Sequence[str], **options: Any) -> int:
+    """A label for each row, from the top, on several lines where it is long; returns the most lines of one."""
+    labels = ["\n".join(wrapped(name, LABEL)) for name in names]
+    panel.set_yticks(range(len(names)), labels, linespacing=1.0, **options)
+    panel.tick_params(axis="y", length=0)
+    return max((label.count("\n") + 1 for label in labels), default=1)
+
+
+def label_width(names: Sequence[str]) -> int:
+    """Characters of the longest line of these labels."""
+    return max((len(line) for name in names for line in wrapped(name, LABEL)), default=0)
+
+
 LINE = 96  # characters of a title as wide as the figure
 NUMBERS = 15  # characters of a row's labels, where these are numbers
 

@@ -117,12 +117,12 @@ def test_what_does_not_come_back_is_said() -> None:
 
 
 def test_the_referee_knows_both_times_of_the_device() -> None:
-    trace = traced([{"duration": 1_000_000, "time": 0, "device_time": 0}])
-    result = simulate(trace, catalogue.load(MACHINE), log=True)
-    assert check(result, trace).violations == ()
+    trace, machine = traced([{"duration": 1_000_000, "time": 0, "device_time": 0}]), catalogue.load(MACHINE)
+    result = simulate(trace, machine, log=True)
+    assert check(result, trace, machine).violations == ()
     for name in ("device_ns", "recorded_device_ns"):
         edited = replace(result, metrics={**result.metrics, name: 999_999})
-        assert [v.what for v in check(edited, trace).violations] == [f"metric {name} is 999999"]
+        assert [v.what for v in check(edited, trace, machine).violations] == [f"metric {name} is 999999"]
 
 
 def test_operators_side_by_side_on_an_unknown_machine_are_said() -> None:

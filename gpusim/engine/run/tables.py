@@ -32,6 +32,7 @@ from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.policies.verb_table import addresses
+from gpusim.results.log import STALLS
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
@@ -196,7 +197,7 @@ def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) 
     """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
     units, asks = len(work.trace.size), evict.form == "ask"
-    room = LOG_ROOM + 5 * units + 64
+    room = LOG_ROOM + 5 * units + 64 + (1 + len(STALLS)) * (1 + int(work.trace.stream.max(initial=0)))
     given = {"params": evict.params, "defrag": defrag.params}
     given["evict"], given["evict_keys"] = evict.state(max(1, units), m.capacity, evict.params, seed)
     if release is not None and chosen.releases:
