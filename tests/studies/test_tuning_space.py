@@ -86,6 +86,18 @@ def test_each_point_is_an_experiment_that_can_be_written() -> None:
     assert load.experiment(document.loads(resolved(loaded.experiment), "mine.yaml")).experiment.tune == loaded.experiment.tune
 
 
+def test_a_point_is_what_its_run_in_the_grid_is_whatever_it_would_be_alone() -> None:
+    # Alone, the disk would make the size of host memory a mistake; in this list the host has a use for it.
+    head = HEAD.replace("memory: 60 %", "memory: 60 %\nhost_memory: 8 GiB\ntiers: [host > nvme, nvme]")
+    doc = document.loads(f"{head}tune:\n  tiers.nvme.request: {{from: 64 KiB, to: 4096 KiB}}\n", "mine.yaml")
+    found = space(load.experiment(doc))
+    assert [found.point(lines) for lines in found.given[::3]] == [
+        {"tiers": tiers, "policies.evict": "lru", "tiers.nvme.request": 1024} for tiers in ("host > nvme", "nvme")
+    ]
+    alone = at(load.experiment(doc), {"tiers": "nvme(request=64 KiB)"}).experiment
+    assert alone.tiers == ("nvme(request=64 KiB)",) and len(alone.policies.evict) == 3
+
+
 @pytest.mark.parametrize(
     ("tune", "place", "said", "hint"),
     [

@@ -5,12 +5,13 @@ The text of a value is that of an experiment: "next_k(k=4)", "checkpointing(ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from gpusim.base.calls import split
 from gpusim.base.errors import GpusimError, suggest
+from gpusim.base.units import BYTES, write
 from gpusim.engine.pages import prefetchers, victims
 from gpusim.engine.pages.settings import DRIVER, WORDS
 from gpusim.experiment.spec import KINDS, Experiment
@@ -40,6 +41,13 @@ def written(e: Experiment, axis: str) -> tuple[str, ...]:
     for key in keys(axis):
         found = getattr(found, key)
     return tuple(str(value) for value in found)
+
+
+def first_on(e: Experiment, axes: Iterable[str]) -> Experiment:
+    """The experiment with nothing but the first value on each of these axes."""
+    kinds = {key[1]: getattr(e.policies, key[1])[:1] for axis in axes if len(key := keys(axis)) == 2}
+    others: dict[str, Any] = {axis: getattr(e, axis)[:1] for axis in axes if len(keys(axis)) == 1}
+    return replace(e, policies=replace(e.policies, **kinds), **others)
 
 
 def parts(axis: str, text: str) -> Parts:
@@ -75,7 +83,7 @@ def declared(axis: str, name: str, own: Registry) -> Mapping[str, Any]:
     if axis == "transform":
         known = {entry.name: entry.parameters for entry in transforms.entries(own)}
     elif axis == "tiers":
-        defaults = {field.name: field.default for field in fields(Wanted)}
+        defaults = {field.name: field.default for field in fields(Wanted)} | {"request": write(Wanted.request, BYTES)}
         known = {kind: {key: defaults[key] for key in keys} for kind, keys in PARAMETERS.items()}
     else:
         module = {key: parameter.default for key, parameter in driver_parameters.PARAMETERS.items()}

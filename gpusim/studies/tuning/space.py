@@ -21,7 +21,19 @@ from gpusim.base.yaml.values import policy
 from gpusim.engine.pages.settings import told
 from gpusim.experiment import load
 from gpusim.experiment.load import Loaded
-from gpusim.studies.tuning.axes import CHOSEN, WITH_PARAMETERS, apart, declared, keys, names, oracle, parts, put, written
+from gpusim.studies.tuning.axes import (
+    CHOSEN,
+    WITH_PARAMETERS,
+    apart,
+    declared,
+    first_on,
+    keys,
+    names,
+    oracle,
+    parts,
+    put,
+    written,
+)
 
 Value = str | int | float
 Point = Mapping[str, Value]
@@ -179,7 +191,7 @@ class Space:
 
 
 def at(loaded: Loaded, lines: Mapping[str, Any]) -> Loaded:
-    """The experiment with these values on these axes, checked as if it had been written so.  Raises ConfigError."""
+    """The experiment with these values on these axes, checked as if each had been added to its lists.  Raises ConfigError."""
     doc = loaded.document
     data = copy.deepcopy(doc.data)
     data.pop("tune", None)
@@ -189,8 +201,10 @@ def at(loaded: Loaded, lines: Mapping[str, Any]) -> Loaded:
         for key in above:
             inner[key] = inner.get(key) or {}
             inner = inner[key]
-        inner[last] = value
-    return load.experiment(Document(doc.file, doc.text, data, doc.keys, doc.values), given=loaded.given)
+        there = inner.get(last, [])
+        inner[last] = [value, *(other for other in (there if isinstance(there, list) else [there]) if str(other) != str(value))]
+    found = load.experiment(Document(doc.file, doc.text, data, doc.keys, doc.values), given=loaded.given)
+    return replace(found, experiment=first_on(found.experiment, lines))
 
 
 def space(loaded: Loaded) -> Space:
@@ -302,7 +316,7 @@ class _Reader:
     def _tried(self, axis: str, value: Any, path: str, where: str | int) -> str:
         """The value as the experiment has it; "", with the reason among the problems, for one that it cannot have."""
         try:
-            text = written(at(self.loaded, {axis: [value]}).experiment, axis)[0]
+            text = written(at(self.loaded, {axis: value}).experiment, axis)[0]
             if axis == "unified" and (words := told(policy(text)) if text != "none" else []):
                 self._say(path, words[0], "", where)
             return text
