@@ -17,13 +17,13 @@ from gpusim.show.view import ORACLE, human
 from gpusim.studies.tuning.axes import keys
 from gpusim.studies.tuning.goals import Goal
 from gpusim.studies.tuning.space import Knob
-from gpusim.studies.tuning.trials import GRID, SEARCH, WRITTEN, Trial
+from gpusim.studies.tuning.trials import BACK, GRID, SEARCH, WRITTEN, Trial
 from gpusim.studies.tuning.tune import Tuned, competing
 
 MOST_REASONS = 3  # why trials came to nothing, by name
 _NUMBER = re.compile(r"\d[\d.]*")
 _ENDINGS = {OOM: "out of memory", HOST_OOM: "host out of memory"}
-_ORIGINS = {WRITTEN: "as written", SEARCH: "search", GRID: "grid"}
+_ORIGINS = {WRITTEN: "as written", SEARCH: "search"}
 
 
 def text(tuned: Tuned, experiment: str = "") -> str:
@@ -121,11 +121,12 @@ def value(trial: Trial, goal: int = 0) -> float:
 
 def _extent(tuned: Tuned) -> str:
     """How much was run, for what."""
-    trials = tuned.of(WRITTEN, SEARCH)
+    trials, back = tuned.of(WRITTEN, SEARCH), len(tuned.of(BACK))
     each = f" of {tuned.places} runs each" if tuned.places > 1 else ""
     goals = join([f"{'least' if goal.sign > 0 else 'most'} {goal.label}" for goal in tuned.asked.goals])
     mean = ", as the geometric mean over the runs of a trial" if tuned.places > 1 else ""
-    words = f"{len(trials)} trials{each} ({len(tuned.of(WRITTEN))} as written) for the {goals}{mean}."
+    more = f", then {back} of the best with one knob as written," if back else ""
+    words = f"{len(trials)} trials{each} ({len(tuned.of(WRITTEN))} as written){more} for the {goals}{mean}."
     lost = [trial for trial in trials if trial.values is None]
     return words + (f" {len(lost)} came to nothing: {_reasons(lost)}." if lost else "")
 

@@ -39,10 +39,10 @@ def experiment(tmp_path: Path) -> Path:
 def test_a_search_leaves_a_folder_that_other_verbs_read(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = gpusim("tune", experiment, "--budget", 8, "--grid", "-o", out).stdout
-    assert said.startswith("Which look-ahead?\n\n8 trials (1 as written) for the least slowdown.")
+    assert said.startswith("Which look-ahead?\n\n8 trials (1 as written), then ") and "for the least slowdown." in said
     assert "To copy:\n\npolicies:\n  prefetch: next_k(k=" in said and f"gpusim run {experiment} --set " in said
     found = json.loads(gpusim("tune", experiment, "--budget", 8, "--grid", "-o", out, "--json").stdout)
-    assert found["best"]["slowdown"] == min(t["slowdown"] for t in found["trials"] if t["origin"] != "grid")
+    assert found["best"]["slowdown"] == min(trial["slowdown"] for trial in found["trials"] if trial["origin"] != "grid")
     assert found["set"] == [f"policies.prefetch={found['best']['lines']['policies.prefetch']}"]
     assert "next_k(k=" in gpusim("compare", out).stdout
     gpusim("plot", out, "--figure", "policy_comparison", "--format", "svg")

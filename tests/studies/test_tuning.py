@@ -100,7 +100,7 @@ def test_ties_the_grid_and_each_knob_back_are_those_of_the_trials(tmp_path: Path
     assert best and written and by_grid and best.values and written.values and by_grid.values
     assert best.values <= written.values
     assert 12 < len(found.of(GRID)) <= 24
-    values = [t.values[0] for t in found.of(WRITTEN, SEARCH) if t.values and not t.oracle]
+    values = [t.values[0] for t in found.of(WRITTEN, SEARCH, BACK) if t.values and not t.oracle]
     assert len(found.tied()) == sum(same(v, best.values[0]) for v in values) - 1
     for knob in found.space.knobs:
         trial = found.back(knob)

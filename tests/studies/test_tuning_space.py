@@ -6,6 +6,7 @@ import pytest
 
 from gpusim.base.errors import ConfigError, GpusimError
 from gpusim.base.yaml import document
+from gpusim.base.yaml.find import names
 from gpusim.experiment import load
 from gpusim.experiment.resolved import resolved
 from gpusim.studies.tuning.goals import Goal, goals
@@ -125,6 +126,15 @@ def test_what_cannot_be_tuned_is_refused_at_its_place(tune: str, place: str, sai
         made(f"  {tune}\n")
     words = str(refused.value)
     assert f"mine.yaml:{place}: " in words and said in words and hint in words
+
+
+def test_shipped_searches_have_a_space_with_their_experiment_in_it() -> None:
+    shipped = {name: load.experiment(name) for name in names("experiment")}
+    tuned = {name: loaded for name, loaded in shipped.items() if loaded.experiment.tune}
+    assert set(tuned) == {"prefetch", "ssd", "what_if"}
+    for loaded in tuned.values():
+        found = space(loaded)
+        assert any(found.point(lines) for lines in found.given) and len(found.knobs) > len(found.chosen)
 
 
 def test_a_choice_that_says_what_is_varied_is_a_contradiction() -> None:

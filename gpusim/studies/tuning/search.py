@@ -117,8 +117,7 @@ def importance(space: Space, goal: Goal, points: Sequence[Point], values: Sequen
                 params=dict(point), value=value,
                 distributions={path: distributions[path] for path in point},
             ))  # fmt: skip
-        evaluator = package.importance.PedAnovaImportanceEvaluator(evaluate_on_local=False)  # of the space, not of the search
-        found = package.importance.get_param_importances(study, evaluator=evaluator)
+        found = package.importance.get_param_importances(study, evaluator=package.importance.PedAnovaImportanceEvaluator())
     return {path: float(share) for path, share in found.items()}
 
 

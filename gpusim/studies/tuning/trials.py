@@ -23,6 +23,7 @@ from gpusim.trace.trace import Trace
 
 WRITTEN, SEARCH, GRID, BACK = "written", "search", "grid", "back"
 """Where a trial comes from: the experiment as written, the search, the grid of the same budget, the best with one knob back."""
+FOUND = (WRITTEN, SEARCH, BACK)
 REFUSED = 2.0  # the shortfall of a run that does not even begin; one that runs out of memory has less
 
 _REFERENCES = {"bound_no_limit_ns": "no_limit", "bound_oracle_ns": "oracle", "bound_best_plan_ns": "searched"}

@@ -18,7 +18,7 @@ from gpusim.studies.tuning.axes import names, put
 from gpusim.studies.tuning.goals import Goal, goals, unmeasured
 from gpusim.studies.tuning.search import Search, importance, optuna
 from gpusim.studies.tuning.space import Knob, Point, Space, at, space
-from gpusim.studies.tuning.trials import BACK, GRID, SEARCH, WRITTEN, Trial, Trials
+from gpusim.studies.tuning.trials import BACK, FOUND, GRID, SEARCH, WRITTEN, Trial, Trials
 
 STATE = "tune.json"
 BUDGET, BATCH = 200, 8
@@ -70,10 +70,10 @@ class Tuned:
 
     @cached_property
     def found(self) -> list[Trial]:
-        """The trials that compete: of the experiment as written, and of the search."""
-        return competing(self.of(WRITTEN, SEARCH))
+        """The trials that compete: all but those of the grid."""
+        return competing(self.of(*FOUND))
 
-    def best(self, goal: int = 0, origins: Sequence[str] = (WRITTEN, SEARCH)) -> Trial | None:
+    def best(self, goal: int = 0, origins: Sequence[str] = FOUND) -> Trial | None:
         """The best trial by one of the goals, the first among equals; None where none finished."""
         return _best(self.trials, self.asked.goals, origins, goal)
 
@@ -82,7 +82,7 @@ class Tuned:
         best = self.best(goal)
         return [] if best is None else [t for t in self.found if t is not best and same(_value(t, goal), _value(best, goal))]
 
-    def front(self, origins: Sequence[str] = (WRITTEN, SEARCH)) -> list[Trial]:
+    def front(self, origins: Sequence[str] = FOUND) -> list[Trial]:
         """The Pareto front, by the first goal: trials than which none is as good in each goal and better in one."""
         signs = [goal.sign for goal in self.asked.goals]
         there: dict[tuple[float, ...], Trial] = {}
@@ -129,6 +129,7 @@ def tune(
     tuning = _Tuning(loaded, made, asked, out, jobs, progress)
     try:
         complete = tuning.search()
+        tuning.set_back()
         tuning.compare()
     except KeyboardInterrupt:
         tuning.keep(places, complete=False)
@@ -186,15 +187,22 @@ class _Tuning:
                 search.tell(trial.point or {}, trial.values, trial.shortfall)
         return False
 
+    def set_back(self) -> None:
+        """The best with each knob alone as the experiment is written; what is better then is the best, until nothing is."""
+        goal = self.asked.goals[0]
+        while len(self.asked.goals) == 1:
+            best, written = (_best(self.trials, self.asked.goals, origins) for origins in (FOUND, (WRITTEN,)))
+            if best is None or written is None:
+                return
+            wanted = [trial for knob in self.space.knobs if (trial := _back(self.space, knob, best, written)) is not None]
+            self._run(wanted)
+            after = _best(self.trials, self.asked.goals, FOUND)
+            if after is None or not goal.better(_value(after), _value(best)):
+                return
+
     def compare(self) -> None:
-        """The grid of the same budget, and the best with one knob after the other as it was."""
+        """The grid of the same budget."""
         self._in_batches(GRID, self.grid)
-        best, written = (_best(self.trials, self.asked.goals, o) for o in ((WRITTEN, SEARCH), (WRITTEN,)))
-        if best is None or written is None or len(self.asked.goals) > 1:
-            return
-        for knob in self.space.knobs:
-            if (trial := _back(self.space, knob, best, written)) is not None:
-                self._run([trial])
 
     def keep(self, places: int, complete: bool) -> Tuned:
         """What there is, in the folder as well."""
@@ -216,7 +224,7 @@ class _Tuning:
             self._run(wanted[first : first + self.asked.batch])
 
     def _run(self, wanted: Sequence[Trial]) -> list[Trial]:
-        found = self.runner.run(wanted)
+        found = self.runner.run(wanted) if wanted else []
         self.trials += found
         return found
 
