@@ -25,7 +25,7 @@ from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results import result as kept
 from gpusim.results.folder import EXPERIMENT, load_folder
 from gpusim.results.summary import axes, column, rows
-from gpusim.show import table
+from gpusim.show import export, table
 from gpusim.show.answer import answer
 
 if TYPE_CHECKING:
@@ -144,6 +144,17 @@ class Results(Sequence[Result]):
         wanted = {value.key for value in self._values}
         found = [r for r in load_folder(self.folder, log=kind == "address_map") if r.key in wanted]
         return figure(found, kind, self.question, **options)
+
+    def export(self, path: str | Path) -> str:
+        """Write the numbers of all runs as a table, .parquet or .arrow: the columns of summary.csv; returns what was written.
+
+        Raises ResultError for another suffix; GpusimError where the package pyarrow is missing.
+        """
+        path = Path(path)
+        format = export.format_of(path)
+        if format not in export.TABLES:
+            raise ResultError(f"'{format}' is a timeline, of one run", str(path), "results[0].export(...) writes one")
+        return export.table(self._values, format, path)
 
     def trace_of(self, result: kept.Result) -> Any:
         """The program that one of its runs replayed."""

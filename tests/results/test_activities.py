@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hand_worked import Steps, play, three_tensors_in_two_blocks
+from hand_worked import Steps, machine, play, three_tensors_in_two_blocks
 
 from gpusim.base.errors import ResultError
 from gpusim.engine.run.simulate import simulate
@@ -16,6 +16,7 @@ from gpusim.programs.generate.synth import random_program
 from gpusim.results import log as lg
 from gpusim.results.activities import KINDS, NONE, Activities, activities
 from gpusim.results.result import Result
+from gpusim.trace.build import TraceBuilder
 from gpusim.trace.trace import COPY_IN, COPY_OUT, Trace
 
 RUNS: tuple[dict[str, Any], ...] = (
@@ -141,8 +142,16 @@ def test_what_is_no_timeline_is_refused() -> None:
 
 
 def test_phases_are_spans() -> None:
-    result, trace = ran(3)
-    found = activities(result, trace)
-    phases = found.of_kind("phase")
-    assert [found.names[i] for i in phases["name"]] == list(dict.fromkeys(trace.phases[p] for p in trace.phase if p >= 0))
-    assert (phases["start"][1:] == phases["end"][:-1]).all()
+    """From the first start of a phase's operators to that of the next one's; none before the first phase."""
+    build = TraceBuilder("phases")
+    for phase in ("", "fwd", "bwd", "fwd"):
+        if phase:
+            build.begin_phase(phase)
+        for _ in range(2):
+            build.op("k", (), (), duration=1000)
+    trace = build.finish()
+    found = activities(simulate(trace, machine(), log=True), trace)
+    kernels, phases = found.of_kind("kernel"), found.of_kind("phase")
+    assert [found.names[n] for n in phases["name"]] == ["fwd", "bwd", "fwd"] and phases["op"].tolist() == [2, 4, 6]
+    assert phases["start"].tolist() == kernels["start"][[2, 4, 6]].tolist() == [2000, 4000, 6000]
+    assert phases["end"].tolist() == [4000, 6000, 8000]

@@ -93,7 +93,7 @@ def test_recorded_programs_have_their_operators() -> None:
         kernels = found.of_kind("kernel")
         assert set(kernels["op"].tolist()) == set(range(trace.ops))
         assert {found.names[k["name"]] for k in kernels} == {trace.op_names[o] for o in trace.op}
-        assert result.metrics["stall_launch_ns"] > 0 and len(found.of_kind("phase")) == len(trace.phases)
+        assert result.metrics["stall_launch_ns"] > 0
 
 
 def test_the_referee_adds_the_stalls_of_the_steps_up(managed: Any) -> None:

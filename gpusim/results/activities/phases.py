@@ -5,32 +5,28 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.results.activities.rows import NONE, PHASE, table
-from gpusim.trace.trace import I64, Trace
+from gpusim.results.activities.rows import PHASE, table
+from gpusim.trace.trace import Trace
 
 
 def rows(trace: Trace, ran: npt.NDArray[np.void], names: int, lane: int) -> npt.NDArray[np.void]:
     """A row for each stretch of operators of one phase: from its first start to that of the next, the last to its last end.
+
+    `op` is the first operator of the stretch.
 
     ran    rows of operators and others, in any order
     names  the first phase's number among the names
     """
     operators = ran[ran["op"] >= 0]
     operators = operators[np.argsort(operators["op"], kind="stable")]
-    phase = trace.phase[operators["op"]].astype(np.int64)
-    phase[np.isin(phase, [i for i, name in enumerate(trace.phases) if not name])] = NONE
-    return spans(phase, operators["start"], operators["end"], names, lane)
-
-
-def spans(phase: I64, start: I64, end: I64, names: int, lane: int) -> npt.NDArray[np.void]:
-    """The same of operators in the order of the program; of phase NONE they have no row."""
-    if not len(phase):
+    if not len(operators):
         return table(0)
+    phase, start, end = trace.phase[operators["op"]], operators["start"], operators["end"]
     first = np.flatnonzero(np.append(True, phase[1:] != phase[:-1]))
     begins = np.maximum.accumulate(np.minimum.reduceat(start, first))
     ends = np.append(begins[1:], max(int(end.max()), int(begins[-1])))
-    named = (phase[first] >= 0) & (ends > begins)
+    named = phase[first] >= 0  # before the first phase there is none
     out = table(int(named.sum()))
     out["kind"], out["lane"], out["name"] = PHASE, lane, names + phase[first][named]
-    out["start"], out["end"] = begins[named], ends[named]
+    out["start"], out["end"], out["op"] = begins[named], ends[named], operators["op"][first[named]]
     return out
