@@ -2,7 +2,7 @@
 
     simulate(trace, on=machine, evict=...)   one run            run(experiment)   a grid
     load_trace, load_machine, load_results   what there is      Experiment, Result
-    fit, kernel_times, oom, check, monitor, record, transform, transforms, policy
+    fit, kernel_times, oom, advise, tune, check, monitor, record, transform, transforms, policy
 
 Each name is imported when it is first asked for.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpusim.api.questions import oom as oom
     from gpusim.api.result import Result as Result
     from gpusim.api.runs import simulate as simulate
+    from gpusim.api.tuning import tune as tune
     from gpusim.policies import decorators as policy  # noqa: F401
     from gpusim.programs import record as record
     from gpusim.programs import transforms as transforms

@@ -219,8 +219,7 @@ def run(
     >>> [(r.spec["evict"], r.outcome) for r in results]
     [('lru', 'finished'), ('belady', 'finished')]
     """
-    made = experiment if isinstance(experiment, Experiment) else _experiment(experiment)
-    loaded = made.loaded()
+    loaded = of_experiment(experiment).loaded()
     todo = plan(loaded, load.default_folder(loaded) if folder is None else Path(folder))
     load.foresee(loaded, todo.tasks if force else todo.waiting())
     e = loaded.experiment
@@ -241,7 +240,10 @@ def load_results(folder: str | Path) -> Results:
     return Results(load_folder(path, timeline=False), path, str(text.get("question", "")))
 
 
-def _experiment(source: str | Path | Mapping[str, Any]) -> Experiment:
+def of_experiment(source: str | Path | Mapping[str, Any] | Experiment) -> Experiment:
+    """The experiment that a call names: by path, shipped name, mapping, or as it is."""
+    if isinstance(source, Experiment):
+        return source
     if isinstance(source, str | Path):
         return Experiment.load(source)
     made = Experiment.load("experiment")

@@ -18,4 +18,5 @@ PUBLIC = {
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",
     "transforms": "gpusim.programs.transforms",
+    "tune": "gpusim.api.tuning:tune",
 }

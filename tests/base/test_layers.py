@@ -60,6 +60,7 @@ AT_FIRST_USE = {
     "programs/record/pretend.py": "PyTorch is an extra",
     "programs/record/recording.py": "PyTorch is an extra",
     "programs/record/script.py": "PyTorch is an extra",
+    "studies/tuning/search.py": "Optuna is an extra",
     "studies/fragmentation/inputs.py": "the recorder needs PyTorch, which is an extra",
     "trace/check.py": "start-up: numba",
 }
