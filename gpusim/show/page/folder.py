@@ -15,13 +15,13 @@ from gpusim.results.folder import (
     EVENT_LOG,
     EXPERIMENT,
     MACHINE,
-    MANIFEST,
     PAGE_LOG,
     load_folder,
     load_result,
     missing,
     run_folders,
 )
+from gpusim.results.manifest import NAME as MANIFEST
 from gpusim.results.result import Result
 
 

@@ -12,7 +12,8 @@ from gpusim.base.units import show_bytes
 from gpusim.base.yaml.find import find
 from gpusim.experiment.ran import load_trace_of
 from gpusim.policies.registry import SHIPPED, Registry
-from gpusim.results.folder import RUNS, load_result, run_folders, versions
+from gpusim.results.folder import RUNS, load_result, run_folders
+from gpusim.results.manifest import versions
 from gpusim.results.result import Result
 from gpusim.show.torch_plan.file import written
 from gpusim.show.torch_plan.plan import TorchPlan, torch_plan
