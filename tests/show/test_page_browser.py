@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from browser import Opened, opened, started
 from made_results import GIB, run, sweep
-from test_page import folder
+from test_page import folder, many
 
 import gpusim
 from gpusim.results.folder import load_folder
@@ -126,6 +126,21 @@ def test_a_long_table_has_only_the_rows_in_view(chromium: Any, tmp_path: Path) -
         page.wait("[...document.querySelectorAll('.runs tbody tr[data-row]')].at(-1)?.dataset.row === '399'")
         assert page.ask(rows) < 120
         assert page.complaints == []
+
+
+def test_a_grid_in_columns_shows_what_to_look_at_and_all_runs(chromium: Any, tmp_path: Path) -> None:
+    with opened(chromium, write_page(many(tmp_path / "out", 2400)).path) as page:
+        page.scroll_through()
+        titles = page.ask("[...document.querySelectorAll('#answer .words h4')].map(h => h.textContent)")
+        assert titles[0] == "Best" and titles[1].startswith("Least slowdown for the memory held")
+        assert titles[2] == "Variance of slowdown by axis, alone and together with others"
+        cells = page.ask("[...document.querySelector('#answer .words tbody tr').cells].map(cell => cell.textContent)")
+        assert cells[0] == "lru" and "600 GiB" in cells and "1.17×" in cells
+        assert page.ask("document.querySelector('#runs .count').textContent") == "2,400 runs"
+        page.page.locator(".runs tbody tr[data-row]").first.click()
+        said = page.ask("document.getElementById('run').innerText")
+        assert "With --log it has a timeline." in said and "gpusim run out/experiment.yaml --set" in said
+        assert page.complaints == [] and page.requests == []
 
 
 def test_a_row_opens_all_that_is_known_of_its_run(real: Opened, results: Path) -> None:

@@ -15,6 +15,7 @@ from gpusim.experiment.spec import KINDS
 from gpusim.results.metrics import METRICS, in_order
 from gpusim.results.references import RATIOS
 from gpusim.results.result import Result
+from gpusim.show import picked as overview
 from gpusim.show.answer import answer, sureness
 from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
@@ -27,6 +28,7 @@ from gpusim.show.report import doubts
 from gpusim.show.standing import standings
 from gpusim.show.table import Column, Listing, caption, listing, metric_column
 from gpusim.show.values.over_time import MOST as MOST_OVER_TIME
+from gpusim.show.values.picked import LISTED, picked
 from gpusim.show.view import POLICIES, ending, main_metric, pick, run_name, text, varying
 
 LOADS = ("gpusim.show.page.charts",)  # packages whose modules are imported by name
@@ -39,10 +41,20 @@ def told(folder: Folder) -> dict[str, Any]:
     return {
         "name": folder.name, "question": folder.question or "What was simulated", "answer": answer(results),
         "sure": [words for words in (drawn(results), *sureness(results)) if words], "basis": basis(results),
+        "picked": looked_at(results),
         "doubts": doubts(results, logged=bool(folder.logged), missing=folder.missing), "missing": folder.missing,
         "shared": caption(results, bold=True).splitlines(), "metric": main_metric(results),
         "experiment": folder.experiment, "manifest": folder.manifest, "machine": folder.machine,
     }  # fmt: skip
+
+
+def looked_at(results: Sequence[Result]) -> dict[str, Any]:
+    """What to look at of very many runs, as tables with the header first; nothing where the table of runs can be read."""
+    if len(results) <= LISTED:
+        return {}
+    found = picked(results)
+    said = f"{overview.counted(found)}. The best of them, and what the axes do:"
+    return {"said": said, "tables": [{"title": title, "rows": rows} for title, rows in overview.tables(found)]}
 
 
 def table(folder: Folder) -> tuple[dict[str, Any], dict[str, list[float]]]:

@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import ResultError, suggest
-from gpusim.base.files import read_json
 from gpusim.base.yaml import document
+from gpusim.results import manifest
 from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import (
     EVENT_LOG,
     EXPERIMENT,
-    MACHINE,
     PAGE_LOG,
     load_folder,
     load_result,
     missing,
     run_folders,
+    said_of_machine,
 )
-from gpusim.results.manifest import NAME as MANIFEST
 from gpusim.results.result import Result
+
+ALONE = "run it alone, with --log and another folder: its row in the page has the command"  # of very many
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def read(path: Path) -> Folder:
     text = document.read(experiment).data if experiment.is_file() else {}
     return Folder(
         path, path.absolute().name, str(text.get("question", "")), experiment.read_text("utf-8") if text else "",
-        _object(path / MANIFEST), _object(path / MACHINE), tuple(results), places,
+        manifest.read(path) or {}, said_of_machine(path), tuple(results), places,
         tuple(key for key, place in places.items() if any((place / name).is_file() for name in (EVENT_LOG, PAGE_LOG))),
         0 if (path / RESULT).is_file() else missing(path),
     )  # fmt: skip
@@ -78,10 +79,8 @@ def chosen(folder: Folder, runs: Sequence[str]) -> list[str]:
             which = f"{len(named)} runs have keys that begin with" if named else "there is no run"
             raise ResultError(f"{which} '{run}'", str(folder.path), suggest(run, keys) or f"runs are 1 to {len(keys)}")
         if named[0] not in folder.logged:
-            raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), "run it again with --log")
+            again = "run it again with --log" if (folder.places[named[0]] / RESULT).is_file() else ALONE
+            raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), again)
         found += named
     return list(dict.fromkeys(found))
 
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}

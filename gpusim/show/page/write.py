@@ -25,6 +25,7 @@ from gpusim.show.page.pack import packed
 from gpusim.show.page.timeline import address_map, rows_of, timeline
 from gpusim.show.programs import programs
 from gpusim.show.values.over_time import capacity
+from gpusim.show.values.picked import LISTED
 from gpusim.show.values.roofline import Roofline, roofline
 from gpusim.show.view import human, main_metric, run_name, varying
 
@@ -32,6 +33,7 @@ NAME = "report.html"
 WITHOUT = "Figures need Plotly: pip install 'gpusim[report]', and write the page again."
 ROOM = 8_000_000  # characters of timelines and maps, where nobody says which runs are wanted; the first has room anyway
 MOST_ROOFLINES = 3  # programs on machines
+OF_MANY = ", of one run that its row in the table repeats"
 FOOTER = "Made by gpusim. Everything is in this file; nothing is loaded from elsewhere."
 
 
@@ -157,7 +159,8 @@ def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int,
             f"gpusim report {folders[0].name} --timeline RUN has any other, by its number or key."
         )
     if wanted is None and not any(one.logged for one in folders):
-        return "No run kept its event log, from which a timeline is made: gpusim run --log keeps it."
+        many = max(len(one.results) for one in folders) > LISTED
+        return f"No run kept its event log, from which a timeline is made: gpusim run --log keeps it{OF_MANY if many else ''}."
     return ""
 
 

@@ -35,6 +35,7 @@ function answers(page) {
     if (page.folders.length > 1) place.append(make("h3", {}, `${runs.letter}: ${told.name}`), make("p", { class: "answer" }, told.answer || "There is nothing to compare."));
     if (told.missing) place.append(make("p", { class: "alarm" }, `${grouped(told.missing)} of ${grouped(told.missing + runs.size)} runs of ${told.name} have no result: they failed, were stopped, or still run. The same gpusim run does the rest.`));
     if (told.sure.length) place.append(make("ul", { class: "plain" }, ...told.sure.map((words) => make("li", {}, words))));
+    if (told.picked.tables) place.append(make("p", {}, told.picked.said), wordTables(told.picked.tables));
     if (told.basis) place.append(make("p", { class: "soft" }, told.basis));
   }
 }
