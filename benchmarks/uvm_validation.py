@@ -12,14 +12,20 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from statistics import median
 
+from matplotlib.figure import Figure
 from uvm_rows import Comparison, compare
 
 from gpusim.calibrate.uvm import read
+from gpusim.show.agreement import AXES, ROW, Cloud, panel
+from gpusim.show.panels import grid, shape
+from gpusim.show.style import BLUE, canvas, headline, save, styled
 
 ROOT = Path(__file__).parent.parent
 TEXT = Path(__file__).with_suffix(".md")
 TABLE = ROOT / "docs" / "unified_memory_measurements.md"
 FIGURE = ROOT / "docs" / "figures" / "unified_memory"
+FEW = 8  # rows from which a machine has a panel of its own
+WIDEST = 12.0  # ratio up to which the axis reaches
 
 
 def short(name: str) -> str:
@@ -80,34 +86,29 @@ def missing(rows: list[Comparison]) -> list[str]:
     return lines
 
 
-def draw(done: list[Comparison]) -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    matplotlib.rcParams["svg.hashsalt"] = "gpusim"
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 6.5))
-    groups = defaultdict(list)
+@styled
+def draw(done: list[Comparison]) -> Figure:
+    """Simulated over measured, a panel for each machine; machines of few rows share one."""
+    groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for c in done:
         if c.simulated and c.row.value:
             groups[short(c.row.hardware)].append((c.row.value, c.simulated))
-    everything = [x for points in groups.values() for pair in points for x in pair]
-    ends = [min(everything) / 2, max(everything) * 2]
-    axes.plot(ends, ends, color="black", linewidth=0.8, zorder=1)
-    for factor in (2, 0.5):
-        axes.plot(ends, [factor * e for e in ends], color="grey", linewidth=0.6, linestyle=":", zorder=1)
-    colours = plt.get_cmap("tab20").colors
-    for k, (name, points) in enumerate(sorted(groups.items(), key=lambda g: -len(g[1]))):
-        axes.scatter(*zip(*points, strict=True), s=16, label=f"{name} ({len(points)})", alpha=0.8, linewidths=0, zorder=2,
-                     color=colours[(2 * k) % 20 + k // 10])  # fmt: skip
-    axes.set(xscale="log", yscale="log", xlabel="measured, in each row's unit", ylabel="simulated", xlim=ends, ylim=ends,
-             title="Published unified-memory measurements (dotted: a factor of 2)")  # fmt: skip
-    axes.set_aspect("equal")
-    axes.legend(fontsize=7, loc="upper left", frameon=False)
-    figure.tight_layout()
-    figure.savefig(FIGURE.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(FIGURE.with_suffix(".png"), dpi=130, metadata={"Software": None})
+    many = {name: points for name, points in sorted(groups.items(), key=lambda g: -len(g[1])) if len(points) >= FEW}
+    few = {name: points for name, points in groups.items() if name not in many}
+    if few:
+        many[f"{len(few)} others"] = [pair for points in few.values() for pair in points]
+    figure = canvas()
+    lines, columns = shape(len(many))
+    for index, (axes, (name, points)) in enumerate(zip(grid(figure, len(many), sharey=True), many.items(), strict=True)):
+        off = median(abs(simulated / measured - 1) for measured, simulated in points)
+        cloud = Cloud([m for m, _ in points], [s for _, s in points], BLUE, "o", 3.2)
+        panel(axes, name, [cloud], f"{len(points)} rows, median {off:.0%}", (0.5, 2.0), "row's unit", WIDEST)
+        axes.set_ylabel("simulated / measured" if index % columns == 0 else "")
+        axes.set_xlabel(axes.get_xlabel() if index + columns >= len(many) else "")
+    note = "Triangles: beyond the axis, so many." + (f" Others: {', '.join(few)}." if few else "")
+    said = "Simulated over measured, each row a point, in the row's own unit; the band is a factor of 2."
+    headline(figure, "Is the model of unified memory right about what was published?", said, note, body=ROW * lines + AXES)
+    return figure
 
 
 def main() -> None:
@@ -124,7 +125,7 @@ def main() -> None:
     for name, lines in parts.items():
         text = text.replace(f"<!-- {name} -->\n", "\n".join(lines) + "\n")
     TABLE.write_text(text)
-    draw(done)
+    save(draw(done), FIGURE, ("svg", "png"))
     print("\n".join(summary(compared)))
 
 

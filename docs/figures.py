@@ -47,6 +47,11 @@ class OfExperiment:
 
 EXPERIMENTS = {
     "policies": OfExperiment("policies", "policy_comparison"),
+    "distribution": OfExperiment("policies", "distribution"),
+    "heat_map": OfExperiment("eviction", "heat_map"),
+    "pareto": OfExperiment("what_if", "pareto"),
+    "traffic": OfExperiment("prefetch", "traffic"),
+    "roofline": OfExperiment("gpus", "roofline", run=2),
     "unified_oversubscription": OfExperiment("unified_oversubscription", "oversubscription"),
     "unified_training": OfExperiment("unified_training", "time_breakdown"),
     "faults_pingpong": OfExperiment("unified_pingpong", "fault_map", run=1),
@@ -78,7 +83,39 @@ def heap() -> Any:
     return FIGURES["heap"](study.for_figures(study.study(trace, candidates.default(trace), None)))
 
 
-VERBS: dict[str, Callable[[], Any]] = {"fit": fit, "heap": heap}
+def held_over_time() -> Any:
+    """`gpusim oom gpt2-small-train`."""
+    from gpusim.base.yaml.find import find
+    from gpusim.show.allocator_study import FIGURES
+    from gpusim.studies.fragmentation import candidates, study
+    from gpusim.trace.files import load_trace
+
+    trace = load_trace(find("trace", "gpt2-small-train"))
+    return FIGURES["held_over_time"](study.for_figures(study.study(trace, candidates.default(trace), None)))
+
+
+@cache
+def logged() -> Any:
+    """A run of the experiment `prefetch`, with its event log."""
+    import gpusim
+
+    chosen = {"memory": "60 %", "place": "pytorch", "evict": "lru", "prefetch": "next_k"}
+    return gpusim.simulate("bert-large-train", "a100-pcie-80gb", log=True, **chosen)
+
+
+def swimlane() -> Any:
+    """`gpusim run prefetch --log`, of one of its runs."""
+    return logged().plot("swimlane")
+
+
+def durations() -> Any:
+    """`gpusim run prefetch --log`, of one of its runs."""
+    return logged().plot("durations")
+
+
+VERBS: dict[str, Callable[[], Any]] = {
+    "fit": fit, "heap": heap, "held_over_time": held_over_time, "swimlane": swimlane, "durations": durations,
+}  # fmt: skip
 # Figures that a script of their own writes together with the tables of a document: they are as new as these tables are.
 SCRIPTS = {
     "calibration": (ROOT / "gpusim" / "show" / "calibration_tables.py", ROOT / "docs" / "calibration.md"),

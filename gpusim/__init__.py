@@ -2,7 +2,7 @@
 
     simulate(trace, on=machine, evict=...)   one run            run(experiment)   a grid
     load_trace, load_machine, load_results   what there is      Experiment, Result
-    fit, kernel_times, machines, oom, check, record, transform, transforms, policy
+    fit, kernel_times, machines, oom, advise, tune, check, monitor, record, transform, transforms, policy
 
 Each name is imported when it is first asked for.
 """
@@ -14,6 +14,7 @@ from gpusim.base.public import PUBLIC
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from gpusim.api.advising import advise as advise
     from gpusim.api.checking import check as check
     from gpusim.api.grids import Experiment as Experiment
     from gpusim.api.grids import load_results as load_results
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     from gpusim.api.inputs import load_machine as load_machine
     from gpusim.api.inputs import load_trace as load_trace
     from gpusim.api.machines import machines as machines
+    from gpusim.api.monitoring import monitor as monitor
     from gpusim.api.questions import fit as fit
     from gpusim.api.questions import kernel_times as kernel_times
     from gpusim.api.questions import oom as oom
     from gpusim.api.result import Result as Result
     from gpusim.api.runs import simulate as simulate
+    from gpusim.api.tuning import tune as tune
     from gpusim.policies import decorators as policy  # noqa: F401
     from gpusim.programs import record as record
     from gpusim.programs import transforms as transforms

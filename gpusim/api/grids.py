@@ -21,16 +21,20 @@ from gpusim.experiment.ran import load_trace_of
 from gpusim.experiment.resolved import resolved
 from gpusim.experiment.spec import KINDS
 from gpusim.experiment.tasks import inputs, plan
+from gpusim.experiment.where import LOCAL
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results import result as kept
 from gpusim.results.folder import EXPERIMENT, load_folder
 from gpusim.results.summary import axes, column, rows
-from gpusim.show import table
+from gpusim.show import export
 from gpusim.show.answer import answer
+from gpusim.show.picked import overview
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from gpusim.show.page.write import Page
 
 
 class Experiment:
@@ -133,8 +137,8 @@ class Results(Sequence[Result]):
         return frame(rows(self._values))
 
     def table(self, metric: str = "", width: int = 120) -> str:
-        """The table that `gpusim run` prints: best first, and as a ratio to it."""
-        return table.render(self._values, metric, width)
+        """What `gpusim run` prints: best first, and as a ratio to it; of very many runs what to look at."""
+        return overview(self._values, metric, width)
 
     def plot(self, kind: str = "", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), by default the one that says most; shown in a notebook.
@@ -144,6 +148,35 @@ class Results(Sequence[Result]):
         wanted = {value.key for value in self._values}
         found = [r for r in load_folder(self.folder, log=kind == "address_map") if r.key in wanted]
         return figure(found, kind, self.question, **options)
+
+    def report(
+        self, path: str | Path | None = None, *, against: str | Path | None = None, timelines: Sequence[str] | None = None
+    ) -> Page:
+        """Write one HTML file about the folder's runs, as `gpusim report` does; it says where, and how large it is.
+
+        path       the file; by default report.html in the folder
+        against    another results folder: both side by side
+        timelines  runs by number or key that are shown in time; None: as many as fit, (): none
+
+        Raises ResultError.
+        """
+        from gpusim.show.page.write import write_page  # with matplotlib
+
+        return write_page(
+            self.folder, against=None if against is None else Path(against), out=None if path is None else Path(path),
+            timelines=timelines,
+        )  # fmt: skip
+
+    def export(self, path: str | Path) -> str:
+        """Write the numbers of all runs as a table, .parquet or .arrow: the columns of summary.csv; returns what was written.
+
+        Raises ResultError for another suffix; GpusimError where the package pyarrow is missing.
+        """
+        path = Path(path)
+        format = export.format_of(path)
+        if format not in export.TABLES:
+            raise ResultError(f"'{format}' is a timeline, of one run", str(path), "results[0].export(...) writes one")
+        return export.table(self._values, format, path)
 
     def trace_of(self, result: kept.Result) -> Any:
         """The program that one of its runs replayed."""
@@ -166,17 +199,19 @@ class Results(Sequence[Result]):
 
 def run(
     experiment: str | Path | Mapping[str, Any] | Experiment, *, folder: str | Path | None = None, jobs: int | None = None,
-    force: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
+    executor: str = LOCAL, force: bool = False, progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Results:  # fmt: skip
     """Run a grid; what has a result already is not run again.
 
     experiment  a path, the name of a shipped one, the mapping that its YAML would be, or an Experiment
     folder      where results go; by default results/NAME, as with the command
     jobs        worker processes; None: as many as help
+    executor    "local", or "dask:ADDRESS": the workers of a dask scheduler
     force       run also what has a result
     progress    called with (runs done, runs to do)
 
-    Raises ConfigError with all mistakes of the experiment, ResultError when the folder cannot be written or no run ended well.
+    Raises ConfigError with all mistakes of the experiment, ResultError when the folder cannot be written or no run ended well,
+    GpusimError when the executor is not there.
 
     >>> import gpusim, tempfile
     >>> e = gpusim.Experiment("resnet50-train", "a100-pcie-40gb", evict=["lru", "belady"], memory="60 %", bounds=False)
@@ -184,13 +219,13 @@ def run(
     >>> [(r.spec["evict"], r.outcome) for r in results]
     [('lru', 'finished'), ('belady', 'finished')]
     """
-    made = experiment if isinstance(experiment, Experiment) else _experiment(experiment)
-    loaded = made.loaded()
+    loaded = of_experiment(experiment).loaded()
     todo = plan(loaded, load.default_folder(loaded) if folder is None else Path(folder))
     load.foresee(loaded, todo.tasks if force else todo.waiting())
     e = loaded.experiment
     done = grid.run(
-        todo, resolved(e), inputs(loaded), uncertainty=e.uncertainty, jobs=jobs or e.jobs, force=force, progress=progress
+        todo, resolved(e), inputs(loaded), uncertainty=e.uncertainty, jobs=jobs or e.jobs, executor=executor,
+        force=force, progress=progress,
     )  # fmt: skip
     failures = [(str(task), failure) for task, failure in done.failures]
     if not done.results and failures:
@@ -205,7 +240,10 @@ def load_results(folder: str | Path) -> Results:
     return Results(load_folder(path, timeline=False), path, str(text.get("question", "")))
 
 
-def _experiment(source: str | Path | Mapping[str, Any]) -> Experiment:
+def of_experiment(source: str | Path | Mapping[str, Any] | Experiment) -> Experiment:
+    """The experiment that a call names: by path, shipped name, mapping, or as it is."""
+    if isinstance(source, Experiment):
+        return source
     if isinstance(source, str | Path):
         return Experiment.load(source)
     made = Experiment.load("experiment")

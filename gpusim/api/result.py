@@ -10,11 +10,19 @@ from gpusim.api.frames import frame
 from gpusim.api.showing import figure, html
 from gpusim.base.errors import ResultError, suggest
 from gpusim.base.units import show_bytes, show_time
+from gpusim.experiment.ran import program_of
 from gpusim.results import result as kept
+from gpusim.results.activities import Activities, activities
 from gpusim.results.folder import RUNS, load_result
 from gpusim.results.log import KINDS, LOG
 from gpusim.results.metrics import METRICS, in_order
+from gpusim.results.monitoring.clock import chosen
+from gpusim.results.monitoring.taken import samples
 from gpusim.results.summary import rows
+from gpusim.results.viewers.exported import exported
+from gpusim.results.viewers.tables import of_activities
+from gpusim.show import export
+from gpusim.trace.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from gpusim.api.inputs import Source
     from gpusim.machine.profile import Profile
 
-FRAMES = ("run", "timeline", "log")
+FRAMES = ("run", "timeline", "log", "activities", "metrics")
 SHOWN = (
     "makespan_ns", "slowdown", "stall_ns", "h2d_bytes", "d2h_bytes", "reserved_peak_bytes", "requested_peak_bytes",
     "over_oracle",
@@ -126,11 +134,17 @@ class Result:
         "run"       one row, with the columns of summary.csv, so that those of several runs can be joined
         "timeline"  memory over time: a row per moment
         "log"       the event log: a row per record, as gpusim.results.log describes them
+        "activities"  what ran, waited and moved: a row each, by rising start (gpusim.results.activities)
+        "metrics"   metrics over time, as `gpusim monitor` lists them: a row per moment
         """
         if what == "run":
             return frame(rows([self._of]))
         if what == "timeline":
             return frame(self.whole.timeline)
+        if what == "activities":
+            return frame(of_activities(self.activities()))
+        if what == "metrics":
+            return frame(self._over_time())
         if what != "log":
             raise ResultError(f"there is no frame '{what}'", hint=suggest(what, FRAMES) or f"one of {', '.join(FRAMES)}")
         log = self.whole.log
@@ -138,6 +152,43 @@ class Result:
             raise ResultError("this run kept no event log", hint="simulate(..., log=True)")
         names = {"t": "time_ns", "addr": "address"}
         return frame({names.get(n, n): [KINDS[k] for k in log[n]] if n == "kind" else log[n] for n in LOG.names or ()})
+
+    def activities(self) -> Activities:
+        """Kernels, copies, faults and stalls in time, a row each.  ResultError where the run kept no log.
+
+        >>> import gpusim
+        >>> result = gpusim.simulate("resnet50-train", on="a100-pcie-40gb", memory="60 %", bounds=False, log=True)
+        >>> found = result.activities()
+        >>> sum(found.stalls().values()) == result.stall_ns
+        True
+        """
+        return activities(self.whole, self._program())
+
+    def export(self, path: str | Path) -> str:
+        """Write the run for another program, by the suffix of the path; returns what was written.
+
+        .pftrace          for Perfetto: tracks of streams, engines, stalls and faults, flows from cause to effect, counters
+        .json             the same as a Chrome trace
+        .parquet, .arrow  the activities as a table
+        With .gz behind it the file is packed.  Raises ResultError: another suffix, no log; GpusimError: no such package.
+        """
+        path = Path(path)
+        format = export.format_of(path)
+        run = exported(self.whole, self._program())
+        return (export.timeline if format in export.TIMELINES else export.table)(run, format, path)
+
+    def _over_time(self) -> dict[str, Any]:
+        """Column -> values: "time_ns", and each curve by its metric and the values of its own labels."""
+        clock = chosen(int(self.metrics.get("makespan_ns", 0)))
+        found = samples(self.whole, self._program(), self.activities(), clock)
+        curves = {" ".join((name, *own)): values for name, of in found.curves.items() for own, values in of.items()}
+        return {"time_ns": found.at, **curves}
+
+    def _program(self) -> Trace | None:
+        """The trace that ran, None of a managed program."""
+        if self.source is not None or self.folder is None:
+            return self.source if isinstance(self.source, Trace) else None
+        return program_of(self.whole, self.folder)
 
     def plot(self, kind: str = "memory_over_time", **options: Any) -> Figure:
         """The figure of this name (see gpusim.show.figures), shown in a notebook.  Raises ResultError for an unknown one."""

@@ -10,7 +10,7 @@ import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,8 +77,12 @@ def write_atomic(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """UTF-8, atomic."""
-    write_atomic(path, lambda out: out.write(text.encode()))
+    """UTF-8, atomic; a file that says so already stays, so that a complete folder on a read-only disk is in no one's way."""
+    content = text.encode()
+    with suppress(OSError):
+        if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
+            return
+    write_atomic(path, lambda out: out.write(content))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -100,36 +104,53 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; ResultError when the file is missing or is not one."""
+def read_json(path: Path, repair: str = "run again with --force") -> dict[str, Any]:
+    """A JSON object; ResultError when the file is missing or is not one, with what makes it anew."""
     try:
         value = json.loads(read_bytes(path))
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise ResultError("this file is damaged: it does not hold a JSON object", str(path), "run again with --force")
+        raise ResultError("this file is damaged: it does not hold a JSON object", str(path), repair)
     return value
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
     """A compressed `.npz` without dates: equal arrays give equal bytes.  Readable by numpy.load."""
+    write_atomic(path, lambda out: _write_arrays(out, arrays))
 
-    def write(out: BinaryIO) -> None:
-        # Level 1: the columns of a log are narrow and regular, and higher levels cost ten times for a tenth.
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-            for name, values in arrays.items():
-                member = io.BytesIO()
-                np.lib.format.write_array(member, np.ascontiguousarray(values), (1, 0), allow_pickle=False)
-                file.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getbuffer(), zipfile.ZIP_DEFLATED, 1)
 
-    write_atomic(path, write)
+def array_bytes(arrays: Arrays) -> bytes:
+    """The content of such a file."""
+    out = io.BytesIO()
+    _write_arrays(out, arrays)
+    return out.getvalue()
+
+
+def _write_arrays(out: BinaryIO, arrays: Arrays) -> None:
+    # Level 1: the columns of a log are narrow and regular, and higher levels cost ten times for a tenth.
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for name, values in arrays.items():
+            member = io.BytesIO()
+            np.lib.format.write_array(member, np.ascontiguousarray(values), (1, 0), allow_pickle=False)
+            file.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getbuffer(), zipfile.ZIP_DEFLATED, 1)
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """What `write_arrays` wrote; ResultError when the file is missing, damaged, absurdly large, or holds objects."""
+    with _said(path, "read"), path.open("rb") as file:
+        return _arrays_in(file, path)
+
+
+def arrays_of(content: bytes, path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in the content of such a file, which lies at `path`; ResultError as above."""
+    return _arrays_in(io.BytesIO(content), path)
+
+
+def _arrays_in(content: BinaryIO, path: Path) -> dict[str, npt.NDArray[Any]]:
     damaged = ResultError("this file is damaged or cut short", str(path), "run again with --force")
     try:
-        with _said(path, "read"), zipfile.ZipFile(path) as file:
+        with zipfile.ZipFile(content) as file:
             if sum(info.file_size for info in file.infolist()) > MAX_BYTES:
                 raise damaged
             return {

@@ -3,6 +3,7 @@
 PUBLIC = {
     "Experiment": "gpusim.api.grids:Experiment",
     "Result": "gpusim.api.result:Result",
+    "advise": "gpusim.api.advising:advise",
     "check": "gpusim.api.checking:check",
     "fit": "gpusim.api.questions:fit",
     "kernel_times": "gpusim.api.questions:kernel_times",
@@ -10,6 +11,7 @@ PUBLIC = {
     "load_results": "gpusim.api.grids:load_results",
     "load_trace": "gpusim.api.inputs:load_trace",
     "machines": "gpusim.api.machines:machines",
+    "monitor": "gpusim.api.monitoring:monitor",
     "oom": "gpusim.api.questions:oom",
     "policy": "gpusim.policies.decorators",
     "record": "gpusim.programs.record",
@@ -17,4 +19,5 @@ PUBLIC = {
     "simulate": "gpusim.api.runs:simulate",
     "transform": "gpusim.programs.transforms:apply",
     "transforms": "gpusim.programs.transforms",
+    "tune": "gpusim.api.tuning:tune",
 }

@@ -25,7 +25,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from gpusim.results.folder import versions
+        from gpusim.results.manifest import versions
 
         typer.echo(f"gpusim {versions()['gpusim'] or '(not installed)'}")
         raise typer.Exit()

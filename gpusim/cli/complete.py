@@ -37,6 +37,14 @@ def policies(incomplete: str) -> list[str]:
     return _begun(dict.fromkeys(entry.name for entry in entries()), incomplete)
 
 
+def export_formats(incomplete: str) -> list[str]:
+    """The formats of `gpusim export`."""
+    from gpusim.show.export import TABLES, TIMELINES
+    from gpusim.trace.exporters import FORMATS
+
+    return _begun(("pytorch", *TIMELINES, *TABLES, *FORMATS), incomplete)
+
+
 def transforms(incomplete: str) -> list[str]:
     """The names of all transforms."""
     from gpusim.programs.transforms import entries

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 from gpusim.base.errors import GpusimError, ResultError, suggest
 from gpusim.experiment.pool import cores, prepare, run_tasks
-from gpusim.results.folder import FIGURES, has_log, load_folder
+from gpusim.results.folder import FIGURES, PAGE_LOG, has_log, load_folder, run_folders
 from gpusim.results.result import Result
 from gpusim.show import figures
+from gpusim.show.programs import programs
 
-MAP = "address_map"  # the figure that reads event logs and traces
+MAP = "address_map"  # the figure that reads the categories of tensors
 
 # What the ancestor of the workers imports: the command itself, what draws, and what matplotlib else imports late.
 LATE = ("matplotlib.backends.backend_svg", "matplotlib.backends.backend_pdf", "PIL.PngImagePlugin")
@@ -116,7 +117,9 @@ def draw(
 
 def fitting(results: Sequence[Result], folder: Path) -> list[str]:
     """The figures that say something about the results of this folder, in the order in which they are worth reading."""
-    known = {*figures.suitable(results), *([MAP] if has_log(folder) else [])}
+    logged = has_log(folder) or any((run / PAGE_LOG).is_file() for run in run_folders(folder))
+    known = {*figures.suitable(results)}
+    known |= {name for name, of in figures.FIGURES.items() if (of.log or of.program) and (logged or not of.log)}
     return [name for name in figures.FIGURES if name in known]
 
 
@@ -137,9 +140,11 @@ def carry_out(
 
 def draw_sheet(sheet: Sheet) -> None:
     """Draw one figure and keep it in its formats.  Raises ResultError."""
-    results = load_folder(sheet.results, log=sheet.figure == MAP, timeline=figures.FIGURES[sheet.figure].timeline)
+    drawing = figures.FIGURES[sheet.figure]
+    results = load_folder(sheet.results, log=drawing.log, timeline=drawing.timeline)
     categories = _categories(results, sheet.results) if sheet.figure == MAP else None
-    figures.draw_all(results, sheet.target, sheet.question, [sheet.figure], sheet.formats, categories)
+    ran = programs(results, sheet.results) if drawing.program else None
+    figures.draw_all(results, sheet.target, sheet.question, [sheet.figure], sheet.formats, categories, ran)
 
 
 def _categories(results: Sequence[Result], folder: Path) -> dict[str, list[str]]:

@@ -53,6 +53,14 @@ Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Worker pr
 Figures = Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the figures.")]
 Formats = Annotated[str, typer.Option("--format", help="Of the figures: some of png,svg,pdf.")]
 Device = Annotated[int | None, typer.Option("--device", min=0, help="Which GPU of a recording that holds several.")]
+MetricsScale = Annotated[
+    float,
+    typer.Option(
+        "--metrics-scale", metavar="N", min=0, show_default=False,
+        help="Seconds that a simulated second takes on the clock of the metrics; 1: real time; default: so many that the "
+        "longest run takes four minutes.",
+    ),
+]
 Trace = Annotated[str, trace()]
 Folder = Annotated[Path, typer.Argument(help="A results folder.")]
 Experiment = Annotated[

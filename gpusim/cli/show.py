@@ -21,13 +21,14 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     from gpusim.show.answer import answer
     from gpusim.show.basis import basis
     from gpusim.show.interval import drawn
+    from gpusim.show.picked import overview
 
     if json:
         emit_json(table.rows(results))
         return
     seen = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if seen else 120
-    typer.echo(table.render(results, width=width, colour=seen))
+    typer.echo(overview(results, width=width, colour=seen))
     for words in (answer(results), drawn(results), basis(results)):
         if words:
             typer.echo(f"\n{words}")

@@ -20,9 +20,9 @@ from gpusim.cli.ending import VerbGroup
 LOADS = ("gpusim.cli.verbs",)  # packages whose modules are imported by name
 ROOT = LOADS[0]
 VERBS = (
-    "run", "init", "validate", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt", "oom",
-    "export", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan", "zoo", "profiles",
-    "machines", "policies", "metrics", "schema", "calibrate",
+    "run", "tune", "init", "validate", "report", "plot", "compare", "faults", "check", "record", "import", "fit", "adapt",
+    "oom", "advise", "export", "monitor", "trace", "kernels", "offsets", "reproduce", "transform", "transforms", "plan",
+    "zoo", "profiles", "machines", "policies", "metrics", "schema", "calibrate",
 )  # fmt: skip
 GROUPS = {"calibrate": ("measure", "fit", "compare", "steps", "replay", "kernels", "all", "bundle")}
 """Verb -> the verbs below it."""

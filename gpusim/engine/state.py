@@ -19,7 +19,7 @@ import numpy as np
 from gpusim.base.compiled import by_pointer
 from gpusim.base.tables import record, signature
 from gpusim.policies import contract
-from gpusim.results.log import LOG
+from gpusim.results.log import LOG, STALLS
 from gpusim.trace.trace import ACTIVITIES, COPY_PEER
 
 i4, i8, f8, u1 = np.int32, np.int64, np.float64, np.uint8
@@ -227,8 +227,7 @@ BUFFERS = record(
 )  # fmt: skip
 
 COUNTS = record(
-    [("busy", i8), ("sharing", i8), ("stall_sms", i8), ("stall_swap_in", i8), ("stall_swap_out", i8), ("stall_alloc", i8),
-     ("stall_launch", i8), ("stall_sync", i8), ("stall_event", i8), ("stall_copy_engine", i8),
+    [("busy", i8), ("sharing", i8),
      ("h2d_bytes", i8), ("d2h_bytes", i8), ("swap_ins", i8),
      ("swap_outs", i8), ("clean_drops", i8), ("prefetches", i8), ("prefetch_hits", i8), ("prefetch_late", i8),
      ("prefetch_wasted", i8), ("plan_evictions", i8), ("plan_prefetches", i8), ("plan_skipped", i8),
@@ -272,6 +271,7 @@ class Island(NamedTuple):
 
     clock: Annotated[Any, CLOCK, 1]
     counts: Annotated[Any, COUNTS, 1]
+    stalls: Annotated[Any, i8, len(STALLS)]  # ns, by cause
     devices: Annotated[Any, DEVICE, 1]
     tenants: Annotated[Any, TENANT, 1]
     hosts: Annotated[Any, HOST, 1]
@@ -280,10 +280,10 @@ class Island(NamedTuple):
     look: Annotated[Any, u1, "Q"]          # the first of the queue may be able to start
     ready: Annotated[Any, i8, "Q"]         # and from this moment on, when the gap of its queue was all that it waited for
     activities: Annotated[Any, ACTIVITY, "A"]
-    need: Annotated[Any, i8, "A", "Q"]     # how many of each queue must be done before an activity may start
+    need: Annotated[Any, i4, "A", "Q"]     # how many of each queue must be done before an activity may start: below 2**31
     units: Annotated[Any, UNIT, "U"]
-    after: Annotated[Any, i8, "U", "Q"]    # what an access to the unit must wait for: its copies, former users of its block
-    use: Annotated[Any, i8, "U", "Q"]      # the last activity of each queue that touches the unit's block
+    after: Annotated[Any, i4, "U", "Q"]    # what an access to the unit must wait for: its copies, former users of its block
+    use: Annotated[Any, i4, "U", "Q"]      # the last activity of each queue that touches the unit's block
     memories: Annotated[Any, MEMORY, "M"]  # of the first row nothing is read
     pools: Annotated[Any, i8, "M", 64, 2]  # of each memory and power of two: see HELD
     lists: Annotated[Any, i8, 4, "most units alive at once"]  # see RESIDENTS
@@ -297,8 +297,8 @@ class Island(NamedTuple):
     running: Annotated[Any, RUN, "streams"]  # in the order of their starts
     heap: Annotated[Any, EVENT, "events"]
     freed: Annotated[Any, FREED, RECENTLY_FREED]
-    freed_use: Annotated[Any, i8, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
-    marks: Annotated[Any, i8, "marks", "Q"]  # what each stream, then each recorded stream event, then the host waits for
+    freed_use: Annotated[Any, i4, RECENTLY_FREED + 1, "Q"]  # last row: all older ones together
+    marks: Annotated[Any, i4, "marks", "Q"]  # what each stream, then each recorded stream event, then the host waits for
     began: Annotated[Any, i8, "O"]         # ns: when each operator began on the device, NEVER before
 
 
@@ -310,7 +310,7 @@ class Instructions(NamedTuple):
     duration: Annotated[Any, i8, "O"]      # ns
     carried: Annotated[Any, i8, 2, "O"]    # kind and way of each operator
     bytes: Annotated[Any, i8, "O"]         # that go this way
-    sms: Annotated[Any, i8, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
+    sms: Annotated[Any, i4, 2, "O"]        # multiprocessors that each can use; whether its grid is resident at once on them
     need: Annotated[Any, f8, "O"]          # of the memory's bandwidth by each kernel alone, bytes/ns
     meets: Annotated[Any, i8, "O"]         # which rendezvous of `engine.fabric` each is part of that has the way MEETS
     call: Annotated[Any, i8, "O"]          # ns: of what the host's thread does itself; below 0: it waits for the device first

@@ -9,14 +9,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gpusim.base.files import remove
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import walls
-from gpusim.experiment.pool import Failure, cores, prepare, run_tasks
+from gpusim.experiment.executor import Executor, LocalWorkers
+from gpusim.experiment.pool import Failure, Lost, cores, prepare
 from gpusim.experiment.spec import Uncertainty
 from gpusim.experiment.tasks import GridPlan, Task, forget_traces
-from gpusim.results.afterwards import RESULT
-from gpusim.results.folder import RUNS, has_result, load_folder, note_results, open_folder, sampled_in
+from gpusim.experiment.where import LOCAL, opened
+from gpusim.results.folder import discard, finished, load_folder, note_results, open_folder, sampled_in
 from gpusim.results.result import Result
 from gpusim.results.summary import write_summary
 
@@ -47,16 +47,20 @@ def run(
     *,
     uncertainty: Uncertainty = NOT_SAMPLED,
     jobs: int | None = None,
+    executor: str = LOCAL,
     force: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
     later: Sequence[str] = (),
 ) -> Finished:
-    """Execute what is not there yet; keep a summary.  Raises ResultError when the folder cannot be written.
+    """Execute what is not there yet; keep a summary.
+
+    Raises ResultError when the folder cannot be written, GpusimError when the executor is not there.
 
     experiment  the resolved experiment, as text
     inputs      content hashes of what was read, by name
     uncertainty how many machines to sample, and which
     jobs        worker processes; None: as many as help
+    executor    who does the runs: `experiment.executor`
     force       execute also what is there
     progress    called with (runs done, runs to do)
     later       modules that worker processes import meanwhile, for what they will do after the runs
@@ -68,67 +72,84 @@ def run(
         sampled = names(plan, uncertainty)
     done = Finished(resampled=sampled != sampled_in(plan.out))
     todo = plan.tasks if force else plan.waiting()
-    timed, began, ended = walls.read(plan.out), 0.0, list[Task]()
+    timed = walls.read(plan.out)
+    discarded = (plan.changed, plan.damaged)
     open_folder(
-        plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured
-    )
-    for key in plan.changed:
-        remove(plan.out / RUNS / key / RESULT)  # what no run wrote must not stay where the run fails now
-    if todo:
-        processes = min(jobs or _helpful(todo), len(todo))
-        apart = _uninterruptible(todo)
-        workers = processes > 1 or apart
-        if workers:
-            forget_traces()  # every worker reads for itself
-        if imports := [*(["gpusim.experiment.execute"] if workers else []), *later]:
-            prepare(imports)
-        from gpusim.experiment.execute import execute
+        plan.out, experiment, inputs, [task.key for task in plan.grid], samples=sampled, references=plan.measured,
+        waiting=bool(todo),
+    )  # fmt: skip
+    discard(plan.out, *discarded)  # what no run wrote must not stay where the run fails now
 
-        progress(0, len(todo))
-        began = time.monotonic()
-        try:
-            with closing(run_tasks(todo, execute, processes, apart=apart)) as ending:
-                for count, (index, failure) in enumerate(ending, 1):
-                    if failure is None:
-                        done.ran += 1
-                        ended.append(todo[index])
-                    else:
-                        done.failures.append((todo[index], failure))
-                    progress(count, len(todo))
-        except KeyboardInterrupt:
-            _summarise(plan)
-            raise
-        finally:
-            walls.keep(plan.out, [*timed, *(walls.of_run(ended, time.monotonic() - began) if ended else [])])
+    if todo:
+        with opened(executor, plan.out, lambda: _local(todo, jobs, later)) as doing:
+            _carry_out(plan, todo, doing, done, timed, progress)
     done.results = _summarise(plan)
     if done.results and sampled:
-        _sample(plan, uncertainty, done, jobs, force, progress)
+        with_references = 2 * uncertainty.samples
+        local = LocalWorkers(jobs or _helpful(plan.grid, with_references), _uninterruptible(plan.grid))
+        with opened(executor, plan.out, lambda: local) as doing:
+            _sample(plan, uncertainty, done, doing, force, progress)
     return done
+
+
+def _local(todo: Sequence[Task], jobs: int | None, later: Sequence[str]) -> LocalWorkers:
+    """Worker processes of this machine for these tasks; they begin to import what they will need."""
+    local = LocalWorkers(min(jobs or _helpful(todo), len(todo)), _uninterruptible(todo))
+    workers = local.workers > 1 or local.apart
+    if workers:
+        forget_traces()  # every worker reads for itself
+    if imports := [*(["gpusim.experiment.batches"] if workers else []), *later]:
+        prepare(imports)
+    return local
+
+
+def _carry_out(
+    plan: GridPlan, todo: Sequence[Task], doing: Executor, done: Finished, timed: Sequence[walls.Timed],
+    progress: Callable[[int, int], None],
+) -> None:  # fmt: skip
+    """Have these tasks done in batches; what came of them is in `done`."""
+    from gpusim.experiment import batches
+
+    waiting, ended = batches.RunBatches(todo, plan.in_columns, doing.workers), list[Task]()
+    progress(0, len(todo))
+    began = time.monotonic()
+    try:
+        with closing(doing.carry_out(waiting.following, batches.execute)) as ending:
+            for batch, outcome in ending:
+                if isinstance(outcome, Lost) and waiting.lost(batch):
+                    continue
+                failures = waiting.ended(batch, outcome)
+                done.failures += [(batch.tasks[i], failure) for i, failure in failures.items()]
+                ended += [task for i, task in enumerate(batch.tasks) if i not in failures]
+                progress(len(ended) + len(done.failures), len(todo))
+    except KeyboardInterrupt:
+        _summarise(plan)
+        raise
+    finally:
+        done.ran = len(ended)
+        walls.keep(plan.out, [*timed, *(walls.of_run(ended, time.monotonic() - began) if ended else [])])
 
 
 def _summarise(plan: GridPlan) -> list[Result]:
     """The results that are there, with their bounds, and a summary of them; none where there are none."""
-    note_results(plan.out, (task.key for task in plan.tasks))
-    there = any(has_result(plan.out, task.key) for task in plan.grid)
-    results = load_folder(plan.out, timeline=False) if there else []
+    note_results(plan.out, [task.key for task in plan.tasks])
+    there = finished(plan.out)
+    results = load_folder(plan.out, timeline=False) if any(task.key in there for task in plan.grid) else []
     if results:
         write_summary(plan.out, results)
     return results
 
 
 def _sample(
-    plan: GridPlan, uncertainty: Uncertainty, done: Finished, jobs: int | None, force: bool,
+    plan: GridPlan, uncertainty: Uncertainty, done: Finished, doing: Executor, force: bool,
     progress: Callable[[int, int], None],
 ) -> None:
     """Repeat the runs on sampled machines, and let the results have what that showed."""
     from gpusim.experiment.uncertainty import sample, waiting
 
     todo = plan.grid if force else waiting(plan, uncertainty)
-    helpful = _helpful(plan.grid, 2 * uncertainty.samples)  # with references
     began, failed = time.monotonic(), len(done.failures)
-    done.failures += sample(
-        plan, uncertainty, done.results, jobs=jobs or helpful, force=force, apart=_uninterruptible(plan.grid), progress=progress
-    )
+    done.failures += sample(plan, uncertainty, done.results, doing, force=force, progress=progress)
     if todo and len(done.failures) == failed:
         seconds = time.monotonic() - began
         walls.keep(plan.out, [*walls.read(plan.out), *walls.of_samples(todo, uncertainty.samples, seconds)])

@@ -148,7 +148,7 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
 
 # Keys whose change leaves the question as it is.
 _LONG, _LONGEST = 60, 200  # characters of an override, and of a question
-_BESIDE = ("question", "figures", "options", "jobs", "uncertainty", "bounds", "max_runs", "seed", "use")
+_BESIDE = ("question", "figures", "options", "jobs", "uncertainty", "bounds", "max_runs", "seed", "use", "tune")
 
 
 def _asked(loaded: Loaded, sets: Sequence[str]) -> Loaded:

@@ -1,7 +1,7 @@
 """Worker processes that do independent tasks; a task that fails, or kills its worker, costs only itself.
 
 Results do not come back through the pool: a task leaves what it made on disk.  The pool only says how each task ended,
-so that any number of workers gives the same bytes.
+so that any number of workers gives the same bytes.  `carry_out` hands on what `work` returns, which is little.
 
 Workers are copies of one ancestor.  What it has imported they need not import, and it can do so while this process is
 still busy with something else: `prepare`.
@@ -16,7 +16,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -37,6 +37,11 @@ class Failure:
     @property
     def is_bug(self) -> bool:
         return bool(self.trace)
+
+
+@dataclass(frozen=True)
+class Lost(Failure):
+    """Its worker ended before the task did: another may do it."""
 
 
 # Never a plain fork: a forked copy of a process with threads may hang, and numba's caches differ.
@@ -80,51 +85,76 @@ def run_tasks(
     apart      use a worker process for one job, too
     work and the tasks must be picklable for workers.  Closing the generator (or Ctrl-C) ends them at once.
     """
+    waiting = iter(enumerate(tasks))
+    numbered = carry_out(lambda: next(waiting, None), _Numbered(work), min(jobs, len(tasks)), meanwhile, apart)
+    with closing(numbered) as ending:
+        for (index, _), ended in ending:
+            yield index, ended if isinstance(ended, Failure) else None
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """Does the second of a pair."""
+
+    work: Callable[[Any], object]
+
+    def __call__(self, pair: tuple[int, Any]) -> None:
+        self.work(pair[1])
+
+
+def carry_out(
+    following: Callable[[], Task | None],
+    work: Callable[[Task], Any],
+    jobs: int = 1,
+    meanwhile: Callable[[], object] = lambda: None,
+    apart: bool = False,
+) -> Generator[tuple[Task, Any], None, None]:
+    """The same for tasks that are asked for one by one, whenever a worker is free, until `following` answers None; yields each
+    task with what `work` returned, a Failure or a `Lost`, and then asks again."""
     if jobs <= 1 and not apart:
         meanwhile()
-        for index, task in enumerate(tasks):
-            yield index, _attempt(work, task)
+        while (task := following()) is not None:
+            yield task, attempt(work, task)
         return
     context: Any = multiprocessing.get_context(_METHOD)
-    waiting = iter(range(len(tasks)))
-    busy: dict[Connection, tuple[BaseProcess, int]] = {}
+    busy: dict[Connection, tuple[BaseProcess, Task]] = {}
 
-    def start() -> None:
+    def start() -> bool:
         """A new worker with its first task, when one waits."""
-        index = next(waiting, None)
-        if index is None:
-            return
+        if (task := following()) is None:
+            return False
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(work, theirs), daemon=True)
         with _main_unnamed():
             process.start()
         theirs.close()  # so that a dead worker reads as an end of file
-        ours.send(tasks[index])
-        busy[ours] = (process, index)
+        ours.send(task)
+        busy[ours] = (process, task)
+        return True
 
     try:
-        for _ in range(min(max(jobs, 1), len(tasks))):
-            start()
+        while len(busy) < max(jobs, 1) and start():
+            pass
         meanwhile()
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)
-                process, index = busy.pop(pipe)
+                process, task = busy.pop(pipe)
                 try:
-                    failure = pipe.recv()
+                    ended = pipe.recv()
                 except (EOFError, OSError):
                     pipe.close()
                     process.join()
-                    yield index, Failure(_obituary(process.exitcode))
-                    start()
+                    yield task, Lost(_obituary(process.exitcode))
+                    while len(busy) < max(jobs, 1) and start():  # what was lost may be asked for again, in parts
+                        pass
                     continue
-                following = next(waiting, None)
-                if following is None:
+                yield task, ended
+                if (task_after := following()) is None:
                     pipe.close()  # the worker reads the end of file and leaves
                 else:
-                    pipe.send(tasks[following])
-                    busy[pipe] = (process, following)
-                yield index, failure
+                    pipe.send(task_after)
+                    busy[pipe] = (process, task_after)
     finally:
         for pipe, (process, _) in busy.items():
             process.terminate()
@@ -145,9 +175,10 @@ def _main_unnamed() -> Iterator[None]:
             setattr(main, name, value)
 
 
-def _attempt(work: Callable[[Task], object], task: Task) -> Failure | None:
+def attempt(work: Callable[[Task], Any], task: Task) -> Any:
+    """What the work returns, or why it failed."""
     try:
-        work(task)
+        return work(task)
     except GpusimError as error:
         return Failure(str(error))
     except MemoryError:
@@ -156,7 +187,6 @@ def _attempt(work: Callable[[Task], object], task: Task) -> Failure | None:
         return Failure(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except Exception as error:
         return Failure(f"{type(error).__name__}: {error}", traceback.format_exc())
-    return None
 
 
 def _serve(work: Callable[[Any], object], pipe: Connection) -> None:
@@ -166,7 +196,7 @@ def _serve(work: Callable[[Any], object], pipe: Connection) -> None:
     gc.set_threshold(100_000)  # as in the parent: gpusim.cli.app.main
     try:
         while True:
-            pipe.send(_attempt(work, pipe.recv()))
+            pipe.send(attempt(work, pipe.recv()))
     except (EOFError, OSError):
         return
 

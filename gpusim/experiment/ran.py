@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
+
 from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.yaml.find import find
 from gpusim.base.yaml.values import machine as read_machine
@@ -24,6 +26,13 @@ def load_trace_of(result: Result, base: Path, other: Path | None = None, own: Re
     chain = str(result.spec.get("transform", "none"))
     file, wanted = find("trace", str(other or result.spec["trace"]), base), str(result.spec.get("trace_hash", ""))
     return _load(file, chain, wanted, own)
+
+
+def program_of(result: Result, base: Path, own: Registry = SHIPPED) -> Trace | None:
+    """The same of a run with its log; None of a managed program, whose steps are those of no trace."""
+    if result.pages is not None and not (result.pages.get("step_op", np.zeros(0)) >= 0).any():
+        return None
+    return load_trace_of(result, base, own=own)
 
 
 def load_machine_of(result: Result, base: Path, known: Profile | None = None) -> Profile:

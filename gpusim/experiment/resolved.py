@@ -8,6 +8,7 @@ import yaml
 
 from gpusim.base.defaults import LATER
 from gpusim.base.units import FRACTION, write
+from gpusim.base.yaml.ranges import NumberRange
 from gpusim.experiment.spec import KINDS, Experiment, Uncertainty
 
 
@@ -31,6 +32,7 @@ def resolved(e: Experiment) -> str:
         "bounds": e.bounds,
         "figures": list(e.figures),
         "max_runs": e.max_runs,
+        **({"tune": {path: _tuned(values) for path, values in e.tune.items()}} if e.tune else {}),
     }
     return yaml.safe_dump(axes, sort_keys=False, allow_unicode=True, width=1000)
 
@@ -45,6 +47,15 @@ def _shared(e: Experiment) -> dict[str, Any]:
     """What is shared, and how much of it is the program's, where that is not the default."""
     said = {"share": e.share, "active_thread_percentage": list(e.active_thread_percentage)}
     return {name: value for name, value in said.items() if value not in (LATER[name], [int(LATER["active_thread_percentage"])])}
+
+
+def _tuned(values: Any) -> Any:
+    """A range or a list of `tune`, as it is written."""
+    if not isinstance(values, NumberRange):
+        return list(values)
+    with_unit = {key: values.write(number) if values.unit else number for key, number in
+                 (("from", values.low), ("to", values.high), ("step", values.step)) if number is not None}  # fmt: skip
+    return {**with_unit, **({"log": True} if values.log else {})}
 
 
 def _uncertainty(u: Uncertainty) -> dict[str, Any]:

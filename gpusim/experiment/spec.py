@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from gpusim.base.defaults import LATER
 from gpusim.base.errors import GridError
 from gpusim.base.units import BYTES, FRACTION
+from gpusim.base.yaml import ranges
 from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern, refuse
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
@@ -24,7 +25,7 @@ from gpusim.machine import sharing
 T = TypeVar("T")
 Figure = Literal[
     "policy_comparison", "memory_over_time", "time_breakdown", "traffic", "oversubscription", "fault_map", "fragmentation",
-    "address_map",
+    "address_map", "heat_map", "pareto", "distribution", "roofline", "swimlane", "durations",
 ]  # fmt: skip
 
 MAX_RUNS = 1000
@@ -158,6 +159,12 @@ Bounds = Annotated[
     BeforeValidator(_bounds),
     WithJsonSchema({"enum": [True, False, "search"]}),
 ]
+_RANGE = {
+    "type": "object", "additionalProperties": False, "required": ["from", "to"], "description": "numbers between two ends",
+    "properties": {**{key: {"type": ["number", "string"]} for key in ("from", "to", "step")}, "log": {"type": "boolean"}},
+}  # fmt: skip
+_VALUES = WithJsonSchema({"oneOf": [{"type": "array", "minItems": 2, "description": "one of these"}, _RANGE]})
+Tune = dict[Text, Annotated[Any, BeforeValidator(ranges.values), _VALUES]]
 Sentence = Annotated[str, Field(min_length=1, max_length=300)]
 UpTo = Annotated[Fraction, Field(ge=0, lt=1)]
 
@@ -245,6 +252,8 @@ class Experiment:
     figures: tuple[Figure, ...] = ("policy_comparison", "memory_over_time", "time_breakdown")
     max_runs: Annotated[StrictInt, Field(ge=1)] = MAX_RUNS
     """A larger grid is refused as a mistake."""
+    tune: Tune = Field(default_factory=dict)
+    """What `gpusim tune` varies: axis (`policies.evict`) or parameter (`policies.prefetch.next_k.k`) -> a range or a list."""
 
 
 # ------------------------------------------------------------------ the grid

@@ -28,7 +28,7 @@ from gpusim.experiment.spec import AS_RECORDED, KINDS, RunSpec, expand
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
-from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, has_result
+from gpusim.results.folder import EVENT_LOG, PAGE_LOG, RUNS, changed, damaged, in_columns, intact
 
 if TYPE_CHECKING:
     from gpusim.programs.managed.steps import ManagedProgram
@@ -69,7 +69,7 @@ class GridPlan:
     oracle: dict[str, tuple[str, ...]]
     searched: dict[str, tuple[str, ...]]  # the best plan that a search finds, where that is asked for
 
-    @property
+    @cached_property
     def tasks(self) -> list[Task]:
         """Every run once, behind its references, so that a grid that is stopped has what it needs of those that are done; a
         reference that the grid contains is the grid's."""
@@ -105,21 +105,36 @@ class GridPlan:
         parts = ", ".join(f"{count} {words}" for words, count in counts.items())
         return f"{sum(counts.values())} more to measure them against: {parts}; bounds: false leaves them out"
 
+    @property
+    def in_columns(self) -> bool:
+        """Where its runs are kept: in columns, or each in a folder of its own."""
+        return in_columns(len(self.tasks), any(task.log for task in self.grid))
+
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
-        return [task for task in self.tasks if task.key in self.changed or not _done(task)]
+        there = intact(self.out) - self.changed.keys()
+        return [task for task in self.tasks if task.key not in there or (task.log and not _has_log(task))]
 
     @cached_property
     def changed(self) -> dict[str, str]:
         """Key of a run that has a result -> why it must run again: which file is not what the run wrote."""
-        return {task.key: why for task in self.tasks if (why := changed(task.out, task.key))}
+        return changed(self.out, [task.key for task in self.tasks])
+
+    @cached_property
+    def damaged(self) -> dict[str, str]:
+        """File of many runs -> why it is written again, and runs with it."""
+        return damaged(self.out)
 
 
-def plan(loaded: Loaded, out: Path, *, allow_large: bool = False) -> GridPlan:
-    """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged."""
+def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence[RunSpec] | None = None) -> GridPlan:
+    """The experiment's tasks.  Raises GridError for a grid that is too large, TraceError for a trace that is damaged.
+
+    runs  these in place of the grid; they share the references of the experiment's own allocators and ways of unified memory
+    """
     e = loaded.experiment
     can = {name: answerable.of_file(file) for name, file in loaded.traces.items()}
-    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in expand(e, allow_large)))
+    asked = expand(e, allow_large) if runs is None else runs
+    specs = list(dict.fromkeys(answerable.answerable(spec, can[spec.trace]) for spec in asked))
     code = Code(own=loaded.own)
     files = {path: file_hash(path) for path in loaded.profiles.values()}
     files |= {path: read(path).content_hash if is_managed(path) else file_hash(path) for path in loaded.traces.values()}
@@ -248,10 +263,8 @@ def _keys(references: Mapping[str, Sequence[Task]]) -> dict[str, tuple[str, ...]
     return {run: tuple(task.key for task in tasks) for run, tasks in references.items()}
 
 
-def _done(task: Task) -> bool:
-    folder = task.out / RUNS / task.key
-    kept = EVENT_LOG if task.spec.unified == NONE else PAGE_LOG
-    return has_result(task.out, task.key) and (not task.log or (folder / kept).is_file())
+def _has_log(task: Task) -> bool:
+    return (task.out / RUNS / task.key / (EVENT_LOG if task.spec.unified == NONE else PAGE_LOG)).is_file()
 
 
 def inputs(loaded: Loaded) -> dict[str, str]:

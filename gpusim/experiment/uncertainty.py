@@ -19,8 +19,9 @@ from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment import users
 from gpusim.experiment.execute import RunProgram, capacity_of, program_of, simulated
+from gpusim.experiment.executor import Executor
 from gpusim.experiment.key import run_key
-from gpusim.experiment.pool import Failure, run_tasks
+from gpusim.experiment.pool import Failure
 from gpusim.experiment.reach import TrafficCounts, reach, weighs_times
 from gpusim.experiment.spec import KINDS, Uncertainty
 from gpusim.experiment.tasks import GridPlan, Task
@@ -75,19 +76,18 @@ def waiting(plan: GridPlan, settings: Uncertainty) -> list[Task]:
 
 
 def sample(
-    plan: GridPlan, settings: Uncertainty, results: Sequence[Result], *, jobs: int = 1, force: bool = False,
-    apart: bool = False,
+    plan: GridPlan, settings: Uncertainty, results: Sequence[Result], doing: Executor, *, force: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[tuple[SampledGroup, Failure]]:  # fmt: skip
     """Sample all runs that have no samples yet; returns what failed.  `results` are those of the grid."""
     todo = [group for group in _groups(plan, settings, results) if force or not path_of(plan.out, group.name).is_file()]
-    failures = []
+    waiting, failures = iter(todo), []
     if todo:
         progress(0, len(todo))
-        with closing(run_tasks(todo, sample_group, min(jobs, len(todo)), apart=apart)) as ending:
-            for count, (index, failure) in enumerate(ending, 1):
-                if failure is not None:
-                    failures.append((todo[index], failure))
+        with closing(doing.carry_out(lambda: next(waiting, None), sample_group)) as ending:
+            for count, (group, outcome) in enumerate(ending, 1):
+                if isinstance(outcome, Failure):
+                    failures.append((group, outcome))
                 progress(count, len(todo))
     return failures
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpusim.base.files import read_json, write_json
+from gpusim.base.files import write_json
 from gpusim.base.yaml.find import is_managed
 from gpusim.base.yaml.values import NONE
-from gpusim.results.folder import MACHINE
+from gpusim.results.folder import MACHINE, said_of_machine
 
 if TYPE_CHECKING:
     from gpusim.experiment.tasks import Task
@@ -86,9 +86,8 @@ def events(tasks: Iterable[Task]) -> int:
 
 def read(folder: Path) -> list[Timed]:
     """What was timed in a results folder; nothing where there is none, or what it says cannot be read."""
-    path = folder / MACHINE
     try:
-        return [Timed(**row) for row in _content(path).get(_KEY, [])]
+        return [Timed(**row) for row in said_of_machine(folder).get(_KEY, [])]
     except (TypeError, AttributeError):
         return []
 
@@ -96,8 +95,7 @@ def read(folder: Path) -> list[Timed]:
 def keep(folder: Path, timed: Sequence[Timed]) -> None:
     """Write what was timed into the folder's machine.json, which is different on every machine as it is."""
     if timed:
-        path = folder / MACHINE
-        write_json(path, {**_content(path), _KEY: [asdict(row) for row in _summed(timed)]})
+        write_json(folder / MACHINE, {**said_of_machine(folder), _KEY: [asdict(row) for row in _summed(timed)]})
 
 
 def expected(folder: Path, tasks: Sequence[Task], samples: int = 0) -> Expected:
@@ -148,8 +146,3 @@ def _summed(timed: Sequence[Timed]) -> list[Timed]:
         seconds = round(sum(row.seconds for row in rows), 3)
         found.append(Timed(kind, sum(row.runs for row in rows), seconds, sum(row.events for row in rows) if known else 0))
     return found
-
-
-def _content(path: Path) -> dict[str, Any]:
-    found = read_json(path) if path.is_file() else {}
-    return found if isinstance(found, dict) else {}

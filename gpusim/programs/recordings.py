@@ -16,7 +16,8 @@ from gpusim.trace.importers.libcachesim import is_binary
 from gpusim.trace.importers.recording import Progress, open_recording, read_bytes
 from gpusim.trace.trace import Trace
 
-LOADS = ("gpusim.trace.importers", "gpusim.programs.serving")  # packages whose modules are imported by name
+# Packages whose modules are imported by name.
+LOADS = ("gpusim.trace.importers", "gpusim.programs.serving", "gpusim.programs.exported")
 HEAD = 64 * 1024  # bytes by which a format is told
 
 
@@ -51,6 +52,18 @@ FORMATS: dict[str, RecordingFormat] = {
         "trace.importers.memory_timeline",
         "torch.profiler's export_memory_timeline, the *.raw.json.gz form",
         lambda head: re.match(rb"\s*\[\s*\[\s*-?\d", head) is not None,
+        streams=True,
+    ),
+    "gpusim-chrome": RecordingFormat(
+        "programs.exported.chrome",
+        "a run of gpusim as a Chrome trace, by gpusim export --format chrome",
+        lambda head: re.match(rb'\s*\{\s*"otherData"\s*:\s*\{\s*"gpusim-run"', head) is not None,
+        streams=True,
+    ),
+    "gpusim-perfetto": RecordingFormat(
+        "programs.exported.perfetto",
+        "a run of gpusim as a Perfetto trace, by gpusim export --format perfetto",
+        lambda head: head[:1] == b"\n" and b"gpusim-run" in head[:256],
         streams=True,
     ),
     "kineto": RecordingFormat(
@@ -153,6 +166,11 @@ _REFUSED: tuple[tuple[Callable[[bytes], bool], str, str], ...] = (
         lambda head: b'"workload_graph"' in head[:4096] or b"\x06schema" in head[:16],  # JSON, protobuf
         "a Chakra graph holds operators, run times and dependencies, but neither allocations nor frees to replay",
         "import the PyTorch execution trace and the Kineto trace that it was made from",
+    ),
+    (
+        lambda head: head[:1] == b"\n" and min(head[1:4096], default=9) < 9,  # a protobuf's first field, and no text
+        "a Perfetto trace is read back only where gpusim export has written it",
+        "torch.profiler's export_chrome_trace writes the JSON that is imported",
     ),
 )
 

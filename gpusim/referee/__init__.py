@@ -11,6 +11,7 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     reuse of a block wait for the uses before it?                                        memory.walk
     did policies decide what the log says that they decided?                             decisions.check
     does every activity take its time on this machine, does every wait end with its cause?  times.check
+    is every stall that the log tells of one, for its cause and as long?                 stalls.check
     was every row of the timeline a state of the log?                                    timeline.check
     do the bounds follow from the program, the ratios from both?                         bounds.check
     do the metrics equal what the log adds up to?                                        totals.totals
@@ -30,7 +31,7 @@ from gpusim.referee.records import Records
 from gpusim.referee.report import Findings, Report, Violation
 from gpusim.referee.tiers import tiers
 from gpusim.referee.totals import totals
-from gpusim.results.log import VERSION
+from gpusim.results.log import READ, VERSION
 from gpusim.results.result import Result
 from gpusim.trace.grain import cut, parse
 from gpusim.trace.trace import Trace
@@ -89,8 +90,8 @@ def _other(result: Result, trace: Trace, profile: Profile | None) -> tuple[str, 
     if spec.get("trace_hash", trace.content_hash) != trace.content_hash:
         return f"the trace {trace.name} is not the one that ran", "the same content"
     version = spec.get("log_version", 1) if "trace_hash" in spec else VERSION
-    if version != VERSION:
-        return f"the event log is of version {version}", f"{VERSION}, which this program writes and reads: run again"
+    if version not in READ:
+        return f"the event log is of version {version}", f"{' or '.join(map(str, READ))}, which this program reads: run again"
     if program is not None and spec.get("program_hash") != program.content_hash:
         return f"the program {program.name} is not the one that ran", "the same content"
     if profile is not None and spec.get("profile_hash", ran := profile_hash(profile)) != ran:

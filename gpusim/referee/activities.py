@@ -33,6 +33,8 @@ from gpusim.results.log import (
     RELEASE,
     RESERVE,
     SKIPPED,
+    STALL,
+    STALLS,
     START,
     UNPLACE,
 )
@@ -55,7 +57,7 @@ _IN_MEMORY = (PLACE, UNPLACE, DROP, OOM, MOVE)
 
 
 @dataclass(frozen=True)
-class Activities:
+class ActivityTimes:
     """A row per activity, in the order of submission; times in ns."""
 
     record: I64  # where it was submitted
@@ -75,16 +77,17 @@ def well_formed(log: Records, trace: Trace, tiers: Tiers, found: Findings) -> bo
     """Every record means something: known kinds, ids that exist, times that never fall.  False: look no further."""
     before = len(found.violations)
     kind, a, b = log["kind"], log["a"], log["b"]
-    first(found, (kind < CREATE) | (kind > DECIDE), lambda i: f"there is no record kind {kind[i]}", f"1 to {DECIDE}")
+    first(found, (kind < CREATE) | (kind > STALL), lambda i: f"there is no record kind {kind[i]}", f"1 to {STALL}")
     falls = np.diff(log["t"], prepend=np.int64(0)) < 0
     first(found, falls, lambda i: f"time falls to {log['t'][i]} ns", "time that never falls")
-    of_kind = np.left_shift(1, np.clip(kind, 0, DECIDE + 1))
+    of_kind = np.left_shift(1, np.clip(kind, 0, STALL + 1))
     for kinds, column, many, thing in (
         (_OF_UNIT, a, trace.tensors, "tensor"),
         ((ISSUE,), a, trace.ops, "operator"),
         (_IN_MEMORY, b, tiers.memories, "memory"),
         ((RESERVE, RELEASE), b, 1, "memory"),
         ((DECIDE,), b, SKIPPED + 1, "decision"),
+        ((STALL,), b, len(STALLS), "cause"),
         ((DEFRAG,), a, len(log), "record"),
         ((DEFRAG,), b, 4, "moment"),
         ((DEFRAG,), log["addr"], trace.events + 1, "event"),
@@ -126,7 +129,7 @@ def program_order(log: Records, trace: Trace, finished: bool, found: Findings) -
     return False
 
 
-def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> Activities | None:
+def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Findings) -> ActivityTimes | None:
     """Pair submissions, starts and ends; None when they do not pair."""
     before = len(found.violations)
     kind, t = log["kind"], log["t"]
@@ -180,7 +183,7 @@ def collect(log: Records, trace: Trace, tiers: Tiers, finished: bool, found: Fin
         i = record[~is_copy][wrong[0]]
         found.say(i, f"operator {log['a'][i]} moves {log['bytes'][i]} bytes", f"{due[wrong[0]]}, as in the trace")
         return None
-    return Activities(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled)
+    return ActivityTimes(record, queue, copy, op, size, t[record], times[START], times[END], start, end, cancelled)
 
 
 def _cancelled(log: Records, record: I64, found: Findings) -> npt.NDArray[np.bool_]:
@@ -196,8 +199,8 @@ def _cancelled(log: Records, record: I64, found: Findings) -> npt.NDArray[np.boo
     return out
 
 
-def queue_discipline(acts: Activities, tiers: Tiers, found: Findings) -> None:
-    """Activities of a queue start in the order of submission, no more at once than its engine has slots (streams: one)."""
+def queue_discipline(acts: ActivityTimes, tiers: Tiers, found: Findings) -> None:
+    """ActivityTimes of a queue start in the order of submission, no more at once than its engine has slots (streams: one)."""
     queues = np.unique(acts.queue).tolist()
     for q in queues:
         i = np.flatnonzero((acts.queue == q) & ~acts.cancelled)
@@ -226,7 +229,7 @@ def queue_discipline(acts: Activities, tiers: Tiers, found: Findings) -> None:
             )
 
 
-def streams_in_order(acts: Activities, trace: Trace, found: Findings) -> None:
+def streams_in_order(acts: ActivityTimes, trace: Trace, found: Findings) -> None:
     """A kernel after a wait starts after what the event recorded; the host goes on from a sync when all is done."""
     kernels = np.flatnonzero(acts.queue >= 0)
     if not np.isin(trace.kind, (WAIT, SYNC)).any():

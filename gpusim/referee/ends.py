@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.sharing import MEMORY, SMS
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.flows import Grants, ends
 from gpusim.referee.numbers import DEVICE_MEMORY, F64, Figures, Route
 from gpusim.referee.rates import remote
@@ -25,7 +25,7 @@ from gpusim.trace.trace import COLLECTIVE, HOST_WORK, I64, KERNEL, MOVES, Trace
 ROUNDING = 1  # ns: what shares links or multiprocessors ends within a float's rounding of a whole nanosecond
 
 
-def check(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, grants: Grants, found: Findings) -> None:
+def check(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants: Grants, found: Findings) -> None:
     """Every end against the one that follows from the start.  grants: of the multiprocessors, to activities."""
     due = expected(acts, trace, tiers, n, grants)
     shared, ended = due.shared, (acts.end < NEVER) & (due.end < NEVER)
@@ -58,7 +58,7 @@ class Flow(NamedTuple):
     links: tuple[str, ...]
 
 
-def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, grants: Grants) -> Ends:
+def expected(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, grants: Grants) -> Ends:
     """The ends that follow from the starts in the log."""
     started, operator = acts.start < NEVER, acts.op >= 0
     recorded = np.append(trace.duration, -1)[acts.op] >= 0
@@ -92,7 +92,7 @@ def expected(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, grants: G
     return Ends(end, shared)
 
 
-def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Figures, moves: npt.NDArray[np.bool_]) -> Iterator[Flow]:
+def _copies(acts: ActivityTimes, activity: I64, tiers: Tiers, n: Figures, moves: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """Swaps, and operators that move bytes."""
     operator = acts.op >= 0
     of_tier = np.where(acts.copy & 255, acts.copy & 255, acts.copy >> 8 & 255)
@@ -105,19 +105,19 @@ def _copies(acts: Activities, activity: I64, tiers: Tiers, n: Figures, moves: np
             yield _flowing(acts, at, acts.size, way)
 
 
-def _remote(acts: Activities, trace: Trace, tiers: Tiers, n: Figures, started: npt.NDArray[np.bool_]) -> Iterator[Flow]:
+def _remote(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, started: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """What kernels read and write below the device themselves."""
     for amount, way in zip(remote(acts, trace, tiers), (n.reads, n.writes), strict=True):
         yield _flowing(acts, started & (amount > 0), amount, way)
 
 
-def _flowing(acts: Activities, which: npt.NDArray[np.bool_], amount: I64, way: Route) -> Flow:
+def _flowing(acts: ActivityTimes, which: npt.NDArray[np.bool_], amount: I64, way: Route) -> Flow:
     rows = np.flatnonzero(which)
     size = amount[rows]
     return Flow(rows, acts.start[rows] + way.latency, size.astype(np.float64), way.alone(size), np.ones(len(rows)), way.links)
 
 
-def _timed(acts: Activities, trace: Trace, n: Figures, which: npt.NDArray[np.bool_]) -> Iterator[Flow]:
+def _timed(acts: ActivityTimes, trace: Trace, n: Figures, which: npt.NDArray[np.bool_]) -> Iterator[Flow]:
     """Copies whose recorded times are known without what ran beside them: their own rate, through the device's memory."""
     known = (trace.device_time >= 0) & (n.duration > 0) & (trace.activity != COLLECTIVE)
     rows = np.flatnonzero(which & np.append(known, False)[acts.op] & (acts.size > 0) & (MEMORY in n.share))
@@ -125,7 +125,7 @@ def _timed(acts: Activities, trace: Trace, n: Figures, which: npt.NDArray[np.boo
     yield Flow(rows, acts.start[rows], size, size / n.duration[acts.op[rows]], np.ones(len(rows)), (DEVICE_MEMORY,))
 
 
-def _kernels(acts: Activities, rows: I64, n: Figures) -> Iterator[Flow]:
+def _kernels(acts: ActivityTimes, rows: I64, n: Figures) -> Iterator[Flow]:
     """The work of kernels in ns, where anything of it is shared: those that need the memory's bandwidth, and the others."""
     if MEMORY not in n.share and SMS not in n.share:
         return

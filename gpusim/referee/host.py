@@ -38,6 +38,7 @@ from gpusim.results.log import (
     RELEASE,
     RELEASED,
     RESERVE,
+    STALL,
     START,
     UNPLACE,
 )
@@ -693,7 +694,7 @@ def _each_record(w: HostWalk, c: HostCosts) -> int:
     s[REARRANGED] = -2
     for i in range(w.kind.size):
         k = w.kind[i]
-        if k in (START, END):
+        if k in (START, END, STALL):
             continue
         if k == CREATE:
             _create(w, c, i)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.referee import accesses, blocks
-from gpusim.referee.activities import Activities
+from gpusim.referee.activities import ActivityTimes
 from gpusim.referee.codes import LEDGER, SAYS
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
@@ -25,7 +25,7 @@ from gpusim.trace.trace import Trace
 
 
 def walk(
-    log: Records, acts: Activities, trace: Trace, tiers: Tiers, found: Findings
+    log: Records, acts: ActivityTimes, trace: Trace, tiers: Tiers, found: Findings
 ) -> dict[str, int]:
     """Check all records in program order; returns the ledger, and the peak of each tier as "peak 1" and so on."""
     column = {name: log[name] for name in ("kind", "a", "b", "addr", "bytes")}

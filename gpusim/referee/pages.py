@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpusim.referee import page_walk as w
 from gpusim.referee.page_walk import SAYS, walk
 from gpusim.referee.report import Findings, Report
-from gpusim.results.page_log import COUNTER, DEMAND, EXPLICIT, PREFETCH, WINDOW
+from gpusim.results.page_log import COUNTER, DEMAND, EXPLICIT, PREFETCH, STALLS, WINDOW
 from gpusim.results.result import Result
 
 
@@ -45,6 +45,9 @@ def _totals(result: Result, sums: npt.NDArray[np.int64], page: int, found: Findi
         "h2d_bytes": sums[w.IN : w.IN + 5].sum() * page, "d2h_bytes": sums[w.OUT] * page,
         "evicted_bytes": sums[w.EVICTED] * page,
     }  # fmt: skip
+    steps = result.pages or {}
+    waited = {f"stall_{cause}_ns": int(steps[f"step_{cause}"].sum()) for cause in STALLS if f"step_{cause}" in steps}
+    expected |= {name: total for name, total in waited.items() if total or name in result.metrics}
     for name, value in expected.items():
         if result.metrics.get(name) != value:
             found.say(-1, f"{name} is {result.metrics.get(name)}", f"{int(value)}, as the log adds up")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.referee.activities import NEVER, Activities, first
+from gpusim.referee.activities import NEVER, ActivityTimes, first
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, I64, KERNEL, NVME_READ, NVME_WRITE, Trace
 
 
-def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str, Any], found: Findings) -> None:
+def link_rates(acts: ActivityTimes, trace: Trace, tiers: Tiers, rates: Mapping[str, Any], found: Findings) -> None:
     """No copy, and no copies together, moved more than the link can carry in the time; rates in bytes/s.
 
     Operators with a recorded time took that, whatever else was under way.  Without links of their own GPUs meet over the one
@@ -63,7 +63,7 @@ def link_rates(acts: Activities, trace: Trace, tiers: Tiers, rates: Mapping[str,
         found.count("copies against link rates", len(i))
 
 
-def remote(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
+def remote(acts: ActivityTimes, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     """Bytes that each activity reads and writes below the device by itself: kernels, of the tensors that stay there."""
     size = trace.size * tiers.home(trace.tensors)
     out = []

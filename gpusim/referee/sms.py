@@ -15,7 +15,7 @@ import numpy as np
 
 from gpusim.base.compiled import kept
 from gpusim.machine.sharing import SMS
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.flows import Grants
 from gpusim.referee.numbers import Figures
 from gpusim.referee.report import Findings
@@ -182,7 +182,7 @@ def _each_tick(s: Sms) -> None:
         _grant(s, running, t)
 
 
-def users(acts: Activities, n: Figures) -> I64:
+def users(acts: ActivityTimes, n: Figures) -> I64:
     """Of each activity the multiprocessors that it takes, 0 where nobody else wants any."""
     wants = np.append(n.needs.sms[0], 0)[acts.op] if SMS in n.share else np.zeros(len(acts.op), np.int64)
     wants = np.where(acts.start < NEVER, wants, 0)
@@ -191,7 +191,7 @@ def users(acts: Activities, n: Figures) -> I64:
     return 0 * wants if one else wants  # one stream has all that it can use
 
 
-def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Figures, found: Findings) -> Grants:
+def check(acts: ActivityTimes, trace: Trace, ready: I64, time: I64, n: Figures, found: Findings) -> Grants:
     """Starts, as soon as they may be; returns the grants, as shares of what each activity can use.
 
     ready  (activities,) when it waits for nothing but multiprocessors
@@ -214,7 +214,7 @@ def check(acts: Activities, trace: Trace, ready: I64, time: I64, n: Figures, fou
     return Grants(s.time[:count], rows[which], s.granted[:count] / s.wants[which])
 
 
-def _epochs(acts: Activities, rows: I64, time: I64) -> I64:
+def _epochs(acts: ActivityTimes, rows: I64, time: I64) -> I64:
     """Of each activity that starts how many of `rows` began and ended in the same tick before."""
     over = np.zeros(len(time) + 1, np.int64)
     over[acts.end_record[rows[acts.start[rows] == acts.end[rows]]] + 1] = 1
@@ -222,7 +222,7 @@ def _epochs(acts: Activities, rows: I64, time: I64) -> I64:
     return before[acts.start_record] - before[np.searchsorted(time, acts.start)]
 
 
-def _tables(acts: Activities, trace: Trace, rows: I64, ready: I64, epoch: I64, n: Figures) -> Sms:
+def _tables(acts: ActivityTimes, trace: Trace, rows: I64, ready: I64, epoch: I64, n: Figures) -> Sms:
     many, op = len(rows), acts.op[rows]
     start, end, begins = acts.start[rows], acts.end[rows], np.minimum(ready[rows], acts.start[rows])
     turn = np.empty(many, np.int64)

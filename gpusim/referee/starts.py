@@ -11,10 +11,23 @@ from typing import Any, NamedTuple
 
 from gpusim.base.compiled import kept
 from gpusim.referee.world import step
-from gpusim.results.log import END, START
+from gpusim.results.log import (
+    BY_ALLOC,
+    BY_COPY_ENGINE,
+    BY_EVENT,
+    BY_LAUNCH,
+    BY_SMS,
+    BY_SWAP_IN,
+    BY_SWAP_OUT,
+    BY_SYNC,
+    END,
+    STALL,
+    STALLS,
+    START,
+)
 
 MOST = 100
-SWAP_IN, SWAP_OUT, ALLOC, LAUNCH, SYNC, EVENT, ON_SMS, ENGINE, LATE = range(9)  # of what stalls add up to, ns; LATE: prefetches
+LATE = len(STALLS)  # of `sums`: prefetches
 NOTHING, PROCESSORS, TURN = range(3)  # what an activity waits for when it is ready
 
 
@@ -23,6 +36,8 @@ class Starts(NamedTuple):
 
     kind: Any      # int64[R] columns of the log
     a: Any
+    b: Any
+    size: Any
     t: Any
     queue: Any     # int64[A]
     group: Any     # int64[A]
@@ -38,26 +53,31 @@ class Starts(NamedTuple):
     slots: Any     # int64[G]
     in_line: Any   # uint8[G] 1: swaps of a copy engine that others use as well
     gap: int
+    blur: int      # ns that rounding the costs of device calls one by one may come to, of the whole run
 
     free: Any      # int64[G] since when there is a free slot
     running: Any   # int64[G]
     before: Any    # int64[Q] start of the activity before, -1 none
     ready: Any     # int64[A] the answer, ns; NEVER of what has not started
-    sums: Any      # int64[9]
+    sums: Any      # int64[9] of STALLS, ns, and LATE
+    own: Any       # int64[8] of one start: its stalls as found here, ns,
+    given: Any     # int64[8] and as the log has them
+    differs: Any   # int64[MOST, 4] record of a start, cause, as the log has it, as found here
     said: Any      # int64[MOST, 3] record, activity, expected
-    count: Any     # int64[1]
+    count: Any     # int64[2] rows of `said` and of `differs`
 
 
 @step
 def _stall(s: Starts, act: int, start: int) -> None:
     """What the stream waited for since it fell idle: each cause, in the order of time, owns the time up to itself."""
+    s.own[:] = 0
     at = s.free[s.group[act]]
     ready = start if s.then[act] == NOTHING else min(start, s.ready[act])
     event, data, room, host = s.need[act, 0], s.need[act, 1], s.need[act, 2], s.submit[act]
     if s.late[act] >= 0 and s.done[s.late[act]] > at:
         s.sums[LATE] += 1
     if start > max(at, ready):
-        s.sums[ON_SMS if s.then[act] == PROCESSORS else ENGINE] += start - max(at, ready)
+        s.own[BY_SMS if s.then[act] == PROCESSORS else BY_COPY_ENGINE] += start - max(at, ready)
     while at < ready:
         until = ready
         for cause in (host, room, data, event):
@@ -67,24 +87,44 @@ def _stall(s: Starts, act: int, start: int) -> None:
         if until == host:
             alloc = min(span, s.alloc_ns[act])
             sync = min(span - alloc, s.sync_ns[act])
-            s.sums[ALLOC] += alloc
-            s.sums[SYNC] += sync
-            s.sums[LAUNCH] += span - alloc - sync
+            s.own[BY_ALLOC] += alloc
+            s.own[BY_SYNC] += sync
+            s.own[BY_LAUNCH] += span - alloc - sync
         elif until == data:
-            s.sums[SWAP_IN] += span
+            s.own[BY_SWAP_IN] += span
         elif until == room:
-            s.sums[SWAP_OUT] += span
+            s.own[BY_SWAP_OUT] += span
         elif until == event:
-            s.sums[EVENT] += span
+            s.own[BY_EVENT] += span
         else:
-            s.sums[LAUNCH] += span
+            s.own[BY_LAUNCH] += span
         at = until
+
+
+@step
+def _compare(s: Starts, i: int) -> None:
+    """Whether the causes that the log gives before the start in record i are those found here.
+
+    What the host did in its time before the submission adds up to the ns; each part of it only as far as rounding goes.
+    """
+    own, given = s.own, s.given
+    own_host = own[BY_ALLOC] + own[BY_SYNC] + own[BY_LAUNCH]
+    given_host = given[BY_ALLOC] + given[BY_SYNC] + given[BY_LAUNCH]
+    for cause in range(len(STALLS)):
+        of_host = cause in (BY_ALLOC, BY_SYNC, BY_LAUNCH)
+        near = of_host and own_host == given_host and abs(own[cause] - given[cause]) <= s.blur
+        if own[cause] != given[cause] and not near and s.count[1] < s.differs.shape[0]:
+            row = s.differs[s.count[1]]
+            row[0], row[1], row[2], row[3] = i, cause, given[cause], own[cause]
+            s.count[1] += 1
 
 
 def _each_start(s: Starts) -> None:
     for i in range(s.kind.size):
         act = s.a[i]
-        if s.kind[i] == END:
+        if s.kind[i] == STALL:
+            s.given[s.b[i]] += s.size[i]
+        elif s.kind[i] == END:
             g = s.group[act]
             if s.running[g] == s.slots[g]:
                 s.free[g] = s.t[i]
@@ -104,6 +144,10 @@ def _each_start(s: Starts) -> None:
                 s.count[0] += 1
             if s.computes[q]:
                 _stall(s, act, s.t[i])
+                for cause in range(len(STALLS)):
+                    s.sums[cause] += s.own[cause]
+                _compare(s, i)
+            s.given[:] = 0
             s.running[g] += 1
             s.before[q] = s.t[i]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.results.log import ISSUE, PLACE, RELEASE, RESERVE, UNPLACE
@@ -20,7 +20,7 @@ LEVELS = ("op", "allocated_bytes", "requested_bytes", "host_bytes", "reserved_by
 ROWS = 4096  # at most; a stretch has so many events that these suffice
 
 
-def check(result: Result, log: Records, acts: Activities, trace: Trace, found: Findings) -> None:
+def check(result: Result, log: Records, acts: ActivityTimes, trace: Trace, found: Findings) -> None:
     """Every row of the timeline, if it has times."""
     rows = result.timeline
     if "time_ns" not in rows or not len(log):
@@ -58,7 +58,7 @@ def _levels(log: Records, trace: Trace) -> dict[str, I64]:
     }  # fmt: skip
 
 
-def _device(result: Result, acts: Activities, trace: Trace, found: Findings) -> None:
+def _device(result: Result, acts: ActivityTimes, trace: Trace, found: Findings) -> None:
     """By the device's clock a row holds when the next operator begins; what leaves before the first does so at an even rate."""
     rows = result.timeline
     if "device_ns" not in rows or "op" not in rows or not len(rows["op"]):

@@ -8,23 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.base.compiled import kept
-from gpusim.referee import ends, sms, starts, turns
+from gpusim.referee import ends, sms, stalls, starts, turns
 from gpusim.referee import host as h
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.numbers import Figures
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
-from gpusim.results.log import CANCEL, END, KINDS
+from gpusim.results.log import CANCEL, END, KINDS, STALL, STALLS
 from gpusim.results.result import Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
-CAUSES = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # as starts.py numbers them
 ROUNDED = ("stall_alloc_ns", "stall_launch_ns", "stall_sync_ns")  # where costs of device calls are rounded one by one
 
 
 def check(
-    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers, n: Figures, found: Findings
+    result: Result, log: Records, acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, found: Findings
 ) -> dict[str, int | float]:
     """Every time of the log; returns the metrics that follow from them."""
     columns = {name: log[name] for name in ("kind", "a", "b", "addr", "t")}
@@ -45,17 +44,19 @@ def check(
         cause = _cause(acts, s, act, due)
         found.say(record, f"activity {act} of {tiers.name(int(acts.queue[act]))} starts at {columns['t'][record]} ns",
                   f"{due} ns, {cause}")  # fmt: skip
-    found.count("waits with a cause", len(log) - int((columns["kind"] == END).sum()))
+    found.count("waits with a cause", len(log) - int(np.isin(columns["kind"], (END, STALL)).sum()))
+    if stalls.told(result, log):
+        stalls.check(result, log, acts, s, roles, found)
     return _metrics(result, log, acts, w, s, through) | {"sharing_ns": _shared(acts, trace, n)}
 
 
-def _ended(acts: Activities, time: int, why: int) -> str:
+def _ended(acts: ActivityTimes, time: int, why: int) -> str:
     """Which activity ended then."""
     at = np.flatnonzero(acts.end == time)
     return f" (activity {at[-1]} ends)" if len(at) and why in (h.IDLES, h.ROOM, h.COPIES) else ""
 
 
-def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
+def _cause(acts: ActivityTimes, s: starts.Starts, act: int, due: int) -> str:
     if due == s.submit[act]:
         return "when it is submitted"
     at = np.flatnonzero(acts.end == due)
@@ -65,14 +66,14 @@ def _cause(acts: Activities, s: starts.Starts, act: int, due: int) -> str:
 
 
 def _metrics(
-    result: Result, log: Records, acts: Activities, w: h.HostWalk, s: starts.Starts, through: int
+    result: Result, log: Records, acts: ActivityTimes, w: h.HostWalk, s: starts.Starts, through: int
 ) -> dict[str, int | float]:
     ended = acts.end[acts.end < NEVER]
     last = int(log["t"][-1]) if len(log) else 0
     claimed = int(result.metrics.get("makespan_ns", through))
     if through - w.now[h.BLUR] <= claimed <= through:  # the last calls of the device were rounded one by one
         through = claimed
-    out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(CAUSES)}
+    out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(STALLS)}
     for name in ROUNDED:  # those nanoseconds may have been waits of another cause
         claimed = int(result.metrics.get(name, out[name]))
         out[name] = claimed if abs(claimed - out[name]) <= w.now[h.BLURRED] else out[name]
@@ -87,13 +88,13 @@ def _metrics(
     return out if unsure else out | {"prefetch_promoted": int(w.now[h.PROMOTED])}
 
 
-def _shared(acts: Activities, trace: Trace, n: Figures) -> int:
+def _shared(acts: ActivityTimes, trace: Trace, n: Figures) -> int:
     """What kernels take beyond their durations."""
     kernels = np.append(trace.activity == KERNEL, False)[acts.op] & (acts.end < NEVER)
     return int((acts.end - acts.start)[kernels].sum() - n.duration[acts.op[kernels]].sum())
 
 
-def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
+def _queues(acts: ActivityTimes, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     """Of each activity its queue, streams first; the role of each queue: stream, copies to the device, from it."""
     streams = int(trace.stream.max(initial=0)) + 1
     copying = 4 * (max(tiers.engine) + 1)
@@ -101,7 +102,7 @@ def _queues(acts: Activities, trace: Trace, tiers: Tiers) -> tuple[I64, I64]:
     return np.where(acts.queue >= 0, acts.queue, streams - 1 - acts.queue), roles
 
 
-def _held(log: Records, acts: Activities, w: h.HostWalk) -> I64:
+def _held(log: Records, acts: ActivityTimes, w: h.HostWalk) -> I64:
     """Until when each copy waits behind one that is called off at last."""
     held = np.zeros(len(acts.record), np.int64)
     off = log["kind"] == CANCEL
@@ -145,7 +146,7 @@ def _widest(read_start: Any, read_id: Any, write_start: Any, write_id: Any, seen
 
 
 def _host(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Figures, queue: I64, roles: I64
+    columns: dict[str, npt.NDArray[Any]], acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, queue: I64, roles: I64
 ) -> h.HostWalk:
     many, units = len(roles), trace.tensors
     turn = np.searchsorted(np.sort(queue), np.arange(many + 1))
@@ -181,7 +182,7 @@ def _host(
 
 
 def _starts(
-    columns: dict[str, npt.NDArray[Any]], acts: Activities, trace: Trace, tiers: Tiers, n: Figures, w: h.HostWalk, then: I64
+    columns: dict[str, npt.NDArray[Any]], acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures, w: h.HostWalk, then: I64
 ) -> starts.Starts:
     """then: what each activity waits for when it is ready, as `starts` numbers it."""
     streams = int((w.role == 0).sum())
@@ -197,10 +198,12 @@ def _starts(
     in_line = np.zeros(len(slots), np.uint8)
     in_line[group[(acts.queue < 0) & (then == starts.TURN)]] = 1
     return starts.Starts(
-        columns["kind"], columns["a"], columns["t"], w.queue, group, np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
+        columns["kind"], columns["a"], columns["b"], columns["size"], columns["t"], w.queue, group,
+        np.isin(activity, (KERNEL, COLLECTIVE)).astype(np.uint8),
         w.submit, w.need, w.alloc_ns, w.sync_ns, w.late, w.done, then.astype(np.uint8), computes, slots,
-        in_line, n.machine.gap,
+        in_line, n.machine.gap, int(w.now[h.BLURRED]),
         free=np.zeros(len(slots), np.int64), running=np.zeros(len(slots), np.int64), before=np.full(len(w.role), -1, np.int64),
         ready=np.full(len(acts.record), NEVER),
-        sums=np.zeros(9, np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(1, np.int64),
+        sums=np.zeros(len(STALLS) + 1, np.int64), own=np.zeros(len(STALLS), np.int64), given=np.zeros(len(STALLS), np.int64),
+        differs=np.zeros((starts.MOST, 4), np.int64), said=np.zeros((starts.MOST, 3), np.int64), count=np.zeros(2, np.int64),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.rates import remote
 from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
@@ -39,7 +39,7 @@ SAME = {
 
 
 def totals(
-    result: Result, log: Records, acts: Activities, trace: Trace, tiers: Tiers,
+    result: Result, log: Records, acts: ActivityTimes, trace: Trace, tiers: Tiers,
     ledger: Mapping[str, int], timed: Mapping[str, int | float], found: Findings,
 ) -> None:
     """Every metric that the log determines, recomputed; `timed`: those that follow from times.check."""
@@ -88,7 +88,7 @@ def _absent(result: Result, expected: Mapping[str, int | float], found: Findings
             found.say(-1, f"there is no metric {name}", f"{expected.get(name, 'one')}, as of any such run")
 
 
-def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict[str, int | float]:
+def _times(result: Result, acts: ActivityTimes, trace: Trace, tiers: Tiers) -> dict[str, int | float]:
     """Busy and stalled time of the streams with kernels, the program's transfers, and what follows from the makespan."""
     operator = acts.op >= 0
     activity = np.append(trace.activity, 255)[acts.op]  # the last of them for swaps, -1
@@ -131,21 +131,21 @@ def _times(result: Result, acts: Activities, trace: Trace, tiers: Tiers) -> dict
     return out
 
 
-def _beside_recording(acts: Activities, recorded: int) -> dict[str, int | float]:
+def _beside_recording(acts: ActivityTimes, recorded: int) -> dict[str, int | float]:
     """From the first start of an operator to the last end, where the recording says the same of itself, ns."""
     operator = acts.op >= 0
     here = int(acts.end[operator].max() - acts.start[operator].min()) if recorded and operator.any() else 0
     return {"device_ns": here, "recorded_device_ns": recorded}
 
 
-def _beside(acts: Activities, rows: I64) -> int:
+def _beside(acts: ActivityTimes, rows: I64) -> int:
     """How many of these activities start while another of them runs."""
     record = np.concatenate([acts.start_record[rows], acts.end_record[rows]])
     step = np.repeat([1, -1], len(rows))[np.argsort(record, kind="stable")]
     return int(((step > 0) & (np.cumsum(step) > 1)).sum())
 
 
-def _makespan(result: Result, log: Records, acts: Activities, trace: Trace, found: Findings) -> None:
+def _makespan(result: Result, log: Records, acts: ActivityTimes, trace: Trace, found: Findings) -> None:
     """The run ends with its last activity, or with the host's last call, whichever is later."""
     if "makespan_ns" not in result.metrics:
         return

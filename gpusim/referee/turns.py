@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gpusim.base.compiled import kept
 from gpusim.machine.sharing import ENGINES
 from gpusim.machine.tiers import COPY_ENGINES
-from gpusim.referee.activities import NEVER, Activities
+from gpusim.referee.activities import NEVER, ActivityTimes
 from gpusim.referee.numbers import Figures
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import INTO, OUT, Tiers
@@ -141,7 +141,7 @@ def _each_tick(s: Turns, by_end: Any) -> None:
                 i += 1
 
 
-def in_line(acts: Activities, trace: Trace, tiers: Tiers, n: Figures) -> I64:
+def in_line(acts: ActivityTimes, trace: Trace, tiers: Tiers, n: Figures) -> I64:
     """Of each activity the direction in whose line it stands, INTO or OUT; -1 in none."""
     activity = np.append(trace.activity.astype(np.int64), -1)[acts.op]
     line = np.select([activity == COPY_IN, activity == COPY_OUT], [INTO, OUT], -1)
@@ -154,7 +154,7 @@ def in_line(acts: Activities, trace: Trace, tiers: Tiers, n: Figures) -> I64:
     return line
 
 
-def check(acts: Activities, line: I64, tiers: Tiers, ready: I64, wanted: I64, n: Figures, found: Findings) -> None:
+def check(acts: ActivityTimes, line: I64, tiers: Tiers, ready: I64, wanted: I64, n: Figures, found: Findings) -> None:
     """Each copy that stands in a line starts when it is its turn.
 
     ready   (activities,) when it comes to the engine
@@ -174,7 +174,7 @@ def check(acts: Activities, line: I64, tiers: Tiers, ready: I64, wanted: I64, n:
         found.count("turns in copy engines", len(rows))
 
 
-def _tables(acts: Activities, rows: I64, tiers: Tiers, ready: I64, wanted: I64, slots: int) -> Turns:
+def _tables(acts: ActivityTimes, rows: I64, tiers: Tiers, ready: I64, wanted: I64, slots: int) -> Turns:
     start, end = acts.start[rows], acts.end[rows]
     came = np.minimum(ready[rows], start)
     tick = np.unique(np.concatenate([came, start, end[end < NEVER]]))

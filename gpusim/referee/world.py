@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from gpusim.referee.activities import Activities
+from gpusim.referee.activities import ActivityTimes
 from gpusim.referee.codes import LEDGER
 from gpusim.referee.packing import packing
 from gpusim.referee.ranges import Ranges, ranges
@@ -64,7 +64,7 @@ class World(NamedTuple):
     said: Any          # int64[1]: how many
 
 
-def world(acts: Activities, trace: Trace, tiers: Tiers, places: int, device_calls: int) -> World:
+def world(acts: ActivityTimes, trace: Trace, tiers: Tiers, places: int, device_calls: int) -> World:
     """Before the first of so many PLACE records and device calls."""
     units = len(trace.size)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import ResultError
-from gpusim.base.files import remove
-from gpusim.results.seal import AGAIN, OTHER, SEAL, read_sealed, seal_of, write_sealed
+from gpusim.base.files import make_folder, remove
+from gpusim.results.seal import OTHER, SEAL, read_sealed, repair_run, seal_of, write_sealed
 
 RESULT, VERDICT, ADVICE = "result.json", "verdict.json", "advice.json"
 _ABOUT = "result"
@@ -22,7 +22,8 @@ _ABOUT = "result"
 
 def keep(folder: Path, name: str, found: Mapping[str, Any]) -> None:
     """Write what was found about the run in this folder.  Raises ResultError: the disk is full, or not to be written."""
-    write_sealed(folder / name, {_ABOUT: seal_of(folder / RESULT), "found": dict(found)})
+    make_folder(folder)  # runs in columns have none
+    write_sealed(folder / name, {_ABOUT: _seal(folder), "found": dict(found)})
 
 
 def kept(folder: Path, name: str) -> dict[str, Any] | None:
@@ -33,11 +34,16 @@ def kept(folder: Path, name: str) -> dict[str, Any] | None:
     path = folder / name
     if not path.is_file():
         return None
-    value = read_sealed(path)
+    value = read_sealed(path, repair_run(folder))
     found = value.get("found")
     if SEAL not in value or not isinstance(found, dict):
-        raise ResultError(OTHER, str(path), AGAIN)
-    return found if value.get(_ABOUT) == seal_of(folder / RESULT) else None
+        raise ResultError(OTHER, str(path), repair_run(folder))
+    return found if value.get(_ABOUT) == _seal(folder) else None
+
+
+def _seal(folder: Path) -> str | None:
+    """Of the result; None of a run in columns, whose name says what it is."""
+    return seal_of(folder / RESULT) if (folder / RESULT).is_file() else None
 
 
 def forget(folder: Path) -> None:

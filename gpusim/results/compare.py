@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpusim.results.folder import load_result, run_folders
+from gpusim.results.folder import load_folder, load_result, run_folders
 from gpusim.results.metrics import LOWER, METRICS, NEITHER
 from gpusim.results.result import Result
 from gpusim.results.summary import AXES, axes
@@ -61,12 +61,17 @@ def unequal(a: Path, b: Path) -> list[Change]:
     """
     old = {folder.name: folder for folder in run_folders(a)}
     new = {folder.name: folder for folder in run_folders(b)}
-    first, second = ([load_result(f, log=False, timeline=False) for f in folders.values()] for folders in (old, new))
+    first, second = load_folder(a, timeline=False), load_folder(b, timeline=False)
     found = changes(first, second)
     for run, x, y in _pairs(first, second, AXES):
         if x is not None and y is not None:
-            found += _records(run, load_result(old[x.key]), load_result(new[y.key]))
+            found += _records(run, _whole(old[x.key], x), _whole(new[y.key], y))
     return found
+
+
+def _whole(folder: Path, result: Result) -> Result:
+    """The result with its timeline and log, which one in columns does not have."""
+    return load_result(folder) if folder.is_dir() else result
 
 
 def _pairs(

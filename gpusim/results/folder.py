@@ -1,8 +1,8 @@
-"""The run folder: what an experiment leaves on disk, readable without gpusim.
+"""The results folder: what an experiment leaves on disk, readable without gpusim.
 
     OUT/experiment.yaml      the experiment with every default and override in place
         manifest.json        which runs, in which order, from which inputs (hashes), with which versions; which runs they are
-                             measured against (references.py); the seals of results
+                             measured against (references.py); the seals of results (manifest.py)
         machine.json         where it ran; the only file that may differ between two equal experiments
         uncertainty/         what the runs came to on sampled machines, where that was asked for (uncertainty.py)
         summary.csv          a row per run, axes first (summary.py)
@@ -14,20 +14,21 @@
             program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
             verdict.json     what the referee says, once `gpusim check` has asked it (afterwards.py)
             advice.json      hints that were found to help it, once `gpusim faults` has looked for them
+        columns/NAME.npz     many runs in columns, in the place of their folders (segments.py)
         report.md            question, answer, table and figures, and what was not checked
         figures/
 
-A run is finished when its result.json is there, so an interrupted experiment continues where it stopped.  A file that has
-changed since the run wrote it is no result: `gpusim run` does the run again, and whatever reads the folder refuses it.
+A run is finished when its result.json is there, or its row in columns, so an interrupted experiment continues where it stopped.
+A file that has changed since the run wrote it is no result: `gpusim run` does the run again, and whatever reads the folder
+refuses it.  A run in columns has no timeline, no log and no picture of its faults; its path is OUT/runs/KEY all the same.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -44,99 +45,150 @@ from gpusim.base.files import (
     write_json,
     write_text,
 )
-from gpusim.results import afterwards
+from gpusim.results import afterwards, manifest, segments
 from gpusim.results import fault_picture as pictures
 from gpusim.results import faults as report
 from gpusim.results import renamed as former
+from gpusim.results import seal as seals
 from gpusim.results.afterwards import RESULT, VERDICT
 from gpusim.results.columns import narrow, pack_log, unpack_log, widen
 from gpusim.results.faults import FaultReport
-from gpusim.results.references import References, against
+from gpusim.results.manifest import NAME as MANIFEST
+from gpusim.results.packed import Row
+from gpusim.results.references import References, measure
 from gpusim.results.renamed import renamed
 from gpusim.results.result import FINISHED, Result
-from gpusim.results.seal import AGAIN, OTHER, note_seals, read_final, read_manifest, write_sealed
+from gpusim.results.schema import RESULT as SCHEMA
+from gpusim.results.seal import OTHER, read_final, repair_run, write_sealed
 from gpusim.results.uncertainty import attached
 from gpusim.trace.trace import Trace
 
-FORMAT, VERSION = "gpusim-result", 1
-EXPERIMENT, MANIFEST, MACHINE, RUNS, FIGURES = "experiment.yaml", "manifest.json", "machine.json", "runs", "figures"
+COLUMNS_FROM = 2000
+"""Runs, references among them, from which on an experiment that keeps no logs lays its runs in columns."""
+EXPERIMENT, MACHINE, RUNS, FIGURES = seals.EXPERIMENT, "machine.json", "runs", "figures"
 TIMELINE, EVENT_LOG, PROGRAM = "timeline.npz", "log.npz", "program.npz"
 PAGE_LOG = "pages.npz"
 LOGS = (EVENT_LOG, PAGE_LOG, PROGRAM)  # large: read and compared with their hashes only where they are needed
 FAULTS, PICTURE = "faults.json", "faults.npz"
-_MEASURED = "references"  # in the manifest: key of a run -> bound -> keys of the runs that it is measured against
+_FIELDS = ("spec", "outcome", "failure", "metrics", "bounds")  # of a result, as they are kept
+
+
+def in_columns(runs: int, logs: bool) -> bool:
+    """Where so many runs are kept: in columns, or each in a folder of its own.  The one rule for all that writes results."""
+    return runs >= COLUMNS_FROM and not logs
 
 
 def open_folder(
     out: Path, experiment: str, inputs: Mapping[str, Any], runs: Sequence[str], *, samples: Sequence[str] = (),
-    references: Mapping[str, References] | None = None,
+    references: Mapping[str, References] | None = None, waiting: bool = True,
 ) -> None:  # fmt: skip
-    """Start (or continue) a run folder, before the first run: a folder that cannot be written fails here, in a second.
+    """Start (or continue) a results folder, before the first run: one that cannot be written fails here, in a second.
 
     experiment  YAML text with everything resolved
     inputs      content hashes of what was read, by name, and the version of the simulator's own code
     runs        the keys of all runs, in the order of the grid
     samples     the names of what is sampled of them
     references  of each run the runs that it is measured against
+    waiting     runs wait to be done; else a manifest of these runs stays as it is, which may lie on a read-only disk
     """
+    before, _ = manifest.usable(out)
     make_folder(out / RUNS)
     write_text(out / EXPERIMENT, experiment)
-    write_json(
-        out / MANIFEST,
-        {
-            "format": FORMAT, "version": VERSION, "inputs": dict(inputs), "runs": list(runs), "versions": versions(),
-            "results": {},
-            _MEASURED: {key: {bound: list(runs) for bound, runs in of.items()} for key, of in (references or {}).items()},
-            **({"samples": list(samples)} if samples else {}),
-        },
-    )  # fmt: skip
-    write_json(out / MACHINE, {"platform": platform.platform(), "processor": platform.machine()})
+    if not waiting and manifest.says(before, runs, samples, references):
+        return
+    columns = segments.intact(out, before.get(manifest.COLUMNS, {}))
+    manifest.write(out, inputs, runs, samples=samples, references=references, columns=columns)
+    here = {"platform": platform.platform(), "processor": platform.machine()}
+    if not here.items() <= said_of_machine(out).items():
+        write_json(out / MACHINE, here)
 
 
-def versions() -> dict[str, str]:
-    """What the numbers depend on, by distribution name; "" for one that runs from its source without installation."""
-
-    def version(name: str) -> str:
-        try:
-            return metadata.version(name)
-        except metadata.PackageNotFoundError:
-            return ""
-
-    return {"python": platform.python_version(), **{n: version(n) for n in ("gpusim", "numpy", "numba", "simpy")}}
+def said_of_machine(out: Path) -> dict[str, Any]:
+    """What machine.json says; nothing where it is not there, or damaged: no result depends on it."""
+    try:
+        return read_json(out / MACHINE)
+    except ResultError:
+        return {}
 
 
 def note_results(out: Path, keys: Iterable[str]) -> None:
-    """Write the seals of these results into the manifest, where there is one: from now on they are final."""
-    note_seals(out / MANIFEST, [out / RUNS / key / RESULT for key in keys if has_result(out, key)])
+    """All runs have ended, and are final from now on: lay those in columns together, in the order of `keys`, and write the
+    seals of all into the manifest, where there is one."""
+    keys = list(keys)
+    columns = segments.lay(out, _columns(out), keys)
+    folders = _folders(out)
+    manifest.note(out, [out / RUNS / key / RESULT for key in keys if key in folders], columns)
+    segments.clear(out, columns)
 
 
 def has_result(out: Path, key: str) -> bool:
     """True when this run is finished."""
-    return (out / RUNS / key / RESULT).is_file()
+    return (out / RUNS / key / RESULT).is_file() or key in segments.index(out, _columns(out))
 
 
-def changed(out: Path, key: str) -> str:
-    """Which file of a finished run, its logs aside, is not the one that was written, and why; "" when all are."""
-    folder = out / RUNS / key
-    try:
-        if has_result(out, key):
-            _read_result(folder, LOGS)
+def finished(out: Path) -> set[str]:
+    """The keys of all runs that are finished.  Raises ResultError where columns are damaged."""
+    return _folders(out) | segments.index(out, _columns(out)).keys()
+
+
+def intact(out: Path) -> set[str]:
+    """The same, but for those in columns that are damaged."""
+    laid, _ = manifest.usable(out)
+    return _folders(out) | segments.index(out, segments.intact(out, laid.get(manifest.COLUMNS, {})), strict=False).keys()
+
+
+def changed(out: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Of finished runs with a folder: which file, its logs aside, is not the one that was written, and why; by key."""
+    noted = manifest.usable(out)[0].get(manifest.SEALS)
+    found = {}
+    for key in sorted(_folders(out) & set(keys)):
+        folder = out / RUNS / key
+        try:
+            _read_result(folder, LOGS, noted)
             for name in (VERDICT, afterwards.ADVICE):
                 afterwards.kept(folder, name)
-    except ResultError as error:
-        return f"{error.where}: {error.message}"
-    return ""
+        except ResultError as error:
+            found[key] = f"{error.where}: {error.message}"
+    return found
+
+
+def damaged(out: Path) -> dict[str, str]:
+    """Files of many runs, by path, that are not as they were written, and why: manifest.json, and columns."""
+    found, why = manifest.usable(out)
+    laid = segments.damaged(out, found.get(manifest.COLUMNS, {}))
+    return {**({str(out / MANIFEST): why} if why else {}), **{str(out / segments.FOLDER / name): w for name, w in laid.items()}}
+
+
+def discard(out: Path, keys: Iterable[str], files: Iterable[str]) -> None:
+    """Remove results that no run wrote, and such columns: they must not stay where the run fails now."""
+    for key in keys:
+        remove(out / RUNS / key / RESULT)
+    for file in map(Path, files):
+        if file.parent.name == segments.FOLDER:  # the manifest is written anew
+            remove(file)
+
+
+def save_results(out: Path, results: Mapping[str, Result]) -> None:
+    """Keep runs, by key, in columns.  ResultError (disk full, not writable): then they count as not run."""
+    if results:
+        segments.add(out, {key: _row(result) for key, result in results.items()})
+
+
+def _row(result: Result) -> Row:
+    faults = None if result.faults is None else result.faults.plain()
+    return {**{name: getattr(result, name) for name in _FIELDS}, "faults": faults}
 
 
 def save_result(out: Path, key: str, result: Result) -> Path:
-    """Keep one run; returns its folder.  ResultError (disk full, not writable): then the run counts as not run."""
+    """Keep one run in its folder, which is returned.  ResultError (disk full, not writable): then it counts as not run."""
     folder = out / RUNS / key
     make_folder(folder)
     remove(folder / RESULT)  # from here on, until the new one stands, the run is unfinished
     afterwards.forget(folder)
+    for cut in folder.glob(".*.part"):  # of a process that was killed
+        remove(cut)
     files = _save_files(folder, result)
-    fields = ("spec", "outcome", "failure", "metrics", "bounds")
-    value = {"format": FORMAT, "version": VERSION, "files": files, **{name: getattr(result, name) for name in fields}}
+    value = {**SCHEMA.header(), "files": files, **{name: getattr(result, name) for name in _FIELDS}}
     write_sealed(folder / RESULT, value)
     return folder
 
@@ -183,76 +235,126 @@ def _faults(folder: Path, files: Mapping[str, str], picture: bool) -> FaultRepor
 
 def mark_checked(folder: Path, verdict: bool) -> None:
     """Keep the referee's verdict on a run beside its result.  Raises ResultError, also when the run's files have changed."""
-    _read_result(folder, LOGS)
+    _read_result(folder, LOGS, _noted(folder))
     afterwards.keep(folder, VERDICT, {"right": verdict})
 
 
-def _read_result(folder: Path, unread: Collection[str]) -> dict[str, Any]:
-    """A run's result.json, when it and all other files of the run but these are what the run wrote; else ResultError."""
+def _read_result(folder: Path, unread: Collection[str], noted: Mapping[str, str | None] | None) -> dict[str, Any]:
+    """A run's result.json, when it and all other files of the run but these are what the run wrote; else ResultError.
+
+    noted   the seals of the manifest
+    """
     path = folder / RESULT
     if not path.is_file():
         raise ResultError("there is no finished run here", str(folder), "is this a folder below runs/?")
-    text = read_final(path, _manifest(folder))
-    if text.get("format") != FORMAT or text.get("version") != VERSION:
-        raise ResultError(
-            f"this is not a result that this program reads (format {FORMAT}, version {VERSION})", str(path), AGAIN
-        )
-    if not text.get("metrics"):
-        raise ResultError("this result has no metrics", str(path), AGAIN)
+    text = SCHEMA.checked(read_final(path, noted), str(path), repair_run(folder))
+    if not text["metrics"]:
+        raise ResultError("this result has no metrics", str(path), repair_run(folder))
     for name, content in text.get("files", {}).items():
         if name not in unread and digest(folder / name) != content:
-            raise ResultError(OTHER, str(folder / name), AGAIN)
+            raise ResultError(OTHER, str(folder / name), repair_run(folder))
     return text
 
 
-def _manifest(folder: Path) -> Path:
-    """The manifest that knows the run in this folder."""
-    return folder.absolute().parent.parent / MANIFEST
+def _out(folder: Path) -> Path:
+    """The results folder that the run in this folder belongs to."""
+    return folder.absolute().parent.parent
+
+
+def _noted(folder: Path) -> dict[str, str | None] | None:
+    """The seals that the manifest has noted; None where there is none, or an earlier version kept none."""
+    return (manifest.read(_out(folder)) or {}).get(manifest.SEALS)
+
+
+def _columns(out: Path) -> dict[str, int]:
+    """The files of runs in columns that the manifest lists."""
+    found: dict[str, int] = (manifest.read(out) or {}).get(manifest.COLUMNS, {})
+    return found
+
+
+def _folders(out: Path) -> set[str]:
+    """The keys of finished runs that have a folder."""
+    runs = out / RUNS
+    return {path.name for path in runs.iterdir() if (path / RESULT).is_file()} if runs.is_dir() else set()
 
 
 def load_result(folder: Path, *, log: bool = True, timeline: bool = True) -> Result:
-    """Read one run's folder, with or without its event log and timeline; its references give some of its bounds and metrics.
+    """Read one run, with or without its event log and timeline; its references give some of its bounds and metrics.
 
     Raises ResultError: not there, damaged, of another version.
     """
-    text = _read_result(folder, {*([] if log else LOGS), *([] if timeline else [TIMELINE, PICTURE])})
+    out, key = _out(folder), folder.name
+    if not (folder / RESULT).is_file():
+        of = segments.index(out, _columns(out))
+        row = segments.rows(of, [key])
+        if row:
+            return _from_row(out, key, row[key], _makespans(out, of))
+    return _from_folder(folder, log, timeline, _makespans(out, {}))
+
+
+def _from_row(out: Path, key: str, row: Row, makespan: Callable[[str], int | None]) -> Result:
+    """A run in columns."""
+    verdict = afterwards.kept(out / RUNS / key, VERDICT) or {}
+    faults = None if row["faults"] is None else report.from_plain(row["faults"])
+    return _result(row, out, key, makespan, checked=verdict.get("right"), faults=faults)
+
+
+def _from_folder(folder: Path, log: bool, timeline: bool, makespan: Callable[[str], int | None]) -> Result:
+    unread = {*([] if log else LOGS), *([] if timeline else [TIMELINE, PICTURE])}
+    text = _read_result(folder, unread, _noted(folder))
     files = text.get("files", {})
     try:
         verdict = afterwards.kept(folder, VERDICT) or {}
-        found = Result(
-            spec=former.spec(text["spec"]),
-            outcome=text["outcome"],
-            metrics=former.metrics(text["spec"], text["metrics"]),
-            failure=text["failure"],
-            bounds=text["bounds"],
+        return _result(
+            text, _out(folder), folder.name, makespan,
             checked=verdict.get("right", text.get("checked")),  # in results of earlier versions the verdict stands in them
-            key=folder.name,
             timeline=_timeline(folder) if timeline and TIMELINE in files else {},
             faults=_faults(folder, files, timeline),
             pages=read_arrays(folder / PAGE_LOG) if log and PAGE_LOG in files else None,
             log=unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
             program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
-        )
+        )  # fmt: skip
     except (KeyError, TypeError, AttributeError):
-        raise ResultError("this result lacks something", str(folder / RESULT), AGAIN) from None
-    references = (read_manifest(_manifest(folder)) or {}).get(_MEASURED, {}).get(folder.name)
-    return against(found, references, lambda key: _makespan(folder.parent / key)) if references else found
+        raise ResultError("this result lacks something", str(folder / RESULT), repair_run(folder)) from None
 
 
-def _makespan(folder: Path) -> int | None:
-    """Of a run, ns; None where it is not there or did not finish."""
-    path = folder / RESULT
-    if not path.is_file():
-        return None
-    found = path.stat()
-    return _makespan_in(path, (found.st_mtime_ns, found.st_ino, found.st_size))
+def _result(text: Row, out: Path, key: str, makespan: Callable[[str], int | None], **others: Any) -> Result:
+    """The result of which `text` says what was kept, under the names of today and against its references."""
+    bounds, metrics = dict(text["bounds"]), former.metrics(text["spec"], text["metrics"])
+    references = (manifest.read(out) or {}).get(manifest.MEASURED, {}).get(key)
+    if references:
+        measure(bounds, metrics, text["outcome"] == FINISHED, references, makespan)
+    spec, outcome, failure = former.spec(text["spec"]), text["outcome"], text["failure"]
+    return Result(spec=spec, outcome=outcome, metrics=metrics, failure=failure, bounds=bounds, key=key, **others)
+
+
+def _makespans(out: Path, of: Mapping[str, Path]) -> Callable[[str], int | None]:
+    """What gives the makespan of a run by key, ns; None where it is not there or did not finish.
+
+    of  the index of those in columns
+    """
+    noted = (manifest.read(out) or {}).get(manifest.SEALS)
+
+    def makespan(key: str) -> int | None:
+        path = out / RUNS / key / RESULT
+        if path.is_file():
+            found = path.stat()
+            seals = None if noted is None else tuple(seal for seal in (noted.get(key),) if seal)
+            return _makespan_in(path, (found.st_mtime_ns, found.st_ino, found.st_size), seals)
+        return None if key not in of else _makespan_of(segments.rows(of, [key])[key])
+
+    return makespan
+
+
+def _makespan_of(text: Row) -> int | None:
+    time = text["metrics"].get("makespan_ns")
+    return int(time) if text["outcome"] == FINISHED and time is not None else None
 
 
 @lru_cache(maxsize=4096)
-def _makespan_in(path: Path, stamp: tuple[int, ...]) -> int | None:
-    text = read_final(path, _manifest(path.parent))
-    time = text.get("metrics", {}).get("makespan_ns")
-    return int(time) if text.get("outcome") == FINISHED and time is not None else None
+def _makespan_in(path: Path, stamp: tuple[int, ...], noted: tuple[str, ...] | None) -> int | None:
+    """`noted`: what the manifest has noted of the run; None where it notes nothing."""
+    return _makespan_of(read_final(path, None if noted is None else dict(zip([path.parent.name], noted, strict=False))))
 
 
 def _program(path: Path) -> Trace:
@@ -268,7 +370,7 @@ def _timeline(folder: Path) -> dict[str, npt.NDArray[Any]]:
 def run_folders(out: Path) -> list[Path]:
     """The folders of the finished runs of OUT, in the order of the grid; OUT may itself be the folder of one run.
 
-    ResultError when there is none.
+    Runs in columns have none, and `load_result` reads them by the same path.  ResultError when there is none.
     """
     if (out / RESULT).is_file():
         return [out]
@@ -276,11 +378,9 @@ def run_folders(out: Path) -> list[Path]:
         raise ResultError("there is no such folder", str(out), "`gpusim run` makes one of results")
     if not (out / RUNS).is_dir():
         raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
-    if (out / MANIFEST).is_file():
-        keys = [str(key) for key in read_json(out / MANIFEST).get("runs", [])]
-    else:
-        keys = sorted(path.name for path in (out / RUNS).iterdir())
-    found = [out / RUNS / key for key in dict.fromkeys(keys) if has_result(out, key)]
+    there, listed = finished(out), manifest.read(out)
+    keys = sorted(there) if listed is None else listed[manifest.RUNS]
+    found = [out / RUNS / key for key in dict.fromkeys(keys) if key in there]
     if not found:
         raise ResultError("no run of this folder is finished", str(out), "the same `gpusim run` goes on where it stopped")
     return found
@@ -288,23 +388,37 @@ def run_folders(out: Path) -> list[Path]:
 
 def missing(out: Path) -> int:
     """How many runs of the grid have no result: it was stopped, still runs, or they failed; 0 for the folder of one run."""
-    if not (out / MANIFEST).is_file():
-        return 0
-    return sum(not has_result(out, str(key)) for key in dict.fromkeys(read_json(out / MANIFEST).get("runs", [])))
+    listed = manifest.read(out)
+    return 0 if listed is None else len({*listed[manifest.RUNS]} - finished(out))
 
 
 def load_folder(out: Path, *, log: bool = False, timeline: bool = True) -> list[Result]:
     """All finished runs of a results folder, in the order of the grid; without their logs unless asked."""
-    found = [load_result(folder, log=log, timeline=timeline) for folder in run_folders(out)]
+    folders = run_folders(out)
+    if (out / RESULT).is_file():
+        return [load_result(out, log=log, timeline=timeline)]
+    apart, of, found = _folders(out), segments.index(out, _columns(out)), []
+    rows = segments.rows(of, of.keys() - apart)
+    known = {key: _makespan_of(row) for key, row in rows.items()}
+    further = _makespans(out, {})
+
+    def makespan(key: str) -> int | None:
+        return known[key] if key in known else further(key)
+
+    for folder in folders:
+        key = folder.name
+        if key in rows:
+            found.append(_from_row(out, key, rows.pop(key), makespan))
+        else:
+            found.append(_from_folder(folder, log, timeline, makespan))
     return attached(out, sampled_in(out), found)
 
 
 def sampled_in(out: Path) -> list[str]:
     """The names of what is sampled of the runs of this folder; none where there is no folder yet."""
-    manifest = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
-    return [str(name) for name in manifest.get("samples", [])]
+    return list(manifest.usable(out)[0].get(manifest.SAMPLES, []))
 
 
 def has_log(out: Path) -> bool:
     """True when a finished run of this folder kept its event log."""
-    return any((folder / EVENT_LOG).is_file() for folder in run_folders(out))
+    return any((out / RUNS / key / EVENT_LOG).is_file() for key in _folders(out)) or (out / EVENT_LOG).is_file()

@@ -19,11 +19,16 @@ Two orders are interleaved in the one array.  *Host* records stand in program or
     START, END  activity  queue       -          -                    an operator or swap runs
     DEFRAG      records   when        events     -                    the device is idle; the next records rearrange memory
     DECIDE      unit      what        -          block size           the release policy or the plan has had this done
+    STALL       activity  cause       activity   ns                   its stream stood still, waiting for the other one's end
 
 A device call with free = 1 costs the host nothing: memory with two addresses is booked where it is in use.  DEFRAG says after
 how many events of the trace it is, and when: + 1 where the next one, an operator, has paid its launch, + 2 where that has found
 no room and tries again.  DECIDE: the release policy evicted the unit (RELEASED); the plan evicted it (PLANNED_OUT), brought it
 in (PLANNED_IN), or could not do what it wanted (SKIPPED: nothing came before).
+
+STALL stands before the START of an activity of a stream with kernels, one record for each cause (STALLS), in the order of
+time: together they last from the moment at which the stream fell idle to the start.  The activity is the one whose end was
+waited for, -1 where there was none: the host, the gap between launches, a turn among others.
 
 Memory 0 is the device's, the others are the tiers below it, nearest first (1: the host's); they have no addresses (-1).  Of
 compressed swaps, the block below is what the compressed copy takes, and moved bytes are those that cross the link.  A swap is
@@ -35,15 +40,18 @@ from __future__ import annotations
 
 import numpy as np
 
-VERSION = 2  # of the records' meaning: 1 had no DEFRAG and no DECIDE
+VERSION = 3  # of the records' meaning: 1 had no DEFRAG and no DECIDE, 2 no STALL
+READ = (2, 3)  # what this program can still read
 (
-    CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE,
-) = range(1, 17)  # fmt: skip
+    CREATE, PLACE, UNPLACE, DESTROY, ISSUE, COPY, RESERVE, RELEASE, DROP, OOM, START, END, MOVE, CANCEL, DEFRAG, DECIDE, STALL,
+) = range(1, 18)  # fmt: skip
 KINDS = (
     "", "create", "place", "unplace", "destroy", "issue", "copy", "reserve", "release", "drop", "oom", "start", "end", "move",
-    "cancel", "defrag", "decide",
+    "cancel", "defrag", "decide", "stall",
 )  # fmt: skip
 RELEASED, PLANNED_OUT, PLANNED_IN, SKIPPED = range(4)
+STALLS = ("swap_in", "swap_out", "alloc", "launch", "sync", "event", "sms", "copy_engine")  # stall_..._ns of results.metrics
+BY_SWAP_IN, BY_SWAP_OUT, BY_ALLOC, BY_LAUNCH, BY_SYNC, BY_EVENT, BY_SMS, BY_COPY_ENGINE = range(len(STALLS))
 
 LOG = np.dtype(
     [("t", np.int64), ("kind", np.int64), ("a", np.int64), ("b", np.int64), ("addr", np.int64), ("bytes", np.int64)],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from gpusim.base.errors import ResultError, suggest
 
@@ -44,7 +45,7 @@ class Metric:
     better: str
     group: str
 
-    @property
+    @cached_property
     def needs(self) -> tuple[str, ...]:
         """What a trace must answer (gpusim.trace.answers) for the number to mean something."""
         asked = _NEEDS_OF.get(self.name, _NEEDS[self.group])
@@ -280,7 +281,7 @@ def metric(name: str) -> Metric:
 
 def refuse_unknown(names: Iterable[str]) -> None:
     """Raise ResultError for the first name that is not declared."""
-    for name in names:
+    for name in set(names) - METRICS.keys():
         metric(name)
 
 

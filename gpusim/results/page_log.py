@@ -2,6 +2,12 @@
 
 Residency follows from COPY, FILL, KEEP and GONE alone: pages come to a processor by one of the first three and are there until
 the fourth.  A page that moves is COPY at its new place, then GONE at its old one.  Processor 0 is the CPU, 1.. are GPUs.
+
+A record stands at the time at which the driver did it.  `since` to `until` is what took its time: of a BATCH its service, of a
+COPY all copies of its service together, which follow each other in the GPU's copy engine; of all others that time alone.
+
+Beside the records, and with lengths of their own, stand the columns of STEPS: what the timed program did, a row for each step,
+with the parts of the metrics stall_..._ns that it had.
 """
 
 from __future__ import annotations
@@ -35,5 +41,17 @@ LOG = record(
     [("time", f8), ("kind", np.int8), ("cause", np.int8), ("processor", np.int8), ("source", np.int8),
      ("block", i4), ("pages", i4),
      ("batch", i8),                      # the number of batches so far, of all GPUs
+     ("since", f8), ("until", f8),
      ("mask", (np.uint64, WORDS))]       # pages of the block, from its start
 )  # fmt: skip
+
+KERNEL, HOST_TOUCH, OTHER = range(3)  # kinds of steps
+STALLS = ("fault", "migration", "remote", "explicit", "host", "launch")
+STEPS = (
+    "step_kind",
+    "step_name",           # into `step_names`, which are texts
+    "step_op",             # operator of a recorded program, -1 where there is none
+    "step_start", "step_end",  # ns since the run is timed
+    *(f"step_{cause}" for cause in STALLS),  # ns
+)  # fmt: skip
+NAMES = "step_names"

@@ -13,6 +13,7 @@ from gpusim.results.result import Result
 
 # The run's makespan over that of the fastest of some references, which is the bound.
 RATIOS = {"slowdown": "bound_no_limit_ns", "over_oracle": "bound_oracle_ns", "over_best_plan": "bound_best_plan_ns"}
+Numbers = dict[str, int | float]  # by name
 References = Mapping[str, Iterable[str]]  # bound -> keys of the runs, the fastest of which counts
 
 
@@ -22,10 +23,17 @@ def against(result: Result, references: References, makespan: Callable[[str], in
     makespan  of the run with this key, ns; None where it is not there or did not finish
     """
     bounds, metrics = dict(result.bounds), dict(result.metrics)
+    measure(bounds, metrics, result.finished, references, makespan)
+    return replace(result, bounds=bounds, metrics=metrics)
+
+
+def measure(
+    bounds: Numbers, metrics: Numbers, finished: bool, references: References, makespan: Callable[[str], int | None]
+) -> None:
+    """Enter the same into the bounds and the metrics of a result."""
     for ratio, bound in RATIOS.items():
         times = [time for key in references.get(bound, ()) if (time := makespan(key)) is not None]
         if times:
             bounds[bound] = least = min(times)
-            if least and result.finished and "makespan_ns" in metrics:
+            if least and finished and "makespan_ns" in metrics:
                 metrics[ratio] = metrics["makespan_ns"] / least
-    return replace(result, bounds=bounds, metrics=metrics)

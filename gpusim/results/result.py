@@ -21,6 +21,7 @@ FOR_REFEREE = (
     "kernel_times", "profile_hash", "log_version", "program_hash", "memories", "remote", "remote_access", "told", "paging",
     "unanswered",
 )  # fmt: skip
+_NUMBERS = (int, float, np.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,7 @@ class Result:
               capacity, ways and slots).
               Under unified memory, told: what the driver did other than asked, a sentence each; and paging: page (bytes),
               chunks (of GPU memory), whole (a chunk each block), processors, allocations (bytes, where in its window,
-              kind), events (of all of the log), began (those before the run was timed)
+              kind), events (of all of the log), began and began_ns (those before the run was timed, and since when)
     outcome   "finished", "oom", "host_oom" or "failed"
     failure   None when finished; else memory ("device" or "host"), tensor, op, time_ns, request, free, largest (bytes),
               advice (a sentence), as far as known
@@ -49,7 +50,7 @@ class Result:
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
     program   what a plan policy made of the trace and ran instead; None when the trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
-    pages     the event log of unified memory, column -> array as in results.page_log; None when it was not recorded
+    pages     the event log of unified memory and its steps, column -> array as in results.page_log; None when not recorded
     faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
     """
@@ -76,7 +77,7 @@ class Result:
         for table in (self.metrics, self.bounds):
             refuse_unknown(table)
             for name, value in table.items():
-                if not isinstance(value, int | float | np.number):
+                if not isinstance(value, _NUMBERS):
                     raise ResultError(f"metric '{name}' is {value!r}, not a number")
         lengths = {name: len(column) for name, column in self.timeline.items()}
         if len(set(lengths.values())) > 1:

@@ -5,19 +5,28 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpusim.base.errors import ResultError, note
-from gpusim.base.files import json_text, read_bytes, read_json, write_json, write_text
+from gpusim.base.files import json_text, read_bytes, read_json, write_text
 
 SEAL = "seal"
 OTHER, AGAIN = "this file is not the one that the run wrote", "run again with --force"
-NOTED = "results"  # in the manifest: folder of the run -> seal; empty while runs are under way
+EXPERIMENT = "experiment.yaml"
 _EMPTY = "0" * 64
 _LINE = re.compile(rb'^ "seal": "([0-9a-f]{64})"', re.MULTILINE)  # of the object itself: what is deeper has more spaces
+
+
+def repair(out: Path) -> str:
+    """The command that does what is damaged or missing in this results folder again, and nothing else."""
+    return f"`gpusim run {out / EXPERIMENT} -o {out}` does it again"
+
+
+def repair_run(folder: Path) -> str:
+    """The same of the folder of a run."""
+    return repair(folder.parent.parent)
 
 
 def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
@@ -26,11 +35,16 @@ def write_sealed(path: Path, value: Mapping[str, Any]) -> None:
     write_text(path, text.replace(f' "{SEAL}": "{_EMPTY}"', f' "{SEAL}": "{hashlib.sha256(text.encode()).hexdigest()}"', 1))
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
-    """The object in the file, its seal included unless it was written without one; ResultError when the file has changed."""
-    value = read_json(path)
+def read_sealed(path: Path, again: str = AGAIN) -> dict[str, Any]:
+    """The object in the file, its seal included unless it was written without one.
+
+    again  what makes the file anew
+
+    Raises ResultError when the file has changed.
+    """
+    value = read_json(path, again)
     if SEAL in value and seal_of(path) is None:
-        raise ResultError(OTHER, str(path), AGAIN)
+        raise ResultError(OTHER, str(path), again)
     return value
 
 
@@ -44,34 +58,11 @@ def seal_of(path: Path) -> str | None:
     return found[1].decode() if hashlib.sha256(empty).hexdigest() == found[1].decode() else None
 
 
-def note_seals(manifest: Path, results: Iterable[Path]) -> None:
-    """List the seals of these files in the manifest, where there is one that lists any."""
-    value = read_json(manifest) if manifest.is_file() else {}
-    if NOTED in value:
-        seals = {path.parent.name: seal_of(path) for path in results}
-        write_json(manifest, {**value, NOTED: {**value[NOTED], **seals}})
-        _read_manifest.cache_clear()  # clocks of file systems are coarse
-
-
-def read_final(path: Path, manifest: Path) -> dict[str, Any]:
-    """A sealed file as the manifest knows it; ResultError when it has changed."""
-    value = read_sealed(path)
-    noted = (read_manifest(manifest) or {}).get(NOTED)
-    if isinstance(noted, dict) and value.get(SEAL) != noted.get(path.parent.name, value.get(SEAL, "")):
-        raise ResultError(OTHER, str(path), AGAIN)
+def read_final(path: Path, noted: Mapping[str, str | None] | None) -> dict[str, Any]:
+    """A sealed file, whose seal is the one that the manifest has noted for its folder; ResultError when it has changed."""
+    value = read_sealed(path, repair_run(path.parent))
+    if noted is not None and value.get(SEAL) != noted.get(path.parent.name, value.get(SEAL, "")):
+        raise ResultError(OTHER, str(path), repair_run(path.parent))
     if SEAL not in value:
         note(f"{path.parent}: an earlier version kept no hash of this result, so whether it was changed cannot be told")
     return value
-
-
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """A manifest, read again only when it has changed; None where there is none."""
-    if not path.is_file():
-        return None
-    found = path.stat()
-    return _read_manifest(path, (found.st_mtime_ns, found.st_ino, found.st_size))
-
-
-@lru_cache(maxsize=4)
-def _read_manifest(path: Path, stamp: tuple[int, ...]) -> dict[str, Any]:
-    return read_json(path)

@@ -25,8 +25,7 @@ def basis(results: Sequence[Result]) -> str:
     """Of how much of the kernel time is how sure, and how far the model is from what was recorded; "" when unknown."""
     machines: dict[str, dict[str, None]] = {}
     errors: dict[str, dict[str, None]] = {}
-    for r in results:
-        name = _place(r, results)
+    for r, name in zip(results, _places(results), strict=True):
         if words := _shares(r):
             machines.setdefault(words, {})[name] = None
         if (error := r.metrics.get("duration_error")) is not None:
@@ -56,17 +55,18 @@ def _shared_link(results: Sequence[Result]) -> list[str]:
 def _baselines(results: Sequence[Result]) -> list[str]:
     """Of recordings with times: how long the program takes here without a memory limit, against how long it took."""
     found: dict[str, str] = {}
-    for r in results:
+    for r, name in zip(results, _places(results), strict=True):
         recorded, replayed = r.metrics.get("recorded_ns"), r.bounds.get("bound_no_limit_ns")
         if recorded and replayed:
             took = f"{show_time(replayed)}, the recording {show_time(recorded)} ({100 * (replayed / recorded - 1):+.1f} %)"
-            found[_place(r, results)] = f"without a memory limit the replay takes {took}"
+            found[name] = f"without a memory limit the replay takes {took}"
     return [f"Baseline: {'; '.join(words + _on([name], len(found)) for name, words in found.items())}."] if found else []
 
 
 def _contention(results: Sequence[Result]) -> list[str]:
     """Where it is not known what operators cost each other that ran side by side in the recording."""
-    found = {_place(r, results): str(r.spec["contention"]) for r in results if r.spec.get("contention")}
+    runs = zip(results, _places(results), strict=True)
+    found = {name: str(r.spec["contention"]) for r, name in runs if r.spec.get("contention")}
     return [f"Contention {'; '.join(why + _on([name], len(found)) for name, why in found.items())}."] if found else []
 
 
@@ -84,10 +84,10 @@ def _percent(share: float) -> str:
     return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
 
 
-def _place(result: Result, results: Sequence[Result]) -> str:
-    """Machine, program or both: what of them varies."""
+def _places(results: Sequence[Result]) -> list[str]:
+    """Of each run its machine, program or both: what of them varies."""
     keys = [key for key in ("trace", "profile") if len({r.spec.get(key) for r in results}) > 1]
-    return " on ".join(str(result.spec.get(key)) for key in keys)
+    return [" on ".join(str(r.spec.get(key)) for key in keys) for r in results]
 
 
 def _on(names: Sequence[str], kinds: int) -> str:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from gpusim.base.errors import ResultError, suggest
 from gpusim.results.result import Result
+from gpusim.show.values import distribution, heat, pareto
 from gpusim.show.view import main_metric, value, varying
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from gpusim.show.programs import RanProgram
 
 FORMATS = ("png", "svg", "pdf")
 
@@ -26,12 +29,16 @@ class Drawing:
 
     needs     what must be there, in the words of `left_out`
     timeline  it shows memory over time; the other figures need no more than a result's numbers
+    log       it reads event logs
+    program   it reads the programs that ran
     """
 
     meaning: str
     fits: Callable[[Sequence[Result]], bool]
     needs: str
     timeline: bool = False
+    log: bool = False
+    program: bool = False
 
 
 def _use_memory(results: Sequence[Result]) -> bool:
@@ -43,6 +50,21 @@ FIGURES: dict[str, Drawing] = {
         "Slowdown (or makespan) by policy over memory, with oracles, bounds and runs that failed.",
         lambda results: any(value(r, main_metric(results)) is not None for r in results if r.finished),
         "no run finished",
+    ),
+    "heat_map": Drawing(
+        "The metric by two axes at once, a cell per combination.",
+        heat.telling,
+        "fewer than two axes vary, or too few of their combinations were run",
+    ),
+    "pareto": Drawing(
+        "Memory held against time: every run, and the front of the best trades.",
+        pareto.telling,
+        "no three runs differ in memory and in time",
+    ),
+    "distribution": Drawing(
+        "How often each policy is within a factor of the best, over all machines, programs and memory sizes.",
+        distribution.telling,
+        f"no policies compete in {distribution.LEAST_PLACES} places or more",
     ),
     "memory_over_time": Drawing(
         "Requested, allocated, reserved and swapped-out bytes over time, against the capacity.",
@@ -77,10 +99,31 @@ FIGURES: dict[str, Drawing] = {
         "no allocators are compared",
         timeline=True,
     ),
+    "roofline": Drawing(
+        "The operators of a program under the arithmetic and the bandwidth of the machine.",
+        lambda results: False,
+        "no program is there with the flops of its operators",
+        program=True,
+    ),
     "address_map": Drawing(
         "Blocks, segments and holes of the heap over time, by address; needs an event log.",
         lambda results: any(r.log is not None and len(r.log) for r in results),
         "no run kept its event log: --log keeps it",
+        log=True,
+    ),
+    "swimlane": Drawing(
+        "Streams, copy engines and stalls side by side over time; needs an event log.",
+        lambda results: False,
+        "no run kept its event log: --log keeps it",
+        log=True,
+        program=True,
+    ),
+    "durations": Drawing(
+        "How long kernels, copies and stalls take one by one, as distributions; needs an event log.",
+        lambda results: False,
+        "no run kept its event log: --log keeps it",
+        log=True,
+        program=True,
     ),
 }
 
@@ -122,17 +165,21 @@ def draw_all(
     names: Iterable[str] | None = None,
     formats: Iterable[str] = FORMATS,
     categories: Mapping[str, Sequence[str]] | None = None,
+    ran: Sequence[RanProgram] | None = None,
 ) -> dict[str, list[Path]]:
     """Draws and saves the named figures (default: the suitable ones); the question goes over the first one only.
 
     categories  trace name -> category of each tensor, for the colours of the address map
+    ran         of each result its program and machine, for figures that read them; else these are looked for by name
     Returns the files by figure.
     """
     wanted = list(suitable(results) if names is None else names)
     formats = tuple(formats)
     made = {}
     for index, name in enumerate(wanted):
-        options = {"categories": categories} if name == "address_map" else {}
+        options: dict[str, Any] = {"categories": categories} if name == "address_map" else {}
+        if name in FIGURES and FIGURES[name].program:
+            options["ran"] = ran
         figure = draw(name, results, question if index == 0 else "", **options)
         made[name] = save(figure, Path(folder) / name, formats)
     return made

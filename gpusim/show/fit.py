@@ -1,16 +1,19 @@
-"""The figure of `gpusim fit`: what the program needs, by role, against what each machine has, and what makes it fit."""
+"""The figure of `gpusim fit`: what the program needs, by role, and how full it makes each machine, at which step time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from gpusim.base.text import join
 from gpusim.base.units import show_bytes, show_time
+from gpusim.show.panels import logarithmic
 from gpusim.show.style import (
     ALARM,
     BLUE,
@@ -35,94 +38,145 @@ ROLES = {
     "parameter": BLUE, "gradient": SKY, "optimizer": INDIGO, "activation": ORANGE, "temporary": PINK, "workspace": VERMILION,
     "input": GREY, "unknown": SOFT, "fragmentation": "#C9CDD5",
 }  # fmt: skip
-HELPED = "#94D3C0"  # a paler green
-CHAIN = 34  # letters of a chain that there is room for
-ROW = 0.19  # inches
+EMULATES = " †"
+CHAIN = 40  # letters of a chain that there is room for
+ROW, PEAK, AXES = 0.2, 0.62, 0.75  # inches: a machine, the bar of the peak with its axis, the axes below
+
+Machine = Mapping[str, Any]
 
 
 @styled
 def draw(values: Mapping[str, Any]) -> Figure:
-    """Above, the peak by role; below, one line for each machine: its memory, what is reserved of it, and the answer.
+    """Above, the peak by role; below, a line for each machine: how full it is, logarithmic, and how long a step takes.
 
     values   as in fit.json
     """
-    machines, needed, rule = values["machines"], values["reserved_bytes"], values["rule_of_thumb_bytes"]
-    figure = canvas(height=2.2 + ROW * max(len(machines), 2))
-    top, panel = figure.subplots(2, 1, height_ratios=[4, max(len(machines), 2)], sharex=True)
-    most = max([needed, *(m["capacity_bytes"] for m in machines)], default=1)
-    per_byte, unit = scale("B", most)
-    _peak(top, values, per_byte)
+    machines = values["machines"]
+    rows = ROW * max(len(machines), 2)
+    figure = canvas()
+    layout = figure.add_gridspec(2, 2, height_ratios=[PEAK, rows], width_ratios=[1.25, 1])
+    roles = _peak(figure.add_subplot(layout[0, :]), values)
+    timed = any((way := _way(m)) and way["step_ns"] is not None for m in machines)
+    full = figure.add_subplot(layout[1, 0] if timed else layout[1, :])
+    marks = _fullness(full, machines, values["reserved_bytes"], values["rule_of_thumb_bytes"])
+    last = full
+    if timed:
+        last = figure.add_subplot(layout[1, 1], sharey=full)
+        _times(last, machines)
     for y, machine in enumerate(machines):
-        _machine(panel, y, machine, per_byte)
-    handles = [
-        Patch(facecolor=GREEN, label="fits as it is"),
-        Patch(facecolor=HELPED, label="fits with what is named"),
-        Patch(facecolor=FAINT, label="the machine's memory"),
-        Line2D([], [], color=INK, lw=1.2, label="needed"),
-    ]
-    for line in (top, panel):
-        line.axvline(needed / per_byte, color=INK, lw=1.2, gid="needed")
-    if rule and rule <= 1.3 * most:
-        handles.append(Line2D([], [], color=INK, lw=1.1, ls=":", label="16 bytes a parameter"))
-        for line in (top, panel):
-            line.axvline(rule / per_byte, color=INK, lw=1.1, ls=":", gid="rule of thumb")
-    panel.set_yticks(range(len(machines)), [m["profile"] for m in machines], fontsize=7.5)
-    panel.tick_params(axis="y", length=0)
-    panel.set_ylim(len(machines) - 0.4, -0.6)
-    panel.set_xlim(0, max(most, rule if rule and rule <= 1.3 * most else 0) / per_byte * 1.03)
-    panel.grid(axis="y", visible=False)
-    panel.grid(axis="x", visible=True)
-    panel.set_xlabel(f"memory [{unit}]")
-    headline(figure, f"Where does {values['trace']} fit, and what makes it fit?", _answer(values), strip=handles)
+        last.annotate(
+            _words(machine, _way(machine)), (1.0, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
+            va="center", fontsize=8, color=INK if _way(machine) else ALARM, gid=f"answer:{machine['profile']}",
+        )  # fmt: skip
+    names = [m["profile"] + (EMULATES if m.get("emulated") else "") for m in machines]
+    full.set_yticks(range(len(machines)), names, fontsize=8)
+    full.tick_params(axis="y", length=0)
+    full.set_ylim(len(machines) - 0.5, -0.5)
+    question = f"Where does {values['trace']} fit, and what makes it fit?"
+    emulated = sorted({dtype for m in machines for dtype in m.get("emulated") or ()})
+    note = f"{EMULATES.strip()} It has no units for {join(emulated)}, which it emulates." if emulated else ""
+    headline(figure, question, _answer(values), note, strip=roles, second=marks, body=PEAK + rows + AXES)
     return figure
 
 
-def _peak(top: Axes, values: Mapping[str, Any], per_byte: float) -> None:
-    """What is alive when most is alive, and beside it how much of each."""
+def _way(machine: Machine) -> Mapping[str, Any] | None:
+    """The first way on one GPU, or else the first of all."""
+    return next((way for way in machine["ways"] if way["gpus"] == 1), None) or next(iter(machine["ways"]), None)
+
+
+def _peak(top: Axes, values: Mapping[str, Any]) -> list[Artist]:
+    """What is alive when most is alive; the handles say how much of each."""
     parts = sorted(values["at_peak"].items(), key=lambda item: list(ROLES).index(item[0]))
+    per_byte, unit = scale("B", max(sum(size for _, size in parts), 1))
     left = 0.0
     for name, size in parts:
         top.barh(0, size / per_byte, 0.8, left=left, color=ROLES[name], gid=f"role:{name}")
         left += size / per_byte
-    top.set_yticks([0], ["at its peak"], fontsize=7.5)
+    top.set_yticks([0], ["at its peak"], fontsize=8)
     top.set_ylim(-0.5, 0.5)
-    top.tick_params(length=0, labelbottom=False)
-    top.spines["bottom"].set_visible(False)
+    top.set_xlim(0, left or 1)
+    top.tick_params(axis="y", length=0)
+    top.set_xlabel(f"memory of the program [{unit}]")
     top.grid(visible=False)
-    top.legend(
-        handles=[Patch(facecolor=ROLES[name], label=f"{name} {show_bytes(size)}") for name, size in parts if size],
-        loc="center left", bbox_to_anchor=(1.0, 0.5), ncols=1 if len(parts) < 4 else 2, fontsize=7.5, handlelength=1.0,
-        columnspacing=1.0, labelspacing=0.3, borderaxespad=0.3,
-    )  # fmt: skip
+    return [Patch(facecolor=ROLES[name], label=f"{name} {show_bytes(size)}") for name, size in parts if size]
 
 
-def _machine(panel: Axes, y: int, machine: Mapping[str, Any], per_byte: float) -> None:
-    """One machine: its memory, how much of that is reserved, and the answer in words."""
-    name = machine["profile"]
-    way = next((way for way in machine["ways"] if way["gpus"] == 1), None) or next(iter(machine["ways"]), None)
-    panel.barh(y, machine["capacity_bytes"] / per_byte, 0.72, color=FAINT, gid=f"memory:{name}")
-    if way:
-        panel.barh(
-            y, way["reserved_bytes"] / per_byte, 0.72, color=GREEN if machine["fits"] else HELPED, gid=f"reserved:{name}"
-        )
-    panel.annotate(
-        _words(machine, way), (1.0, y), (5, 0), xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
-        fontsize=7.5, color=INK if way else ALARM, gid=f"answer:{name}",
-    )  # fmt: skip
+def _fullness(panel: Axes, machines: Sequence[Machine], needed: float, rule: float | None) -> list[Artist]:
+    """The share of each machine's memory that the program takes, as it is and with what makes it fit."""
+    shares = [1.0]
+    for y, machine in enumerate(machines):
+        room, name, way = machine["capacity_bytes"], machine["profile"], _way(machine)
+        plain = needed / room
+        shares.append(plain)
+        if y % 2 == 0:
+            panel.axhspan(y - 0.5, y + 0.5, color=INK, alpha=0.04, lw=0, zorder=0)
+        if rule:
+            shares.append(rule / room)
+            panel.plot([rule / room], [y], "|", color=SOFT, ms=6, mew=1.1, gid=f"rule of thumb:{name}", zorder=2)
+        if machine["fits"]:
+            panel.plot([plain], [y], "o", color=GREEN, ms=5.5, mew=0, gid=f"reserved:{name}", zorder=4)
+            continue
+        colour = GREEN if way else ALARM
+        panel.plot([plain], [y], "o" if way else "X", color="white", mec=colour, ms=5, mew=1.3, gid=f"needed:{name}", zorder=3)
+        if way:
+            held = way["reserved_bytes"] / room
+            shares.append(held)
+            panel.plot([held, plain], [y, y], color=GREEN, lw=1.1, zorder=2)
+            panel.plot([held], [y], "D", color=GREEN, ms=5, mew=0, gid=f"reserved:{name}", zorder=4)
+    panel.axvspan(1, 1e9, color=ALARM, alpha=0.06, lw=0, zorder=0)
+    panel.axvline(1, color=ALARM, lw=1.3, ls="--", gid="full")
+    logarithmic(panel, min(shares) / 1.25, max(shares) * 1.25, lambda v: f"{100 * v:.4g}")
+    panel.set_xlabel("of the machine's memory [%]")
+    _gridded(panel)
+    return _marks(machines, bool(rule))
 
 
-def _words(machine: Mapping[str, Any], way: Mapping[str, Any] | None) -> str:
+def _marks(machines: Sequence[Machine], rule: bool) -> list[Artist]:
+    def dot(marker: str, label: str, colour: str = GREEN, face: str = GREEN) -> Line2D:
+        return Line2D([], [], ls="", marker=marker, color=face, mec=colour, mew=1.3, ms=5.5, label=label)
+
+    helped, lost = (any(not m["fits"] and bool(m["ways"]) is way for m in machines) for way in (True, False))
+    return [
+        dot("o", "fits as it is"),
+        *([dot("o", "as it is, too large", face="white"), dot("D", "with what is named")] if helped else []),
+        *([dot("X", "nothing makes it fit", ALARM, "white")] if lost else []),
+        Line2D([], [], color=ALARM, lw=1.3, ls="--", label="full"),
+        *([Line2D([], [], ls="", marker="|", color=SOFT, ms=7, mew=1.2, label="16 bytes a parameter")] if rule else []),
+    ]
+
+
+def _times(panel: Axes, machines: Sequence[Machine]) -> None:
+    """The interval of a step's estimated time, logarithmic."""
+    ends = []
+    for y, machine in enumerate(machines):
+        if y % 2 == 0:
+            panel.axhspan(y - 0.5, y + 0.5, color=INK, alpha=0.04, lw=0, zorder=0)
+        way = _way(machine)
+        if way is None or way["step_ns"] is None:
+            continue
+        ends += [way["low_ns"], way["high_ns"]]
+        gid = f"time:{machine['profile']}"
+        panel.plot([way["low_ns"], way["high_ns"]], [y, y], color=INK, lw=3.2, solid_capstyle="butt", gid=gid, zorder=3)
+        panel.plot([way["step_ns"]], [y], "|", color=FAINT, ms=6, mew=1.4, zorder=4)
+    logarithmic(panel, min(ends) / 1.3, max(ends) * 1.3, show_time, columns=2)
+    panel.set_xlabel("a step, estimated: interval")
+    panel.tick_params(axis="y", length=0, labelleft=False)
+    _gridded(panel)
+
+
+def _gridded(panel: Axes) -> None:
+    panel.grid(axis="y", visible=False)
+    panel.grid(axis="x", visible=True)
+
+
+def _words(machine: Machine, way: Mapping[str, Any] | None) -> str:
+    """What makes it fit; nothing where it fits as it is."""
     if way is None:
-        return "nothing that was tried makes it fit"
-    if way["step_ns"] is None:
-        return "fits"
-    time = f"est. {show_time(way['low_ns'])} to {show_time(way['high_ns'])}"
-    emulated = f" ({', '.join(machine['emulated'])} emulated)" if machine.get("emulated") else ""
+        return "nothing that was tried"
     if machine["fits"]:
-        return f"fits: {time} a step{emulated}"
+        return ""
     chain = way["remedy"] if len(way["remedy"]) <= CHAIN else way["remedy"][: CHAIN - 1] + "…"
-    gpus = f" on {way['gpus']} GPUs" if way["gpus"] > 1 else ""
-    return f"{chain}{gpus}: {time}{emulated}"
+    return " ".join(part for part in (chain, f"on {way['gpus']} GPUs" if way["gpus"] > 1 else "") if part)
 
 
 def _answer(values: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from gpusim.show.style import ALARM, INK, Look, wrapped
@@ -38,13 +39,52 @@ def grid(figure: Figure, count: int, **options: Any) -> list[Axes]:
     return axes[:count]
 
 
+def logarithmic(
+    panel: Axes, low: float, high: float, form: Callable[[float], str], columns: int = 1, *, upright: bool = False
+) -> None:
+    """A logarithmic axis (horizontal, or upright) with as many ticks as there is room for, on so many panels side by side."""
+    (panel.set_yscale if upright else panel.set_xscale)("log")
+    (panel.set_ylim if upright else panel.set_xlim)(low, high)
+    axis = panel.yaxis if upright else panel.xaxis
+    decades = math.log10(high / low) * columns
+    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1 else (1.0, 2.0, 5.0) if decades < 2.6 else (1.0,)
+    near = MaxNLocator(max(3, 8 // columns), steps=[1, 2, 2.5, 5, 10])  # a decade's ticks would be one
+    axis.set_major_locator(near if high < 2.5 * low else LogLocator(subs=subs, numticks=max(3, round(10 / columns))))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda v, _: form(v)))
+
+
+LABEL = 42  # characters of a line of a row's label
+
+
+def row_labels(panel: Axes, names: Sequence[str], **options: Any) -> int:
+    """A label for each row, from the top, on several lines where it is long; returns the most lines of one."""
+    labels = ["\n".join(wrapped(name, LABEL)) for name in names]
+    panel.set_yticks(range(len(names)), labels, linespacing=1.0, **options)
+    panel.tick_params(axis="y", length=0)
+    return max((label.count("\n") + 1 for label in labels), default=1)
+
+
+def label_width(names: Sequence[str]) -> int:
+    """Characters of the longest line of these labels."""
+    return max((len(line) for name in names for line in wrapped(name, LABEL)), default=0)
+
+
 LINE = 96  # characters of a title as wide as the figure
 NUMBERS = 15  # characters of a row's labels, where these are numbers
 
 
-def entitle(panel: Axes, title: str, count: int, labels: int = NUMBERS) -> None:
-    """The panel's name above it, on as many lines as one of `count` panels needs beside `labels` characters in its row."""
-    panel.set_title("\n".join(wrapped(title, int(LINE - 0.8 * labels) // shape(count)[1])))
+TITLE = 0.16  # inches of each further line of a title
+
+
+def entitle(panel: Axes, title: str, count: int, labels: int = NUMBERS) -> float:
+    """The panel's name above it, on as many lines as one of `count` panels needs beside `labels` characters in its row.
+
+    Returns the inches that lines beyond the first take.
+    """
+    lines = wrapped(title, int(LINE - 0.8 * labels) // shape(count)[1])
+    panel.set_title("\n".join(lines))
+    return TITLE * (len(lines) - 1)
 
 
 LONG = 24  # characters of a label from which a legend beside several panels would take too much of their width

@@ -15,7 +15,8 @@ from gpusim.show.basis import basis
 from gpusim.show.faults import markdown as markdown_faults
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
-from gpusim.show.table import markdown
+from gpusim.show.picked import overview_markdown
+from gpusim.show.values.picked import LISTED
 from gpusim.show.view import main_metric, run_name, value, varying
 
 NAME = "report.md"
@@ -40,8 +41,8 @@ def report(
     """
     parts = [f"# {question or 'What was simulated'}", answer(results) or "There is nothing to compare."]
     if results:
-        parts.append(markdown(results))
-        parts.append(_legend(results))
+        parts.append(overview_markdown(results))
+        parts.append(_legend(results) if len(results) <= LISTED else "")
     for name, files in (figures or {}).items():
         parts.append(_figure(name, [Path(f) for f in files]))
     if left_out:

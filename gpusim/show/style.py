@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import math
 import re
 import textwrap
 import zlib
@@ -79,7 +80,7 @@ RC: dict[str, object] = {
     "svg.hashsalt": "gpusim",  # ids in an SVG would otherwise be random
     "pdf.fonttype": 42,
 }
-_UNIT = re.compile(r"(\d) (?=(?:[KMGT]i)?B\b|[num]?s\b|%|times\b)")
+_UNIT = re.compile(r"(\d) (?=(?:[KMGT]i?)?B\b|[num]?s\b|%|times\b)")
 _KEEP = ("backend", "interactive", "toolbar", "webagg", "tk.", "macosx", "datapath")  # not a matter of style
 
 for _file in font.FILES.values():
@@ -194,37 +195,73 @@ def canvas(rows: int = 1, width: float = WIDTH, height: float = HEIGHT) -> Figur
     return figure
 
 
-def headline(figure: Figure, question: str, answer: str = "", note: str = "", strip: Sequence[Artist] = ()) -> None:
+STRIP = 110  # characters of a line of a strip, with those that its marks are as wide as
+MARK = 7  # characters that a mark and the space around it are as wide as
+
+
+def headline(
+    figure: Figure, question: str, answer: str = "", note: str = "", strip: Sequence[Artist] = (),
+    second: Sequence[Artist] = (), body: float = 0.0,
+) -> None:  # fmt: skip
     """The title asks the experiment's question, the line below it says what the figure answers, the foot is a note.
 
-    strip  handles of a legend in one row below the answer, for panels that need the whole width
-    Room is taken from the panels, so that text never lies over data.
+    strip, second  handles of legends below the answer, on as many lines as they need, for panels that need the whole width
+    body           inches of the panels with their axes, to which the figure's height is fitted; 0 keeps the height
+    Room is made for it, so that text never lies over data.
     """
-    height = figure.get_figheight()
-    top = 0.10  # inches
+    top, foot = 0.10, 0.0  # inches
+    said: list[tuple[float, str, dict[str, Any]]] = []
     for text, gid, width, size, weight, colour, step in (
         (question, "question", 76, 11.5, "bold", INK, 0.205),
         (answer, "answer", 108, 9, "normal", SOFT, 0.165),
     ):
         for line in wrapped(text, width) if text else ():
-            y = 1 - (top + step * 0.78) / height
-            figure.text(0.012, y, line, fontsize=size, fontweight=weight, color=colour, gid=gid, va="baseline")
+            said.append((top + step * 0.78, line, {"fontsize": size, "fontweight": weight, "color": colour, "gid": gid}))
             top += step
-    if strip:
+    strips = []
+    for handles in filter(None, (strip, second)):
+        columns = strip_columns([str(handle.get_label()) for handle in handles])
+        strips.append((top, columns, handles))
+        top += 0.075 + 0.195 * math.ceil(len(handles) / columns)
+    feet = wrapped(note, 122)[::-1] if note else []
+    foot = 0.15 * len(feet)
+    if body:
+        figure.set_figheight(body + top + foot)
+    height = figure.get_figheight()
+    for down, line, how in said:
+        figure.text(0.012, 1 - down / height, line, va="baseline", **how)
+    for index, line in enumerate(feet):
+        figure.text(0.012, (0.15 * index + 0.06) / height, line, fontsize=8, color=SOFT, gid="note", va="baseline")
+    for down, columns, handles in strips:
         made = figure.legend(
-            handles=list(strip), loc="upper left", bbox_to_anchor=(0.005, 1 - top / height), ncols=len(strip),
-            columnspacing=1.6, handlelength=1.8,
+            handles=_by_rows(handles, columns), loc="upper left", bbox_to_anchor=(0.005, 1 - down / height), ncols=columns,
+            columnspacing=1.6, handlelength=1.8, labelspacing=0.35,
         )  # fmt: skip
         made.set_in_layout(False)
-        top += 0.27
-    foot = 0.0
-    for line in reversed(wrapped(note, 122)) if note else ():
-        figure.text(0.012, (foot + 0.06) / height, line, fontsize=8, color=SOFT, gid="note", va="baseline")
-        foot += 0.15
     engine = figure.get_layout_engine()
     if engine is not None:
         bottom = (foot + 0.02) / height
         engine.set(rect=(0, bottom, 1, 1 - (top + 0.02) / height - bottom))  # type: ignore[call-arg]
+
+
+def strip_columns(labels: Sequence[str]) -> int:
+    """Columns of a legend across the figure: each is as wide as its longest label."""
+    for columns in range(len(labels), 1, -1):
+        rows = math.ceil(len(labels) / columns)
+        if math.ceil(len(labels) / rows) < columns:
+            continue  # as few columns as these rows need
+        widths = [max(len(label) for label in labels[c::columns]) + MARK for c in range(columns)]
+        if sum(widths) <= STRIP:
+            return columns
+    return 1
+
+
+def _by_rows(handles: Sequence[Artist], columns: int) -> list[Artist]:
+    """Handles in the order in which matplotlib, which fills columns, shows them row by row."""
+    rows = math.ceil(len(handles) / columns)
+    full = len(handles) % columns or columns  # columns that reach the last row
+    order = [r * columns + c for c in range(columns) for r in range(rows if c < full else rows - 1)]
+    return [handles[i] for i in order]
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.console import Console
@@ -53,11 +53,21 @@ _GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """One column: header with unit, cells, and whether it is of numbers (right-aligned, never wrapped)."""
+    """One column: header with unit, cells, and whether it is of numbers (right-aligned, never wrapped).
+
+    name      the key of the spec, or the metric; "" for one that follows from others
+    values    what the cells show, in base units; None where there is none
+    divisor, decimals, behind  how a number becomes its cell; no divisor where cells follow from more than the value
+    """
 
     header: str
     cells: tuple[str, ...]
     numeric: bool
+    name: str = ""
+    values: tuple[Any, ...] = ()
+    divisor: float | None = None
+    decimals: int = 0
+    behind: str = ""
 
     @property
     def width(self) -> int:
@@ -69,13 +79,42 @@ class Column:
         return self.width if self.numeric else min(self.width, 12)
 
 
+@dataclass(frozen=True)
+class Listing:
+    """What every form of the table shows, row by row.
+
+    keys    how many of the columns say which run it is; the next is the compared metric
+    wins    best of its place or in a tie with it
+    ratios  to the best of the place
+    """
+
+    results: tuple[Result, ...]
+    columns: tuple[Column, ...]
+    keys: int
+    places: tuple[str, ...]
+    wins: tuple[bool, ...]
+    ratios: tuple[float | None, ...]
+
+
+def listing(results: Sequence[Result], metric: str = "") -> Listing:
+    """The rows in the order of the table, with all its columns."""
+    metric = metric or main_metric(results)
+    ordered = _sorted(results, metric)
+    verdicts = _judge(ordered, metric)
+    columns = tuple(_columns(ordered, metric, verdicts))
+    keys = max(len(varying(ordered)), 1)
+    return Listing(
+        tuple(ordered), columns, keys, tuple(verdicts.places), tuple(verdicts.wins), tuple(verdicts.ratios)
+    )
+
+
 def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
     """The table as JSON values: what varies, how the run ended, every metric and bound in base units.
 
     `ratio_to_best` is the compared metric over the best of the place, oracles apart; None when the run did not finish.
     """
     metric = metric or main_metric(results)
-    verdicts, differ = _judge(results, metric), varying(results)
+    verdicts, differ, lines = _judge(results, metric), varying(results), layout(results).lines
     found = []
     for i, r in enumerate(results):
         found.append(
@@ -87,7 +126,7 @@ def rows(results: Sequence[Result], metric: str = "") -> list[dict[str, Any]]:
                 "compared": metric,
                 "ratio_to_best": verdicts.ratios[i],
                 "tied_for_best": verdicts.wins[i],
-                **_sureness(r, metric, verdicts.standings[verdicts.places[i]], layout(results).lines),
+                **_sureness(r, metric, verdicts.standings[verdicts.places[i]], lines),
                 **{name: _plain(r.metrics.get(name, r.bounds.get(name))) for name in METRICS
                    if name in r.metrics or name in r.bounds},
                 "checked": r.checked,
@@ -111,13 +150,11 @@ def _sureness(result: Result, metric: str, place: Standing, lines: Sequence[str]
 
 def table(results: Sequence[Result], metric: str = "", width: int = 80, title: str = "", bold: bool = True) -> Table:
     """A rich table of at most `width` columns of text; what all runs share stands below it."""
-    metric = metric or main_metric(results)
-    ordered = _sorted(results, metric)
-    verdicts = _judge(ordered, metric)
-    columns = _fitting(_columns(ordered, metric, verdicts), len(varying(results)), width)
+    listed = listing(results, metric)
+    columns = _fitting(listed.columns, listed.keys, width)
     made = Table(
         title=escape(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False,
-        padding=(0, _GAP, 0, 0), caption=escape(_caption(ordered, bold)) or None, caption_justify="left",
+        padding=(0, _GAP, 0, 0), caption=escape(caption(listed.results, bold)) or None, caption_justify="left",
         header_style="bold", width=None,
     )  # fmt: skip
     for column in columns:
@@ -125,9 +162,9 @@ def table(results: Sequence[Result], metric: str = "", width: int = 80, title: s
             escape(column.header), justify="right" if column.numeric else "left", no_wrap=column.numeric,
             overflow="fold", min_width=column.least if column.numeric else None,
         )  # fmt: skip
-    several = len(ordered) > len(set(verdicts.places))  # a place has several rows: set places apart
-    for i, (place, wins) in enumerate(zip(verdicts.places, verdicts.wins, strict=True)):
-        if i and several and verdicts.places[i - 1] != place:
+    several = len(listed.results) > len(set(listed.places))  # a place has several rows: set places apart
+    for i, (place, wins) in enumerate(zip(listed.places, listed.wins, strict=True)):
+        if i and several and listed.places[i - 1] != place:
             made.add_row()
         made.add_row(*(escape(c.cells[i]) for c in columns), style="bold" if wins and bold else "")
     return made
@@ -143,17 +180,14 @@ def render(results: Sequence[Result], metric: str = "", width: int = 80, title: 
 
 def markdown(results: Sequence[Result], metric: str = "", width: int = 160) -> str:
     """The same columns and order as a Markdown table."""
-    metric = metric or main_metric(results)
-    ordered = _sorted(results, metric)
-    verdicts = _judge(ordered, metric)
-    columns = _fitting(_columns(ordered, metric, verdicts), len(varying(results)), width)
+    listed = listing(results, metric)
+    columns = _fitting(listed.columns, listed.keys, width)
     lines = ["| " + " | ".join(c.header for c in columns) + " |"]
     lines.append("|" + "|".join(" ---: " if c.numeric else " --- " for c in columns) + "|")
-    for i, wins in enumerate(verdicts.wins):
+    for i, wins in enumerate(listed.wins):
         cells = [c.cells[i].replace("|", "\\|") for c in columns]
         if wins:  # the name and what is compared
-            keys = max(len(varying(ordered)), 1)
-            cells[keys - 1 : keys + 1] = [f"**{c}**" for c in cells[keys - 1 : keys + 1]]
+            cells[listed.keys - 1 : listed.keys + 1] = [f"**{c}**" for c in cells[listed.keys - 1 : listed.keys + 1]]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -213,9 +247,9 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     plan = layout(results)
     keys = [*plan.panels, *([plan.across] if plan.across else []), *plan.lines]
     columns = [_key_column(results, key) for key in keys or ["evict"]]
-    compared = _metric_column(results, metric)
+    compared = metric_column(results, metric)
     cells = tuple(ending(r) or c for c, r in zip(compared.cells, results, strict=True))
-    columns.append(Column(compared.header, cells, True))
+    columns.append(replace(compared, cells=cells))
     if any(interval([r], metric) for r in results):
         columns.append(_interval_column(results, metric))
     ratios = verdicts.ratios
@@ -224,9 +258,9 @@ def _columns(results: Sequence[Result], metric: str, verdicts: _Verdicts) -> lis
     of_place = HELD if plan.lines == ("place",) else ()
     for name in dict.fromkeys((*of_place, *ALSO)):
         if name in RATIOS:
-            column = _times_column(declared(name).label, [value(r, name) for r in results])
+            column = _times_column(declared(name).label, [value(r, name) for r in results], name)
         else:
-            column = _metric_column(results, name)
+            column = metric_column(results, name)
         if name != metric and any(c not in ("-", "0") for c in column.cells):
             columns.append(column)
     return columns
@@ -238,7 +272,9 @@ def _key_column(results: Sequence[Result], key: str) -> Column:
     if key == last:
         cells = [f"{c} {ORACLE}" if r.oracle else c for c, r in zip(cells, results, strict=True)]
     header = {"memory_share": "memory", "trace": "program", "profile": "machine"}.get(key, key.replace("_", " "))
-    return Column(header, tuple(cells), all(number(r.spec.get(key)) is not None for r in results))
+    numeric = all(number(r.spec.get(key)) is not None for r in results)
+    found = [number(r.spec.get(key)) if numeric else cell for cell, r in zip(cells, results, strict=True)]
+    return Column(header, tuple(cells), numeric, key, tuple(found))
 
 
 def _interval_column(results: Sequence[Result], name: str) -> Column:
@@ -246,19 +282,21 @@ def _interval_column(results: Sequence[Result], name: str) -> Column:
     divisor, decimals, _ = _scale(results, name)
     bars = [interval([r], name) for r in results]
     cells = ("-" if b is None else f"{b[0] / divisor:,.{decimals}f} to {b[1] / divisor:,.{decimals}f}" for b in bars)
-    return Column(INTERVAL, tuple(cells), True)
+    return Column(INTERVAL, tuple(cells), True, values=tuple(b and b[0] for b in bars))
 
 
-def _times_column(header: str, ratios: Sequence[float | None]) -> Column:
+def _times_column(header: str, ratios: Sequence[float | None], name: str = "") -> Column:
     """How many times something else, beside what is compared."""
-    return Column(header, tuple("-" if x is None else f"{x:.2f}×" for x in ratios), True)
+    cells = tuple("-" if x is None else f"{x:.2f}×" for x in ratios)
+    return Column(header, cells, True, name, tuple(ratios), 1.0, 2, "×")
 
 
-def _metric_column(results: Sequence[Result], name: str) -> Column:
+def metric_column(results: Sequence[Result], name: str) -> Column:
     """One unit and one number of decimals for the whole column."""
     divisor, decimals, header = _scale(results, name)
-    found = [value(r, name) for r in results]
-    return Column(header, tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found), True)
+    found = tuple(value(r, name) for r in results)
+    cells = tuple("-" if v is None else "0" if v == 0 else f"{v / divisor:,.{decimals}f}" for v in found)
+    return Column(header, cells, True, name, found, divisor, decimals)
 
 
 def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
@@ -287,9 +325,9 @@ def _scale(results: Sequence[Result], name: str) -> tuple[float, int, str]:
     return divisor, decimals, f"{short} [{word}]" if word else short
 
 
-def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
+def _fitting(columns: Sequence[Column], keys: int, width: int) -> list[Column]:
     """As many columns as fit: those that vary and the compared one always, the rest in order while there is room."""
-    must = max(keys, 1) + 1 + any(column.header == INTERVAL for column in columns)
+    must = keys + 1 + any(column.header == INTERVAL for column in columns)
     taken = list(columns[:must])
     for column in columns[must:]:
         if sum(c.width + _GAP for c in [*taken, column]) - _GAP <= width:
@@ -297,7 +335,7 @@ def _fitting(columns: list[Column], keys: int, width: int) -> list[Column]:
     return taken
 
 
-def _caption(results: Sequence[Result], bold: bool) -> str:
+def caption(results: Sequence[Result], bold: bool) -> str:
     """What all runs share, and what the marks mean."""
     shared: list[str] = []
     keys: list[str] = []

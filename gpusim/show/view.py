@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gpusim.base.defaults import LATER
@@ -91,6 +92,11 @@ def number(value: Any) -> float | None:
         return None
     if isinstance(value, int | float):
         return float(value)
+    return _parsed(value) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=4096)
+def _parsed(value: str) -> float | None:
     for kind in (FRACTION, BYTES, RATE):
         try:
             return float(parse(value, kind))
@@ -102,15 +108,20 @@ def number(value: Any) -> float | None:
 def text(key: str, value: Any) -> str:
     """The value of a spec key for people: "60 %", "16 GiB", "lru", "cost_aware(staleness=2)"."""
     value = LATER.get(key) if value is None else value
-    if key == "transform" and value == "none":
-        return "as recorded"
-    if value is None:
-        return "none" if key in POLICIES else "-"
     if isinstance(value, Mapping):
         name = str(value.get("name", next(iter(value), "")))
         inner = value.get(name, {k: v for k, v in value.items() if k != "name"})
         values = ", ".join(f"{k}={v}" for k, v in inner.items()) if isinstance(inner, Mapping) else str(inner)
         return f"{name}({values})" if values else name
+    return _text(key, value) if isinstance(value, str | int | float) or value is None else str(value)
+
+
+@lru_cache(maxsize=16384, typed=True)  # runs of a large grid have few different values
+def _text(key: str, value: str | float | None) -> str:
+    if key == "transform" and value == "none":
+        return "as recorded"
+    if value is None:
+        return "none" if key in POLICIES else "-"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if key == "memory_share":
             return show_fraction(value)

@@ -12,14 +12,19 @@ from gpusim.trace.trace import I64, Trace
 _LAYER = re.compile(r"(?:.*?\.)?\d+(?=\.|$)")  # up to the first number: "GPT2LMHeadModel.transformer.h.11"
 
 
+def block_names(trace: Trace, pattern: str = "") -> list[str]:
+    """(M,) for each module of the table the path of the block that it belongs to, "" for none; `pattern` as for `blocks`."""
+    find = _LAYER if not pattern else _compiled(pattern)
+    return [match.group() if (match := find.match(path)) else "" for path in trace.modules]
+
+
 def blocks(trace: Trace, ops: I64, pattern: str = "") -> I64:
     """(M,) for each module of the table the number of its block, in the order in which these operators enter them; -1 for none.
 
     pattern   modules that are blocks, by the end of their path, `*` for one component: "h.*", "mlp".  "": every module whose
               path ends in a number, the outermost ones
     """
-    find = _LAYER if not pattern else _compiled(pattern)
-    names = [match.group() if (match := find.match(path)) else "" for path in trace.modules]
+    names = block_names(trace, pattern)
     found = np.full(len(names) + 1, -1, np.int64)  # the last row is for operators without module
     entered, first = np.unique(trace.module[ops], return_index=True)
     numbers: dict[str, int] = {}

@@ -15,7 +15,8 @@ import numpy.typing as npt
 I64 = npt.NDArray[np.int64]
 _T = TypeVar("_T")
 
-# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind, else -1.
+# Event kinds.  `arg` of an event is a tensor id, an operator index, a phase index or a stream event, by kind, else -1; of a
+# sync the line that waits, where the trace knows it (gpusim.trace.waits).
 ALLOC, FREE, OP, PHASE, SYNC, RECORD, WAIT, SEGMENT_ALLOC, SEGMENT_FREE, OOM, SNAPSHOT = range(11)
 EVENT_KINDS = (
     "alloc", "free", "op", "phase", "sync", "record", "wait", "segment_alloc", "segment_free", "oom", "snapshot",

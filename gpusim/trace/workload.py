@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +18,7 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 ROUND = 512  # bytes: every allocator that we know rounds to at least this
+SMALL, KEPT = 1 << 20, 16  # events of a workload that keeps what its runs share between them, and so many arrays
 
 
 @dataclass(frozen=True)
@@ -38,13 +39,15 @@ class Workload:
     has_data: npt.NDArray[np.uint8]    # (T,) 1 when the tensor is read before anything wrote it: it came with data
 
     @cached_property
-    def _made(self) -> WeakValueDictionary[Hashable, Any]:
-        return WeakValueDictionary()
+    def _made(self) -> MutableMapping[Hashable, Any]:
+        return {} if len(self.trace.kind) < SMALL else WeakValueDictionary()
 
     def shared(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """An array of this name that runs of the workload only read: made once as long as one of them holds it."""
+        """An array of this name that runs of the workload only read: made once; of a large one, as long as a run holds it."""
         array = self._made.get(name)
         if array is None:
+            if len(self._made) >= KEPT:  # of many machines that differ in it
+                self._made.clear()
             self._made[name] = array = make()
         return array
 

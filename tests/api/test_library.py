@@ -29,7 +29,7 @@ from gpusim.trace.files import save_trace
 ROOT = Path(__file__).parents[2]
 MACHINE = "a100-pcie-40gb"
 TRACE = "resnet50-train"
-FACES = [f"gpusim.api.{name}" for name in ("inputs", "runs", "result", "grids", "checking", "questions")]
+FACES = [f"gpusim.api.{name}" for name in ("inputs", "runs", "result", "grids", "checking", "questions", "advising")]
 
 
 @gpusim.policy.evict

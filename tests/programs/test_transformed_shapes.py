@@ -13,8 +13,9 @@ torch = pytest.importorskip("torch")
 from gpusim.programs import zoo  # noqa: E402
 from gpusim.programs.record.recording import Recording  # noqa: E402
 from gpusim.programs.transforms import registry  # noqa: E402
+from gpusim.trace.edit import Edit  # noqa: E402
 from gpusim.trace.shapes import SCALE, TYPES, parse, without  # noqa: E402
-from gpusim.trace.trace import Trace  # noqa: E402
+from gpusim.trace.trace import SYNC, Trace  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::gpusim.programs.record.where.RecordWarning")
 
@@ -30,7 +31,9 @@ def recorded() -> Trace:
     with Recording(steps=2) as recording:
         program.run()
     assert recording.trace is not None
-    return recording.trace
+    edit = Edit(recording.trace)
+    edit.insert(recording.trace.events, SYNC, 0)  # a wait at the end, which `without_waits` leaves out
+    return edit.finish()
 
 
 def facts(trace: Trace, text: Callable[[str], str], *columns: str) -> set[tuple[Any, ...]]:

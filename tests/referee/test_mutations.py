@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fault_tools import untold
 
 from gpusim.engine.run.simulate import simulate
 from gpusim.machine.catalogue import load
@@ -24,7 +25,7 @@ RUNS = ({"evict": "lru"}, {"evict": "lru", "prefetch": "next_k"}, {"evict": "fif
 def ran(seed: int, share: float = 0.7, **policies: Any) -> tuple[Result, Trace]:
     trace = random_program(seed, ops=60)
     peak = int(simulate(trace, PROFILE).metrics["requested_peak_bytes"])
-    return simulate(trace, PROFILE, capacity_bytes=int(peak * share), log=True, **policies), trace
+    return untold(simulate(trace, PROFILE, capacity_bytes=int(peak * share), log=True, **policies)), trace
 
 
 def intervals(log: Any, kind: int) -> list[tuple[int, int]]:

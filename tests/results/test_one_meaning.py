@@ -16,7 +16,8 @@ from gpusim.results import renamed
 from gpusim.results.compare import changes
 from gpusim.results.metrics import METRICS
 from gpusim.results.result import Result
-from gpusim.show.figure.time_breakdown import PARTS, _parts
+from gpusim.show.figure.time_breakdown import LOOKS
+from gpusim.show.values.breakdown import IDLE, PARTS, breakdown
 from gpusim.trace.workload import build
 
 STALLS = {name for name, metric in METRICS.items() if metric.group == "stalls"} - {"stall_ns"}
@@ -69,15 +70,15 @@ def test_work_and_stalls_are_the_makespan(runs: dict[str, Result], kind: str) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bars_of_a_time_breakdown_are_the_makespan(runs: dict[str, Result], kind: str) -> None:
-    parts, total = _parts(runs[kind])
-    assert total == runs[kind].metrics["makespan_ns"] == pytest.approx(sum(width for _, width in parts))
-    idle = [width for (label, _, _), width in parts if label == "idle"]
-    assert sum(idle) <= len(STALLS), "what is drawn as idle is rounding"
+    shown = breakdown(runs[kind])
+    assert shown.total == runs[kind].metrics["makespan_ns"] == pytest.approx(sum(shown.parts.values()))
+    assert shown.parts.get(IDLE, 0) <= len(STALLS), "what is drawn as idle is rounding"
 
 
 def test_a_time_breakdown_shows_every_stall_there_is() -> None:
-    assert {name for name, *_ in PARTS} == {"compute_busy_ns", *STALLS}
-    assert len({(colour, hatch) for _, _, colour, hatch in PARTS}) == len(PARTS), "parts can be told apart"
+    assert PARTS.keys() == {"compute_busy_ns", *STALLS}
+    assert LOOKS.keys() == {*PARTS.values(), IDLE}
+    assert len({*LOOKS.values()}) == len(LOOKS), "parts can be told apart"
 
 
 def test_nothing_under_unified_memory_is_counted_as_a_swap_or_as_an_allocators(runs: dict[str, Result]) -> None:

@@ -251,15 +251,19 @@ def test_the_figure_shows_what_is_reserved_of_each_memory() -> None:
     for m, name in zip(values["machines"], ("large", "medium", "small"), strict=True):
         m["profile"] = name
     drawn = figure.draw(values)
-    panel = drawn.axes[1]
-    bars = {bar.get_gid(): bar.get_width() * 2**30 for bar in panel.patches}
-    assert bars["reserved:large"] == pytest.approx(need(trace).reserved)
-    assert bars["reserved:medium"] == pytest.approx(values["machines"][1]["ways"][0]["reserved_bytes"])
-    assert "reserved:small" not in bars
-    words = {text.get_gid(): text.get_text() for text in panel.texts}
-    assert words["answer:large"].startswith("fits: est. ")
-    assert words["answer:medium"].startswith("checkpointing: ")
-    assert words["answer:small"] == "nothing that was tried makes it fit"
+    full, times = drawn.axes[1:]
+    room = {m["profile"]: m["capacity_bytes"] for m in values["machines"]}
+    share = {line.get_gid(): float(line.get_xdata()[0]) for line in full.lines if line.get_gid()}
+    needed = need(trace).reserved
+    assert share["reserved:large"] == pytest.approx(needed / room["large"]) and share["reserved:large"] < 1
+    assert share["reserved:medium"] == pytest.approx(values["machines"][1]["ways"][0]["reserved_bytes"] / room["medium"])
+    assert share["needed:medium"] == pytest.approx(needed / room["medium"]) and share["needed:medium"] > 1
+    assert share["needed:small"] == pytest.approx(needed / room["small"]) and "reserved:small" not in share
+    interval = next(line for line in times.lines if line.get_gid() == "time:large").get_xdata()
+    way = values["machines"][0]["ways"][0]
+    assert list(interval) == [way["low_ns"], way["high_ns"]]
+    words = {text.get_gid(): text.get_text() for text in times.texts}
+    assert [words[f"answer:{name}"] for name in room] == ["", "checkpointing", "nothing that was tried"]
 
 
 @pytest.mark.slow

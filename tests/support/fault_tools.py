@@ -50,6 +50,12 @@ class Activity:
         return {self.number, self.of, self.start, self.end, self.end - self.start}
 
 
+def untold(result: Result) -> Result:
+    """The result with a log that does not say what streams waited for: nothing in it gives a fault away that is elsewhere."""
+    assert result.log is not None
+    return replace(result, log=result.log[result.log["kind"] != lg.STALL], spec={**result.spec, "log_version": 2})
+
+
 @dataclass
 class Case:
     """A run that finished, with its log, its program and its machine."""
@@ -61,6 +67,9 @@ class Case:
     own: Any = None
     durations: Any = None  # int64[O], where known
     again: Callable[..., Result] | None = None  # (trace, profile, other choices) -> the same run with these
+
+    def __post_init__(self) -> None:
+        self.result = untold(self.result)
 
     @cached_property
     def log(self) -> Any:

@@ -9,6 +9,7 @@ TraceError that names the file in one line, is shown with the file's seed.
 from __future__ import annotations
 
 import argparse
+import io
 import pickle
 import sqlite3
 import sys
@@ -22,9 +23,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from damaged import HOSTILE, HUGE, damaged_bytes, damaged_lines, damaged_tree, outcome, text
 from nsys_exports import NEW, OLD, Export
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2
 
 from gpusim.base.errors import TraceError
 from gpusim.programs.recordings import FORMATS, import_trace
+from gpusim.results.viewers import chrome, perfetto
 from gpusim.trace.importers.libcachesim import RECORD
 
 
@@ -55,7 +58,32 @@ def _span(cat: str, name: str, ts: float, dur: float, tid: int = 2, pid: int = 1
     return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
 
 
+def _begin(name: str, cat: str, ts: float, tid: int, **args: Any) -> dict[str, Any]:
+    return {"ph": "B", "name": name, "cat": cat, "ts": ts, "pid": 0, "tid": tid, "args": args}
+
+
+def _end(ts: float, tid: int) -> dict[str, Any]:
+    return {"ph": "E", "ts": ts, "pid": 0, "tid": tid}
+
+
+EXPORTED = {
+    "otherData": {"gpusim-run": {
+        "gpusim-run": 1, "title": "t l4", "key": "k", "outcome": "finished", "spec": {"trace": "t", "profile": "l4"},
+        "metrics": {"makespan_ns": 9000}, "paged": True, "names": ["mm", "fwd", "copy", "stall_swap_in"],
+        "lanes": [["phases", "phase", 0], ["stream 0", "stream", 0], ["stream 3", "stream", 3], ["swap in", "copy engine", 0],
+                  ["stream 0: stalls", "stall", 0]],
+    }},
+    "traceEvents": [
+        _begin("fwd", "phase", 1, 0, op=0), _begin("mm", "kernel", 1, 1, op=0), _begin("copy", "copy_in", 2, 2, op=1, bytes=64),
+        _begin("copy", "swap_in", 2, 3, unit=1, bytes=9), _end(3, 2), _end(3.5, 1),
+        _begin("stall_swap_in", "stall", 3.5, 4, op=2, cause=3), _end(5, 3), _end(5, 4),
+        _begin("mm", "kernel", 5, 1, op=2, cause=3), _end(9, 0), _end(9, 1),
+        {"ph": "C", "name": "allocated", "cat": "counters", "ts": 1, "pid": 0, "args": {"bytes": 64}},
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "GPU 0"}},
+    ],
+}  # fmt: skip
 TREES: dict[str, list[Any]] = {
+    "gpusim-chrome": [EXPORTED],
     "kineto": [{"schemaVersion": 1, "traceEvents": [
         _memory(1.5, 512, 9), _span("user_annotation", "ProfilerStep#1", 1, 90),
         _span("cpu_op", "aten::add_", 2, 3, **{"External id": 1, "Input Dims": [[128]], "Input type": ["float"]}),
@@ -160,6 +188,32 @@ def _nsys(random: Random, path: Path) -> None:
         path.write_bytes(damaged_bytes(path.read_bytes(), random))
 
 
+def _perfetto(random: Random, structured: bool) -> bytes:
+    """The run of EXPORTED as Perfetto's protobuf; where `structured`, with packets changed, gone or twice."""
+    file = io.BytesIO()
+    perfetto.write(chrome.read(io.BytesIO(text(EXPORTED).encode()), "run"), file)
+    trace = perfetto_trace_pb2.Trace.FromString(file.getvalue())
+    for _ in range(random.randint(1, 3) if structured else 0):
+        i = random.randrange(len(trace.packet))
+        change = random.choice(("gone", "twice", "time", "track", "words", "value"))
+        event = trace.packet[i].track_event
+        if change == "gone":
+            del trace.packet[i]
+        elif change == "twice":
+            trace.packet.append(trace.packet[i])
+        elif change == "time":
+            trace.packet[i].timestamp = random.choice((0, 7, 2**53, 2**63, 2**64 - 1))
+        elif change == "track":
+            event.track_uuid = random.choice((0, 1, 2**20, 2**20 + 77, 2**32, 2**64 - 1))
+        elif change == "words":
+            event.name_iid, event.category_iids[:] = random.choice((0, 99)), random.choice(([], [99], [1]))
+        elif event.debug_annotations:
+            event.debug_annotations[0].int_value = random.choice((-2, 2**40, 2**63 - 1, -(2**63)))
+            event.debug_annotations[0].name_iid = random.choice((0, 1, 7, 99))
+    data: bytes = trace.SerializeToString()
+    return data if structured else damaged_bytes(data, random)
+
+
 def write(format: str, random: Random, path: Path) -> None:
     """A damaged file of this format."""
     if format == "nsys":
@@ -171,6 +225,8 @@ def write(format: str, random: Random, path: Path) -> None:
     elif format in JSON_LINES:
         lines = JSON_LINES[format]
         data = "".join(text(line) + "\n" for line in (damaged_tree(lines, random) if structured else lines)).encode()
+    elif format == "gpusim-perfetto":
+        data, structured = _perfetto(random, structured), False
     elif format == "pytorch":
         tree = damaged_tree(SNAPSHOT, random) if structured else SNAPSHOT
         data = pickle.dumps(tree, random.choice((2, 4)))
@@ -183,7 +239,8 @@ def write(format: str, random: Random, path: Path) -> None:
     else:
         lines = TABLES[format].splitlines()
         data = "\n".join(damaged_lines(lines, random) if structured else lines).encode()
-    path.write_bytes(data if structured and random.random() < 0.9 else damaged_bytes(data, random))
+    whole = format == "gpusim-perfetto" or (structured and random.random() < 0.9)
+    path.write_bytes(data if whole else damaged_bytes(data, random))
 
 
 def problem(format: str, seed: str, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Write a run as a memory snapshot that PyTorch's own viewer opens, or a trace as the program of another simulator."""
+"""Write a run for the viewers of others or as code for PyTorch, its numbers as a table, or a trace for another simulator."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gpusim.trace import exporters
 
 if TYPE_CHECKING:
     from gpusim.policies.registry import Registry
+    from gpusim.results.result import Result
 
 
 def verb(
@@ -23,15 +24,22 @@ def verb(
     format: Annotated[
         str,
         typer.Option(
-            "--format", help="pytorch: a memory snapshot. Of a trace also dtr: a log; libcachesim-csv, oracleGeneral: requests."
+            "--format",
+            help="pytorch: a memory snapshot. Of a run perfetto, chrome: a timeline. Of results parquet, arrow: the numbers of "
+            "all runs, with --run the activities of one. Of a trace dtr: a log; libcachesim-csv, oracleGeneral: requests.",
+            autocompletion=complete.export_formats,
         ),
     ] = "pytorch",
-    run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="RUN", help="Which run of a folder: its number or key.")] = None,
     place: Annotated[
         str | None,
         typer.Option(
             "--place", help="Under which allocator a trace is replayed; default: pytorch.", autocompletion=complete.policies
         ),
+    ] = None,
+    becomes: Annotated[
+        str | None,
+        typer.Option("--as", metavar="torch", help="Code: what the run, or the advice of rank --run, needs in a real program."),
     ] = None,
     device: Device = None,
     on: Annotated[str | None, on("dtr: model operator times that were not recorded on this machine")] = None,
@@ -41,18 +49,41 @@ def verb(
     use: Use = None,
     out: Annotated[Path | None, output("The file to write.")] = None,
 ) -> None:
-    """Write a run of a results folder, or a trace under one allocator, as a PyTorch memory snapshot; or a trace alone."""
-    known = ["pytorch", *exporters.FORMATS]
+    """Write a run of a results folder for another viewer, results as a table, or a trace for another simulator."""
+    from gpusim.show import export
+
+    if becomes is not None:
+        given = {"format": format if format != "pytorch" else None, "place": place, "device": device, "on": on, "grain": grain}
+        if option := next((name for name, value in given.items() if value is not None), ""):
+            raise ResultError(f"--{option} has no meaning with --as", what, "leave it out")
+        _code(what, becomes, run, out, own_files(use))
+        return
+    known = ["pytorch", *export.TIMELINES, *export.TABLES, *exporters.FORMATS]
     if format not in known:
         raise ResultError(f"there is no format '{format}'", hint=suggest(format, known) or f"one of {', '.join(known)}")
-    wanted = exporters.FORMATS[format].options if format != "pytorch" else ("run", "place")
+    of_results = format in (*export.TIMELINES, *export.TABLES)
+    wanted = ("run",) if of_results else exporters.FORMATS[format].options if format != "pytorch" else ("run", "place")
     for option, value in {"run": run, "place": place, "on": on, "grain": grain}.items():
         if value is not None and option not in wanted:
             raise ResultError(f"--{option} has no meaning for the format '{format}'", what, "leave it out")
-    if format == "pytorch":
+    if of_results:
+        _results(Path(what).expanduser(), format, run, device, out, own_files(use))
+    elif format == "pytorch":
         _snapshot(what, run, place, device, out, own_files(use))
     else:
         _trace(what, format, device, on, grain, out)
+
+
+def _code(what: str, becomes: str, run: str | None, out: Path | None, own: Registry) -> None:
+    from gpusim.base.files import write_atomic
+    from gpusim.show.torch_plan.of_run import code_of
+
+    if becomes != "torch":
+        raise ResultError(f"a run cannot be written as '{becomes}'", what, suggest(becomes, ["torch"]) or "--as torch")
+    name, text = code_of(Path(what).expanduser(), run, own)
+    path = out or Path(f"{name}.py")
+    write_atomic(path, lambda file: file.write(text.encode()))
+    typer.echo(f"{path}: {len(text.splitlines())} lines")
 
 
 def _trace(what: str, format: str, device: int | None, on: str | None, grain: str | None, out: Path | None) -> None:
@@ -93,24 +124,63 @@ def _snapshot(
     typer.echo("open it at https://pytorch.org/memory_viz, or: python -m torch.cuda._memory_viz trace_plot FILE -o page.html")
 
 
+def _results(folder: Path, format: str, key: str | None, device: int | None, out: Path | None, own: Registry) -> None:
+    """A run's timeline, its activities as a table, or the numbers of all runs."""
+    from gpusim.experiment.ran import program_of
+    from gpusim.results.folder import load_folder
+    from gpusim.results.viewers.exported import exported
+    from gpusim.show import export
+
+    if device is not None:
+        raise ResultError("--device is for a trace", str(folder), "leave it out")
+    if not folder.is_dir():
+        hint = "name a results folder: gpusim run --log makes one"
+        raise ResultError(f"the format '{format}' is for results", str(folder), hint)
+    if format in export.TABLES and key is None:
+        path = out or Path(f"{folder.resolve().name}{export.TABLES[format]}")
+        found = load_folder(folder, timeline=False)
+        if not found:
+            raise ResultError("there are no finished runs here", str(folder))
+        typer.echo(f"{path}: {export.table(found, format, path)}")
+        return
+    result = _logged(folder, key)
+    run = exported(result, program_of(result, folder, own))
+    path = out or Path(f"{result.key}{(export.TIMELINES | export.TABLES)[format]}")
+    write = export.timeline if format in export.TIMELINES else export.table
+    typer.echo(f"{path}: {write(run, format, path)}")
+    if format in export.OPENED_BY:
+        typer.echo(export.OPENED_BY[format])
+
+
 def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], str]:
-    """The named run of a results folder, or its only one with an event log."""
+    """The snapshot of the named run of a results folder, or of its only one with an event log."""
     from gpusim.experiment.ran import load_trace_of
-    from gpusim.results.folder import load_result, run_folders
     from gpusim.show.snapshot import snapshot
 
-    kept = {run.name: run for run in run_folders(folder)}
-    logged = [name for name, run in kept.items() if load_result(run, log=True).log is not None]
-    if key is None and len(logged) != 1:
-        about = f"{len(logged)} runs here kept their event log" if logged else "no run here kept its event log"
-        raise ResultError(about, str(folder), f"choose one: --run {logged[0]}" if logged else "run with --log")
-    if key is not None and key not in kept:
-        raise ResultError(f"there is no run '{key}'", str(folder), suggest(key, kept))
-    result = load_result(kept[key or logged[0]], log=True)
+    result = _logged(folder, key)
     if result.log is None:
-        raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
+        raise ResultError(f"run {result.key} is of unified memory, which has no allocator's blocks", str(folder))
     title = " ".join(str(result.spec[axis]) for axis in ("trace", "profile", "place", "evict", "prefetch"))
     return snapshot(result.log, load_trace_of(result, folder, own=own), title=title), result.key
+
+
+def _logged(folder: Path, key: str | None) -> Result:
+    """The named run of a results folder, or its only one with an event log."""
+    from gpusim.results.folder import load_result, run_folders
+    from gpusim.results.named import key_of
+
+    kept = {run.name: run for run in run_folders(folder)}
+    if key is not None:
+        result = load_result(kept[key_of(key, [*kept], folder)], log=True)
+        if result.log is None and result.pages is None:
+            raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
+        return result
+    found = (load_result(run, log=True) for run in kept.values())
+    logged = [result for result in found if result.log is not None or result.pages is not None]
+    if len(logged) != 1:
+        about = f"{len(logged)} runs here kept their event log" if logged else "no run here kept its event log"
+        raise ResultError(about, str(folder), f"choose one: --run {logged[0].key}" if logged else "run with --log")
+    return logged[0]
 
 
 def _replayed(what: str, place: str, device: int | None, own: Registry) -> tuple[dict[str, Any], str]:

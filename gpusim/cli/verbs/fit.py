@@ -117,7 +117,10 @@ def _machines(on: Sequence[str]) -> tuple[int | None, list[Profile]]:
 
 def _trace(program: Sequence[str], zoo: str | None, gpu: str, cudnn: int) -> Trace:
     if zoo:
-        return _recorded(zoo, program, gpu, cudnn)
+        from gpusim.cli.verbs.record import pairs
+        from gpusim.programs.zoo.traced import record_model
+
+        return record_model(zoo, pairs(program), gpu=gpu, cudnn_workspace=cudnn)
     option = next((word for word in program if word.startswith("--")), "")
     if option:
         raise GpusimError(f"'{option}' is no option of fit", hint="those of a model go with --zoo")
@@ -125,21 +128,3 @@ def _trace(program: Sequence[str], zoo: str | None, gpu: str, cudnn: int) -> Tra
         what = "a trace, or a model of the zoo" if not program else f"one trace, not {len(program)}"
         raise GpusimError(f"say what is to fit: {what}", hint="such as llama-1b-train, or --zoo gpt2-small")
     return recording(program[0])
-
-
-def _recorded(zoo: str, program: Sequence[str], gpu: str, cudnn: int) -> Trace:
-    """A model of the zoo, recorded now; its meta says what was asked for."""
-    import tempfile
-    from dataclasses import replace
-
-    from gpusim.cli.verbs.record import pairs
-    from gpusim.programs.zoo.catalogue import ask
-    from gpusim.programs.zoo.traced import record_zoo
-
-    asked = ask(zoo, pairs(program))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.npz"
-        trace = record_zoo(zoo, pairs(program), path, gpu=gpu, cudnn_workspace=cudnn, device="cuda")
-    entry = asked.entry
-    said = {"zoo": entry.name, "parameters": entry.parameters, "asked": dict(asked.options), "cudnn_workspace": cudnn}
-    return replace(trace, name=entry.name, meta={**trace.meta, **asked.options, **said})

@@ -60,6 +60,7 @@ def verb(
 
 def _gaps(meta: dict[str, Any]) -> list[str]:
     """What the recording's format does not hold, and how the importer filled it: a sentence each."""
-    lacks, filled = meta.get("lacks") or [], meta.get("filled") or {}
+    lacks, filled, left = meta.get("lacks") or [], meta.get("filled") or {}, meta.get("left_out") or {}
     said = [f"A recording of format '{meta.get('format', '')}' lacks {join(lacks)}."] if lacks else []
+    said += [f"Left out: {join([f'{count:,} {what}' for what, count in left.items()])}, of the run itself."] if left else []
     return said + ([f"Filled: {'; '.join(f'{what} ({how})' for what, how in filled.items())}."] if filled else [])

@@ -21,7 +21,8 @@ def verb(
         typer.Option(
             "--figure",
             help="Only this one; default: those of the experiment. Repeatable. One of policy_comparison, memory_over_time, "
-            "time_breakdown, traffic, oversubscription, fault_map, fragmentation, address_map.",
+            "heat_map, pareto, distribution, time_breakdown, traffic, oversubscription, fault_map, fragmentation, "
+            "roofline; of runs with an event log address_map, swimlane, durations.",
         ),
     ] = None,
     out: Annotated[Path | None, output("The folder of the figures; default: figures/ of the results.")] = None,

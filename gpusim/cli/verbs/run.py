@@ -8,19 +8,37 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpusim.base.errors import GpusimError
 from gpusim.cli import say
 from gpusim.cli.asked import experiment as asked_for
-from gpusim.cli.options import FORMATS, Experiment, Figures, Formats, Jobs, Json, Machines, OwnKernelTimes, Set, Use, output
+from gpusim.cli.options import (
+    FORMATS,
+    Experiment,
+    Figures,
+    Formats,
+    Jobs,
+    Json,
+    Machines,
+    MetricsScale,
+    OwnKernelTimes,
+    Set,
+    Use,
+    output,
+)  # fmt: skip
 from gpusim.cli.progress import bar
 
 if TYPE_CHECKING:
+    from gpusim.cli.metrics_out import MetricsOut
     from gpusim.experiment.grid import Finished
     from gpusim.experiment.load import Loaded
     from gpusim.experiment.tasks import GridPlan, Task
+
+SHOWN = 20  # failed runs that are named
 
 
 def verb(
@@ -40,7 +58,22 @@ def verb(
             "and the number that would change which is best. 0 for none.",
         ),
     ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor", metavar="local|dask:ADDRESS",
+            help="Where runs are done: local, by worker processes here, or dask:ADDRESS, by a scheduler's (or dask:FILE.json).",
+        ),
+    ] = "local",
     log: Annotated[bool, typer.Option("--log", help="Keep the event log of every run, for `gpusim check`.")] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics", metavar="PATH|:PORT",
+            help="Give metrics over time as OpenMetrics: to a file, or to Prometheus at [HOST]:PORT. Keeps event logs.",
+        ),
+    ] = None,
+    metrics_scale: MetricsScale = 0.0,
     figures: Figures = True,
     formats: Formats = FORMATS,
     force: Annotated[bool, typer.Option("--force", help="Run again what is already there.")] = False,
@@ -52,17 +85,23 @@ def verb(
     from gpusim.cli.show import chosen_formats
     from gpusim.experiment import load
     from gpusim.experiment.tasks import plan
+    from gpusim.results.folder import has_result
+    from gpusim.studies.monitoring.runs import RecordedRuns
 
+    if metrics is None and metrics_scale:
+        raise GpusimError("--metrics-scale is the clock of --metrics", hint="say where metrics go: --metrics metrics.om")
     drawn = chosen_formats(formats)
     asked = [] if uncertainty is None else [f"uncertainty.samples={uncertainty}"]
     asked += [] if kernel_times is None else [f"kernel_times={dumps(str(kernel_times.resolve()))}"]
-    sets = [*(sets or []), *asked, *(["options.log=true"] if log else [])]
+    sets = [*(sets or []), *asked, *(["options.log=true"] if log or metrics else [])]
     loaded = asked_for(experiment, sets, on=on, use=use)
     todo = plan(loaded, out or load.default_folder(loaded), allow_large=allow_large)
     for words in load.told(loaded):
         say.note(words)
     for words in [] if force else todo.changed.values():
         say.note(f"{words}, so the run is done again")
+    for words in todo.damaged.values():
+        say.note(f"{words}, so it is written again, with those of its runs that are nowhere else")
     waiting = todo.tasks if force else todo.waiting()
     load.foresee(loaded, waiting)
     if dry_run:
@@ -71,11 +110,31 @@ def verb(
         rehearse(todo, waiting, loaded.experiment.uncertainty, force=force, json=json)
         return 0
     jobs = jobs or loaded.experiment.jobs
-    return carry_out(loaded, todo, waiting, jobs=jobs, force=force, formats=drawn if figures else [], json=json)
+    with _metrics(metrics) as told:
+        formats_drawn = drawn if figures else []
+        code = carry_out(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, formats=formats_drawn, json=json)
+        if told is not None and any(has_result(todo.out, task.key) for task in todo.grid):
+            with _ends_on_request():
+                told.give(RecordedRuns(todo.out, metrics_scale, loaded.own), quiet=json)
+    return code
+
+
+@contextmanager
+def _metrics(target: str | None) -> Iterator[MetricsOut | None]:
+    """Where metrics over time go, open before anything runs; None where that was not asked for."""
+    from gpusim.cli.metrics_out import MetricsOut
+
+    out = None if target is None else MetricsOut(target)
+    try:
+        yield out
+    finally:
+        if out is not None:
+            out.close()
 
 
 def carry_out(
-    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, formats: list[str], json: bool
+    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, executor: str, force: bool, formats: list[str],
+    json: bool,
 ) -> int:
     """Run what waits, print what came of it, and draw it in these formats; the exit code as of the verb."""
     if not json:
@@ -85,20 +144,23 @@ def carry_out(
                 typer.echo(f"{len(todo.grid)} runs, and {extent}\n")
             _recorded_segments(loaded)
     with _ends_on_request():
-        done = _execute(loaded, todo, waiting, jobs=jobs, force=force, figures=bool(formats))
+        done = _execute(loaded, todo, waiting, jobs=jobs, executor=executor, force=force, figures=bool(formats))
         if done.results:
             _show(loaded, todo.out, done, formats, jobs=jobs, json=json)
-    for task, failure in done.failures:
+    for task, failure in done.failures[:SHOWN]:
         say.error(f"this run failed: {task}\n        {failure.message}")
         if failure.is_bug:
             typer.echo(failure.trace, err=True)
     if not done.failures:
         return 0
-    say.error(f"{len(done.failures)} of {len(todo.tasks)} runs failed; the others are kept")
+    more = f", of which {SHOWN} are named above" if len(done.failures) > SHOWN else ""
+    say.error(f"{len(done.failures)} of {len(todo.tasks)} runs failed{more}; the others are kept")
     return 1 if any(failure.is_bug for _, failure in done.failures) else 2
 
 
-def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, force: bool, figures: bool) -> Finished:
+def _execute(
+    loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int | None, executor: str, force: bool, figures: bool
+) -> Finished:
     """The runs of the grid; what is finished is kept, and can be read, when it is stopped."""
     from gpusim.cli.draw import NEEDS
     from gpusim.cli.report import refresh
@@ -106,7 +168,7 @@ def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int |
     from gpusim.experiment.pool import cores
     from gpusim.experiment.resolved import resolved
     from gpusim.experiment.tasks import inputs
-    from gpusim.results.folder import has_result, load_folder
+    from gpusim.results.folder import finished, load_folder
 
     try:
         _compile(waiting)
@@ -117,12 +179,14 @@ def _execute(loaded: Loaded, todo: GridPlan, waiting: list[Task], *, jobs: int |
                 inputs(loaded),
                 uncertainty=loaded.experiment.uncertainty,
                 jobs=jobs,
+                executor=executor,
                 force=force,
                 progress=progress,
                 later=NEEDS if figures and (jobs or cores()) > 1 else (),
             )
     except KeyboardInterrupt:
-        kept = sum(has_result(todo.out, task.key) for task in todo.grid)
+        there = finished(todo.out)
+        kept = sum(task.key in there for task in todo.grid)
         if kept:
             refresh(todo.out, load_folder(todo.out))
         shown = f"`gpusim compare {todo.out}` shows them, " if kept else ""
@@ -202,6 +266,7 @@ def _show(loaded: Loaded, folder: Path, done: Finished, formats: list[str], *, j
     typer.echo(f"\n{folder}: {', '.join(made)}")
     for figure, why in left_out(e.figures if formats else [], drawn).items():
         typer.echo(f"not drawn: {figure}: {why}")
+    typer.echo(f"one page to look into all of it: gpusim report {quote(str(folder))}")
 
 
 def _count(number: int, what: str) -> str:

@@ -68,12 +68,17 @@ def _experiment(path: Path, sets: Sequence[str], on: Sequence[str] | None, use: 
     loaded = experiment(str(path), sets, on=on, use=use)
     e = loaded.experiment
     expand(e)
+    knobs = {}
+    if e.tune:
+        from gpusim.studies.tuning.space import space
+
+        knobs = {"knobs": len(space(loaded).knobs)}
     todo = plan(loaded, load.default_folder(loaded))
     load.foresee(loaded, todo.grid)
     for words in [*answerable.told(loaded), *load.told(loaded)]:
         say.note(words)
     counts = {"runs": size(e), "traces": len(e.trace), "profiles": len(e.profile)}
-    return {**counts, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}
+    return {**counts, **knobs, "references": len(todo.tasks) - len(set(todo.grid)), "extent": todo.extent()}
 
 
 def _profile(path: Path) -> dict[str, Any]:

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpusim.base.compiled import kernel
-from gpusim.engine.state import FROM_DEVICE, TO_DEVICE, Island
+from gpusim.base.compiled import kernel, outlined
+from gpusim.engine.clock.records import record
+from gpusim.engine.state import FROM_DEVICE, TO_DEVICE, Island, PolicyTables
+from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT, COPY_PEER, HOST_WORK, NVME_READ, NVME_WRITE
 
 
 @kernel
-def done_time(isl: Island, k: int, count: int) -> int:
-    """When the first so many activities of queue k had ended, ns; -1 when that is so long ago that its row is in use again."""
+def done_row(isl: Island, k: int, count: int) -> int:
+    """The row of the last of the first so many activities of queue k; -1 when that is so long ago that it is in use again."""
     queue = isl.queues[k]
     if count == 0 or queue.submitted - count >= queue.mask:
         return -1
-    return isl.activities[queue.base + ((count - 1) & queue.mask)].end
+    return queue.base + ((count - 1) & queue.mask)
+
+
+@outlined
+def stalled(isl: Island, pol: PolicyTables, activity: int, cause: int, waited: int, span: int) -> None:
+    """The activity's stream has stood still for `span` ns, until row `waited` had ended (-1: for nothing that ends)."""
+    if span > 0:
+        isl.stalls[cause] += span
+        record(isl, pol, log.STALL, activity, cause, isl.activities[waited].number if waited >= 0 else -1, span)
 
 
 @kernel
-def account_stall(isl: Island, row: int) -> None:
+def account_stall(isl: Island, pol: PolicyTables, row: int) -> None:
     """Split the time since the stream fell idle by what the kernel waited for, in the order in which it came.
 
     The last part belongs to whatever came last, or to multiprocessors or the turn in a copy engine where it lacked nothing
@@ -31,23 +41,27 @@ def account_stall(isl: Island, row: int) -> None:
     at, ready = queue.free_at, c.now
     if queue.wants:
         ready = queue.wants - 1
-        n.stall_sms += c.now - ready
     elif queue.granted:
         ready = queue.came
-        n.stall_copy_engine += c.now - ready
     host, room, data, event = a.submit, -1, -1, -1
+    room_row, data_row, event_row = -1, -1, -1
     for k in range(c.queues):
         count = isl.need[row, k]
         if k != a.queue and count > 0:
-            end = done_time(isl, k, count)
+            last = done_row(isl, k, count)
+            end = isl.activities[last].end if last >= 0 else -1
             if isl.queues[k].role == FROM_DEVICE:
-                room = max(room, end)
+                if end > room:
+                    room, room_row = end, last
             elif isl.queues[k].role == TO_DEVICE:
-                data = max(data, end)
-            else:
-                event = max(event, end)
-    if a.brought > 0 and done_time(isl, a.brought_by, a.brought) > at:
-        n.prefetch_late += 1
+                if end > data:
+                    data, data_row = end, last
+            elif end > event:
+                event, event_row = end, last
+    if a.brought > 0:
+        prefetched = done_row(isl, a.brought_by, a.brought)
+        if prefetched >= 0 and isl.activities[prefetched].end > at:
+            n.prefetch_late += 1
     while at < ready:
         # The earliest of the causes that lie after `at` owns the time up to itself.
         until = ready
@@ -63,18 +77,22 @@ def account_stall(isl: Island, row: int) -> None:
         if until == host:
             alloc = min(span, a.alloc_ns)
             sync = min(span - alloc, a.sync_ns)
-            n.stall_alloc += alloc
-            n.stall_sync += sync
-            n.stall_launch += span - alloc - sync
+            stalled(isl, pol, a.number, log.BY_ALLOC, -1, alloc)
+            stalled(isl, pol, a.number, log.BY_SYNC, -1, sync)
+            stalled(isl, pol, a.number, log.BY_LAUNCH, -1, span - alloc - sync)
         elif until == data:
-            n.stall_swap_in += span
+            stalled(isl, pol, a.number, log.BY_SWAP_IN, data_row, span)
         elif until == room:
-            n.stall_swap_out += span
+            stalled(isl, pol, a.number, log.BY_SWAP_OUT, room_row, span)
         elif until == event:
-            n.stall_event += span
+            stalled(isl, pol, a.number, log.BY_EVENT, event_row, span)
         else:
-            n.stall_launch += span
+            stalled(isl, pol, a.number, log.BY_LAUNCH, -1, span)
         at = until
+    if queue.wants:
+        stalled(isl, pol, a.number, log.BY_SMS, -1, c.now - ready)
+    elif queue.granted:
+        stalled(isl, pol, a.number, log.BY_COPY_ENGINE, -1, c.now - ready)
 
 
 @kernel

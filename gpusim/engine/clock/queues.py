@@ -12,6 +12,7 @@ from typing import Any
 from gpusim.base.compiled import kernel, outlined
 from gpusim.engine.clock import accounts, copy_engines, links, remote, sharing, sms
 from gpusim.engine.clock import event_heap as heap
+from gpusim.engine.clock.records import record as record
 from gpusim.engine.state import (
     DRAIN,
     E_KERNEL,
@@ -31,21 +32,6 @@ from gpusim.engine.state import (
 )
 from gpusim.results import log
 from gpusim.trace.trace import COLLECTIVE, HOST_WORK, KERNEL
-
-
-@outlined
-def append(buffers: Any, log: Any, time: int, kind: int, a: int, b: int, addr: int, size: int) -> None:
-    """One more record in the event log; the loop makes sure that there is room."""
-    e = log[buffers[0].logged]
-    buffers[0].logged += 1
-    e.t, e.kind, e.a, e.b, e.addr, e.bytes = time, kind, a, b, addr, size
-
-
-@kernel
-def record(isl: Island, pol: PolicyTables, kind: int, a: int, b: int, addr: int, size: int) -> None:
-    """Write to the event log, if there is one."""
-    if pol.buffers[0].log_on:
-        append(pol.buffers, pol.log, isl.clock[0].now, kind, a, b, addr, size)
 
 
 @kernel
@@ -166,7 +152,7 @@ def start_ready(isl: Island, prog: Instructions, pol: PolicyTables) -> None:
             queue.running += 1
             a.start = c.now
             if queue.computes:
-                accounts.account_stall(isl, row)
+                accounts.account_stall(isl, pol, row)
             if a.kind == KERNEL:
                 n.busy += a.duration
             if a.kind != SWAP:

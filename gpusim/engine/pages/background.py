@@ -23,6 +23,7 @@ from gpusim.engine.pages.driver_tables import (
     scratch,
     shared,
 )
+from gpusim.engine.pages.events import note_copies
 from gpusim.engine.pages.eviction import evict
 from gpusim.engine.pages.prefetchers import extend
 from gpusim.engine.pages.ranking import in_flight
@@ -49,6 +50,7 @@ def work_ahead(M: DriverState, g: int, idle: float) -> None:
             idle -= fetch_ahead(M, g, b)
         elif not extend(M, g):
             break
+    note_copies(M, g, 0.0, 0.0)  # of these it is not told when they go on
     if idle < 0.0:
         gpu.copied = max(gpu.copied, s.now - idle)
 

@@ -10,7 +10,7 @@ from gpusim.engine.pages.bits import clear, none, put
 from gpusim.engine.pages.copies import begin_copies, wait_for_copies
 from gpusim.engine.pages.counters import attend
 from gpusim.engine.pages.driver_tables import DONE, FAULTED, WRITES, DriverState, scratch
-from gpusim.engine.pages.events import note_batch
+from gpusim.engine.pages.events import note_batch, note_end
 from gpusim.engine.pages.fault_replay import replay, send
 from gpusim.engine.pages.frontend import Front, advance, mapped, next_block
 from gpusim.engine.pages.prefetchers import launched
@@ -148,6 +148,7 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
         flush = s.replay_policy == PER_BATCH_FLUSH
         send(F, s.batch_count if flush else len(F.buffer) - f.buffered)
         fetched = min(f.buffered, s.batch_count)
+        noted = s.logged
         unique = fetch(M, F)
         begin, engaged = s.now, gpu.engaged
         s.now += gpu.batch + gpu.fault * fetched
@@ -170,6 +171,7 @@ def run_kernel(M: DriverState, F: Front, A: Any, shapes: Any, tables: Any) -> in
         s.now += gpu.first_fault
         gpu.first_fault = 0.0
         n.service += s.now - begin
+        note_end(M, noted)
         work_ahead(M, p, s.now - begin - (gpu.engaged - engaged))
         if flush:
             n.dropped += f.outstanding - fetched

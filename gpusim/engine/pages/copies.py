@@ -10,13 +10,16 @@ from __future__ import annotations
 from gpusim.base.compiled import kernel
 from gpusim.engine.pages.bits import PAGES, next_set, total
 from gpusim.engine.pages.driver_tables import MANAGED, DriverState
+from gpusim.engine.pages.events import note_copies
 
 
 @kernel
 def begin_copies(M: DriverState, g: int) -> None:
     """What the service that just ended has queued on GPU g begins; page tables come before, and wait for no copy."""
     gpu = M.gpus[g]
-    gpu.copied = max(gpu.copied, M.state[0].now + gpu.setting_up) + gpu.queued
+    start = max(gpu.copied, M.state[0].now + gpu.setting_up)
+    gpu.copied = start + gpu.queued
+    note_copies(M, g, start, gpu.copied)
     gpu.engaged += gpu.queued
     gpu.setting_up, gpu.queued = 0.0, 0.0
 

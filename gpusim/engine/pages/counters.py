@@ -24,7 +24,7 @@ from gpusim.engine.pages.driver_tables import (
     row,
     scratch,
 )
-from gpusim.engine.pages.events import note
+from gpusim.engine.pages.events import note, note_copies
 from gpusim.engine.pages.prefetchers import propose
 from gpusim.engine.pages.service import destination, place
 from gpusim.results.page_log import NOTICE
@@ -62,6 +62,7 @@ def attend(M: DriverState, p: int) -> None:
     s.notices -= batch
     for k in range(s.notices):
         M.notices[k] = M.notices[k + batch]
+    note_copies(M, p, s.now, s.now + gpu.queued)
     s.now += gpu.queued
     gpu.queued = 0.0
     s.driver_free = s.notice_due = s.now + took

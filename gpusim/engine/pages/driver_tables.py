@@ -69,6 +69,7 @@ GPU = record(
      ("cpu_fault", f8), ("cpu_page", f8), ("cpu_byte", f8),
      ("engaged", f8),  # how long the copy engine has worked for faults
      ("copied", f8), ("queued", f8), ("setting_up", f8),  # when all copies are over; of the service that runs
+     ("noted", i8),  # records of the log before the service that runs
      ("ranked", i8),                                             # chunks in its heap
      ("pieces", i8), ("oldest_piece", i8), ("newest_piece", i8),
      ("peer_byte", f8),  # to and from other GPUs; 0: their memories are not accessible

@@ -11,7 +11,7 @@ from gpusim.engine.pages.bits import total
 from gpusim.engine.pages.driver_tables import CPU, EVICTION, NONE, DriverState
 from gpusim.engine.pages.raster import paint
 from gpusim.results.fault_picture import CAME, EVICTED, FAULTED, TAKEN
-from gpusim.results.page_log import BATCH, GONE, KEEP, WORDS, WRITE
+from gpusim.results.page_log import BATCH, COPY, GONE, KEEP, WORDS, WRITE
 
 
 @kernel
@@ -28,7 +28,7 @@ def note(M: DriverState, kind: int, cause: int, p: int, source: int, b: int, mas
     if s.logged < len(M.log):
         r = M.log[s.logged]
         r.time, r.kind, r.cause, r.processor, r.source, r.block = s.now, kind, cause, p, source, b
-        r.pages, r.batch = total(M.bits, mask), s.batches
+        r.pages, r.batch, r.since, r.until = total(M.bits, mask), s.batches, s.now, s.now
         for w in range(WORDS):
             r.mask[w] = M.bits[mask, w]
     s.logged += 1
@@ -41,8 +41,26 @@ def note_batch(M: DriverState, p: int, fetched: int) -> None:
     if s.logged < len(M.log):
         r = M.log[s.logged]
         r.time, r.kind, r.cause, r.processor, r.source, r.block = s.now, BATCH, NONE, p, NONE, NONE
-        r.pages, r.batch = fetched, s.batches
+        r.pages, r.batch, r.since, r.until = fetched, s.batches, s.now, s.now
     s.logged += 1
+
+
+@kernel
+def note_end(M: DriverState, place: int) -> None:
+    """What the record at this place stands for ends now."""
+    if place < len(M.log):
+        M.log[place].until = M.state[0].now
+
+
+@kernel
+def note_copies(M: DriverState, g: int, since: float, until: float) -> None:
+    """The copies to and from GPU g that were noted since the last call take this time."""
+    s, gpu = M.state[0], M.gpus[g]
+    for i in range(gpu.noted, min(s.logged, len(M.log))):
+        r = M.log[i]
+        if r.kind == COPY and until > since and (r.processor == g or (r.processor == CPU and r.source == g)):
+            r.since, r.until = since, until
+    gpu.noted = s.logged
 
 
 def pages(log: Any) -> Any:

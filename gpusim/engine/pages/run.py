@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gpusim.engine.pages import account, prefetchers, victims
+import numpy as np
+
+from gpusim.engine.pages import account, prefetchers, step_columns, victims
 from gpusim.engine.pages.before import footprint, program_of, room
 from gpusim.engine.pages.driver_tables import COUNTER, CPU, DEMAND, EXPLICIT, PREFETCH
 from gpusim.engine.pages.settings import DRIVER, DriverSettings
 from gpusim.engine.pages.simulate import UvmResult, simulate_uvm
-from gpusim.engine.pages.tensors import Foreseen, known
+from gpusim.engine.pages.tensors import Foreseen, known, launched
 from gpusim.engine.pages.timeline import Timeline
 from gpusim.machine import platforms
 from gpusim.machine.driver_parameters import BLOCK_BYTES
 from gpusim.machine.profile import Profile
-from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Prefetch, Start
+from gpusim.programs.managed.steps import HostTouch, Kernel, ManagedProgram, Start
 from gpusim.results.result import FINISHED, HOST_OOM, OOM, Result
-from gpusim.trace.workload import Workload
+from gpusim.trace.workload import F64, Workload
 
 GPU = 1
 EVENTS = 1 << 24  # that a log keeps at most
@@ -51,6 +54,11 @@ def simulate_unified(
         prefetcher=settings.prefetch, seed=seed + 1, log=EVENTS if log else 0, watch=timeline.watch,
     )  # fmt: skip
     rates = {"h2d": platform.link.in_rate, "d2h": platform.link.out_rate}
+    numbers = metrics(program, ran, recorded) | _peaks(timeline)
+    kept = None
+    if log:
+        launch = launched(source, profile) - source.duration if isinstance(source, Workload) else None
+        kept = {name: ran.log[name].copy() for name in ran.log.dtype.names} | _steps(program, ran, launch, numbers)
     return Result(
         spec={
             "trace": program.name,
@@ -67,9 +75,9 @@ def simulate_unified(
         },
         outcome=FINISHED if not ran.failed else HOST_OOM if ran.full == "host" else OOM,
         failure={"memory": ran.full, "time_ns": round(ran.ns), "advice": ran.failed} if ran.failed else None,
-        metrics=metrics(program, ran, recorded) | _peaks(timeline),
+        metrics=numbers,
         faults=account.of(ran, together=isinstance(source, Workload)),
-        pages={name: ran.log[name].copy() for name in ran.log.dtype.names} if log else None,
+        pages=kept,
         timeline={name: column.copy() for name, column in timeline.columns.items()},
     )  # fmt: skip
 
@@ -93,6 +101,7 @@ def _for_referee(program: ManagedProgram, ran: UvmResult, evict: str) -> dict[st
         "allocations": [[array.bytes, array.at, array.kind] for array in program.arrays],
         "events": ran.events,
         "began": ran.logged_before,
+        "began_ns": ran.began,
     }
 
 
@@ -163,22 +172,23 @@ def _faults(gpu: Any, cpu: Any) -> dict[str, int]:
 
 
 def _stalls(program: ManagedProgram, ran: UvmResult) -> dict[str, int]:
-    """What kernels waited for: the driver, copies of pages, remote memory, what the program moves itself, and the CPU."""
-    found = dict.fromkeys(("fault", "migration", "remote", "explicit", "host"), 0.0)
-    for step, result in _pairs(program, ran):
-        counts = result.counts[GPU]
-        if isinstance(step, Kernel):
-            copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
-            found["migration"] += copies
-            found["remote"] += remote
-            found["fault"] += result.ns - float(counts["busy"]) - copies - remote
-        else:
-            found["explicit" if isinstance(step, Prefetch) else "host"] += result.ns
-    return {f"stall_{cause}_ns": max(round(ns), 0) for cause, ns in found.items()}
+    """What the steps waited for, by cause."""
+    found = step_columns.waits(_pairs(program, ran))
+    return {f"stall_{cause}_ns": max(round(sum(ns)), 0) for cause, ns in found.items()}
 
 
-def _pairs(program: ManagedProgram, ran: UvmResult) -> Any:
-    return zip(_timed(program), ran.steps, strict=False)  # a run that failed has fewer
+def _steps(program: ManagedProgram, ran: UvmResult, launch: F64 | None, stalls: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps with their parts of the stalls; launch: of each operator of a recorded program, ns."""
+    pairs = _pairs(program, ran)
+    waited: dict[str, Any] = dict(step_columns.waits(pairs))
+    if launch is not None and "stall_launch_ns" in stalls:
+        operators = np.array([step.operator if isinstance(step, Kernel) else -1 for step, _ in pairs], np.int64)
+        waited["launch"] = step_columns.first_of(operators, launch)
+    return step_columns.columns(pairs, ran.began, waited, stalls)
+
+
+def _pairs(program: ManagedProgram, ran: UvmResult) -> step_columns.Pairs:
+    return list(zip(_timed(program), ran.steps, strict=False))  # a run that failed has fewer
 
 
 def _timed(program: ManagedProgram) -> list[Any]:

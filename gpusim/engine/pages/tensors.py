@@ -207,8 +207,9 @@ def _kernels(work: Workload, profile: Profile, pieces: list[list[Piece]]) -> Ite
                 made.append((accesses, sum(map(_pages, accesses))))
         total = sum(pages for _, pages in made)
         yield [
-            Kernel(name, accesses, (max(map(_pages, accesses)), 1), (1, 1), ns=ns * pages / total) for accesses, pages in made
-        ] or [Kernel(name, [], (1, 1), (1, 1), ns=ns)]
+            Kernel(name, accesses, (max(map(_pages, accesses)), 1), (1, 1), ns=ns * pages / total, operator=op)
+            for accesses, pages in made
+        ] or [Kernel(name, [], (1, 1), (1, 1), ns=ns, operator=op)]
 
 
 def _rows(reads: list[int], writes: list[int], size: I64) -> list[tuple[list[int], list[int]]]:

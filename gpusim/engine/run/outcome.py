@@ -170,9 +170,9 @@ def metrics(simulation: Simulation) -> dict[str, int | float]:
     header = simulation.policies.place
     makespan = simulation.now
     busy = int(n["busy"])
-    causes = ["swap_in", "swap_out", "alloc", "launch", "sync", "event", *(["sms"] if SMS in simulation.shared.words else [])]
-    causes += ["copy_engine"] if simulation.island.devices[0]["shares_engines"] else []
-    stalls = {f"stall_{cause}_ns": int(n[f"stall_{cause}"]) for cause in causes}
+    impossible = {"sms": SMS not in simulation.shared.words, "copy_engine": not simulation.island.devices[0]["shares_engines"]}
+    spans = zip(log.STALLS, simulation.island.stalls.tolist(), strict=True)
+    stalls = {f"stall_{cause}_ns": ns for cause, ns in spans if not impossible.get(cause)}
     swaps = int(n["swap_ins"]) + int(n["swap_outs"])
     seconds = makespan / 1e9
     over = {"h2d": 0, "d2h": 0}  # bytes over the device's own link, the program's copies aside

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from gpusim.policies import contract
 from gpusim.policies.forms import DefragPolicy, EvictPolicy, PlacePolicy, PrefetchPolicy, ReleasePolicy
 from gpusim.policies.planning import NOTHING, Schedule
 from gpusim.policies.verb_table import addresses
+from gpusim.results.log import STALLS
 from gpusim.trace import trace as tr
 from gpusim.trace.codec import Codec, swap_codec
 from gpusim.trace.iterations import iterations
@@ -203,7 +205,7 @@ def _policies(work: Workload, m: Machine, chosen: Chosen, seed: int, log: bool) 
     """The policies' own tables as they make them, and buffers with room for one step of the island beyond LOG_ROOM."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
     units, asks = len(work.trace.size), evict.form == "ask"
-    room = LOG_ROOM + 5 * units + 64
+    room = LOG_ROOM + 5 * units + 64 + (1 + len(STALLS)) * (1 + int(work.trace.stream.max(initial=0)))
     given = {"params": evict.params, "defrag": defrag.params}
     given["evict"], given["evict_keys"] = evict.state(max(1, units), m.capacity, evict.params, seed)
     if release is not None and chosen.releases:
@@ -301,7 +303,7 @@ def requests(trace: tr.Trace) -> tuple[Any, Any, Any, Any]:
 def verbs(chosen: Chosen) -> Any:
     """int64[verbs, 2]: where the island finds the compiled verbs, 0 for those that the run does not use."""
     place, evict, prefetch, defrag, release = chosen.place, chosen.evict, chosen.prefetch, chosen.defrag, chosen.release
-    return addresses(PolicyVerbs(
+    return _addresses(PolicyVerbs(
         alloc=place.alloc, free=place.free, largest=place.largest,
         insert=evict.insert, touch=evict.touch, remove=evict.remove, victim=evict.victim, score=evict.score,
         propose=prefetch.propose, note=prefetch.note,
@@ -309,7 +311,13 @@ def verbs(chosen: Chosen) -> Any:
         remap=place.remap if defrag.form == "remap" else None,
         due=None if defrag.form == "none" else defrag.due,
         release=release.release if release is not None and chosen.releases else None,
-    ))  # fmt: skip
+    )).copy()  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _addresses(verbs: PolicyVerbs) -> Any:
+    """Of runs with the same policies, of which a grid has many."""
+    return addresses(verbs)
 
 
 def chunk(work: Workload, start: int) -> Any:

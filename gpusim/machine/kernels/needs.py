@@ -20,13 +20,14 @@ from gpusim.trace.launches import LaunchConfiguration, parse_launch
 from gpusim.trace.trace import COLLECTIVE, KERNEL, Trace
 
 F64 = npt.NDArray[np.float64]
+I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 
 
 class KernelNeeds(NamedTuple):
     """What O operators need of a GPU."""
 
-    sms: I64
+    sms: I32
     """(2, O): multiprocessors that each can use, 0 for what is no kernel; whether its whole grid is resident at once on them"""
     memory: F64
     """(O,) of the memory's bandwidth by each that runs alone, bytes/ns"""
@@ -47,11 +48,11 @@ def kernel_needs(trace: Trace, duration: I64, profile: Profile, percentage: int 
     return KernelNeeds(_processors(trace, profile, processors, limit), _bandwidths(trace, duration, gpu), limit, bandwidth)
 
 
-def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I64:
+def _processors(trace: Trace, profile: Profile, processors: int, limit: int) -> I32:
     """(2, O) as `KernelNeeds.sms`; a collective takes as many as it has channels, as far as the program may."""
     of_collectives = profile.collective and profile.collective.channels
     channels = min(limit, int(of_collectives.value)) if of_collectives else 0
-    found = np.zeros((2, trace.ops), np.int64)
+    found = np.zeros((2, trace.ops), np.int32)
     is_kernel = trace.activity == KERNEL
     found[0, is_kernel] = processors
     if trace.launches:

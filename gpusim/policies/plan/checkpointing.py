@@ -3,6 +3,7 @@
 every    blocks of the model in one segment: 1 is what frameworks call full recomputation; sqrt is the paper's square root of
          their number
 modules  what is a block, by the end of its module path: "h.*", "mlp"; empty: the numbered layers
+keep     operators whose results are kept, so that they are not run again: "aten.mm + aten.addmm"
 
 The program of the transform `checkpointing` (docs/transforms.md), as one more plan beside the others: decided by the model's
 structure alone, whatever the memory.
@@ -16,8 +17,8 @@ from gpusim.policies.plan.parts.checkpointing import checkpointed
 from gpusim.policies.planning import View
 from gpusim.trace.trace import Trace
 
-PARAMS = {"every": "1", "modules": ""}
+PARAMS = {"every": "1", "modules": "", "keep": ""}
 
 
-def rewrite(view: View, every: str = "1", modules: str = "") -> Trace:
-    return checkpointed(view.work.trace, every, modules)
+def rewrite(view: View, every: str = "1", modules: str = "", keep: str = "") -> Trace:
+    return checkpointed(view.work.trace, every, modules, keep)

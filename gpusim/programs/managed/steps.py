@@ -56,6 +56,7 @@ class Kernel:
     ns: float | None = None          # without faults; None: what its accesses take at the memory's rate
     gpu: int = 1
     where: str = field(default="", compare=False)  # "file:line" of a program that was read
+    operator: int = field(default=-1, compare=False)  # of the trace that the program was made from
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,14 @@ class ManagedProgram:
 
 
 def _content(value: Any) -> bytes:
-    """Everything that a program does, but not where that was written."""
+    """Everything that a program does, but not where that was written or recorded."""
     if isinstance(value, np.ndarray):
         return str(value.dtype).encode() + value.tobytes()
     if is_dataclass(value):
         return type(value).__name__.encode() + b"".join(
-            f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";" for f in fields(value) if f.name != "where"
+            f"{f.name}=".encode() + _content(getattr(value, f.name)) + b";"
+            for f in fields(value)
+            if f.name not in ("where", "operator")
         )
     if isinstance(value, list | tuple):
         return b"[" + b",".join(map(_content, value)) + b"]"

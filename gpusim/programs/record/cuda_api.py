@@ -11,6 +11,7 @@ import torch.accelerator
 import torch.cuda
 import torch.cuda.profiler
 
+from gpusim.programs.record import running
 from gpusim.programs.record.patches import Patches, answer
 from gpusim.programs.record.tape import Tape
 from gpusim.programs.record.where import RecordError, users_line
@@ -36,7 +37,7 @@ def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
         "get_rng_state_all": [], "initial_seed": 0, "can_device_access_peer": False,
     }  # fmt: skip
     silent = (
-        "synchronize", "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "_lazy_init", "init",
+        "empty_cache", "set_device", "manual_seed", "manual_seed_all", "seed", "seed_all", "_lazy_init", "init",
         "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached", "ipc_collect", "set_rng_state",
         "set_rng_state_all", "set_per_process_memory_fraction", "reset_accumulated_memory_stats", "set_stream", "_lazy_call",
     )  # fmt: skip
@@ -50,7 +51,7 @@ def pretend(patches: Patches, gpu: str, tape: Tape) -> None:
         "mem_get_info": lambda *_, **__: (max(0, _MEMORY - tape.live_bytes), _MEMORY),
         "Stream": _Stream, "Event": _Event, "current_stream": _Stream, "default_stream": _Stream,
         "stream": lambda stream: contextlib.nullcontext(stream), "device": _Device, "device_of": _Device,
-        "CUDAGraph": _Graph,
+        "CUDAGraph": _Graph, "synchronize": _synchronize,
     }  # fmt: skip
     for owner in (torch.cuda, torch.cuda.memory, torch.cuda.random):
         _replace(patches, owner, functions)
@@ -78,6 +79,10 @@ def _replace(patches: Patches, owner: Any, functions: dict[str, Any]) -> None:
     for name, value in functions.items():
         if name in vars(owner):
             patches.set(owner, name, value)
+
+
+def _synchronize(*_: Any, **__: Any) -> None:
+    running.current().tape.wait(users_line(), "synchronize()")
 
 
 class _Range(contextlib.ContextDecorator):
@@ -115,7 +120,8 @@ class _Stream:
 
     def wait_event(self, event: Any) -> None: ...
 
-    def synchronize(self) -> None: ...
+    def synchronize(self) -> None:
+        _synchronize()
 
     def query(self) -> bool:
         return True

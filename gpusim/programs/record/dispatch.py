@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpusim.programs.record import flops
 from gpusim.programs.record.adopt import Adopted
-from gpusim.programs.record.homes import Homes
+from gpusim.programs.record.homes import BLOCKING_COPY, Homes
 from gpusim.programs.record.phases import Phases
 from gpusim.programs.record.processes import collective, is_collective
 from gpusim.programs.record.readback import read_scalar
@@ -103,6 +103,8 @@ class Dispatch(TorchDispatchMode):
         with self.adopted.fake_mode:
             out = run(*given, **named)
         self._note(func, home, crossing, given, named, out)
+        if data or (func is aten.copy_.default and crossing != KERNEL and not kwargs.get("non_blocking", (*args, False)[2])):
+            self.homes.wait(BLOCKING_COPY)
         back = {id(fake): t for t in inputs if (fake := fakes[id(t)]) is not t}
         return _swap(out, back) if back else out
 

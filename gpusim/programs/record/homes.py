@@ -21,10 +21,11 @@ from gpusim.programs.record.readback import Unknown, decided, holds_unknown, ref
 from gpusim.programs.record.schema import plain, tensors
 from gpusim.programs.record.standins import stand_in
 from gpusim.programs.record.storages import GPU, HOST, Storages
-from gpusim.programs.record.where import calls_from, warn
+from gpusim.programs.record.where import calls_from, users_line, warn
 
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
+VALUE_READ, BLOCKING_COPY = "a value of the GPU is read", "a copy that blocks"
 _READ = ("tolist", "numpy", "data_ptr", "__int__", "__index__", "__array__")
 
 
@@ -47,6 +48,12 @@ class Homes(TorchFunctionMode):
         if isinstance(tensor, FakeTensor):
             return self.storages.home(tensor) or self.adopted.default
         return GPU if self.adopted.takes(tensor) else HOST
+
+    def wait(self, what: str) -> str:
+        """The host waits for the GPU at the user's line, which this answers."""
+        line = users_line()
+        self.storages.tape.wait(line, what)
+        return line
 
     def of_factory(self) -> str:
         """Where an operator without tensors runs that was not told: with the tensors of the call that it is part of."""
@@ -128,13 +135,18 @@ def _device_of(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
     return _CUDA if real.type == "cpu" and homes.of(args[0]) == GPU else real
 
 
-def _move(homes: Homes, tensor: torch.Tensor, home: str, dtype: Any, layout: Any, copy: bool) -> torch.Tensor:
-    """A tensor at another home, or of another type."""
+def _move(
+    homes: Homes, tensor: torch.Tensor, home: str, dtype: Any, layout: Any, copy: bool, non_blocking: bool = False
+) -> torch.Tensor:
+    """A tensor at another home, or of another type; the host waits for a copy between homes unless it is told not to."""
     more = {"memory_format": layout} if layout is not None else {}
     if homes.of(tensor) == home:
         return tensor.to(dtype=dtype or tensor.dtype, copy=copy, **more)
     with homes.at(home):
-        return tensor.to(dtype=dtype or tensor.dtype, copy=True, **more)
+        moved = tensor.to(dtype=dtype or tensor.dtype, copy=True, **more)
+    if not non_blocking and tensor.numel():
+        homes.wait(BLOCKING_COPY)
+    return moved
 
 
 def _to(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
@@ -145,17 +157,19 @@ def _to(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
     other = rest[0] if rest and isinstance(rest[0], torch.Tensor) else kwargs.get("other")
     if other is not None:
         home, dtype, layout = homes.of(other), other.dtype, kwargs.get("memory_format")
+        waits_not = bool(kwargs.get("non_blocking", rest[1] if len(rest) > 1 else False))
     else:
-        device, dtype, _, layout = torch._C._nn._parse_to(*rest, **named)
+        device, dtype, waits_not, layout = torch._C._nn._parse_to(*rest, **named)
         named_home = homes.of(tensor) if device is None else home_of(device)
         if named_home is None:
             return func(*args, **kwargs)
         home = named_home
-    return _move(homes, tensor, home, dtype, layout, bool(kwargs.get("copy", False)))
+    return _move(homes, tensor, home, dtype, layout, bool(kwargs.get("copy", False)), waits_not)
 
 
 def _cuda(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
-    return _move(homes, args[0], GPU, None, kwargs.get("memory_format"), False)
+    waits_not = bool(kwargs.get("non_blocking", args[2] if len(args) > 2 else False))
+    return _move(homes, args[0], GPU, None, kwargs.get("memory_format"), False, waits_not)
 
 
 def _cpu(homes: Homes, func: Any, args: Any, kwargs: Any) -> torch.Tensor:
@@ -178,15 +192,17 @@ def _item(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     if _is_known(tensor) and homes.of(tensor) == HOST:
         return func(*args, **kwargs)
+    line = homes.wait(VALUE_READ) if homes.of(tensor) == GPU else ""
     if calls_from("torch.amp", 2):
+        homes.storages.tape.decide((line,))  # whether the step is taken
         return 0.0  # nothing overflowed
     if calls_from("torch", 2):
         return 1.0
     value = stand_in(homes.storages, tensor)
     if isinstance(value, bool):
-        return decided(value)
+        return decided(value, (line,))
     warn("a value that is not computed while recording is read; it shows as '?'")
-    return Unknown(value)
+    return Unknown.read(value, line)
 
 
 def _into_tensors(homes: Homes, func: Any, args: Any, kwargs: Any) -> None:
@@ -200,6 +216,8 @@ def _into_tensors(homes: Homes, func: Any, args: Any, kwargs: Any) -> None:
 def _float(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:
     if _is_known(args[0]) and homes.of(args[0]) == HOST:
         return func(*args, **kwargs)
+    if homes.of(args[0]) == GPU:
+        homes.wait(VALUE_READ)
     warn("a value that is not computed while recording is read as 1.0")
     return 1.0
 
@@ -208,7 +226,8 @@ def _bool(homes: Homes, func: Any, args: Any, kwargs: Any) -> bool:
     tensor = args[0]
     if (_is_known(tensor) and homes.of(tensor) == HOST) or tensor.numel() != 1:
         return bool(func(*args, **kwargs))
-    return decided(bool(stand_in(homes.storages, tensor)))
+    line = homes.wait(VALUE_READ) if homes.of(tensor) == GPU else ""
+    return decided(bool(stand_in(homes.storages, tensor)), (line,))
 
 
 def _values(homes: Homes, func: Any, args: Any, kwargs: Any) -> Any:

@@ -8,19 +8,22 @@ refused: what the program allocates from there on would be made up.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
+from gpusim.programs.record import running
 from gpusim.programs.record.where import RecordError, times_here, users_line, warn, within
 
 HINT = "take this branch by hand while recording: if gpusim.record.active(): ..."
 _ENDLESS = 10_000  # decisions at one line within one step: the value never changes, so the loop would not end
 
 
-def decided(outcome: bool) -> bool:
-    """A condition on a value that was not computed; the user is told which way it goes."""
+def decided(outcome: bool, read_at: Iterable[str] = ()) -> bool:
+    """A condition on a value that was not computed, read at these lines; the user is told which way it goes."""
+    if (recording := running.current()) is not None:
+        recording.tape.decide(read_at)
     if times_here() > _ENDLESS:
         raise RecordError(f"a loop ends by a value that a recording does not compute{within()}", users_line(), HINT)
     warn(f"a condition asks for a value that is not computed while recording{within()}: taken as {str(outcome).lower()}")
@@ -28,9 +31,9 @@ def decided(outcome: bool) -> bool:
 
 
 def _compare(ask: Callable[[float, Any], Any]) -> Any:
-    def compared(self: float, other: Any) -> Any:
+    def compared(self: Unknown, other: Any) -> Any:
         outcome = ask(float(self), float(other) if type(other) is Unknown else other)
-        return outcome if outcome is NotImplemented else decided(bool(outcome))
+        return outcome if outcome is NotImplemented else decided(bool(outcome), self.and_of((other,)).read_at)
 
     return compared
 
@@ -38,8 +41,26 @@ def _compare(ask: Callable[[float, Any], Any]) -> Any:
 class Unknown(float):
     """A number that was not computed; it is its stand-in where a number is needed, and "?" where it is shown."""
 
-    def _same(self, *_: Any) -> Any:
-        return self
+    read_at: frozenset[str] = frozenset()  # lines at which the program read what it is made of
+
+    @classmethod
+    def read(cls, value: Any, line: str) -> Unknown:
+        """What the program reads at this line."""
+        made = cls(value)
+        made.read_at = frozenset((line,))
+        return made
+
+    def and_of(self, others: Iterable[Any]) -> Unknown:
+        """This number, made of others as well."""
+        lines = self.read_at.union(*(other.read_at for other in others if type(other) is Unknown))
+        if lines == self.read_at:
+            return self
+        made = Unknown(float(self))
+        made.read_at = lines
+        return made
+
+    def _same(self, *others: Any) -> Any:
+        return self.and_of(others)
 
     def _refuse(self, *_: Any) -> Any:
         raise RecordError(f"the program sizes by a value that a recording does not compute{within()}", users_line(), HINT)
@@ -52,7 +73,7 @@ class Unknown(float):
     __ge__, __eq__, __ne__ = _compare(operator.ge), _compare(operator.eq), _compare(operator.ne)
 
     def __bool__(self) -> bool:
-        return decided(float(self) != 0)
+        return decided(float(self) != 0, self.read_at)
 
     def __hash__(self) -> int:
         return id(self)

@@ -19,7 +19,7 @@ from gpusim.programs.record.phases import EnoughSteps, Phases
 from gpusim.programs.record.pretend import pretending
 from gpusim.programs.record.storages import GPU, HOST, Storages
 from gpusim.programs.record.tape import Tape
-from gpusim.programs.record.where import RecordError
+from gpusim.programs.record.where import NothingRan, RecordError
 from gpusim.programs.record.workspaces import GENERATIONS, Workspaces
 from gpusim.trace.trace import Trace
 
@@ -87,7 +87,7 @@ class Recording:
         if kind is not None and kind is not EnoughSteps:
             return False
         if not self.tape.operators:
-            raise RecordError("nothing ran on the GPU", hint=NOTHING_RAN)
+            raise NothingRan("nothing ran on the GPU", hint=NOTHING_RAN)
         self.trace = self.tape.trace(self.name, self._meta(), self.phases.names())
         if self.path is not None:
             from gpusim.trace.files import save_trace

@@ -6,12 +6,13 @@ the first step: building the model, filling it, moving it.  Of that only the ten
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpusim.trace.build import TraceBuilder
-from gpusim.trace.trace import ALLOC, FREE, KERNEL, OP, PHASE, Trace
+from gpusim.trace.trace import ALLOC, FREE, KERNEL, OP, PHASE, SYNC, Trace
+from gpusim.trace.waits import KEY as WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Tape:
         self._freed: list[bool] = []
         self._before: list[int] = []  # tensors that existed before the recording, met later
         self._events: list[tuple[int, Any]] = []
+        self._decides: set[str] = set()  # lines that wait for what a condition depends on
         self._start = 0
 
     def alloc(self, size: int, category: str = "", *, before: bool = False) -> int:
@@ -67,6 +69,14 @@ class Tape:
 
     def phase(self, name: str) -> None:
         self._events.append((PHASE, name))
+
+    def wait(self, line: str, what: str) -> None:
+        """The host waits for the device at this line."""
+        self._events.append((SYNC, (line, what)))
+
+    def decide(self, lines: Iterable[str]) -> None:
+        """A condition depends on what was waited for at these lines."""
+        self._decides.update(lines)
 
     def begin(self) -> None:
         """The first step starts here: what ran until now was only to get there."""
@@ -96,6 +106,9 @@ class Tape:
         for tensor in sorted({*self._before, *made} - gone):
             ids[tensor] = build.alloc(self.sizes[tensor], self.category[tensor] or "input")
         kind_of_phase = "fwd"
+        waits = list(dict.fromkeys(what for kind, what in events if kind == SYNC))
+        if waits:
+            build.meta[WAITS] = [{"line": line, "what": what, "decides": line in self._decides} for line, what in waits]
         for kind, what in events:
             if kind == ALLOC and what not in same:
                 ids[what] = build.alloc(self.sizes[what], self.category[what] or kind_of_phase)
@@ -105,6 +118,8 @@ class Tape:
                 phase = rename.get(what, what)
                 kind_of_phase = phase.rsplit(".", 1)[-1].rstrip("0123456789") or phase
                 build.begin_phase(phase)
+            elif kind == SYNC:
+                build.event(SYNC, waits.index(what))
             elif kind == OP:
                 build.op(
                     what.name,

@@ -21,6 +21,10 @@ class RecordError(GpusimError):
     """A program that cannot be recorded: the user's line, and what to do."""
 
 
+class NothingRan(RecordError):
+    """A program of which nothing ran on the GPU."""
+
+
 class RecordWarning(UserWarning):
     """Something was recorded in another way than it would have run."""
 

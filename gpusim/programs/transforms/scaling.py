@@ -15,8 +15,20 @@ from gpusim.base.errors import GpusimError, TraceError
 from gpusim.trace.edit import Edit, issued
 from gpusim.trace.elements import base_name, element_bytes
 from gpusim.trace.files import load_trace
-from gpusim.trace.roles import BACKWARD, FORWARD, GRADIENT, INPUT, OPTIMIZER, PARAMETER, WORKSPACE, phase_kinds, roles
-from gpusim.trace.trace import Trace
+from gpusim.trace.iterations import iterations
+from gpusim.trace.roles import (
+    ACTIVATION,
+    BACKWARD,
+    FORWARD,
+    GRADIENT,
+    INPUT,
+    OPTIMIZER,
+    PARAMETER,
+    WORKSPACE,
+    phase_kinds,
+    roles,
+)
+from gpusim.trace.trace import ALLOC, I64, Trace
 
 F64 = npt.NDArray[np.float64]
 _SIZES, _WORK = ("size",), ("flops", "read_bytes", "written_bytes")
@@ -30,6 +42,7 @@ def scaled(trace: Trace, what: str, factor: float, square: bool) -> Trace:
     edit = Edit(trace)
     power = grows.astype(np.float64) + twice
     edit["size"][:] = np.rint(trace.size * factor**power)
+    _refuse_uneven(trace, what, edit["size"])
     ops = _of_operators(trace.read_start, trace.read_id, trace.write_start, trace.write_id, power)
     held = np.where(roles(trace) == WORKSPACE, 0, trace.size)  # what a library does in its own does not count
     for column, start, ids in (
@@ -43,6 +56,19 @@ def scaled(trace: Trace, what: str, factor: float, square: bool) -> Trace:
     edit["duration"][known] = np.rint(trace.duration[known] * work[known])
     edit.warn(f"{what} scaled {factor:g} times from one recording: what carries it was told from the structure of the program")
     return edit.finish()
+
+
+def _refuse_uneven(trace: Trace, what: str, size: I64) -> None:
+    """TraceError where steps that were recorded alike do not grow alike: some make their data from nothing, as `randn` does."""
+    alloc = np.flatnonzero(trace.kind == ALLOC)
+    alloc = alloc[roles(trace)[trace.arg[alloc]] == ACTIVATION]
+    step, tensor = iterations(trace)[alloc], trace.arg[alloc]
+    if not len(step) or step.min() < 0:
+        return
+    before, after = (np.bincount(step, bytes_[tensor].astype(np.float64)) for bytes_ in (trace.size, size))
+    if len(np.unique(after[before == before.max()])) > 1:
+        said = f"{trace.name}: what carries the {what} cannot be told: steps that were recorded alike would not grow alike"
+        raise TraceError(said, hint="a program that makes its data on the GPU in every step is recorded with that moved there")
 
 
 def fitted(trace: Trace, what: str, factor: float, files: str) -> Trace:

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from gpusim.base.text import join
 from gpusim.base.units import show_bytes, show_time
-from gpusim.results.heap_over_time import DEVICE, Boxes, Holes, blocks, holes, segments
+from gpusim.results.heap_over_time import DEVICE, Boxes, Holes
 from gpusim.results.log import OOM
 from gpusim.results.result import Result
 from gpusim.show.groups import starred
@@ -41,18 +41,16 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
+from gpusim.show.values.heap import CATEGORIES, end, heap, held
 from gpusim.show.view import ending, pick, run_name, scale, varying
 
 MOST = 4
 REQUEST = "request"  # of a run's spec under `clock`: its log counts the allocator's requests, not nanoseconds
 VECTOR = 20_000  # from so many blocks on they are drawn as a picture of pixels
 FREE = "#DDE0E6"
-_CATEGORY = {
-    "param": BLUE, "buffer": SKY, "input": OLIVE, "opt": INDIGO, "fwd": ORANGE, "activation": ORANGE, "bwd": GREEN,
-    "grad": GREEN, "workspace": WINE, "kv": PINK, "unknown": GREY,
-}  # fmt: skip
+_OF = (BLUE, SKY, OLIVE, INDIGO, ORANGE, ORANGE, GREEN, GREEN, WINE, PINK, GREY)
+_CATEGORY = dict(zip(CATEGORIES, _OF, strict=True))
 _SPARE = (PINK, WINE, SKY, OLIVE, GREEN, ORANGE, INDIGO, BLUE)
-_SIZES = ((2**16, "< 64 KiB"), (2**20, "< 1 MiB"), (2**24, "< 16 MiB"), (2**28, "< 256 MiB"), (2**63, "≥ 256 MiB"))
 
 RGBA = tuple[float, float, float, float]
 
@@ -81,10 +79,10 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
         axes, strip = _with_strip(figure)
     else:
         axes, strip = grid(figure, len(shown), sharey=True), None
-    heaps = [_heap(run) for run in shown]
+    heaps = [heap(run) for run in shown]
     top = max((int((box.addr + box.bytes).max()) for b, s, _ in heaps for box in (b, s) if len(box)), default=0)
     per_byte, byte_unit = scale("B", top)
-    per_time, time_unit = scale("ns", max(_end(r) for r in shown))
+    per_time, time_unit = scale("ns", max(end(r) for r in shown))
     time_label, when = f"host time [{time_unit}]", show_time
     if any(r.spec.get("clock") == REQUEST for r in shown):
         per_time, time_label, when = 1.0, "request", "request {:,.0f}".format
@@ -92,7 +90,7 @@ def draw(results: Sequence[Result], question: str = "", categories: Mapping[str,
     for panel, run, (block, segment, hole) in zip(axes, shown, heaps, strict=True):
         legend |= _map(panel, run, block, segment, per_time, per_byte, categories)
         entitle(panel, starred(run_name(run, keys), run.oracle) if len(shown) > 1 else "", len(shown))
-        panel.set_xlim(0, _end(run) / per_time)
+        panel.set_xlim(0, end(run) / per_time)
         _worst(panel, run, hole, per_time, per_byte)
         if strip is not None:
             _free(strip, hole, per_time, per_byte, byte_unit)
@@ -127,18 +125,6 @@ def _with_strip(figure: Figure) -> tuple[list[Axes], Axes]:
     return [above], below
 
 
-def _end(run: Result) -> int:
-    assert run.log is not None
-    return max(int(run.log["t"][-1]), int(run.metrics.get("makespan_ns", 0)), 1)
-
-
-def _heap(run: Result) -> tuple[Boxes, Boxes, Holes]:
-    assert run.log is not None
-    end = _end(run)
-    block, segment = blocks(run.log, end), segments(run.log, end)
-    return block, segment, holes(block, segment, end)
-
-
 def _map(
     panel: Axes, run: Result, block: Boxes, segment: Boxes, per_time: float, per_byte: float,
     categories: Mapping[str, Sequence[str]] | None,
@@ -148,20 +134,21 @@ def _map(
     panel.add_collection(
         PolyCollection(_corners(segment, per_time, per_byte), facecolors=FREE, edgecolors="none", gid="segments")
     )
-    group, names, colours = _groups(run, block, categories)
+    group, names, known = held(run, block, categories)
+    paint = colours(names, known)
     if len(block) > VECTOR:
-        _picture(panel, block, group, colours, per_time, per_byte)
+        _picture(panel, block, group, paint, per_time, per_byte)
     else:
         # A white edge sets tall blocks apart; of a thin one it would leave nothing.
         tall = block.bytes > int((block.addr + block.bytes).max(initial=0)) / 120
         panel.add_collection(
             PolyCollection(
-                _corners(block, per_time, per_byte), facecolors=[colours[g] for g in group], gid="blocks",
+                _corners(block, per_time, per_byte), facecolors=[paint[g] for g in group], gid="blocks",
                 edgecolors="white", linewidths=np.where(tall, 0.4, 0.0), rasterized=len(block) > 3000,
             )
         )  # fmt: skip
     here = sorted(set(group.tolist()))
-    return {names[g]: Patch(facecolor=colours[g], label=names[g]) for g in here}
+    return {names[g]: Patch(facecolor=paint[g], label=names[g]) for g in here}
 
 
 def _corners(box: Boxes, per_time: float, per_byte: float) -> Any:
@@ -171,21 +158,12 @@ def _corners(box: Boxes, per_time: float, per_byte: float) -> Any:
     return np.stack([np.stack(c, -1) for c in ((left, low), (right, low), (right, high), (left, high))], 1)
 
 
-def _groups(
-    run: Result, block: Boxes, categories: Mapping[str, Sequence[str]] | None
-) -> tuple[npt.NDArray[np.int64], list[str], list[RGBA]]:
-    """The colour group of each block, and the name and colour of each group."""
-    changed = {"grain", "program_hash"} & set(run.spec)  # its blocks are not the trace's tensors
-    known = None if changed else (categories or {}).get(str(run.spec.get("trace")))
-    if known is not None:
-        names = sorted(set(known), key=lambda c: (list(_CATEGORY).index(c) if c in _CATEGORY else 99, c))
-        spare = iter(_SPARE * (1 + len(names) // len(_SPARE)))
-        colours = [to_rgba(_CATEGORY[c] if c in _CATEGORY else next(spare)) for c in names]
-        number = np.array([names.index(c) for c in known], np.int64)
-        return number[block.unit], names, colours
-    steps = np.array([limit for limit, _ in _SIZES[:-1]], np.int64)
-    ramp = matplotlib.colormaps["viridis_r"](np.linspace(0.12, 0.92, len(_SIZES)))
-    return np.searchsorted(steps, block.bytes, side="right"), [n for _, n in _SIZES], [tuple(c) for c in ramp]
+def colours(names: Sequence[str], categories: bool) -> list[RGBA]:
+    """Of groups of blocks: the same for a category in every figure, darker for larger sizes."""
+    if not categories:
+        return [tuple(c) for c in matplotlib.colormaps["viridis_r"](np.linspace(0.12, 0.92, len(names)))]
+    spare = iter(_SPARE * (1 + len(names) // len(_SPARE)))
+    return [to_rgba(_CATEGORY[c] if c in _CATEGORY else next(spare)) for c in names]
 
 
 def _picture(
@@ -220,7 +198,7 @@ def _worst(panel: Axes, run: Result, hole: Holes, per_time: float, per_byte: flo
         return
     time, low, size = hole.time[i] / per_time, hole.largest_addr[i] / per_byte, hole.largest[i] / per_byte
     panel.axvline(time, color=INK, lw=0.9, ls=":", gid="worst")
-    width = 0.012 * _end(run) / per_time
+    width = 0.012 * end(run) / per_time
     frame = Rectangle((time - width / 2, low), width, size, fill=False, ec=ALARM, lw=1.4, gid="largest hole", zorder=3)
     panel.add_patch(frame)
 

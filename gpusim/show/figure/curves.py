@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,163 +12,118 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from gpusim.results.metrics import metric as declared
-from gpusim.results.result import Result
-from gpusim.show.groups import by_line, mean, oracles, ranked, starred
-from gpusim.show.interval import interval
+from gpusim.show.groups import starred
 from gpusim.show.panels import entitle, failed_band, grid, legend, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, looks
-from gpusim.show.view import (
-    ORACLE,
-    OVERSUBSCRIPTION,
-    POLICIES,
-    Layout,
-    along,
-    ending,
-    kind_of,
-    least_makespan,
-    main_unit,
-    scale,
-    value,
-)  # fmt: skip
+from gpusim.show.values.comparison import PolicyComparison, PolicyPanel, PolicyPoint
+from gpusim.show.view import ORACLE, OVERSUBSCRIPTION, kind_of, main_unit, scale
 
 MOST_TICKS = 8
 CROWDED = 0.07  # gaps of less than this share of the axis are too narrow for a label each
 LOG_FROM = 6.0  # largest over smallest value from which the axis is logarithmic
 
 
-def curves(panels: dict[str, list[Result]], plan: Layout, metric: str, logarithmic: bool = False) -> Figure:
+def curves(compared: PolicyComparison, logarithmic: bool = False) -> Figure:
     """One panel per entry; a ratio or rate has one scale in all panels, a time or size its own in each.
 
     logarithmic  in any case, not only where values lie far apart
     """
-    everything = [r for runs in panels.values() for r in runs]
-    future = oracles(everything, plan.lines)
-    names = ranked(everything, metric)
-    look = looks(names, future)
+    panels, metric, across = compared.panels, compared.metric, compared.plan.across
+    look = looks(compared.names, compared.future)
     figure = canvas(shape(len(panels))[0])
     shared = declared(metric).unit in ("1", "1/s") or len(panels) == 1
-    axes = grid(figure, len(panels), sharey=shared, sharex=_one_axis(panels, plan))
-    found = [v for r in everything if (v := value(r, metric)) is not None]
+    axes = grid(figure, len(panels), sharey=shared, sharex=one_axis(panels))
+    found = [p.value for p in compared.points if p.value is not None]
     divisor, label = main_unit(metric, max(found, default=0.0))
     logarithmic = bool(found) and min(found) > 0 and (logarithmic or max(found) / min(found) > LOG_FROM)
-    where = _positions({along(r, plan.across) for r in everything})
+    where = positions({p.x for p in compared.points})
     handles: dict[str, Line2D] = {}
+    bound: dict[str, Line2D] = {}
     marks: list[list[tuple[float, str, Look]]] = []
-    for panel, (title, runs) in zip(axes, panels.items(), strict=True):
-        entitle(panel, title, len(panels))
-        x_of = {id(r): where[along(r, plan.across)] for r in runs}
-        lines = by_line(runs, plan.lines)
-        marks.append([])
-        for rank, name in enumerate(names):
-            at: dict[float, list[Result]] = {}
-            for r in sorted(lines.get(name, ()), key=lambda r: x_of[id(r)]):
-                at.setdefault(x_of[id(r)], []).append(r)
-            points = [(x, m / divisor) for x in at if (m := mean(at[x], metric)) is not None]
-            marks[-1] += [(x, name, look[name]) for x in at if any(ending(r) for r in at[x])]
-            line = _line(panel, name, points, look[name], rank / max(1, len(names) - 1))
+    for panel, shown in zip(axes, panels, strict=True):
+        entitle(panel, shown.name, len(panels))
+        marks.append([(where[p.x], line.name, look[line.name]) for line in shown.lines for p in line.points if p.ending])
+        there = {line.name: line for line in shown.lines}
+        for rank, name in enumerate(compared.names):
+            points = there[name].points if name in there else ()
+            line = _line(panel, name, points, where, divisor, look[name], rank / max(1, len(compared.names) - 1))
+            line.set_label(starred(name, name in compared.future))
             handles.setdefault(name, line)
-            _spread(panel, at, metric, divisor, look[name])
-            _intervals(panel, name, at, metric, divisor, look[name])
-            line.set_label(starred(name, name in future))
-        drawn = any(value(r, metric) is not None for r in runs)  # where nothing finishes there is no scale for references
-        if drawn and (metric == "slowdown" or set(plan.lines) & set(POLICIES)):  # else each line has one of its own
-            _no_limit(panel, runs, metric, divisor)
-            alike = set(plan.lines) <= set(POLICIES)  # over other tiers an oracle has another time
-            if alike and not future and (oracle := _oracle(panel, runs, x_of, metric, divisor)):
-                handles[ORACLE] = oracle
-            if bound := _least(panel, runs, x_of, metric, divisor):
-                handles["bound"] = bound
-        _across(panel, plan.across, {x: v for v, x in where.items() if x in set(x_of.values())}, shape(len(panels))[1])
-    for group, there in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
+            if not compared.references and (own := _own_bound(panel, name, points, where, divisor, look[name])):
+                bound["bound"] = own
+        # Where nothing finishes there is no scale for references.
+        if compared.references and any(p.value is not None for line in shown.lines for p in line.points):
+            bound |= references(panel, shown, where, divisor, oracle=compared.oracle_apart)
+        axis_across(panel, across, {where[x]: x for x in shown.along}, shape(len(panels))[1])
+    for group, failed in [(axes, marks)] if shared else [([a], [m]) for a, m in zip(axes, marks, strict=True)]:
         _limits(group, metric, logarithmic)
-        if any(there):
-            failed_band(group, there, "out of\nmemory" if _all_oom(everything) else "failed")
+        if any(failed):
+            failed_band(group, failed, _failed_label(compared))
     _outer_labels(axes, label)
-    title = kind_of(plan.lines) + ("\nbars: p10 to p90" if any(interval([r], metric) for r in everything) else "")
-    legend(axes, list(handles.values()), title, bool(future) or ORACLE in handles)
+    title = kind_of(compared.plan.lines) + ("\nbars: p10 to p90" if any(p.interval for p in compared.points) else "")
+    legend(axes, [*handles.values(), *bound.values()], title, bool(compared.future) or ORACLE in bound)
     return figure
 
 
-def _line(panel: Axes, name: str, points: list[tuple[float, float]], look: Look, rank: float) -> Line2D:
-    # Later lines are thinner with smaller markers, so that lines in a tie remain visible below each other.
+def _line(
+    panel: Axes, name: str, points: Sequence[PolicyPoint], where: Mapping[float, float], divisor: float, look: Look, rank: float
+) -> Line2D:
+    """A line with the extremes of repetitions as a band and p10 to p90 over sampled machines as bars.
+
+    Later lines are thinner with smaller markers, so that lines in a tie remain visible below each other.
+    """
+    known = [(where[p.x], p) for p in points if p.value is not None]
     (line,) = panel.plot(
-        [x for x, _ in points], [y for _, y in points], look.line, color=look.colour, marker=look.marker,
-        lw=2.4 - 1.1 * rank, ms=(8.5 - 3.5 * rank) * look.grow, mec="white", mew=0.5, gid=f"line:{name}",
+        [x for x, _ in known], [p.value / divisor for _, p in known if p.value is not None], look.line, color=look.colour,
+        marker=look.marker, lw=2.4 - 1.1 * rank, ms=(8.5 - 3.5 * rank) * look.grow, mec="white", mew=0.5, gid=f"line:{name}",
         clip_on=False, zorder=3,
     )  # fmt: skip
-    line.set_in_layout(bool(points))  # a line without points would be laid out at the figure's corner
+    line.set_in_layout(bool(known))  # a line without points would be laid out at the figure's corner
+    ends = [(x, p.low / divisor, p.high / divisor) for x, p in known if p.low is not None and p.high is not None]
+    if any(high > low for _, low, high in ends):
+        at, lows, highs = zip(*ends, strict=True)
+        panel.fill_between(at, lows, highs, color=look.colour, alpha=0.18, lw=0, gid=f"repetitions:{name}")
+    bars = [(x, p.interval[0] / divisor, p.interval[1] / divisor) for x, p in known if p.interval]
+    if bars:
+        panel.vlines(*zip(*bars, strict=True), color=look.colour, lw=1.4, alpha=0.7, gid=f"interval:{name}")
     return line
 
 
-def _spread(panel: Axes, at: dict[float, list[Result]], metric: str, divisor: float, look: Look) -> None:
-    """Smallest to largest of the repetitions as a band."""
-    rows = []
-    for x, runs in at.items():
-        found = [v / divisor for r in runs if (v := value(r, metric)) is not None]
-        if found:
-            rows.append((x, min(found), max(found)))
-    if any(row[2] > row[1] for row in rows):
-        columns = [[row[i] for row in rows] for i in range(3)]
-        panel.fill_between(columns[0], columns[1], columns[2], color=look.colour, alpha=0.18, lw=0)
+def _own_bound(
+    panel: Axes, name: str, points: Sequence[PolicyPoint], where: Mapping[float, float], divisor: float, look: Look
+) -> Line2D | None:
+    """What a line cannot beat, in its colour, where lines have no common bound; the handle for all of them."""
+    found = [(where[p.x], p.bound / divisor) for p in points if p.bound is not None and p.value is not None]
+    if len(found) < 2:
+        return None
+    panel.plot(*zip(*found, strict=True), ":", color=look.colour, lw=1.3, gid=f"bound:{name}", zorder=2)
+    return Line2D([], [], ls=":", color=SOFT, lw=1.3, label="bound: what must come in")
 
 
-def _intervals(panel: Axes, name: str, at: dict[float, list[Result]], metric: str, divisor: float, look: Look) -> None:
-    """p10 to p90 over sampled machines as a bar at each point."""
-    rows = [(x, bars) for x, runs in at.items() if (bars := interval(runs, metric))]
-    if rows:
-        low, high = ([bars[end] / divisor for _, bars in rows] for end in (0, 1))
-        panel.vlines([x for x, _ in rows], low, high, color=look.colour, lw=1.4, alpha=0.7, gid=f"interval:{name}")
-
-
-def _no_limit(panel: Axes, runs: list[Result], metric: str, divisor: float) -> None:
-    """The run that has no memory limit, as a level."""
-    if metric not in ("slowdown", "makespan_ns"):
-        return
-    free = min((b for r in runs if (b := value(r, "bound_no_limit_ns")) is not None), default=None)
-    floor = 1.0 if metric == "slowdown" else free / divisor if free else None
-    if floor is not None:
+def references(
+    panel: Axes, shown: PolicyPanel, where: Mapping[float, float], divisor: float, *, oracle: bool
+) -> dict[str, Line2D]:
+    """The run without a memory limit as a level, oracle eviction dashed, the bound dotted; the handles of the last two."""
+    made: dict[str, Line2D] = {}
+    if free := shown.level("no_limit"):
+        floor = min(height for _, height in free) / divisor
         panel.axhline(floor, color=SOFT, lw=0.9, zorder=1, gid="bound:no limit")
         panel.annotate("no memory limit", (1, floor), (-2, -3), ha="right", va="top", color=SOFT, fontsize=8,
                        xycoords=panel.get_yaxis_transform(), textcoords="offset points")  # fmt: skip
+    levels = (("oracle", "--", BLACK, 1.1, f"oracle eviction {ORACLE}"), ("bound", ":", INK, 1.4, "bound: what must come in"))
+    for of, dashes, colour, width, label in levels:
+        found = shown.level(of)
+        if not found or (of == "oracle" and not oracle) or (of == "bound" and len(found) < 2):
+            continue
+        x, y = zip(*((where[x], y / divisor) for x, y in found), strict=True)
+        gid = "bound:least" if of == "bound" else "bound:oracle"
+        (made[of],) = panel.plot(x, y, dashes, color=colour, lw=width, gid=gid, zorder=2, label=label)
+    if "oracle" in made:
+        made[ORACLE] = made.pop("oracle")
+    return made
 
 
-def _oracle(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float) -> Line2D | None:
-    """Oracle eviction, where no line of the figure is an oracle already and something is evicted at all."""
-    if metric not in ("slowdown", "makespan_ns") or all(r.spec.get("evict") in (None, "none") for r in runs):
-        return None
-    least: dict[float, float] = {}
-    for r in runs:
-        over = value(r, "over_oracle")
-        mine = value(r, metric)
-        if over and mine is not None:  # the run's own metric over its distance from the oracle is the oracle's metric
-            y = mine / divisor / over
-            least[x_of[id(r)]] = min(y, least.get(x_of[id(r)], y))
-    if not least:
-        return None
-    x = sorted(least)
-    (line,) = panel.plot(x, [least[v] for v in x], "--", color=BLACK, lw=1.1, gid="bound:oracle", zorder=2)
-    line.set_label(f"oracle eviction {ORACLE}")
-    return line
-
-
-def _least(panel: Axes, runs: list[Result], x_of: dict[int, float], metric: str, divisor: float) -> Line2D | None:
-    """The bound: no eviction policy is faster than the bytes that must come in over the link, or than no memory limit."""
-    found: dict[float, float] = {}
-    for r in runs:
-        least = least_makespan(r)
-        free = value(r, "bound_no_limit_ns")
-        if least is not None and free and metric in ("slowdown", "makespan_ns"):
-            y = least / (free if metric == "slowdown" else divisor)
-            found[x_of[id(r)]] = min(y, found.get(x_of[id(r)], y))
-    if len(found) < 2:
-        return None
-    x = sorted(found)
-    (line,) = panel.plot(x, [found[v] for v in x], ":", color=INK, lw=1.4, gid="bound:least", zorder=2)
-    line.set_label("bound: what must come in")
-    return line
-
-
-def _positions(values: set[float]) -> dict[float, float]:
+def positions(values: set[float]) -> dict[float, float]:
     """Where each value stands on the axis: to scale, or evenly where labels to scale would lie over each other."""
     rising = sorted(values)
     gaps = [b - a for a, b in itertools.pairwise(rising)]
@@ -187,9 +142,9 @@ def _apart(positions: list[float], columns: int) -> list[float]:
     return [*kept, *positions[-1:]] if len(positions) > 1 else kept
 
 
-def _across(panel: Axes, key: str, values: dict[float, float], columns: int) -> None:
+def axis_across(panel: Axes, key: str, values: dict[float, float], columns: int) -> None:
     """The horizontal axis: position -> value; with a tick at each value while they are few."""
-    positions = sorted(values)
+    rising = sorted(values)
     divisor: float = 1
     if key in ("memory", "host_memory", "host_capacity"):
         divisor, unit = scale("B", max(values.values()))
@@ -204,9 +159,9 @@ def _across(panel: Axes, key: str, values: dict[float, float], columns: int) -> 
         label += "  (not to scale)"
     panel.set_xlabel(label)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: form.format(values.get(float(x or 0), float(x or 0)) / divisor)))
-    if len(positions) <= MOST_TICKS:
-        panel.xaxis.set_major_locator(FixedLocator(_apart(positions, columns)))
-    low, high = positions[0], positions[-1]
+    if len(rising) <= MOST_TICKS:
+        panel.xaxis.set_major_locator(FixedLocator(_apart(rising, columns)))
+    low, high = rising[0], rising[-1]
     pad = 0.09 * (high - low) or 0.5 * abs(high) or 1.0
     panel.set_xlim(low - pad, high + pad)
 
@@ -242,12 +197,13 @@ def _subs(panel: Axes) -> tuple[float, ...]:
     return (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if decades < 1.6 else (1.0, 2.0, 5.0) if decades < 3 else (1.0,)
 
 
-def _one_axis(panels: dict[str, list[Result]], plan: Layout) -> bool:
-    return len({frozenset(str(r.spec.get(plan.across)) for r in runs) for runs in panels.values()}) == 1
+def one_axis(panels: Sequence[PolicyPanel]) -> bool:
+    """Whether all panels have the same values along their axes."""
+    return len({panel.along for panel in panels}) == 1
 
 
-def _all_oom(results: Sequence[Result]) -> bool:
-    return all("memory" in ending(r) for r in results if not r.finished)
+def _failed_label(compared: PolicyComparison) -> str:
+    return "out of\nmemory" if all("memory" in p.ending for p in compared.points if p.ending) else "failed"
 
 
 def _outer_labels(axes: list[Axes], label: str) -> None:

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gpusim.base.units import show_bytes
-from gpusim.results.fault_picture import EVICTED, FAULTED, TAKEN, Picture
+from gpusim.results.fault_picture import Picture
 from gpusim.results.faults import AllocationFaults, FaultReport
 from gpusim.results.result import Result
 from gpusim.show.faults import brief
@@ -32,13 +32,12 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
+from gpusim.show.values.page_cells import DONE, cells
 from gpusim.show.view import pick, run_name, scale, varying
 
 MOST = 4
 HELD = "#E4E7EC"  # what a GPU holds
-KINDS = (
-    ("faulted on by the GPU", VERMILION), ("prefetched", SKY), ("evicted", BLACK), ("migrated away or freed", GREEN),
-)  # fmt: skip
+KINDS = tuple(zip(DONE, (VERMILION, SKY, BLACK, GREEN), strict=True))
 NAMED = 0.035  # share of the axis from which an allocation has room for its name
 
 RGBA = npt.NDArray[np.float64]
@@ -70,12 +69,6 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     about = "A cell has the colour of what most of its pages did."
     headline(figure, question or "Where do pages come and go?", said, f"{note} {about}".strip(), handles)
     return figure
-
-
-def cells(picture: Picture) -> npt.NDArray[np.int64]:
-    """The kind that most pages of each cell are, by row and column; -1 where nothing happened."""
-    pages = np.stack([picture.pages[FAULTED], picture.ahead, picture.pages[EVICTED], picture.pages[TAKEN]])
-    return np.where(pages.any(0), pages.argmax(0), -1)
 
 
 def _map(panel: Axes, report: FaultReport, picture: Picture) -> set[int]:

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gpusim.base.text import join
-from gpusim.base.units import show_bytes, show_fraction
-from gpusim.results.metrics import same
 from gpusim.results.result import Result
-from gpusim.show.groups import in_order, starred
+from gpusim.show.groups import starred
 from gpusim.show.moments import axis, moments, rows, timed
 from gpusim.show.steps import visible
-from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled
-from gpusim.show.view import ending, pick, run_name, scale, value, varying
-
-MOST = 10
-# title, what it is, share of 1 or None when not measured
-MEASURES: tuple[tuple[str, str, Callable[[Result], float | None]], ...] = (
-    ("internal", "lost to rounding", lambda r: value(r, "frag_internal")),
-    ("unused", "of reserved peak", lambda r: _complement(value(r, "frag_utilisation"))),
-    ("external", "beside largest hole", lambda r: value(r, "frag_external")),
-    ("failures", "not in one piece", lambda r: value(r, "frag_failures")),
-)
+from gpusim.show.style import ALARM, DPI, HEIGHT, INK, SOFT, WIDTH, Look, canvas, empty, headline, looks, styled, wrapped
+from gpusim.show.values.waste import MEASURES, waste, words
+from gpusim.show.view import scale
 
 
 @styled
@@ -36,19 +25,17 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
         figure = canvas()
         empty(figure, "There are no runs.")
         return figure
-    shown, note = pick(results, MOST)
-    keys = varying(shown)
-    shown = in_order(shown, results)
-    names = [run_name(r, keys, alone="place") for r in shown]
+    found = waste(results)
+    shown, names, note = found.shown, [run.name for run in found.runs], found.note
     look = looks(names, [n for n, r in zip(names, shown, strict=True) if r.oracle])
     tall = max(len(shown), 4)
     figure = canvas(height=max(HEIGHT, 0.22 * tall + 3.9))
     layout = figure.add_gridspec(2, len(MEASURES), height_ratios=(0.22 * tall + 0.4, 2.4))
     first: Axes | None = None
-    for column, (title, meaning, measure) in enumerate(MEASURES):
+    for column, (title, meaning, _) in enumerate(MEASURES):
         panel = figure.add_subplot(layout[0, column], sharey=first)
         first = first or panel
-        _bars(panel, title, meaning, [(measure(r), look[n], r.finished) for r, n in zip(shown, names, strict=True)])
+        _bars(panel, title, meaning, [(r.measures[title], look[r.name], not r.ending) for r in found.runs])
         panel.tick_params(axis="y", length=0, labelleft=column == 0)
     assert first is not None
     first.set_yticks(range(len(shown)), [starred(n, r.oracle) for n, r in zip(names, shown, strict=True)])
@@ -56,39 +43,25 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     _over_time(figure.add_subplot(layout[1, :]), shown, names, look)
     if any(not r.finished for r in shown):
         note = f"{note} Hatched: until the run stopped.".strip()
-    headline(figure, question or "Which allocator wastes least memory?", _answer(shown, names), note)
+    headline(figure, question or "Which allocator wastes least memory?", found.answer, note)
     return figure
-
-
-def _complement(share: float | None) -> float | None:
-    return None if share is None else 1 - share
 
 
 def _bars(panel: Axes, title: str, meaning: str, rows: Sequence[tuple[float | None, Look, bool]]) -> None:
     """One bar per (value, look, finished); hatched when the run did not finish."""
     panel.set_title(title)
-    panel.set_xlabel(meaning, fontsize=8)
-    counted = title == "failures"
+    panel.set_xlabel("\n".join(wrapped(meaning, 14)), fontsize=8)
     for y, (number, look, finished) in enumerate(rows):
         if number is not None:
             face, hatch = (look.colour, "") if finished else ("white", "////")
             panel.barh(y, number, 0.66, facecolor=face, edgecolor=look.colour, lw=0.8, hatch=hatch,
                        hatchcolor=look.colour, gid=f"{title}:{y}")  # fmt: skip
-        words = _words(number, counted)
-        panel.annotate(words, (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
+        panel.annotate(words(title, number), (number or 0.0, y), (3, 0), textcoords="offset points", va="center", fontsize=8)
     largest = max((v for v, _, _ in rows if v is not None), default=0.0)
     panel.set_xlim(0, (largest or 1.0) * 1.5)
     panel.set_xticks([])
     panel.spines["bottom"].set_visible(False)
     panel.grid(visible=False)
-
-
-def _words(number: float | None, counted: bool) -> str:
-    if number is None:
-        return "-"
-    if counted:
-        return f"{number:,.0f}"
-    return "< 0.1 %" if 0 < number < 0.001 else show_fraction(number, 2)
 
 
 def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look: dict[str, Look]) -> None:
@@ -127,26 +100,3 @@ def _over_time(panel: Axes, shown: Sequence[Result], names: Sequence[str], look:
     if any(not r.finished for r, _ in known):
         handles.append(Line2D([], [], color=ALARM, marker="x", ls="", ms=7, mew=2, label="the run stops"))
     panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.04), borderaxespad=0, labelspacing=0.35)
-
-
-def _answer(shown: Sequence[Result], names: Sequence[str]) -> str:
-    """The allocator that reserves least for the same program, and those that fail."""
-    held = [(value(r, "reserved_peak_bytes"), n) for r, n in zip(shown, names, strict=True) if r.finished]
-    known = sorted((v, n) for v, n in held if v is not None)
-    failed = [f"{n} ({ending(r)})" for r, n in zip(shown, names, strict=True) if not r.finished]
-    sentences = []
-    if known:
-        best = max(known[0][0], 1.0)
-        winners = [n for v, n in known if same(v, best)]
-        if len(known) == 1:
-            sentences.append(f"{known[0][1]} reserves {show_bytes(best)}.")
-        elif len(winners) == len(known):
-            sentences.append(f"All reserve {show_bytes(best)} within 1 %.")
-        else:
-            most, last = known[-1]
-            verb = "reserves" if len(winners) == 1 else "reserve"
-            more = f"{show_fraction(most / best - 1, 2)} more" if most < 2 * best else f"{most / best:.1f} times as much"
-            sentences.append(f"{join(winners)} {verb} least, {show_bytes(best)}; {last} reserves {more}.")
-    if failed:
-        sentences.append(f"Failed: {join(failed)}.")
-    return " ".join(sentences)

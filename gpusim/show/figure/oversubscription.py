@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from gpusim.results.result import Result
 from gpusim.show.answer import answer
 from gpusim.show.figure.curves import curves
-from gpusim.show.groups import grouped
 from gpusim.show.panels import MOST_PANELS
 from gpusim.show.style import SOFT, canvas, empty, headline, styled
+from gpusim.show.values.comparison import comparison
 from gpusim.show.view import OVERSUBSCRIPTION, layout, main_metric, number, value
 
 THROUGHPUT = "touched_per_s"
@@ -29,13 +29,13 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
         return figure
     metric = metric or (THROUGHPUT if any(value(r, THROUGHPUT) for r in shared) else main_metric(shared))
     plan = replace(plan, across=OVERSUBSCRIPTION)
-    panels = grouped(shared, plan.panels)
-    shown = dict(list(panels.items())[:MOST_PANELS])
-    figure = curves(shown, plan, metric, logarithmic=True)
+    whole = comparison(shared, metric, plan)
+    shown = replace(whole, panels=whole.panels[:MOST_PANELS])
+    figure = curves(shown, logarithmic=True)
     for panel in figure.axes:
         if panel.axison:
             panel.axvline(1.0, color=SOFT, lw=0.9, ls=":", zorder=1, gid="fits")
-    note = f"{len(shown)} of {len(panels)} panels are shown. " if len(shown) < len(panels) else ""
+    note = f"{len(shown.panels)} of {len(whole.panels)} panels are shown. " if len(shown.panels) < len(whole.panels) else ""
     note += "Dotted: memory and data are equally large."
     headline(figure, question or "What does oversubscription cost?", answer(shared, metric, most=320), note)
     return figure

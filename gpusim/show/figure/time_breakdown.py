@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from gpusim.base.text import join
 from gpusim.results.result import Result
 from gpusim.show.groups import in_order, starred
+from gpusim.show.panels import row_labels
 from gpusim.show.style import (
     ALARM,
+    BLACK,
     BLUE,
     GREEN,
     GREY,
-    HEIGHT,
     INDIGO,
+    INK,
     OLIVE,
     ORANGE,
     PINK,
@@ -29,28 +32,20 @@ from gpusim.show.style import (
     headline,
     styled,
 )  # fmt: skip
-from gpusim.show.view import ending, human, pick, ratio, run_name, scale, value, varying
+from gpusim.show.values.breakdown import IDLE, Breakdown, answer, breakdown
+from gpusim.show.view import ending, human, pick, run_name, scale, varying
 
 MOST = 16
 UNSEEN = 1 / 500  # share of the axis below which a part is thinner than its edges
-# From the left: work, then what waits for it.  Hatches tell the parts apart in grey print.
-PARTS = (
-    ("compute_busy_ns", "kernels run", BLUE, ""),
-    ("stall_swap_in_ns", "waiting for swap-in", VERMILION, "//"),
-    ("stall_swap_out_ns", "waiting for swap-out", ORANGE, "\\\\"),
-    ("stall_fault_ns", "serving page faults", WINE, "//"),
-    ("stall_migration_ns", "waiting for migration", INDIGO, "\\\\"),
-    ("stall_remote_ns", "on remote accesses", GREY, "//"),
-    ("stall_explicit_ns", "on its own prefetches", OLIVE, "xx"),
-    ("stall_host_ns", "waiting for the CPU", GREEN, "++"),
-    ("stall_alloc_ns", "in the allocator", PINK, ".."),
-    ("stall_launch_ns", "on launches", SKY, ""),
-    ("stall_sync_ns", "waiting for the host", GREEN, "xx"),
-    ("stall_event_ns", "waiting for streams", OLIVE, "--"),
-    ("stall_sms_ns", "waiting for multiprocessors", INDIGO, "--"),
-    ("stall_copy_engine_ns", "for a copy engine", VERMILION, "xx"),
-)
-OTHER = ("idle", "#D5D9E0")
+# Hatches tell the parts apart in grey print.
+LOOKS = {
+    "kernels run": (BLUE, ""), "waiting for swap-in": (VERMILION, "//"), "waiting for swap-out": (ORANGE, "\\\\"),
+    "serving page faults": (WINE, "//"), "waiting for migration": (INDIGO, "\\\\"), "on remote accesses": (GREY, "//"),
+    "on its own prefetches": (OLIVE, "xx"), "waiting for the CPU": (GREEN, "++"), "in the allocator": (PINK, ".."),
+    "on launches": (SKY, ""), "waiting for the host": (GREEN, "xx"), "waiting for streams": (OLIVE, "--"),
+    "waiting for multiprocessors": (INDIGO, "--"), "for a copy engine": (VERMILION, "xx"), IDLE: ("#D5D9E0", ""),
+}  # fmt: skip
+ROW, AXIS = 0.29, 0.62  # inches of a bar, and of the axis below
 
 
 @styled
@@ -63,87 +58,79 @@ def draw(results: Sequence[Result], question: str = "") -> Figure:
     shown, note = pick(results, MOST)
     keys = varying(shown)
     shown = in_order(shown, results)
-    figure = canvas(height=max(HEIGHT, 0.27 * len(shown) + 1.7))
+    figure = canvas()
     panel = figure.add_subplot()
-    longest = max((_parts(r)[1] for r in shown if r.finished), default=0.0)
+    spent = [breakdown(run) if run.finished else None for run in shown]
+    ends = [end for one in spent if one for end in (one.total, *(one.interval or ()), one.no_limit or 0.0)]
+    longest = max(ends, default=0.0)
     divisor, unit = scale("ns", longest)
-    used: dict[str, tuple[str, str]] = {}
-    for y, run in enumerate(shown):
-        if not run.finished:
-            panel.plot([0.018], [y], "x", color=ALARM, ms=6, mew=1.8, transform=panel.get_yaxis_transform(),
-                       gid=f"failed:{run_name(run, keys)}")  # fmt: skip
-            panel.annotate(ending(run), (0.018, y), (9, 0), xycoords=panel.get_yaxis_transform(), color=ALARM,
-                           textcoords="offset points", va="center", fontsize=8.5)  # fmt: skip
-            continue
-        parts, total = _parts(run)
-        left = 0.0
-        for (label, colour, hatch), width in parts:
-            left += width
-            if width <= longest * UNSEEN:
-                continue
-            panel.barh(y, width / divisor, 0.66, left=(left - width) / divisor, facecolor=colour, edgecolor="white", lw=0.6,
-                       hatch=hatch, hatchcolor="white", gid=f"part:{label}")  # fmt: skip
-            used[label] = (colour, hatch)
-        panel.annotate(human("makespan_ns", total), (total / divisor, y), (4, 0), textcoords="offset points",
-                       va="center", fontsize=8.5)  # fmt: skip
-    panel.set_yticks(range(len(shown)), [starred(run_name(r, keys), r.oracle) for r in shown])
-    panel.set_ylim(max(len(shown), 5) - 0.4, -0.6)
+    used: set[str] = set()
+    for y, (run, one) in enumerate(zip(shown, spent, strict=True)):
+        if one is None:
+            _failed(panel, y, run, run_name(run, keys))
+        else:
+            used |= _bar(panel, y, one, longest, divisor)
+    tall = row_labels(panel, [starred(run_name(r, keys), r.oracle) for r in shown])
+    panel.set_ylim(len(shown) - 0.4, -0.6)
     panel.set_xlim(0, longest / divisor * 1.12 or 1)
-    panel.tick_params(axis="y", length=0)
     panel.grid(axis="y", visible=False)
     panel.grid(axis="x", visible=True)
     panel.set_xlabel(f"time [{unit}]")
     if not longest:
         panel.set_xticks([])
         panel.set_xlabel("")
-    _legend(panel, used)
-    headline(figure, question or "Where does the time go?", _answer(shown, keys), _note(shown, note))
+    asked = question or "Where does the time go?"
+    foot, strip = _note(shown, note, spent), _legend(used, spent)
+    headline(figure, asked, answer(shown, keys), foot, strip, body=ROW * len(shown) * (1 + 0.42 * (tall - 1)) + AXIS)
     return figure
 
 
-def _parts(run: Result) -> tuple[list[tuple[tuple[str, str, str], float]], float]:
-    """The parts of one run in ns and their sum, its makespan.
-
-    Kernel time and stalls are sums over streams: they are scaled to the makespan when they exceed it.
-    """
-    makespan = float(run.metrics.get("makespan_ns", 0))
-    parts = [((label, colour, hatch), float(run.metrics.get(name, 0))) for name, label, colour, hatch in PARTS]
-    total = sum(width for _, width in parts)
-    if total > makespan > 0:
-        return [(look, width * makespan / total) for look, width in parts], makespan
-    return [*parts, ((*OTHER, ""), makespan - total)], makespan
+def _failed(panel: Axes, y: int, run: Result, name: str) -> None:
+    across = panel.get_yaxis_transform()
+    panel.plot([0.018], [y], "x", color=ALARM, ms=6, mew=1.8, transform=across, gid=f"failed:{name}")
+    panel.annotate(ending(run), (0.018, y), (9, 0), xycoords=across, color=ALARM, textcoords="offset points", va="center",
+                   fontsize=8.5)  # fmt: skip
 
 
-def _legend(panel: Axes, used: dict[str, tuple[str, str]]) -> None:
-    order = [label for _, label, _, _ in PARTS] + [OTHER[0]]
-    handles = [
-        Patch(facecolor=used[label][0], hatch=used[label][1], edgecolor="white", hatchcolor="white", label=label)
-        for label in order
+def _bar(panel: Axes, y: int, one: Breakdown, longest: float, divisor: float) -> set[str]:
+    """The parts of one run side by side, its bounds and its interval; the parts that can be seen."""
+    left, used = 0.0, set()
+    for label, width in one.parts.items():
+        left += width
+        if width > longest * UNSEEN:
+            colour, hatch = LOOKS[label]
+            panel.barh(y, width / divisor, 0.66, left=(left - width) / divisor, facecolor=colour, edgecolor="white", lw=0.6,
+                       hatch=hatch, hatchcolor="white", gid=f"part:{label}")  # fmt: skip
+            used.add(label)
+    end = max(one.total, one.no_limit or 0.0)
+    for of, dashes in (("no_limit", "-"), ("bound", ":")):
+        height = getattr(one, of)
+        if height is not None and not (of == "bound" and height == one.no_limit):
+            x, span = [height / divisor] * 2, [y - 0.42, y + 0.42]
+            panel.plot(x, span, color="white", lw=3.4, zorder=3, solid_capstyle="butt")
+            panel.plot(x, span, dashes, color=BLACK, lw=1.7, gid=f"bound:{of}", zorder=3.1)
+    if one.interval:
+        panel.plot([e / divisor for e in one.interval], [y, y], "|-", color=INK, lw=1.0, ms=6, gid="interval", zorder=4)
+        end = max(end, one.interval[1])
+    panel.annotate(human("makespan_ns", one.total), (end / divisor, y), (4, 0), textcoords="offset points", va="center",
+                   fontsize=8.5)  # fmt: skip
+    return used
+
+
+def _legend(used: set[str], spent: Sequence[Breakdown | None]) -> list[Artist]:
+    handles: list[Artist] = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", hatchcolor="white", label=label)
+        for label, (colour, hatch) in LOOKS.items()
         if label in used
     ]
-    if handles:
-        panel.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0)
+    if any(one and one.no_limit is not None for one in spent):
+        handles.append(Line2D([], [], color=BLACK, lw=1.7, label="without memory limit"))
+    if any(one and one.bound is not None and one.bound != one.no_limit for one in spent):
+        handles.append(Line2D([], [], color=BLACK, lw=1.7, ls=":", label="bound: what must come in"))
+    return handles
 
 
-def _note(shown: Sequence[Result], note: str) -> str:
+def _note(shown: Sequence[Result], note: str, spent: Sequence[Breakdown | None]) -> str:
+    bars = "Bars: p10 to p90 over sampled machines." if any(one and one.interval for one in spent) else ""
     oracle = "* reads the future." if any(r.oracle for r in shown) else ""
-    return " ".join(part for part in (note, oracle) if part)
-
-
-def _answer(shown: Sequence[Result], keys: Sequence[str]) -> str:
-    """The largest stall of the slowest run, and the share of kernels in the fastest."""
-    finished = sorted((r for r in shown if r.finished), key=lambda r: r.metrics.get("makespan_ns", 0))
-    if not finished:
-        return "No run finished."
-    slow, fast = finished[-1], finished[0]
-    busy = ratio(value(fast, "compute_busy_ns"), value(fast, "makespan_ns"))
-    stalls = sorted(((slow.metrics.get(name, 0), label) for name, label, _, _ in PARTS[1:]), reverse=True)
-    sentences = []
-    if busy is not None:
-        subject = f"In the fastest run, {run_name(fast, keys)}, kernels run" if len(finished) > 1 else "Kernels run"
-        sentences.append(f"{subject} {100 * min(busy, 1):.0f} % of the time.")
-    if stalls and stalls[0][0] > 0:
-        subject = f"The slowest, {run_name(slow, keys)}, loses" if len(finished) > 1 else "It loses"
-        lost = [f"{human('stall_ns', width)} {label}" for width, label in stalls[:2] if width > 0]
-        sentences.append(f"{subject} {join(lost)}.")
-    return " ".join(sentences)
+    return " ".join(part for part in (note, bars, oracle) if part)

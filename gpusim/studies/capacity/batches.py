@@ -54,6 +54,8 @@ class Batches:
             return None
         if len(factors) == 1:  # the recorded batch is more than any machine has: the line from an eighth of it
             factors, alive = self._below(factors, alive)
+        if not factors:
+            return None
         unit = self.recorded or 100
         slope = np.diff(alive) / np.diff(factors)
         at = min(int(np.searchsorted(alive, capacity)), len(alive) - 1)
@@ -69,7 +71,10 @@ class Batches:
         return max(0, number) / (1 if self.recorded else unit)
 
     def _below(self, factors: list[float], alive: list[int]) -> tuple[list[float], list[int]]:
-        made = self._times(0.125)
+        try:
+            made = self._times(0.125)
+        except GpusimError:
+            return [], []
         return [0.125, *factors], [int(live_bytes(made, -(-made.size // ROUND) * ROUND).max(initial=0)), *alive]
 
     def _try(self, factor: float, capacity: int) -> bool:

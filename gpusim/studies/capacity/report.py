@@ -52,7 +52,7 @@ def _row(a: MachineAnswer, way: Way | None, found: CapacityStudy) -> dict[str, A
 def _times(a: MachineAnswer, way: Way | None) -> dict[str, str]:
     if way is None or way.step_ns is None:
         return {"step, estimated": "", "slowdown, estimated": ""}
-    return {"step, estimated": a.bar.shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
+    return {"step, estimated": way.bar.shown(way.step_ns), "slowdown, estimated": f"{a.slowdown(way) or 1.0:.2f}x"}
 
 
 def _batch(times: float | None, found: CapacityStudy) -> str:
@@ -90,6 +90,17 @@ def assumed(found: CapacityStudy) -> list[Assumption]:
 
 def remarks(found: CapacityStudy) -> list[str]:
     """What is to be said of times, emulated types and estimated numbers, a sentence each."""
+    lines = of_times(found)
+    guessed = Counter(path for a in found.answers for path in estimates(a.profile))
+    if guessed:
+        of = len(found.answers)
+        words = ", ".join(f"{path} ({number} of {of} machines)" for path, number in guessed.most_common())
+        lines.append(f"Estimated numbers of the profiles, each machine's in fit.json: {words}.")
+    return lines
+
+
+def of_times(found: CapacityStudy) -> list[str]:
+    """What is to be said of times and emulated types."""
     lines = [f"No times: {found.timeless}" if found.timeless else f"{WHERE}{_deciding(found)}."]
     lines += _host_bound(found)
     emulating: dict[tuple[str, str], list[str]] = {}
@@ -98,11 +109,6 @@ def remarks(found: CapacityStudy) -> list[str]:
             emulating.setdefault(pair, []).append(a.profile.name)
     for (name, by), machines in emulating.items():
         lines.append(f"{name} is emulated in {by} on {join(machines)}: as much memory, and slower.")
-    guessed = Counter(path for a in found.answers for path in estimates(a.profile))
-    if guessed:
-        of = len(found.answers)
-        words = ", ".join(f"{path} ({number} of {of} machines)" for path, number in guessed.most_common())
-        lines.append(f"Estimated numbers of the profiles, each machine's in fit.json: {words}.")
     return lines
 
 
@@ -123,7 +129,8 @@ def _host_bound(found: CapacityStudy) -> list[str]:
 def _deciding(found: CapacityStudy) -> str:
     """On which classes of kernels the intervals depend most."""
     most = Counter(a.bar.decides for a in found.answers if a.bar.decides)
-    words = join([f"{what} ({number} of {len(found.answers)} machines)" for what, number in most.most_common()])
+    of = f" of {len(found.answers)} machines" if len(found.answers) > 1 else ""
+    words = join([f"{what} ({number}{of})" if of else what for what, number in most.most_common()])
     return f"; most of it comes from the kernels of class {words}" if most else ""
 
 
@@ -134,7 +141,8 @@ def answer(found: CapacityStudy) -> str:
     together = [a for a in found.answers if a.ways and not a.best()]
     words = f"It fits {len(fits)} of {len(found.answers)} machines as it is"
     if fits and (step := ordered(found)[0].ways[0].step_ns) is not None:
-        words += f", fastest on {ordered(found)[0].profile.name} with an estimated {ordered(found)[0].bar.shown(step)} a step"
+        first = ordered(found)[0]
+        words += f", fastest on {first.profile.name} with an estimated {first.ways[0].bar.shown(step)} a step"
     if helped:
         words += f"; {len(helped)} more when tensors are recomputed or moved elsewhere"
     if together:
@@ -207,10 +215,10 @@ def values(found: CapacityStudy) -> dict[str, Any]:
 def _way(a: MachineAnswer, way: Way) -> dict[str, Any]:
     times: dict[str, Any] = {"step_ns": None, "slowdown": None}
     if way.step_ns is not None:
-        low, high = a.bar.interval(way.step_ns)
+        low, high = way.bar.interval(way.step_ns)
         times = {
-            "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": a.bar.decides,
-            "device_ns": a.bar.device_ns, "host_ns": a.bar.host_ns,
+            "step_ns": way.step_ns, "low_ns": low, "high_ns": high, "basis": "estimated", "decides": way.bar.decides,
+            "device_ns": way.bar.device_ns, "host_ns": way.bar.host_ns,
             "slowdown": a.slowdown(way),
         }  # fmt: skip
     return {"remedy": str(way.remedy), "gpus": way.remedy.gpus, "reserved_bytes": way.reserved, **times}

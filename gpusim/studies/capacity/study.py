@@ -32,11 +32,13 @@ class Way:
 
     step_ns   the last iteration; None: the program does not say what it takes
     reserved  most bytes that the allocator held
+    bar       how sure the time is
     """
 
     remedy: FitRemedy
     step_ns: int | None
     reserved: int
+    bar: StepBar = CERTAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +47,10 @@ class MachineAnswer:
 
     capacity bytes that the CUDA context leaves of the memory
     free_ns  the last iteration with a memory that never fills; None as with `Way`
-    ways     what fits: the program as it is and nothing else, or what was tried instead, fastest first
+    ways     what fits: the program as it is, and what was tried instead or beside it, fastest first
     refused  the others, and why
     batch    the largest that fits as it is: samples where the recording says how many it has, else in recorded batches
-    bar      how sure its times are
+    bar      how sure the times of the program as it is are
     """
 
     profile: Profile
@@ -95,13 +97,28 @@ class CapacityStudy:
         return self.needs[AS_IT_IS.chain]
 
 
+@dataclass(frozen=True)
+class StudyExtent:
+    """How much is asked of each machine.
+
+    where_it_fits  remedies are tried even if the program fits as it is
+    largest_batch  the largest batch that fits is searched for
+    """
+
+    where_it_fits: bool = False
+    largest_batch: bool = True
+
+
+WHAT_FITS = StudyExtent()
+
+
 def _silent(done: int, of: int) -> None:
     """No progress is shown."""
 
 
 def study(
     trace: Trace, profiles: Sequence[Profile], tried: Sequence[FitRemedy], progress: Callable[[int, int], object] = _silent,
-    settings: AllocatorSettings = USUAL, own: Registry = SHIPPED, tables: Tables = NO_TABLES,
+    settings: AllocatorSettings = USUAL, own: Registry = SHIPPED, tables: Tables = NO_TABLES, extent: StudyExtent = WHAT_FITS,
 ) -> CapacityStudy:  # fmt: skip
     """Asks for each machine.  What a program reserves is found once for each chain; machines simulate what may fit them.
 
@@ -123,7 +140,8 @@ def study(
         if timeless:
             answers.append(_memory_alone(profile, needs[AS_IT_IS.chain], settings))
         else:
-            answers.append(_answer(profile, [r for r in tried if r.chain in needs], needs, batches, settings, tables))
+            possible = [r for r in tried if r.chain in needs]
+            answers.append(_answer(profile, possible, needs, batches, settings, tables, extent))
         progress(done + 1, len(profiles))
     return CapacityStudy(needs, impossible, answers, settings, timeless)
 
@@ -141,15 +159,15 @@ def _memory_alone(profile: Profile, n: Need, settings: AllocatorSettings) -> Mac
 
 def _answer(
     profile: Profile, tried: Sequence[FitRemedy], needs: dict[str, Need], batches: Batches, settings: AllocatorSettings,
-    tables: Tables,
+    tables: Tables, extent: StudyExtent,
 ) -> MachineAnswer:  # fmt: skip
     n, room = needs[AS_IT_IS.chain], settings.room(profile)
     times = times_on(n.trace, profile, tables)
     free = _simulated(n, profile, settings, ENDLESS, ("none", "none"), times.ns)
     free_ns = last_iteration(free, n.trace)
-    largest, bar = batches.largest(room), step_bar(n.trace, times, profile)
-    if n.reserved <= room:
-        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved),), {}, largest, bar)
+    largest, bar = batches.largest(room) if extent.largest_batch else None, step_bar(n.trace, times, profile)
+    if n.reserved <= room and not extent.where_it_fits:
+        return MachineAnswer(profile, room, free_ns, (Way(AS_IT_IS, free_ns, n.reserved, bar),), {}, largest, bar)
     ways, helpless = [], {}
     for remedy in tried:
         found = _try(profile, remedy, needs[remedy.chain], settings, tables)
@@ -157,7 +175,7 @@ def _answer(
             helpless[str(remedy)] = found
             continue
         ways.append(found)
-        if remedy == AS_IT_IS:
+        if remedy == AS_IT_IS and not extent.where_it_fits:
             break
     return MachineAnswer(profile, room, free_ns, tuple(sorted(ways, key=lambda way: way.step_ns or 0)), helpless, largest, bar)
 
@@ -174,7 +192,8 @@ def _try(profile: Profile, remedy: FitRemedy, n: Need, settings: AllocatorSettin
     result = _simulated(n, profile, settings, room, ("lru", "next_k") if remedy.swap else ("none", "none"), times.ns)
     if not result.finished:
         return str((result.failure or {}).get("advice", result.outcome))
-    return Way(remedy, last_iteration(result, n.trace), int(result.metrics["reserved_peak_bytes"]))
+    reserved, bar = int(result.metrics["reserved_peak_bytes"]), step_bar(n.trace, times, profile)
+    return Way(remedy, last_iteration(result, n.trace), reserved, bar)
 
 
 def _simulated(

@@ -100,15 +100,30 @@ def open_trace(file: str, device: int | None, warn: Warn = lambda sentence: None
     return trace
 
 
+def folder_of(script: str) -> Path:
+    """Where the recording of a script is kept where no folder is named."""
+    return Path("results") / f"oom-{Path(script).stem}"
+
+
 def record(words: Sequence[str], folder: Path | None, warn: Warn = lambda sentence: None) -> Trace:
-    """The trace of a script that is run without a GPU; `words` are its name and arguments.  What it prints goes to stderr."""
+    """The trace of a script that is run without a GPU; `words` are its name and arguments.  What it prints goes to stderr.
+
+    Tensors that name no device stay on the host, as they do without gpusim.  If then nothing runs on the GPU, the script is one
+    for the CPU, and is recorded once more with all of them on the GPU.
+    """
     from gpusim.programs.record.script import record_script
+    from gpusim.programs.record.where import NothingRan
 
     script = Path(words[0])
-    target = folder or Path("results") / f"oom-{script.stem}"
+    target = folder or folder_of(words[0])
     make_folder(target)
+    file = target / f"{script.stem}.npz"
     with warnings.catch_warnings(record=True) as said, contextlib.redirect_stdout(sys.stderr):
-        trace = record_script(script, words[1:], target / f"{script.stem}.npz", steps=STEPS)
+        try:
+            trace = record_script(script, words[1:], file, steps=STEPS, device="cpu")
+        except NothingRan:
+            warn(f"{script} names no GPU: recorded with all of its tensors there")
+            trace = record_script(script, words[1:], file, steps=STEPS, device="cuda")
     for sentence in dict.fromkeys(str(warning.message) for warning in said if "gpusim" in warning.category.__module__):
         warn(sentence)
     return trace

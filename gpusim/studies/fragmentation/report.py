@@ -122,15 +122,19 @@ def answered(answer: OomAnswer, conf: str = "") -> list[str]:
     return parts
 
 
+def leaked(answer: OomAnswer) -> list[str]:
+    """A sentence for each of the largest leaks."""
+    return [
+        f"Leak: {show_bytes(leak.per_step)} per step from {leak.site}, {show_bytes(leak.bytes)} after {leak.steps:,} steps "
+        f"({len(leak.tensors):,} tensors, none of them freed)."
+        for leak in answer.leaks[:MOST_LEAKS]
+    ]
+
+
 def _growth(answer: OomAnswer) -> list[str]:
     m = answer.moment
     assert m is not None
-    lines = []
-    for leak in answer.leaks[:MOST_LEAKS]:
-        lines.append(
-            f"Leak: {show_bytes(leak.per_step)} per step from {leak.site}, {show_bytes(leak.bytes)} after {leak.steps:,} steps "
-            f"({len(leak.tensors):,} tensors, none of them freed)."
-        )
+    lines = leaked(answer)
     if not m.failed:
         lines.append(f"Peak and end: {show_bytes(m.live)} live at the peak, {show_bytes(answer.end)} at the recording's end.")
     if not lines:

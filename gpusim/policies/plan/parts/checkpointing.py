@@ -6,9 +6,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gpusim.base.compiled import kept
-from gpusim.base.errors import GpusimError, TraceError
+from gpusim.base.errors import GpusimError, TraceError, suggest
 from gpusim.trace.columns import Accesses, Events, accesses, events
 from gpusim.trace.edit import Edit, begun, issued
 from gpusim.trace.model_blocks import blocks
@@ -27,26 +28,35 @@ class Rerun(NamedTuple):
     at: Any     # (S,) event before which it is run again
     owner: Any  # (T,) the segment that allocates the tensor, -1: none does
     copy: Any   # (T,) the tensor that takes its place when it is recomputed, -1: none does
+    keep: Any   # (O,) operators that are not run again, since what they made is kept
 
 
-def checkpointed(trace: Trace, every: str = "1", modules: str = "") -> Trace:
+def checkpointed(trace: Trace, every: str = "1", modules: str = "", keep: str = "") -> Trace:
     """The program whose segments are run again in backward: see the transform `checkpointing`."""
     first, last = _segments(trace, every, modules)
     event, begin = issued(trace), begun(trace)
     born, died = lives(trace)
     backward = phase_kinds(trace)[event] == BACKWARD
     owner = _owners(trace.kind, trace.arg, begin[first], event[last], trace.tensors)
+    kept_ops = _kept(trace, keep)
+    kept = trace.write_id[np.repeat(kept_ops, np.diff(trace.write_start))]
+    kept = kept[owner[kept] >= 0]
+    segment, owner[kept] = owner[kept], -1
     saved, final_use, until, needed = _saved(first, last, backward, owner, accesses(trace))
     if not saved.any():
         raise TraceError(f"{trace.name}: backward reads nothing that a single segment has made", hint="try a larger `every`")
 
     edit = Edit(trace)
     copied = _copied_tensors(trace.kind, trace.arg, begin, event, first, until)
+    copied = copied[owner[copied] >= 0]
     copy = np.full(trace.tensors, -1, np.int64)
     copy[copied] = edit.add_tensors(trace.size[copied], edit.name("categories", "bwd"))
     order = np.argsort(needed, kind="stable")
-    rerun = Rerun(order, first, until, begin[first], event[until] + 1, begin[np.minimum(needed, trace.ops - 1)], owner, copy)
+    rerun = Rerun(order, first, until, begin[first], event[until] + 1, begin[np.minimum(needed, trace.ops - 1)], owner, copy,
+                  kept_ops)  # fmt: skip
     again, reads, writes, latest = _operators(rerun, accesses(trace))
+    waits = until[segment] >= 0  # what is kept waits for the others, whether they read it or not
+    np.maximum.at(latest, kept[waits], rerun.at[segment[waits]])
     ids = edit.add_operators(reads, writes, like=again)
     edit.insert(*_events(rerun, events(trace), saved, int(ids[0])))
 
@@ -90,6 +100,21 @@ def _segments(trace: Trace, every: str, modules: str) -> tuple[I64, I64]:
     key = passes[inside] * number + block[inside] // length
     starts = np.flatnonzero(np.diff(key, prepend=-1))
     return inside[starts], inside[np.append(starts[1:], len(key)) - 1]
+
+
+def _kept(trace: Trace, keep: str) -> npt.NDArray[np.bool_]:
+    """(O,) operators of these names, as in "aten.mm + aten.addmm"; TraceError for one that the program does not run."""
+    wanted = [word.strip() for word in keep.split("+") if word.strip()]
+    for word in wanted:
+        if not any(_is_named(name, word) for name in trace.op_names):
+            raise TraceError(f"{trace.name} runs no operator '{word}'", hint=suggest(word, trace.op_names))
+    found: npt.NDArray[np.bool_] = np.array([any(_is_named(n, w) for w in wanted) for n in trace.op_names] or [False])[trace.op]
+    return found
+
+
+def _is_named(name: str, word: str) -> bool:
+    """Whether an operator is of this name, or an overload of it."""
+    return name == word or name.rpartition(".")[0] == word
 
 
 def _marked(rows: I64, count: int) -> Any:
@@ -185,6 +210,8 @@ def _operators(rerun: Rerun, of: Accesses) -> Any:
     n, r, w = 0, 0, 0
     for s in rerun.order:
         for o in range(first[s], until[s] + 1):
+            if rerun.keep[o]:
+                continue
             again[n] = o
             read_count[n], write_count[n] = of.read_start[o + 1] - of.read_start[o], of.write_start[o + 1] - of.write_start[o]
             n += 1
@@ -202,7 +229,7 @@ def _operators(rerun: Rerun, of: Accesses) -> Any:
                 w += 1
                 if not own:
                     latest[t] = max(latest[t], rerun.at[s])
-    return again, (read_count, read), (write_count, write), latest
+    return again[:n], (read_count[:n], read[:r]), (write_count[:n], write[:w]), latest
 
 
 @kept()
@@ -225,9 +252,13 @@ def _events(rerun: Rerun, own: Events, saved: Any, operator: int) -> Any:
         for e in range(start, end):
             a = own.arg[e]
             if own.kind[e] == OP:
+                if rerun.keep[a]:
+                    continue
                 new = operator
                 operator += 1
             elif own.kind[e] == ALLOC:
+                if copy[a] < 0:
+                    continue
                 new = copy[a]
             elif own.kind[e] == FREE and rerun.owner[a] == s and copy[a] >= 0 and not saved[a]:
                 new = copy[a]
@@ -238,7 +269,7 @@ def _events(rerun: Rerun, own: Events, saved: Any, operator: int) -> Any:
             n += 1
         for e in range(start, end):  # what the forward pass hands on is not needed a second time
             a = own.arg[e]
-            if own.kind[e] == ALLOC and not saved[a] and not freed[a]:
+            if own.kind[e] == ALLOC and copy[a] >= 0 and not saved[a] and not freed[a]:
                 at[n], kinds[n], args[n], streams[n] = rerun.at[s], FREE, copy[a], own.stream[e]
                 n += 1
     return at[:n], kinds[:n], args[:n], streams[:n]

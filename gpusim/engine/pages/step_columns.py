@@ -1,0 +1,68 @@
+"""What each step of a program did and waited for: the stalls of the metrics, and the columns that go with the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpusim.engine.pages.simulate import StepResult
+from gpusim.programs.managed.steps import HostTouch, Kernel, Prefetch, Step
+from gpusim.results.page_log import HOST_TOUCH, KERNEL, NAMES, OTHER, STALLS
+from gpusim.trace.workload import F64, I64
+
+GPU = 1
+Pairs = Sequence[tuple[Step, StepResult]]
+
+
+def waits(pairs: Pairs) -> dict[str, list[float]]:
+    """By cause what each step waited for, ns: the driver, copies of pages, remote memory, its own moves of pages, the CPU."""
+    found: dict[str, list[float]] = {cause: [0.0] * len(pairs) for cause in STALLS if cause != "launch"}
+    for i, (step, result) in enumerate(pairs):
+        counts = result.counts[GPU]
+        if isinstance(step, Kernel):
+            copies, remote = float(counts["copy_wait"]), float(counts["lagged"])
+            found["migration"][i], found["remote"][i] = copies, remote
+            found["fault"][i] = result.ns - float(counts["busy"]) - copies - remote
+        else:
+            found["explicit" if isinstance(step, Prefetch) else "host"][i] = result.ns
+    return found
+
+
+def columns(pairs: Pairs, began: float, waited: Mapping[str, Any], stalls: Mapping[str, int]) -> dict[str, Any]:
+    """The columns of results.page_log.STEPS.
+
+    began   ns when the run is timed
+    waited  by cause, of each step, ns
+    stalls  the metrics, to which the parts of the steps add up
+    """
+    names, of = np.unique([result.name for _, result in pairs], return_inverse=True) if pairs else (np.array([], "U1"), [])
+    kinds = [KERNEL if isinstance(s, Kernel) else HOST_TOUCH if isinstance(s, HostTouch) else OTHER for s, _ in pairs]
+    out = {
+        "step_kind": np.array(kinds, np.int64), "step_name": np.array(of, np.int64), NAMES: names,
+        "step_op": np.array([s.operator if isinstance(s, Kernel) else -1 for s, _ in pairs], np.int64),
+        "step_start": np.array([round(r.start - began) for _, r in pairs], np.int64),
+        "step_end": np.array([round(r.end - began) for _, r in pairs], np.int64),
+    }  # fmt: skip
+    for cause in STALLS:
+        out[f"step_{cause}"] = rounded(waited.get(cause, ()), stalls.get(f"stall_{cause}_ns", 0), len(pairs))
+    return out
+
+
+def rounded(parts: Sequence[float] | F64, total: int, count: int) -> I64:
+    """So many parts of a sum as whole numbers: none is below 0, and they add up to the rounded sum."""
+    out = np.zeros(count, np.int64)
+    if count and len(parts):
+        levels = np.maximum.accumulate(np.rint(np.cumsum(parts))).clip(0, total).astype(np.int64)
+        levels[-1] = total
+        out[:] = np.diff(levels, prepend=0)
+    return out
+
+
+def first_of(operators: I64, ns: F64) -> F64:
+    """What belongs to each operator, at the first step that carries it out."""
+    out = np.zeros(len(operators))
+    known, first = np.unique(operators, return_index=True)
+    out[first[known >= 0]] = ns[known[known >= 0]]
+    return out

@@ -1,0 +1,1 @@
+"""The numbers that figures show, one file per figure: plain values in base units (ns, bytes); nothing here draws."""

@@ -1,0 +1,67 @@
+"""Samples of the runs of a results folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpusim.base.errors import ResultError
+from gpusim.experiment.ran import program_of
+from gpusim.policies.registry import SHIPPED, Registry
+from gpusim.results.activities import activities
+from gpusim.results.folder import load_result, run_folders
+from gpusim.results.monitoring.clock import MetricsClock, chosen
+from gpusim.results.monitoring.samples import Samples
+from gpusim.results.monitoring.taken import samples
+from gpusim.results.result import Result
+
+
+class RecordedRuns:
+    """The finished runs of a folder that have metrics over time; each is read when it is asked for.
+
+    scale  seconds of the metrics' clock in a simulated second; 0: at which the longest run takes four minutes
+    own    a user's transforms
+    apart  with scale 0 give each run a clock of its own: at which it takes four minutes itself
+    Raises ResultError where no run has any, with the reason of the first.
+    """
+
+    def __init__(self, folder: Path, scale: float = 0.0, own: Registry = SHIPPED, *, apart: bool = False) -> None:
+        self._folder, self._own, self._apart = folder, own, apart and scale == 0
+        self._runs: list[Path] = []
+        self.without: dict[str, str] = {}
+        """Key of a run -> why it has no metrics over time."""
+        longest = 0
+        for run in run_folders(folder):
+            result = load_result(run, log=False, timeline=False)
+            if why := _lacks(run, result):
+                self.without[result.key] = why
+                continue
+            self._runs.append(run)
+            longest = max(longest, int(result.metrics["makespan_ns"]))
+        if not self._runs:
+            raise ResultError(f"there are no metrics over time: {next(iter(self.without.values()))}", str(folder))
+        self._clock: MetricsClock = chosen(longest, scale)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def results(self) -> Iterator[tuple[Result, Samples]]:
+        """Each run with its samples, in the order of the grid."""
+        for run in self._runs:
+            result = load_result(run)
+            trace = program_of(result, self._folder, self._own)
+            clock = chosen(int(result.metrics["makespan_ns"])) if self._apart else self._clock
+            yield result, samples(result, trace, activities(result, trace), clock)
+
+    def __iter__(self) -> Iterator[Samples]:
+        return (found for _, found in self.results())
+
+
+def _lacks(run: Path, result: Result) -> str:
+    """Why a run has no metrics over time; "" where it has."""
+    if "makespan_ns" not in result.metrics:
+        return f"the run {result.key} has no times, since its trace has none"
+    kept = "pages.npz" if "unified" in result.spec else "log.npz"
+    if not (run / kept).is_file():
+        return f"the run {result.key} kept no event log, from which they are read: run with --log, or with --metrics"
+    return ""
