@@ -68,11 +68,11 @@ MACHINES = {
     "AWS p5.48xlarge, 1 node x 8 H100 (aws-batch page)": MeasuredMachine("hgx-h100", True, 8),
     "Nebius, 2 nodes x 8 H100, InfiniBand": MeasuredMachine("2 x hgx-h100 over infiniband", True, 16, 2),
     "Lambda, 2 nodes x 8 B200": MeasuredMachine("2 x hgx-b200 over infiniband", True, 16, 2),
-    "Alps, 2 nodes x 1 GH200, Slingshot 11": MeasuredMachine("2 x gh200-x4 over slingshot", True, 2, 2),
+    "Alps, 2 nodes x 1 GH200, Slingshot 11": MeasuredMachine("2 x gh200-x4 over slingshot", False, 2, 2),
     "H100 DGX, 8 GPUs": MeasuredMachine("hgx-h100", False),
     "Azure internal VM (4x H100 NVL 80GB, pairwise NVLink)": MeasuredMachine("4x-h100-nvl-pairs", False),
     "GCP A4, 2 nodes x 8 B200, RoCE 3.2 Tb/s": MeasuredMachine("2 x hgx-b200 over roce", False, 16, 2),
-    "Alps, 2 nodes x 4 GH200, Slingshot 11 with OFI plugin": MeasuredMachine("2 x gh200-x4 over slingshot", False, 8, 2),
+    "Alps, 2 nodes x 4 GH200, Slingshot 11 with OFI plugin": MeasuredMachine("2 x gh200-x4 over slingshot", True, 8, 2),
     "OCI BM.GPU.B4.8, 2 nodes x 8 A100-SXM4-40GB, RoCE": MeasuredMachine("2 x dgx-a100-40gb over roce", False, 16, 2),
 }  # fmt: skip
 _OUT = {  # a word of the machine or of the row -> why it is left out

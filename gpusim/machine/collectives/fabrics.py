@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
@@ -33,15 +34,16 @@ class Fabric:
     """Latency in protocol LL, as a multiple of what NCCL's estimate says of steps over such links (and of the start)."""
     wait: Positive
     """The same in the other protocols."""
-    basis: Literal["measured", "estimated"]
-    """measured: fitted to rows of such machines; estimated: by the rule of `source`."""
-    source: str
+    pair: Positive | None = None
+    """The same of two GPUs; None: as of more."""
     straight: Positive = 1.0
     """Of a link's rate that sends reach, which need not reduce."""
     reduced: Positive = 1.0
     """Of a port's rate that is reached where NVSwitches reduce."""
     chunk: Annotated[float, Field(ge=0)] = 0.0
     """Bytes of a message that NVSwitches reduce before the first of them go on."""
+    estimated: dict[str, str] = field(default_factory=dict)
+    """Numbers that no measurement decided -> whose they are; all others were fitted."""
 
 
 @checked(frozen=True, config=STRICT)
@@ -57,14 +59,21 @@ def shipped() -> Mapping[str, Fabric]:
     return validate.build(FabricsFile, document.read(DATA)).fabrics
 
 
-def fabric_of(machine: Topology, route: TransferRoute) -> str:
-    """The name of what a route goes over: nvlink1 to nvlink5, pcie, host (staged in its memory), rdma or tcp."""
+def fabric_of(machine: Topology, route: TransferRoute, known: Mapping[str, Fabric]) -> str:
+    """The name of what a route goes over: nvlink1 to nvlink5, pcie, host (staged in its memory), or a network."""
     kinds = {link.kind for link in route.links}
     if "network" in kinds:
-        return "tcp" if route.staged else "rdma"
+        return of_network(machine, known)
     if route.staged:
         return "host"
     return generation(machine) if kinds & set(DIRECT) else "pcie"
+
+
+def of_network(machine: Topology, known: Mapping[str, Fabric]) -> str:
+    """Of the network between the hosts: its own name where that is known, else rdma or tcp."""
+    if machine.network_name in known:
+        return machine.network_name
+    return "rdma" if machine.network is None or machine.network.rdma else "tcp"
 
 
 def generation(machine: Topology) -> str:

@@ -176,7 +176,7 @@ def _best(
     for order in _orders(machine, node, direct, closed=not several):
         used = _uses(machine, node, order, direct, several)
         by_use.setdefault(frozenset(used.items()), (order, used))
-    if not direct and machine.file.cpu == "amd" and len(node) > 1:  # NCCL's rule: past such CPUs all channels have one order
+    if not direct and len(node) > 1:  # channels past hosts all have one order, which NCCL tries first and finds to be enough
         by_use = dict(list(by_use.items())[:1])
     orders, uses = [order for order, _ in by_use.values()], [used for _, used in by_use.values()]
     best: tuple[list[Order], float] | None = None

@@ -139,40 +139,34 @@ class CollectiveTimes:
     ) -> LinkFlow:  # fmt: skip
         """The flow of what passes; its rate is the least that any of its links, or `limit`, allow."""
         inside = self.fabrics[self._inside(graph)]
-        links, rate = self._links(found, algorithm, inside)
+        links, rate = self._links(graph, found, algorithm)
         size, rate = found.unit * WIRE[protocol], min(rate, limit * WIRE[protocol])
         if size:
             rate *= size / (size + found.first)
-        latency = self._latency(graph, parts, inside, protocol)
+        latency = self._latency(graph, parts, inside, protocol, algorithm is None)
         return LinkFlow(1e3 * latency, size, rate, tuple(links.elements()))
 
-    def _links(self, found: Passed, algorithm: Algorithm | None, inside: Fabric) -> tuple[Counter[str], float]:
+    def _links(self, graph: CollectiveGraph, found: Passed, algorithm: Algorithm | None) -> tuple[Counter[str], float]:
         """How often a unit passes each link, and the units/ns that they allow."""
         links: Counter[str] = Counter()
-        rate = inf
+        rate, inside = inf, self.fabrics[fabrics.generation(self.machine)]
         for pair, times in found.hops.items():
             route = self._ways.route(pair)
-            fabric = self.fabrics[fabrics.fabric_of(self.machine, route)]
-            rate = min(rate, (fabric.straight if algorithm is None else fabric.share) * route.rate / 1e9 / times)
+            fabric = self.fabrics[fabrics.fabric_of(self.machine, route, self.fabrics)]
+            rate = min(rate, _share(fabric, algorithm, graph.ranks) * route.rate / 1e9 / times)
             for leg in route.legs:
                 links.update({name: times * n for name, n in Counter(transfers.passed(self.machine, leg)).items()})
         links.update(found.ports)
         for name, times in links.items():
-            share = inside.reduced if name in found.ports else self._share(name, inside, algorithm)
-            rate = min(rate, share * self._rates[name] / times)
+            share = _share(inside, algorithm, graph.ranks) if self._kinds.get(name) in DIRECT else 1.0
+            rate = min(rate, (inside.reduced if name in found.ports else share) * self._rates[name] / times)
         return links, rate
 
-    def _share(self, name: str, inside: Fabric, algorithm: Algorithm | None) -> float:
-        """Of a link, whatever passes it together."""
-        if self._kinds.get(name) not in DIRECT:
-            return 1.0
-        return inside.straight if algorithm is None else inside.share
-
-    def _latency(self, graph: CollectiveGraph, parts: LatencyParts, inside: Fabric, protocol: Protocol) -> float:
+    def _latency(self, graph: CollectiveGraph, parts: LatencyParts, inside: Fabric, protocol: Protocol, straight: bool) -> float:
         """us."""
-        network = self.machine.network
-        between = self.fabrics["rdma" if network is None or network.rdma else "tcp"]
-        slower, outside = (inside.quick, between.quick) if protocol == "LL" else (inside.wait, between.wait)
+        between = self.fabrics[fabrics.of_network(self.machine, self.fabrics)]
+        quick = protocol == "LL" or straight
+        slower, outside = (inside.quick, between.quick) if quick else (inside.wait, between.wait)
         return slower * (parts.base + parts.within) + outside * parts.between
 
     def _inside(self, graph: CollectiveGraph) -> str:
@@ -180,5 +174,12 @@ class CollectiveTimes:
         node = graph.nodes[0]
         if len(node) == 1 or graph.nvlink:
             return fabrics.generation(self.machine)
-        names = [fabrics.fabric_of(self.machine, self._ways.route(pair)) for pair in zip(node, node[1:], strict=False)]
+        names = [fabrics.fabric_of(self.machine, self._ways.route(pair), self.fabrics) for pair in zip(node, node[1:], strict=False)]
         return next((name for name in names if name == "host"), "pcie")
+
+
+def _share(fabric: Fabric, algorithm: Algorithm | None, ranks: int) -> float:
+    """Of a link's rate that a collective by this algorithm reaches."""
+    if algorithm is None:
+        return fabric.straight
+    return fabric.pair if ranks == 2 and fabric.pair else fabric.share
