@@ -93,6 +93,8 @@ METRICS: dict[str, Metric] = {
     **_declare(
         "time",
         ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
+        ("batch_ns", "ns", LOWER,
+         "Makespan over the batches, of the size that the program has, that all ranks together did: layouts differ in these."),
         ("compute_busy_ns", "ns", NEITHER,
          "Kernel time, summed over streams; under unified memory without the stalls inside kernels."),
         ("sharing_ns", "ns", LOWER,

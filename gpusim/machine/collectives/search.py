@@ -113,7 +113,7 @@ def search(machine: Topology, gpus: Sequence[str]) -> CollectiveGraph:
     orders, speed = _twice(orders, speed, capability)
     return CollectiveGraph(
         machine, nodes, tuple(orders), Channels(len(orders), speed), _trees(machine, nodes, limits, orders, speed, speeds),
-        _switches(machine, nodes, limits, speeds, capability), direct and len(first) > 1 or len(first) == 1, _near(machine, nodes),
+        _switches(machine, nodes, limits, speeds, capability), (direct and len(first) > 1) or len(first) == 1, _near(machine, nodes),
     )  # fmt: skip
 
 

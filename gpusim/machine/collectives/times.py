@@ -14,7 +14,7 @@ from math import floor, inf, log2
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.collectives import fabrics, nccl, passes
 from gpusim.machine.collectives.fabrics import Fabric
-from gpusim.machine.collectives.nccl import LatencyParts, NcclEstimate
+from gpusim.machine.collectives.nccl import LatencyParts
 from gpusim.machine.collectives.nccl_constants import Algorithm, Collective, Protocol
 from gpusim.machine.collectives.passes import Kind, Passed, Ways
 from gpusim.machine.collectives.search import CollectiveGraph, search
