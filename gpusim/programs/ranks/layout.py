@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -10,6 +11,7 @@ from gpusim.base.errors import GpusimError, suggest
 
 NO_LAYOUT = "none"
 DEGREES = ("data", "tensor", "pipeline", "microbatches")
+_STEPS = re.compile(r"pipeline([+-]\d+)")
 _UNKNOWN = {
     "sequence": "sequence parallelism is not simulated", "expert": "expert parallelism is not simulated",
     "context": "context parallelism is not simulated",
@@ -61,7 +63,7 @@ class Layout:
         return tensor + self.tensor * (data + self.data * stage)
 
     def members(self, rank: int, group: str) -> tuple[int, ...]:
-        """The ranks of a rank's group, as `trace.exchanges` names it, in their order; the other one of "pipeline+1".
+        """The ranks of a rank's group, as `trace.exchanges` names it, in their order; of "pipeline+1" that a stage on.
 
         Raises GpusimError for a group that there is not.
         """
@@ -70,11 +72,11 @@ class Layout:
             return tuple(self.rank(t, data, stage) for t in range(self.tensor))
         if group == "data":
             return tuple(self.rank(tensor, d, stage) for d in range(self.data))
-        if group in ("pipeline+1", "pipeline-1"):
-            other = stage + (1 if group.endswith("+1") else -1)
+        if steps := _STEPS.fullmatch(group):
+            other = stage + int(steps[1])
             if 0 <= other < self.pipeline:
                 return (self.rank(tensor, data, other),)
-            raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1} beside it")
+            raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1}")
         if group[0].isdigit():
             named = tuple(int(number) for number in group.split(","))
             if max(named) < self.ranks:
