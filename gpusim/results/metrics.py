@@ -26,7 +26,7 @@ _NEEDS_OF: dict[str, tuple[str, ...]] = {
     "kernels": (), "events": (), "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
     **dict.fromkeys(("bound_no_limit_ns", "bound_oracle_ns", "bound_best_plan_ns"), ("times",)),
 }  # fmt: skip
-_LABELS = {"touched_per_s": "throughput"}  # where the name without its unit says too little
+_LABELS = {"touched_per_s": "throughput", "batch_ns": "time per batch"}  # where the name without its unit says too little
 
 
 @dataclass(frozen=True)
