@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpusim.base.errors import ResultError, suggest
+from gpusim.base.errors import ResultError
 from gpusim.base.yaml import document
 from gpusim.results import manifest
 from gpusim.results.afterwards import RESULT
@@ -21,6 +21,7 @@ from gpusim.results.folder import (
     run_folders,
     said_of_machine,
 )
+from gpusim.results.named import key_of
 from gpusim.results.result import Result
 
 ALONE = "run it alone, with --log and another folder: its row in the page has the command"  # of very many
@@ -74,13 +75,10 @@ def chosen(folder: Folder, runs: Sequence[str]) -> list[str]:
     keys = [r.key for r in folder.results]
     found = []
     for run in runs:
-        named = [key for n, key in enumerate(keys, 1) if str(n) == run or (len(run) > 3 and key.startswith(run))]
-        if len(named) != 1:
-            which = f"{len(named)} runs have keys that begin with" if named else "there is no run"
-            raise ResultError(f"{which} '{run}'", str(folder.path), suggest(run, keys) or f"runs are 1 to {len(keys)}")
-        if named[0] not in folder.logged:
-            again = "run it again with --log" if (folder.places[named[0]] / RESULT).is_file() else ALONE
+        key = key_of(run, keys, folder.path)
+        if key not in folder.logged:
+            again = "run it again with --log" if (folder.places[key] / RESULT).is_file() else ALONE
             raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), again)
-        found += named
+        found.append(key)
     return list(dict.fromkeys(found))
 
