@@ -31,6 +31,7 @@ from gpusim.show.page.timeline import address_map
 from gpusim.show.page.write import write_page
 from gpusim.show.picked import tables
 from gpusim.show.table import listing
+from gpusim.show.values.metrics_over_time import MOMENTS
 from gpusim.show.values.picked import picked
 
 SAMPLED = Sampled({"makespan_ns": (1e8, 2e8), "slowdown": (1.2, 1.9)}, {}, 3, 2, 0.2)
@@ -226,6 +227,24 @@ def test_stalls_of_the_timeline_sum_to_the_metrics(logged: Path) -> None:
         cause = [row - rows["back"][row] for row in caused]
         ends = rows["start"] + rows["span"]
         assert caused and all(ends[c] <= ends[row] for row, c in zip(caused, cause, strict=True))
+
+
+@pytest.mark.slow
+def test_metrics_over_time_end_with_those_of_the_run(logged: Path) -> None:
+    made = write_page(logged, out=logged / "metrics.html")
+    for key, result in {r.key: r for r in load_folder(logged)}.items():
+        header, found = columns(blobs(made.path)[f"metrics-{key}"])
+        families = {family["name"]: family for family in header["families"]}
+
+        def last(name: str, label: str, found: dict[str, Any] = found, families: dict[str, Any] = families) -> int:
+            return int(found[f"{name}.{families[name]['labels'].index(label)}"][-1])
+
+        assert len(found["at"]) == MOMENTS + 1 and found["at"][-1] >= result.metrics["makespan_ns"]
+        for cause in ("swap_in", "swap_out"):
+            assert last("stall_seconds", cause) == result.metrics[f"stall_{cause}_ns"]
+        assert last("swap_bytes", "in") == result.metrics["h2d_bytes"] and families["swap_bytes"]["counter"]
+        assert families["memory_reserved_bytes"]["unit"] == "bytes" and "ooms" in header["nothing"]
+        assert max(found["memory_reserved_bytes.0"]) <= result.metrics["reserved_peak_bytes"]
 
 
 @pytest.mark.slow

@@ -209,7 +209,7 @@ def timeline(page: Opened) -> None:
     page.ask("document.getElementById('timelines').scrollIntoView()")
     page.wait("(gpusimPage.shown.timeline || {}).painted > 0")
     page.ask("gpusimPage.shown.timeline.show(...gpusimPage.shown.timeline.whole)")
-    page.ask("document.querySelector('#timelines canvas').scrollIntoView({block: 'center'})")
+    page.ask("document.querySelector('#timelines canvas[tabindex]').scrollIntoView({block: 'center'})")
 
 
 VIEW = "gpusimPage.shown.timeline.view"
@@ -222,14 +222,14 @@ def width(page: Opened) -> float:
 def test_the_timeline_zooms_and_moves_with_wheel_keys_and_drag(real: Opened) -> None:
     timeline(real)
     all_of_it = width(real)
-    box = real.page.locator("#timelines canvas").bounding_box()
+    box = real.page.locator("#timelines canvas[tabindex]").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + 60
     real.page.mouse.move(x, y)
     real.page.mouse.wheel(0, -300)
     real.page.wait_for_timeout(200)
     assert width(real) == all_of_it  # the page scrolls until the timeline was clicked
-    real.ask("document.querySelector('#timelines canvas').scrollIntoView({block: 'center'})")
-    box = real.page.locator("#timelines canvas").bounding_box()
+    real.ask("document.querySelector('#timelines canvas[tabindex]').scrollIntoView({block: 'center'})")
+    box = real.page.locator("#timelines canvas[tabindex]").bounding_box()
     y = box["y"] + 60
     real.page.mouse.click(x, y)
     real.page.mouse.wheel(0, -300)
@@ -280,15 +280,36 @@ def test_the_timeline_finds_by_name(real: Opened) -> None:
     real.page.locator("#timelines input[type=search]").fill("")
 
 
+def test_a_metric_over_time_is_chosen_and_moves_with_the_timeline(real: Opened) -> None:
+    timeline(real)
+    chart, words = "gpusimPage.shown.timeline.metrics", "document.querySelector('#timelines .metrics').innerText"
+    assert real.ask(f"{chart}.family.name") == "stall_seconds"
+    real.page.locator("#timelines .metrics select").select_option("memory_reserved_bytes")
+    assert "Bytes that the allocator holds from the device." in real.ask(words) and "how fast" not in real.ask(words)
+    said = real.ask(f"""() => {{
+      const c = {chart}, values = c.family.curves[0], k = values.indexOf(Math.max(...values));
+      c.point(c.timeline.xAt(c.data.at[k] + 1));
+      return [c.tip.innerText, c.text(values[k])];
+    }}""")
+    assert said[1] in said[0] and said[1].endswith("iB")
+    real.page.locator("#timelines .metrics select").select_option("swap_bytes")
+    assert "GB/s" in real.ask(f"{chart}.text(1e9)") and "per simulated second" in real.ask(words)
+    painted = f"{chart}.canvas.toDataURL()"
+    before = real.ask(painted)
+    real.ask("gpusimPage.shown.timeline.zoom(0.2)")
+    real.wait(f"{painted}.length !== {len(before)}")
+    assert real.complaints == []
+
+
 def test_two_timelines_move_together(real: Opened) -> None:
     timeline(real)
     real.page.locator("#timelines select").nth(1).select_option(index=2)
-    real.wait("document.querySelectorAll('#timelines canvas').length === 2")
+    real.wait("document.querySelectorAll('#timelines canvas[tabindex]').length === 2")
     real.ask("gpusimPage.shown.timeline.zoom(0.25)")
     views = real.ask("[...gpusimPage.shown.timeline.listeners].length")
     assert views == 1 and width(real) > 0
     real.page.locator("#timelines select").nth(1).select_option(index=0)
-    real.wait("document.querySelectorAll('#timelines canvas').length === 1")
+    real.wait("document.querySelectorAll('#timelines canvas[tabindex]').length === 1")
 
 
 def test_the_address_map_zooms_and_knows_its_blocks(real: Opened) -> None:
@@ -364,7 +385,7 @@ def test_a_phone_reads_it_and_pinches_the_timeline(chromium: Any, results: Path)
         page.scroll_through()
         assert page.ask("document.documentElement.scrollWidth") == 390
         timeline(page)
-        before, box = width(page), page.page.locator("#timelines canvas").bounding_box()
+        before, box = width(page), page.page.locator("#timelines canvas[tabindex]").bounding_box()
         session = page.page.context.new_cdp_session(page.page)
         x, y = box["x"] + box["width"] * 0.6, box["y"] + 60
         for kind, apart in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80), ("touchMove", 110)):

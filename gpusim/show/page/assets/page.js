@@ -90,7 +90,7 @@ function inTime(page, which) {
   }
   const made = new Map(), names = new Map(page.folders.flatMap((runs) => runs.runs.key.map((key, row) => [key, runs.name(row)])));
   const get = async (key) => {
-    if (!made.has(key)) made.set(key, new Made(await blob(`${which}-${key}`), { capacity: content.capacities[key] }));
+    if (!made.has(key)) made.set(key, new Made(await blob(`${which}-${key}`), { capacity: content.capacities[key], metrics: which === "timeline" && await blob(`metrics-${key}`) }));
     return made.get(key);
   };
   const place = make("div"), beside = make("div");
