@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ import gpusim
 from gpusim.results.folder import load_folder
 from gpusim.results.result import Result
 from gpusim.show.page.write import write_page
+from gpusim.studies.advice import report
+from gpusim.studies.advice.answer import NotTried, Proposal, RankedAdvice
 
 pytestmark = pytest.mark.slow
 
@@ -360,6 +363,24 @@ def test_two_folders_have_their_changes_in_a_table(chromium: Any, tmp_path: Path
         drawn(page)
         titles = page.ask("[...document.querySelectorAll('#figures .figure')][0].innerText")
         assert "A" in titles and "B" in titles
+        assert page.complaints == [] and page.requests == []
+
+
+# --- what other commands left
+
+
+def test_advice_without_runs_is_a_page_of_its_own(chromium: Any, tmp_path: Path) -> None:
+    helps = Proposal("oom", "expandable_segments:True", line="export X=<1>", fits=True, held=(GIB, GIB), saves=(GIB, GIB))
+    no = [NotTried("zero", "one GPU")]
+    found = RankedAdvice("mine.py", "", "t4", 4 * GIB, "It leaks.", [], None, False, "", [helps], [], no, [], ["A remark."])
+    (tmp_path / "advice.json").write_text(json.dumps(report.values(found)))
+    with opened(chromium, write_page(tmp_path).path) as page:
+        assert page.ask("[...document.querySelectorAll('#sections a')].map(a => a.textContent)") == ["Answer", "Advice"]
+        assert page.ask("document.querySelector('h1').textContent") == "What would help mine.py?"
+        assert page.ask("document.querySelector('#answer').innerText").startswith("It leaks. It does not fit t4")
+        said = page.ask("document.querySelector('#advised').innerText")
+        lines = (report.HELP, "expandable_segments:True", "export X=<1>", "Simulated, and no help: zero: one GPU", "A remark.")
+        assert all(words in said for words in lines)
         assert page.complaints == [] and page.requests == []
 
 

@@ -67,7 +67,8 @@ def write_page(
         table, numbers = content.table(one)
         told["folders"].append({"told": content.told(one), "table": table})
         blobs[f"numbers-{at}"] = packed({}, {name: np.array(values, np.float64) for name, values in numbers.items()})
-    script = plotly()
+    runs = sum(len(one.results) for one in folders)
+    script = plotly() if runs else None
     told["has_plotly"] = script is not None
     seen = in_time(folders, timelines)
     others = [{"roofline": rooflines(one), "durations": seen.named[at]} for at, one in enumerate(folders)]
@@ -87,9 +88,8 @@ def write_page(
     )  # fmt: skip
     target = out or folder / NAME
     write_text(target, text)
-    runs = sum(len(one.results) for one in folders)
     shown, left = tuple(seen.told["timelines"]), seen.told["timelines_left"]
-    return Page(target, len(text.encode()), runs, shown, left, script is not None)
+    return Page(target, len(text.encode()), runs, shown, left, script is not None or not runs)
 
 
 @dataclass
@@ -164,7 +164,7 @@ def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int,
             f"{kept - skipped} of {kept} runs with an event log are here; "
             f"gpusim report {folders[0].name} --timeline RUN has any other, by its number or key."
         )
-    if wanted is None and not any(one.logged for one in folders):
+    if wanted is None and any(one.results for one in folders) and not any(one.logged for one in folders):
         many = max(len(one.results) for one in folders) > LISTED
         return f"No run kept its event log, from which a timeline is made: gpusim run --log keeps it{OF_MANY if many else ''}."
     return ""
