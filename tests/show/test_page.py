@@ -379,10 +379,9 @@ def many(out: Path, count: int) -> Path:
     """A folder whose runs lie in columns, as `gpusim run` leaves those of a large grid."""
     policies = ("lru", "fifo", "lfu", "sieve")
     made = [
-        run(policies[i % 4], memory=(1 + i // 4) * GIB, slowdown=1 + i % 4 + 100 / (1 + i // 4), timeline=False,
-            reserved_peak_bytes=(1 + i // 4) * GIB)
+        run(policies[i % 4], memory=(1 + i // 4) * GIB, slowdown=1 + i % 4 + 100 / (1 + i // 4), timeline=False)
         for i in range(count)
-    ]  # fmt: skip
+    ]
     keys = [f"{number:016x}" for number in range(count)]
     open_folder(out, "question: Which is best?\ntrace: gpt2\n", {}, keys)
     save_results(out, dict(zip(keys, made, strict=True)))

@@ -143,6 +143,10 @@ def test_a_grid_in_columns_shows_what_to_look_at_and_all_runs(chromium: Any, tmp
         page.page.locator(".runs tbody tr[data-row]").first.click()
         said = page.ask("document.getElementById('run').innerText")
         assert "With --log it has a timeline." in said and "gpusim run out/experiment.yaml --set" in said
+        page.page.keyboard.press("Escape")
+        page.page.locator("#differences input[type=number]").first.fill("2400")  # of so many no list has the names
+        page.page.keyboard.press("Enter")
+        assert "2400 · sieve · 600 GiB memory" in page.ask("document.getElementById('differences').innerText")
         assert page.complaints == [] and page.requests == []
 
 
