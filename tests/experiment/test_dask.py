@@ -142,7 +142,7 @@ def test_what_is_wrong_with_a_cluster_is_said_before_the_first_batch(
         assert f"the dask scheduler at {address} has no worker (`dask worker {address} --nthreads 1` starts one)" == said()
         monkeypatch.setattr(far, "WORKERS_S", LIMIT_S)
         made = worker(stack, address, path=other)
-        assert "has no gpusim.experiment (install gpusim in its environment)" in said()
+        assert "has no gpusim.experiment (install the same gpusim in its environment)" in said()
         _end(made)
         worker(stack, address)
         with monkeypatch.context() as m:
