@@ -1,4 +1,4 @@
-"""Very many runs on one page, as text or Markdown: the best, memory against time, and the axes by how much they matter."""
+"""Very many runs on one page, as tables: the best, memory against time, and the axes by how much they matter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
 from gpusim.show.table import markdown, render
 from gpusim.show.values.picked import LISTED, MOST, MOST_PROGRAMS, Effect, Picked, RunsPoint, picked
-from gpusim.show.view import human, text
+from gpusim.show.view import REFERENCE, human, text
 
 ALL = "summary.csv has a row for each"
 
@@ -18,8 +18,8 @@ def overview(results: Sequence[Result], metric: str = "", width: int = 120, colo
     if len(results) <= LISTED:
         return render(results, metric, width, colour=colour)
     found = picked(results, metric)
-    parts = [_head(found)]
-    for title, rows in _tables(found):
+    parts = [f"{counted(found)}; {ALL}."]
+    for title, rows in tables(found):
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         parts.append("\n".join([title, *lines]))
@@ -31,8 +31,8 @@ def overview_markdown(results: Sequence[Result]) -> str:
     if len(results) <= LISTED:
         return markdown(results)
     found = picked(results)
-    parts = [_head(found)]
-    for title, (head, *rows) in _tables(found):
+    parts = [f"{counted(found)}; {ALL}."]
+    for title, (head, *rows) in tables(found):
         lines = [_line(head), "|" + " --- |" * len(head), *map(_line, rows)]
         parts.append(f"### {title}\n\n" + "\n".join(lines))
     return "\n\n".join(parts)
@@ -42,12 +42,13 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _head(found: Picked) -> str:
+def counted(found: Picked) -> str:
+    """How many runs there are, and how those ended that did not finish."""
     ended = "".join(f", {count:,} {how}" for how, count in found.endings.items())
-    return f"{found.runs:,} runs{ended}; {ALL}."
+    return f"{found.runs:,} runs{ended}"
 
 
-def _tables(found: Picked) -> list[tuple[str, list[list[str]]]]:
+def tables(found: Picked) -> list[tuple[str, list[list[str]]]]:
     """Title and rows of each table, the header first."""
     tables = []
     for program in found.programs[:MOST_PROGRAMS]:
@@ -71,13 +72,13 @@ def _spread(points: Sequence[RunsPoint]) -> list[RunsPoint]:
 
 
 def _points(points: Sequence[RunsPoint], found: Picked) -> list[list[str]]:
-    held = any(p.memory is not None for p in points)
-    rows = [[*(_name(key) for key in found.keys), declared(found.metric).label, *(["memory held"] if held else []), "runs"]]
+    held, keys = any(p.memory is not None for p in points), [key for key in found.keys if key not in REFERENCE]
+    rows = [[*(_name(key) for key in keys), declared(found.metric).label, *(["memory held"] if held else []), "runs"]]
     for p in points:
         spec = p.runs[0].spec
         memory = [human("reserved_peak_bytes", p.memory)] if held else []
         rows.append(
-            [*(text(key, spec.get(key)) for key in found.keys), human(found.metric, p.value), *memory, f"{len(p.runs):,}"]
+            [*(text(key, spec.get(key)) for key in keys), human(found.metric, p.value), *memory, f"{len(p.runs):,}"]
         )
     return rows
 

@@ -407,7 +407,9 @@ def test_a_damaged_result_says_what_repairs_it(name: str, tmp_path: Path) -> Non
     whole = file.read_bytes()
     file.write_bytes(whole[:1])
     for read in ("compare", "check"):
-        assert f"{name}: this file is" in (said := refused(read, tmp_path / "out")) and "run again with --force" in said
+        said = refused(read, tmp_path / "out")
+        assert f"{name}: this file is" in said
+        assert f"`gpusim run {tmp_path / 'out' / 'experiment.yaml'} -o {tmp_path / 'out'}` does it again" in said
     for force in ([], ["--force"]):
         file.write_bytes(whole[:1])
         done = CliRunner().invoke(app, [*words, *force])

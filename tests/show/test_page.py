@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 from made_results import GIB, faulting, heap_log, run, sweep
+from page_content import blobs, columns, told
 from typer.testing import CliRunner
 
 import gpusim
 from gpusim.base.errors import ResultError
 from gpusim.cli.app import app
 from gpusim.results.compare import changes
-from gpusim.results.folder import load_folder, note_results, open_folder, save_result
+from gpusim.results.folder import load_folder, note_results, open_folder, save_result, save_results
 from gpusim.results.result import Result
 from gpusim.results.sampled import Sampled
 from gpusim.show.answer import answer
@@ -29,7 +29,10 @@ from gpusim.show.page.folder import read
 from gpusim.show.page.pack import packed
 from gpusim.show.page.timeline import address_map
 from gpusim.show.page.write import write_page
+from gpusim.show.picked import tables
 from gpusim.show.table import listing
+from gpusim.show.values.metrics_over_time import MOMENTS
+from gpusim.show.values.picked import picked
 
 SAMPLED = Sampled({"makespan_ns": (1e8, 2e8), "slowdown": (1.2, 1.9)}, {}, 3, 2, 0.2)
 GROUPS = {
@@ -56,32 +59,6 @@ def folder(out: Path, results: list[Result], question: str = "Which is best?") -
         save_result(out, key, result)
     note_results(out, keys)
     return out
-
-
-def blobs(path: Path) -> dict[str, bytes]:
-    """The unpacked data of a page, by name."""
-    found = re.findall(r'id="blob-([^"]+)">([^<]*)</script>', path.read_text())
-    return {name: zlib.decompress(base64.b64decode(text)) for name, text in found}
-
-
-def columns(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of what was packed: the description in pack.py read the other way round."""
-    length = int.from_bytes(raw[:4], "little")
-    header, at, found = json.loads(raw[4 : 4 + length]), 4 + length, {}
-    for name, code, planes, rows in header["columns"]:
-        whole = np.frombuffer(raw, np.uint8, planes * rows, at).reshape(planes, rows)
-        at += planes * rows
-        if code == "f":
-            found[name] = np.ascontiguousarray(whole.T).view("<f8").ravel()
-            continue
-        values = sum((whole[p].astype(np.int64) << (8 * p) for p in range(planes - 1)), np.zeros(rows, np.int64))
-        values = values + (whole[-1].view(np.int8).astype(np.int64) << (8 * (planes - 1)))
-        found[name] = np.cumsum(values) if code == "d" else values
-    return header, found
-
-
-def told(path: Path) -> dict[str, Any]:
-    return json.loads(blobs(path)["content"])
 
 
 # --- columns
@@ -227,6 +204,24 @@ def test_stalls_of_the_timeline_sum_to_the_metrics(logged: Path) -> None:
 
 
 @pytest.mark.slow
+def test_metrics_over_time_end_with_those_of_the_run(logged: Path) -> None:
+    made = write_page(logged, out=logged / "metrics.html")
+    for key, result in {r.key: r for r in load_folder(logged)}.items():
+        header, found = columns(blobs(made.path)[f"metrics-{key}"])
+        families = {family["name"]: family for family in header["families"]}
+
+        def last(name: str, label: str, found: dict[str, Any] = found, families: dict[str, Any] = families) -> int:
+            return int(found[f"{name}.{families[name]['labels'].index(label)}"][-1])
+
+        assert len(found["at"]) == MOMENTS + 1 and found["at"][-1] >= result.metrics["makespan_ns"]
+        for cause in ("swap_in", "swap_out"):
+            assert last("stall_seconds", cause) == result.metrics[f"stall_{cause}_ns"]
+        assert last("swap_bytes", "in") == result.metrics["h2d_bytes"] and families["swap_bytes"]["counter"]
+        assert families["memory_reserved_bytes"]["unit"] == "bytes" and "ooms" in header["nothing"]
+        assert max(found["memory_reserved_bytes.0"]) <= result.metrics["reserved_peak_bytes"]
+
+
+@pytest.mark.slow
 def test_only_the_runs_that_are_asked_for_are_shown_in_time(logged: Path) -> None:
     results = load_folder(logged)
     assert write_page(logged, out=logged / "one.html", timelines=["2"]).timelines == (results[1].key,)
@@ -338,14 +333,90 @@ def test_a_timeline_that_was_edited_is_refused(tmp_path: Path) -> None:
     assert "this file is not the one that the run wrote" in command(out, code=2).stderr
 
 
-def test_a_result_of_another_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (0, "there is no way from version 0 of this result to today's "
+            "(`gpusim run {out}/experiment.yaml -o {out}` does it again)"),
+        (99, "a later gpusim wrote this result (version 99; this one reads up to 1) (pip install --upgrade gpusim)"),
+    ],
+)  # fmt: skip
+def test_a_result_of_another_version_is_one_sentence_with_the_file_and_what_to_do(
+    tmp_path: Path, version: int, words: str
+) -> None:
     out = folder(tmp_path / "out", [run()])
     path = out / "runs" / ("0" * 16) / "result.json"
     value = json.loads(path.read_text())
     del value["seal"]
-    path.write_text(json.dumps({**value, "version": 0}))
+    path.write_text(json.dumps({**value, "version": version}))
     (out / "manifest.json").unlink()
-    assert "not a result that this program reads" in command(out, code=2).stderr
+    assert command(out, code=2).stderr.splitlines()[-1] == f"gpusim: {path}: {words.format(out=out)}"
+
+
+def test_an_older_manifest_is_read_as_it_is(tmp_path: Path) -> None:
+    out = folder(tmp_path / "out", sweep())
+    path = out / "manifest.json"
+    value = json.loads(path.read_text())
+    del value["columns"]
+    path.write_text(json.dumps({**value, "version": 1}))
+    command(out)
+    shown = told(out / "report.html")["folders"][0]["told"]["manifest"]
+    assert shown["version"] == 2 and shown["runs"] == value["runs"]
+
+
+def test_a_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    out = folder(tmp_path / "out", sweep())
+    path = out / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": 99}))
+    said = command(out, code=2).stderr
+    assert "a later gpusim wrote this manifest" in said and str(path) in said and said.count("\n") == 1
+
+
+# --- very many runs
+
+
+def many(out: Path, count: int) -> Path:
+    """A folder whose runs lie in columns, as `gpusim run` leaves those of a large grid."""
+    policies = ("lru", "fifo", "lfu", "sieve")
+    made = [
+        run(policies[i % 4], memory=(1 + i // 4) * GIB, slowdown=1 + i % 4 + 100 / (1 + i // 4), timeline=False,
+            reserved_peak_bytes=(1 + i // 4) * GIB)
+        for i in range(count)
+    ]  # fmt: skip
+    keys = [f"{number:016x}" for number in range(count)]
+    open_folder(out, "question: Which is best?\ntrace: gpt2\n", {}, keys)
+    save_results(out, dict(zip(keys, made, strict=True)))
+    note_results(out, keys)
+    return out
+
+
+def test_a_folder_in_columns_has_its_page_with_what_to_look_at(tmp_path: Path) -> None:
+    out = many(tmp_path / "out", 240)
+    made = write_page(out)
+    said, results = told(made.path)["folders"][0], load_folder(out)
+    assert not (out / "runs" / ("0" * 16)).exists() and made.runs == 240
+    expected = tables(picked(results))
+    assert [(t["title"], t["rows"]) for t in said["told"]["picked"]["tables"]] == expected and len(expected) == 3
+    head, best, *_ = expected[0][1]
+    assert {"evict": "lru", "memory": "60 GiB", "slowdown": "2.67×"}.items() <= dict(zip(head, best, strict=True)).items()
+    _, numbers = columns(blobs(made.path)["numbers-0"])
+    assert sorted(numbers["makespan_ns"].tolist()) == sorted(r.metrics["makespan_ns"] for r in results)
+    assert "of one run" in made.left_out
+    with pytest.raises(ResultError, match="run 3 kept no log") as refused:
+        write_page(out, timelines=["3"])
+    assert "run it alone, with --log" in refused.value.hint
+
+
+def test_few_runs_have_their_table_and_nothing_is_picked_of_them(tmp_path: Path) -> None:
+    assert told(write_page(folder(tmp_path / "out", sweep())).path)["folders"][0]["told"]["picked"] == {}
+
+
+def test_of_very_many_curves_the_best_are_seen_at_first() -> None:
+    results = [run(f"p{n}", memory=m * GIB, slowdown=1 + n / 10 + 1 / m) for n in range(20) for m in (1, 2, 4)]
+    chart = content.charts([results])["policy_comparison"]
+    seen = {entry["name"] for entry in chart["legend"] if not entry["hidden"]}
+    assert {f"p{n}" for n in range(12)} <= seen and not seen & {f"p{n}" for n in range(12, 20)}
+    assert "The 12 best of 20 are shown at first" in chart["note"]
 
 
 def test_names_with_markup_stay_text(tmp_path: Path) -> None:

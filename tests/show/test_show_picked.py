@@ -10,7 +10,8 @@ import pytest
 from gpusim.results.result import Result
 from gpusim.show.picked import overview, overview_markdown
 from gpusim.show.table import render
-from gpusim.show.values.picked import effects, front, picked
+from gpusim.show.values.pareto import front
+from gpusim.show.values.picked import effects, picked
 
 
 def a_run(evict: str, memory: float, seed: int = 0, makespan: float = 1.0, held: int = 1, **others: Any) -> Result:

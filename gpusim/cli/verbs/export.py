@@ -30,7 +30,7 @@ def verb(
             autocompletion=complete.export_formats,
         ),
     ] = "pytorch",
-    run: Annotated[str | None, typer.Option("--run", metavar="KEY", help="Which run of the folder.")] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="RUN", help="Which run of a folder: its number or key.")] = None,
     place: Annotated[
         str | None,
         typer.Option(
@@ -167,12 +167,11 @@ def _run(folder: Path, key: str | None, own: Registry) -> tuple[dict[str, Any], 
 def _logged(folder: Path, key: str | None) -> Result:
     """The named run of a results folder, or its only one with an event log."""
     from gpusim.results.folder import load_result, run_folders
+    from gpusim.results.named import key_of
 
     kept = {run.name: run for run in run_folders(folder)}
     if key is not None:
-        if key not in kept:
-            raise ResultError(f"there is no run '{key}'", str(folder), suggest(key, kept))
-        result = load_result(kept[key], log=True)
+        result = load_result(kept[key_of(key, [*kept], folder)], log=True)
         if result.log is None and result.pages is None:
             raise ResultError(f"run {key} kept no event log", str(folder), "run with --log")
         return result

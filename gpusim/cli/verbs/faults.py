@@ -81,15 +81,15 @@ def _run_first(what: str, sets: list[str], on: list[str] | None, use: list[str] 
 
 
 def _chosen(results: Sequence[Result], run: str, folder: Path) -> tuple[int, Result]:
-    """The run of this number, or whose key begins so."""
-    found = [(n, r) for n, r in enumerate(results, 1) if str(n) == run or (len(run) > 3 and r.key.startswith(run))]
-    if len(found) != 1:
-        which = f"{len(found)} runs have keys that begin with" if found else "there is no run"
-        raise ResultError(f"{which} '{run}'", str(folder), f"`gpusim faults {folder}` lists them")
-    if found[0][1].faults is None:
+    """The number of the run that is named, and its result."""
+    from gpusim.results.named import key_of
+
+    keys = [r.key for r in results]
+    number = keys.index(key_of(run, keys, folder))
+    if results[number].faults is None:
         hint = f"`gpusim faults {folder}` lists those that were"
         raise ResultError(f"run {run} was not under unified memory, so there is nothing to explain", str(folder), hint)
-    return found[0]
+    return number + 1, results[number]
 
 
 def _overview(folder: Path, seen: Sequence[tuple[int, Result]], json: bool) -> None:

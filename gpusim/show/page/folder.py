@@ -7,22 +7,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpusim.base.errors import ResultError, suggest
-from gpusim.base.files import read_json
+from gpusim.base.errors import ResultError
 from gpusim.base.yaml import document
+from gpusim.results import manifest
 from gpusim.results.afterwards import RESULT
 from gpusim.results.folder import (
     EVENT_LOG,
     EXPERIMENT,
-    MACHINE,
     PAGE_LOG,
+    RUNS,
     load_folder,
     load_result,
     missing,
     run_folders,
+    said_of_machine,
 )
-from gpusim.results.manifest import NAME as MANIFEST
+from gpusim.results.named import key_of
 from gpusim.results.result import Result
+from gpusim.show.page.beside import has_advice
+
+ALONE = "run it alone, with --log and another folder: its row in the page has the command"  # of very many
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,14 @@ class Folder:
 
 def read(path: Path) -> Folder:
     """The folder.  Raises ResultError: not there, empty, nothing finished, changed since its run, of another version."""
-    results = load_folder(path, timeline=False)
-    places = {place.name: place for place in run_folders(path)}
+    alone = has_advice(path) and not (path / RUNS).is_dir()  # of a program that was advised on, and not run here
+    results = [] if alone else load_folder(path, timeline=False)
+    places = {} if alone else {place.name: place for place in run_folders(path)}
     experiment = path / EXPERIMENT
     text = document.read(experiment).data if experiment.is_file() else {}
     return Folder(
         path, path.absolute().name, str(text.get("question", "")), experiment.read_text("utf-8") if text else "",
-        _object(path / MANIFEST), _object(path / MACHINE), tuple(results), places,
+        manifest.read(path) or {}, said_of_machine(path), tuple(results), places,
         tuple(key for key, place in places.items() if any((place / name).is_file() for name in (EVENT_LOG, PAGE_LOG))),
         0 if (path / RESULT).is_file() else missing(path),
     )  # fmt: skip
@@ -73,15 +78,10 @@ def chosen(folder: Folder, runs: Sequence[str]) -> list[str]:
     keys = [r.key for r in folder.results]
     found = []
     for run in runs:
-        named = [key for n, key in enumerate(keys, 1) if str(n) == run or (len(run) > 3 and key.startswith(run))]
-        if len(named) != 1:
-            which = f"{len(named)} runs have keys that begin with" if named else "there is no run"
-            raise ResultError(f"{which} '{run}'", str(folder.path), suggest(run, keys) or f"runs are 1 to {len(keys)}")
-        if named[0] not in folder.logged:
-            raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), "run it again with --log")
-        found += named
+        key = key_of(run, keys, folder.path)
+        if key not in folder.logged:
+            again = "run it again with --log" if (folder.places[key] / RESULT).is_file() else ALONE
+            raise ResultError(f"run {run} kept no log, so it has no timeline", str(folder.path), again)
+        found.append(key)
     return list(dict.fromkeys(found))
 
-
-def _object(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}

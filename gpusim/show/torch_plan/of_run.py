@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpusim.base.errors import GpusimError, ResultError, suggest
+from gpusim.base.errors import GpusimError, ResultError
 from gpusim.base.files import read_json
 from gpusim.base.units import show_bytes
 from gpusim.base.yaml.find import find
@@ -14,6 +14,7 @@ from gpusim.experiment.ran import load_trace_of
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.results.folder import RUNS, load_result, run_folders
 from gpusim.results.manifest import versions
+from gpusim.results.named import key_of
 from gpusim.results.result import Result
 from gpusim.show.torch_plan.file import written
 from gpusim.show.torch_plan.plan import TorchPlan, torch_plan
@@ -27,7 +28,7 @@ ADVICE = "advice.json"
 def code_of(path: Path, run: str | None = None, own: Registry = SHIPPED) -> tuple[str, str]:
     """(a name, Python code) for a run: `path` is its folder, or a results folder, or the folder that `gpusim advise` left.
 
-    run  key of the run, rank of the proposal; None: the best
+    run  number or key of the run, rank of the proposal; None: the best
     Raises ResultError where there is none, or where PyTorch cannot do what it did.
     """
     if (path / ADVICE).is_file():
@@ -37,8 +38,7 @@ def code_of(path: Path, run: str | None = None, own: Registry = SHIPPED) -> tupl
     kept = {folder.name: folder for folder in run_folders(path)} if path.is_dir() else {}
     if not kept:
         raise ResultError("there is no run here", str(path), "give a results folder, one of its runs, or a folder of advice")
-    if run is not None and run not in kept:
-        raise ResultError(f"there is no run '{run}'", str(path), suggest(run, kept) or f"one of {', '.join(list(kept)[:3])}")
+    run = run and key_of(run, [*kept], path)
     found = [load_result(folder, log=False, timeline=False) for name, folder in kept.items() if run in (None, name)]
     chosen = _best(found, path)
     try:

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from gpusim.results.metrics import metric as declared
 from gpusim.results.result import Result
+from gpusim.show.values.pareto import HELD, front
 from gpusim.show.view import REFERENCE, contenders, ending, main_metric, place_name, text, value, varying
 
 LISTED = 200  # runs from which on they are not listed one by one
 MOST = 10  # points of a kind that are named
 MOST_PROGRAMS = 4  # programs on machines whose points are named
-HELD = ("reserved_peak_bytes", "chunks_peak_bytes")  # the memory that a run held
 SEED = "seed"
 
 
@@ -125,16 +125,6 @@ def points(results: Sequence[Result], keys: Sequence[str], metric: str) -> list[
         if None not in values:
             held = [next((v for name in HELD if (v := value(r, name)) is not None), None) for r in runs]
             found.append(RunsPoint(tuple(runs), _mean(values), None if None in held else _mean(held)))
-    return found
-
-
-def front(of: Sequence[RunsPoint], sign: int = 1) -> list[RunsPoint]:
-    """The points that no other beats both in memory and in the metric, least memory first; sign -1: more is better."""
-    known = sorted((p for p in of if p.memory is not None), key=lambda p: (p.memory, sign * p.value))
-    found: list[RunsPoint] = []
-    for p in known:
-        if not found or sign * p.value < sign * found[-1].value:
-            found.append(p)
     return found
 
 

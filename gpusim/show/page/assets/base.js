@@ -159,6 +159,16 @@ function section(id, title, ...children) {
   return made;
 }
 
+function wordTable({ title, rows: [head, ...rows] }) {
+  // Cells that are words; a column is of numbers where each of its cells begins with one.
+  const numeric = head.map((_, at) => rows.every((row) => /^-?[\d.,]+/.test(row[at]) || row[at] === "-" || row[at] === "") && rows.some((row) => /\d/.test(row[at])));
+  const line = (tag, cells) => make("tr", {}, ...cells.map((cell, at) => make(tag, { class: numeric[at] ? "number" : "", scope: tag === "th" && "col" }, cell)));
+  return make("div", { class: "words" }, make("h4", {}, title), make("div", { class: "scroll", tabindex: 0 },
+    make("table", {}, make("thead", {}, line("th", head)), make("tbody", {}, ...rows.map((row) => line("td", row))))));
+}
+
+const wordTables = (tables) => make("div", { class: "tables" }, ...tables.map(wordTable));
+
 function whenSeen(element, then) {
   // Once, shortly before it scrolls into view.
   const watch = new IntersectionObserver((entries) => {

@@ -31,6 +31,7 @@ from gpusim.show.view import OVERSUBSCRIPTION, POLICIES, Layout, human, kind_of,
 
 MOST_PANELS = 24
 MOST_TICKS = 12
+MOST_SHOWN = 12  # curves that are seen at first, the best
 LOG_FROM = 6.0  # largest over smallest value from which an axis is logarithmic
 NO_LIMIT, ORACLE, BOUND = "no memory limit", "oracle eviction *", "bound: what must come in"
 LEVELS = (("no_limit", NO_LIMIT, SOFT, "solid"), ("oracle", ORACLE, BLACK, "dash"), ("bound", BOUND, INK, "dot"))
@@ -49,14 +50,17 @@ def chart(results: Sequence[Result], metric: str = "", plan: Layout | None = Non
         best = [_against_best(found, place, look) for place in shown]
         views.append(PlotView("over the best of its place", [panel for panel in best if panel.data]))
     solid = "line" if found.plan.across else "box"
+    seen = len(found.names) if solid == "box" else MOST_SHOWN
     legend = [
-        LegendEntry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else solid) for n in found.names
+        LegendEntry(starred(n, n in found.future), look[n].colour, "dash" if look[n].dashed else solid, rank >= seen)
+        for rank, n in enumerate(found.names)
     ]
+    hidden = f"The {seen} best of {len(found.names)} are shown at first; the legend shows the others." * (len(legend) > seen)
     levels = [LegendEntry(name, colour, {"solid": "line"}.get(dash, dash)) for of, name, colour, dash in LEVELS
               if any(_level(found, place, of) for place in shown)]  # fmt: skip
     return PlotChart(
         question(found.plan, found.metric), answer(results, found.metric), views, [*legend, *levels],
-        " ".join(word for word in (left, bars) if word),
+        " ".join(word for word in (left, hidden, bars) if word),
     )  # fmt: skip
 
 
