@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from gpusim.base.errors import ResultError
+from gpusim.base.errors import ResultError, note
 from gpusim.base.files import (
     digest,
     make_folder,
@@ -251,7 +251,11 @@ def _read_result(folder: Path, unread: Collection[str], noted: Mapping[str, str 
     if not text["metrics"]:
         raise ResultError("this result has no metrics", str(path), repair_run(folder))
     for name, content in text.get("files", {}).items():
-        if name not in unread and digest(folder / name) != content:
+        if name in unread:
+            continue
+        if not (folder / name).exists():
+            raise ResultError("there is no such file, and the result lists it", str(folder / name), repair_run(folder))
+        if digest(folder / name) != content:
             raise ResultError(OTHER, str(folder / name), repair_run(folder))
     return text
 
@@ -379,6 +383,8 @@ def run_folders(out: Path) -> list[Path]:
     if not (out / RUNS).is_dir():
         raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
     there, listed = finished(out), manifest.read(out)
+    if listed is None:
+        note(f"{out / MANIFEST}: there is no such file, so references count as runs of the grid ({seals.repair(out)})")
     keys = sorted(there) if listed is None else listed[manifest.RUNS]
     found = [out / RUNS / key for key in dict.fromkeys(keys) if key in there]
     if not found:
