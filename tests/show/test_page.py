@@ -400,7 +400,7 @@ def test_a_folder_in_columns_has_its_page_with_what_to_look_at(tmp_path: Path) -
     assert {"evict": "lru", "memory": "60 GiB", "slowdown": "2.67×"}.items() <= dict(zip(head, best, strict=True)).items()
     _, numbers = columns(blobs(made.path)["numbers-0"])
     assert sorted(numbers["makespan_ns"].tolist()) == sorted(r.metrics["makespan_ns"] for r in results)
-    assert "of one run" in made.left_out
+    assert "the command that runs it alone" in made.left_out
     with pytest.raises(ResultError, match="run 3 kept no log") as refused:
         write_page(out, timelines=["3"])
     assert "run it alone, with --log" in refused.value.hint

@@ -34,7 +34,7 @@ WITHOUT = "Figures need Plotly: pip install 'gpusim[report]', and write the page
 ROOM = 8_000_000  # characters of timelines and maps, where nobody says which runs are wanted; the first has room anyway
 TOLD = {"timeline": "timelines", "map": "maps"}  # kind of blob -> under which name the page has the keys
 MOST_ROOFLINES = 3  # programs on machines
-OF_MANY = ", of one run that its row in the table repeats"
+OF_MANY = "; a row of the table has the command that runs it alone"
 FOOTER = "Made by gpusim. Everything is in this file; nothing is loaded from elsewhere."
 
 
