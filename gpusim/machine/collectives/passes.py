@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import gcd
 from typing import Literal
 
@@ -73,7 +74,7 @@ def tree(graph: CollectiveGraph, size: float) -> Passed:
     for channel in range(graph.tree.count):
         nodes = graph.path(channel)
         for node in nodes:
-            for a, b in zip(node, node[1:], strict=False):
+            for a, b in pairwise(node):
                 found.hops.update([(a, b), (b, a)])
         for child, parent in branches(len(nodes), channel % 2):
             a, b = nodes[child][0], nodes[parent][0]
@@ -82,16 +83,16 @@ def tree(graph: CollectiveGraph, size: float) -> Passed:
 
 
 def switches(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
-    """NVLS: of its part a GPU lets the switch read all others', and lets it write the sum to all; nodes are joined by trees."""
-    per_node = len(graph.nodes[0])
-    found = Passed(size / per_node)
-    out, back = {"all_gather": (1, per_node), "reduce_scatter": (per_node, 1)}.get(kind, (per_node + 1, per_node + 1))
+    """NVLS: of its part a head lets the switch read all GPUs', and lets it write the sum to all; nodes are joined by trees."""
+    heads = graph.nvls.count if graph.nvls else 0
+    found = Passed(size / heads)
     for node in graph.nodes:
-        for gpu in node:
+        for i, gpu in enumerate(node):
             port = next(link for link in graph.machine.neighbours[gpu] if graph.machine.nodes[link.b].kind == "nvswitch")
-            found.ports[port.name] += out
-            found.ports[f"{port.b}>{port.a}"] += back
-    for head in range(per_node):
+            own = int(i < heads)
+            found.ports[port.name] += own + (0 if kind == "all_gather" else heads)
+            found.ports[f"{port.b}>{port.a}"] += own * (kind != "all_gather") + (0 if kind == "reduce_scatter" else heads)
+    for head in range(heads):
         for child, parent in branches(len(graph.nodes), head % 2):
             a, b = graph.nodes[child][head], graph.nodes[parent][head]
             found.hops.update([(a, b), (b, a)])
