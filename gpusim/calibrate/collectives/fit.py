@@ -15,7 +15,7 @@ import numpy as np
 from gpusim.calibrate.collectives.rows import MACHINES, CollectiveRow
 from gpusim.calibrate.collectives.simulated import SimulatedRows
 from gpusim.calibrate.kernel_times.least_squares import F64, minimise
-from gpusim.machine.collectives.fabrics import SMALL, Fabric
+from gpusim.machine.collectives.fabrics import SMALL, CollectiveFabric
 
 HEADER = """\
 # What collectives reach of the links of a machine (gpusim/machine/collectives/fabrics.py), by
@@ -26,7 +26,7 @@ HEADER = """\
 """
 
 
-class Unknown(NamedTuple):
+class FittedNumber(NamedTuple):
     """A number to be fitted: where it begins, and between which bounds it is."""
 
     fabric: str
@@ -38,21 +38,21 @@ class Unknown(NamedTuple):
 
 _SHARE, _WAITS = (0.5, 1.0), (0.3, 20.0)
 UNKNOWNS = (
-    Unknown("nvlink1", "share", 0.9, *_SHARE), Unknown("nvlink1", "pair", 0.9, *_SHARE),
-    Unknown("nvlink1", "quick", 2.0, *_WAITS), Unknown("nvlink1", "wait", 1.5, *_WAITS),
-    Unknown("nvlink3", "share", 0.8, *_SHARE), Unknown("nvlink3", "pair", 0.8, *_SHARE),
-    Unknown("nvlink3", "straight", 0.9, *_SHARE),
-    Unknown("nvlink3", "quick", 1.0, *_WAITS), Unknown("nvlink3", "wait", 2.0, *_WAITS),
-    Unknown("nvlink4", "reduced", 0.8, *_SHARE), Unknown("nvlink4", "chunk", 1.0, 0.05, 4.0),
-    Unknown("nvlink4", "quick", 1.0, *_WAITS), Unknown("nvlink4", "wait", 1.2, *_WAITS),
-    Unknown("nvlink5", "chunk", 1.0, 0.05, 4.0),
-    Unknown("nvlink5", "quick", 1.4, *_WAITS), Unknown("nvlink5", "wait", 1.2, *_WAITS),
-    Unknown("pcie", "share", 0.9, *_SHARE), Unknown("pcie", "wait", 1.0, *_WAITS),
-    Unknown("host", "share", 0.6, 0.2, 1.0),
-    Unknown("rdma", "share", 0.95, *_SHARE), Unknown("rdma", "quick", 1.5, *_WAITS), Unknown("rdma", "wait", 2.0, *_WAITS),
-    Unknown("slingshot", "share", 0.95, *_SHARE), Unknown("slingshot", "quick", 1.5, *_WAITS),
-    Unknown("slingshot", "wait", 5.0, *_WAITS),
-    Unknown("tcpx", "share", 0.6, 0.3, 1.0), Unknown("tcpx", "wait", 20.0, 1.0, 90.0),
+    FittedNumber("nvlink1", "share", 0.9, *_SHARE), FittedNumber("nvlink1", "pair", 0.9, *_SHARE),
+    FittedNumber("nvlink1", "quick", 2.0, *_WAITS), FittedNumber("nvlink1", "wait", 1.5, *_WAITS),
+    FittedNumber("nvlink3", "share", 0.8, *_SHARE), FittedNumber("nvlink3", "pair", 0.8, *_SHARE),
+    FittedNumber("nvlink3", "straight", 0.9, *_SHARE),
+    FittedNumber("nvlink3", "quick", 1.0, *_WAITS), FittedNumber("nvlink3", "wait", 2.0, *_WAITS),
+    FittedNumber("nvlink4", "reduced", 0.8, *_SHARE), FittedNumber("nvlink4", "chunk", 1.0, 0.05, 4.0),
+    FittedNumber("nvlink4", "quick", 1.0, *_WAITS), FittedNumber("nvlink4", "wait", 1.2, *_WAITS),
+    FittedNumber("nvlink5", "chunk", 1.0, 0.05, 4.0),
+    FittedNumber("nvlink5", "quick", 1.4, *_WAITS), FittedNumber("nvlink5", "wait", 1.2, *_WAITS),
+    FittedNumber("pcie", "share", 0.9, *_SHARE), FittedNumber("pcie", "wait", 1.0, *_WAITS),
+    FittedNumber("host", "share", 0.6, 0.2, 1.0),
+    FittedNumber("rdma", "share", 0.95, *_SHARE), FittedNumber("rdma", "quick", 1.5, *_WAITS), FittedNumber("rdma", "wait", 2.0, *_WAITS),
+    FittedNumber("slingshot", "share", 0.95, *_SHARE), FittedNumber("slingshot", "quick", 1.5, *_WAITS),
+    FittedNumber("slingshot", "wait", 5.0, *_WAITS),
+    FittedNumber("tcpx", "share", 0.6, 0.3, 1.0), FittedNumber("tcpx", "wait", 20.0, 1.0, 90.0),
 )  # fmt: skip
 UNIT = {"chunk": 1e7}
 """Of numbers that are not near one."""
@@ -71,7 +71,7 @@ ESTIMATED = {  # fabric -> its numbers -> whose they are, and of which name wher
 NEXT = {
     "nvlink1": "nvlink3", "nvlink3": "nvlink4", "nvlink4": "nvlink5", "nvlink5": "nvlink4", "slingshot": "rdma", "tcpx": "rdma",
 }  # fmt: skip
-"""Fabric -> the one whose numbers it gets where no row decides its own."""
+"""CollectiveFabric -> the one whose numbers it gets where no row decides its own."""
 STATED = {
     ("nvlink4", "share"): (370 / 376.27, "rings of H100s reach 370 GB/s (NVIDIA in github.com/NVIDIA/nccl-tests/issues/212)"),
     ("pcie", "quick"): (1.0, "NCCL's estimate"),
@@ -87,7 +87,7 @@ def seen(rows: Sequence[CollectiveRow]) -> list[CollectiveRow]:
     return [row for row in rows if MACHINES[row.machine].fitted and not (row.size < SMALL and NOISY in row.source)]
 
 
-def fit(rows: Sequence[CollectiveRow]) -> dict[str, Fabric]:
+def fit(rows: Sequence[CollectiveRow]) -> dict[str, CollectiveFabric]:
     """Numbers of all fabrics from the rows that the fit may see; what they do not decide is that of `NEXT`."""
     shown = seen(rows)
     groups = Counter((row.machine, row.size < SMALL) for row in shown)
@@ -110,14 +110,14 @@ def fit(rows: Sequence[CollectiveRow]) -> dict[str, Fabric]:
     return fabrics(best)
 
 
-def in_turn(rows: Sequence[CollectiveRow]) -> Iterator[tuple[str, dict[str, Fabric]]]:
+def in_turn(rows: Sequence[CollectiveRow]) -> Iterator[tuple[str, dict[str, CollectiveFabric]]]:
     """Each machine of the fit, and what the fit says without it."""
     for machine, measured in MACHINES.items():
         if measured.fitted:
             yield machine, fit([row for row in rows if row.machine != machine])
 
 
-def fabrics(x: F64) -> dict[str, Fabric]:
+def fabrics(x: F64) -> dict[str, CollectiveFabric]:
     """The fabrics that logarithms of the unknown numbers make."""
     found: dict[str, dict[str, float]] = {}
     for unknown, value in zip(UNKNOWNS, np.exp(x), strict=True):
@@ -128,14 +128,14 @@ def fabrics(x: F64) -> dict[str, Fabric]:
         for name, other in numbers.items():
             whose, _, which = other.partition(".")
             found.setdefault(fabric, {})[name] = found[whose][which or name]
-    return {name: Fabric(**numbers, estimated=_not_fitted(name)) for name, numbers in sorted(found.items())}
+    return {name: CollectiveFabric(**numbers, estimated=_not_fitted(name)) for name, numbers in sorted(found.items())}
 
 
 def _not_fitted(fabric: str) -> dict[str, str]:
     return ESTIMATED.get(fabric, {}) | {name: where for (whose, name), (_, where) in STATED.items() if whose == fabric}
 
 
-def spread(rows: Sequence[CollectiveRow], found: Mapping[str, Fabric]) -> dict[str, tuple[float, float]]:
+def spread(rows: Sequence[CollectiveRow], found: Mapping[str, CollectiveFabric]) -> dict[str, tuple[float, float]]:
     """10th and 90th percentile of measured / simulated on machines that the fit does not see, by size."""
     simulated = SimulatedRows(found)
     ratios: dict[str, list[float]] = {"small": [], "large": []}
@@ -145,7 +145,7 @@ def spread(rows: Sequence[CollectiveRow], found: Mapping[str, Fabric]) -> dict[s
     return {name: (float(np.quantile(each, 0.1)), float(np.quantile(each, 0.9))) for name, each in ratios.items()}
 
 
-def text(found: Mapping[str, Fabric], apart: Mapping[str, tuple[float, float]]) -> str:
+def text(found: Mapping[str, CollectiveFabric], apart: Mapping[str, tuple[float, float]]) -> str:
     """The file of these numbers."""
     lines = [HEADER + "fabrics:"]
     for name, fabric in found.items():

@@ -27,7 +27,7 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
-class Fabric:
+class CollectiveFabric:
     """Links of one generation."""
 
     share: Positive
@@ -52,7 +52,7 @@ class Fabric:
 class FabricsFile:
     """The file."""
 
-    fabrics: dict[str, Fabric]
+    fabrics: dict[str, CollectiveFabric]
     spread: dict[Literal["small", "large"], tuple[float, float]]
     """10th and 90th percentile of measured / simulated on machines that the fit did not see; small: below `SMALL` bytes."""
 
@@ -62,7 +62,7 @@ def _file() -> FabricsFile:
     return validate.build(FabricsFile, document.read(DATA))
 
 
-def shipped() -> Mapping[str, Fabric]:
+def shipped() -> Mapping[str, CollectiveFabric]:
     """By name."""
     return _file().fabrics
 
@@ -72,7 +72,7 @@ def spread(size: int) -> tuple[float, float]:
     return _file().spread["small" if size < SMALL else "large"]
 
 
-def fabric_of(machine: Topology, route: TransferRoute, known: Mapping[str, Fabric]) -> str:
+def fabric_of(machine: Topology, route: TransferRoute, known: Mapping[str, CollectiveFabric]) -> str:
     """The name of what a route goes over: nvlink1 to nvlink5, pcie, host (staged in its memory), or a network."""
     kinds = {link.kind for link in route.links}
     if "network" in kinds:
@@ -82,7 +82,7 @@ def fabric_of(machine: Topology, route: TransferRoute, known: Mapping[str, Fabri
     return generation(machine) if kinds & set(DIRECT) else "pcie"
 
 
-def of_network(machine: Topology, known: Mapping[str, Fabric]) -> str:
+def of_network(machine: Topology, known: Mapping[str, CollectiveFabric]) -> str:
     """Of the network between the hosts: its own name where that is known, else rdma or tcp."""
     if machine.network_name in known:
         return machine.network_name

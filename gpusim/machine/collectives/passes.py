@@ -39,7 +39,7 @@ class Passed:
         most = gcd(*self.hops.values(), *self.ports.values())
         return Passed(
             self.unit * most, Counter({pair: n // most for pair, n in self.hops.items()}),
-            Counter({name: n // most for name, n in self.ports.items()}),
+            Counter({name: n // most for name, n in self.ports.items() if n}),
         )  # fmt: skip
 
 

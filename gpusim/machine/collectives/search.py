@@ -86,7 +86,7 @@ class CollectiveGraph:
 
 
 @dataclass
-class Packing:
+class PackedChannels:
     """Channels that are being placed: what is left on each link, how often each order was taken, and the best so far."""
 
     left: dict[str, int]
@@ -264,12 +264,12 @@ def _walks(begun: list[int], count: int, cost: Mapping[tuple[int, int], float]) 
 
 def _pack(uses: Sequence[Uses], room: dict[str, int]) -> list[int]:
     """The most channels that fit, as places in `uses`; the same may be taken again."""
-    state = Packing(dict(room), [], [])
+    state = PackedChannels(dict(room), [], [])
     _place(state, uses, 0)
     return state.best
 
 
-def _place(state: Packing, uses: Sequence[Uses], start: int) -> None:
+def _place(state: PackedChannels, uses: Sequence[Uses], start: int) -> None:
     if len(state.taken) > len(state.best):
         state.best = list(state.taken)
     for i in range(start, len(uses)):  # channels are a set: an earlier order than the last one brings nothing new
@@ -284,7 +284,7 @@ def _place(state: Packing, uses: Sequence[Uses], start: int) -> None:
             _take(state, uses[i], 1)
 
 
-def _take(state: Packing, uses: Uses, sign: int) -> None:
+def _take(state: PackedChannels, uses: Uses, sign: int) -> None:
     for name, times in uses.items():
         state.left[name] += sign * times
 

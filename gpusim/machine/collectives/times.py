@@ -14,7 +14,7 @@ from math import floor, inf, log2
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.collectives import fabrics, nccl, passes
-from gpusim.machine.collectives.fabrics import Fabric
+from gpusim.machine.collectives.fabrics import CollectiveFabric
 from gpusim.machine.collectives.nccl import LatencyParts
 from gpusim.machine.collectives.nccl_constants import Algorithm, Collective, Protocol
 from gpusim.machine.collectives.passes import Kind, Passed, Ways
@@ -69,7 +69,7 @@ class CollectiveTimes:
     """
 
     machine: Topology
-    fabrics: Mapping[str, Fabric] = field(default_factory=fabrics.shipped)
+    fabrics: Mapping[str, CollectiveFabric] = field(default_factory=fabrics.shipped)
 
     def __post_init__(self) -> None:
         self._ways = Ways(self.machine)
@@ -182,7 +182,7 @@ class CollectiveTimes:
         return "host" if "host" in names else "pcie"
 
 
-def _share(fabric: Fabric, algorithm: Algorithm | None, ranks: int) -> float:
+def _share(fabric: CollectiveFabric, algorithm: Algorithm | None, ranks: int) -> float:
     """Of a link's rate that a collective by this algorithm reaches."""
     if algorithm is None:
         return fabric.straight
