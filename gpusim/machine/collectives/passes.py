@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import gcd
 from typing import Literal
 
 from gpusim.machine.collectives.nccl_constants import Algorithm
@@ -34,14 +33,6 @@ class Passed:
     ports: Counter[str] = field(default_factory=Counter)
     first: float = 0.0
 
-    def reduced(self) -> Passed:
-        """The same with the largest unit."""
-        most = gcd(*self.hops.values(), *self.ports.values())
-        return Passed(
-            self.unit * most, Counter({pair: n // most for pair, n in self.hops.items()}),
-            Counter({name: n // most for name, n in self.ports.items() if n}),
-        )  # fmt: skip
-
 
 @dataclass
 class Ways:
@@ -65,7 +56,7 @@ def ring(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
         path = [gpu for node in graph.path(channel) for gpu in node]
         around = list(zip(path, [*path[1:], path[0]], strict=True))
         found.hops.update(around[:-1] if kind in ("broadcast", "reduce") else around)
-    return found.reduced()
+    return found
 
 
 def tree(graph: CollectiveGraph, size: float) -> Passed:
@@ -79,7 +70,7 @@ def tree(graph: CollectiveGraph, size: float) -> Passed:
         for child, parent in branches(len(nodes), channel % 2):
             a, b = nodes[child][0], nodes[parent][0]
             found.hops.update([(a, b), (b, a)])
-    return found.reduced()
+    return found
 
 
 def switches(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
@@ -89,21 +80,22 @@ def switches(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
     for node in graph.nodes:
         for i, gpu in enumerate(node):
             port = next(link for link in graph.machine.neighbours[gpu] if graph.machine.nodes[link.b].kind == "nvswitch")
-            own = int(i < heads)
-            found.ports[port.name] += own + (0 if kind == "all_gather" else heads)
-            found.ports[f"{port.b}>{port.a}"] += own * (kind != "all_gather") + (0 if kind == "reduce_scatter" else heads)
+            own = int(i < heads)  # a head sends its part of the sum, and receives it
+            out = {"all_gather": own, "reduce_scatter": heads}.get(kind, heads + own)
+            back = {"all_gather": heads, "reduce_scatter": own}.get(kind, heads + own)
+            found.ports += Counter({port.name: out, f"{port.b}>{port.a}": back})
     for head in range(heads):
         for child, parent in branches(len(graph.nodes), head % 2):
             a, b = graph.nodes[child][head], graph.nodes[parent][head]
             found.hops.update([(a, b), (b, a)])
-    return found.reduced()
+    return found
 
 
 def pairs(gpus: Sequence[str], size: float) -> Passed:
     """Each sends a part to each other."""
     found = Passed(size / len(gpus))
     found.hops.update((a, b) for a in gpus for b in gpus if a != b)
-    return found.reduced()
+    return found
 
 
 def branches(count: int, second: int) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import floor, inf, log2
+from math import floor, gcd, inf, log2
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.collectives import fabrics, nccl, passes
@@ -147,7 +147,8 @@ class CollectiveTimes:
         if size:
             rate *= found.unit / (found.unit + found.first)
         latency = self._latency(graph, parts, protocol == "LL" or algorithm is None)
-        return LinkFlow(latency, size, rate, tuple(links.elements()))
+        most = gcd(*links.values())  # as large a unit as there is: links stand in the flow as often as it passes them
+        return LinkFlow(latency, size * most, rate * most, tuple(name for name, n in links.items() for _ in range(n // most)))
 
     def _links(self, graph: CollectiveGraph, found: Passed, algorithm: Algorithm | None) -> tuple[Counter[str], float]:
         """How often a unit passes each link, and the units/ns that they allow."""
