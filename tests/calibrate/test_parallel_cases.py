@@ -16,7 +16,7 @@ SPLIT = "a1c51cbd01fb8a04"
 
 ONE = """
 sources: {paper: "a paper, table 1"}
-models: {M: {family: mpt, config: {layers: 2}}}
+models: {M: {family: gpt2, config: {layers: 2}}}
 cases:
   - {name: one, source: paper, system: S, model: M, machine: hgx-h100, layout: data=8, batch: 4, microbatches: 2, seq: 16,
      precision: bf16, reduced: fp32, recompute: none, measured: 64, unit: tokens/s/GPU}

@@ -29,9 +29,11 @@ def accumulate(trace: Trace, steps: int = 2) -> Trace:
     tensors, ops = _inside(trace.kind, trace.arg, begin, end)
     tensors = tensors[role[tensors] != WORKSPACE]  # a library takes its own once
     gradients = tensors[(role[tensors] == GRADIENT) & (final[tensors] >= 0)]
+    summand = np.isin(tensors, gradients)  # of a later batch it is no gradient, but what is added to one
     for _ in range(1, steps):
         copy = np.full(trace.tensors, -1, np.int64)
-        copy[tensors] = edit.add_tensors(trace.size[tensors], trace.category[tensors])
+        category = np.where(summand, edit.name("categories", "bwd"), trace.category[tensors])
+        copy[tensors] = edit.add_tensors(trace.size[tensors], category)
         sides = []
         for start, ids in ((trace.read_start, trace.read_id), (trace.write_start, trace.write_id)):
             count, used = _copied(start, ids, ops, copy)

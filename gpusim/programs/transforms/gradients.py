@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gpusim.base.errors import TraceError
+from gpusim.base.errors import GpusimError, TraceError, suggest
+from gpusim.base.units import BYTES, parse
+from gpusim.trace import elements
 from gpusim.trace.edit import Edit, Mask, begun, issued
-from gpusim.trace.roles import BACKWARD, GRADIENT, lives, phase_kinds, roles
+from gpusim.trace.model_blocks import blocks
+from gpusim.trace.roles import BACKWARD, GRADIENT, STEP, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, COLLECTIVE, FREE, I64, OP, Trace
 
 OWN = "gpusim::"  # the operators that transforms add
@@ -25,11 +28,74 @@ class Gradients:
     last: I64
     bucket: I64
     fires: I64   # (buckets,) the event before which the bucket is complete
+    sent: Any    # (rows,) bytes that are exchanged of each
 
 
-def gradients(trace: Trace, bucket: int) -> Gradients:
-    """The gradients in buckets of at least so many bytes, but for the last of a pass."""
-    wanted = roles(trace) == GRADIENT
+BLOCK = "block"
+AS_MADE = "made"
+_TYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+def gradients(trace: Trace, bucket: str, once: bool = False, reduced: str = AS_MADE) -> Gradients:
+    """The gradients in their buckets.
+
+    bucket   bytes that are in each at least, but for the last of a pass; or "block": those of one block of the model
+    once     only the last pass before an optimizer step counts, which completes what the passes before have begun
+    reduced  the type in which they are exchanged, or "made"
+    Raises GpusimError for another type, TraceError for a trace without gradients.
+    """
+    made = _rows(trace)
+    if once:
+        made = _last_of_steps(trace, made)
+    number = _by_block(trace, made) if bucket == BLOCK else _by_size(trace, made, int(parse(bucket, BYTES)))
+    fires = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(fires, number, issued(trace)[made.last] + 1)
+    return replace(made, bucket=number, fires=fires, sent=_sent(trace, made.tensor, reduced))
+
+
+def _last_of_steps(trace: Trace, g: Gradients) -> Gradients:
+    """Of the rows of each gradient the last before each optimizer step."""
+    steps = np.cumsum(phase_kinds(trace)[issued(trace)] == STEP)[g.last]
+    latest = np.full(len(g.tensor), -1)
+    key, which = np.unique(steps * trace.tensors + g.tensor, return_inverse=True)
+    last = latest[: len(key)]
+    np.maximum.at(last, which, g.of_pass)
+    kept = g.of_pass == last[which]
+    return Gradients(*(getattr(g, name)[kept] for name in ("tensor", "of_pass", "first", "last", "bucket")), g.fires, g.sent)
+
+
+def _by_size(trace: Trace, g: Gradients, least: int) -> I64:
+    """(rows,) the bucket of each, in the order in which they are complete."""
+    number, held, found = -1, least, np.zeros(len(g.tensor), np.int64)
+    for row, size in enumerate(trace.size[g.tensor].tolist()):
+        if held >= least or g.of_pass[row] != g.of_pass[row - 1]:
+            number, held = number + 1, 0
+        found[row] = number
+        held += size
+    return found
+
+
+def _by_block(trace: Trace, g: Gradients) -> I64:
+    """(rows,) the bucket of each: of a pass the gradients of one block, and all that belong to none."""
+    block = blocks(trace, np.unique(g.first))[trace.module[g.first]]
+    pairs = np.stack([g.of_pass, block], 1)
+    _, found = np.unique(pairs, axis=0, return_inverse=True)
+    return np.asarray(found, np.int64).ravel()
+
+
+def _sent(trace: Trace, tensor: I64, reduced: str) -> Any:
+    if reduced == AS_MADE:
+        return trace.size[tensor].astype(float)
+    if reduced not in _TYPES:
+        raise GpusimError(f"gradients cannot be exchanged in '{reduced}'", hint=suggest(reduced, (*_TYPES, AS_MADE)))
+    types, names = elements.element_types(trace)
+    width = np.array([elements.BYTES.get(name, 4) for name in names] + [4])[types[tensor]]
+    return trace.size[tensor] / width * _TYPES[reduced]
+
+
+def _rows(trace: Trace) -> Gradients:
+    """The gradients, not yet in buckets."""
+    wanted: Mask = roles(trace) == GRADIENT
     if not wanted.any():
         raise TraceError(f"{trace.name}: there are no gradients", hint="a training step with phases fwd, bwd and opt is needed")
     op, tensor, passes = _touches(trace, wanted)
@@ -40,15 +106,8 @@ def gradients(trace: Trace, bucket: int) -> Gradients:
     order = np.argsort(last, kind="stable")
     key, first, last = key[order], first[order], last[order]
     of_pass, tensor = np.divmod(key, trace.tensors)
-    number, held, buckets = -1, bucket, np.zeros(len(key), np.int64)
-    for row, size in enumerate(trace.size[tensor].tolist()):
-        if held >= bucket or of_pass[row] != of_pass[row - 1]:
-            number, held = number + 1, 0
-        buckets[row] = number
-        held += size
-    fires = np.zeros(number + 1, np.int64)
-    fires[buckets] = issued(trace)[last] + 1  # of equal rows the last is the latest
-    return Gradients(tensor, of_pass, first, last, buckets, fires)
+    none = np.zeros(0, np.int64)
+    return Gradients(tensor, of_pass, first, last, np.zeros(len(tensor), np.int64), none, none)
 
 
 def stand_ins(edit: Edit, g: Gradients) -> I64:
@@ -93,7 +152,7 @@ def take(
 def _operate(
     edit: Edit, g: Gradients, reads: I64, writes: I64 | None, name: str, activity: int, share: float, stream: int
 ) -> None:
-    size = np.bincount(g.bucket, edit.trace.size[g.tensor].astype(float), len(g.fires))
+    size = np.bincount(g.bucket, g.sent, len(g.fires))
     count = np.bincount(g.bucket, minlength=len(g.fires))
     order = np.argsort(g.bucket, kind="stable")
     written = (0 * count, order[:0]) if writes is None else (count, writes[order])

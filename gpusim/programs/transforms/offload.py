@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from gpusim.base.errors import GpusimError, suggest
-from gpusim.base.units import BYTES, parse
 from gpusim.machine.transfer_times import ALLOCATED, FREED, STAGED
 from gpusim.programs.transforms.gradients import gradients, stand_ins, take
 from gpusim.programs.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
@@ -94,7 +93,7 @@ def _step_on_host(
 ) -> int:
     """Gradients go to the host, where the step is made, and come `back` as parameters; returns the gradients' bytes."""
     trace = edit.trace
-    g = gradients(trace, int(parse(bucket, BYTES)))
+    g = gradients(trace, bucket)
     take(edit, g, stand_ins(edit, g), None, "gpusim::copy_out", COPY_OUT, 1.0, stream)
     gone = state.copy()
     gone[g.tensor] = True

@@ -7,28 +7,34 @@ from dataclasses import replace
 import numpy as np
 
 from gpusim.base.errors import GpusimError
-from gpusim.base.units import BYTES, parse
-from gpusim.programs.transforms.gradients import Gradients, gradients, made_in_pass, reduce, stand_ins, take
+from gpusim.programs.transforms.gradients import BLOCK, Gradients, gradients, made_in_pass, reduce, stand_ins, take
 from gpusim.programs.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
 from gpusim.trace.edit import Edit, issued
+from gpusim.trace.model_blocks import block_names
 from gpusim.trace.roles import OPTIMIZER, STEP, TEMPORARY, lives, phase_kinds, roles
 from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, OP, Trace
 
 
-def zero(trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "25 MiB", overlap: bool = True) -> Trace:
+def zero(
+    trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "auto", overlap: bool = True, reduced: str = "made"
+) -> Trace:
     """One of `ranks` GPUs, each with a batch like the recorded one, that share what all would hold alike.
 
     stage    1: optimizer state; 2: gradients too; 3: parameters too, which are gathered block by block
-    bucket   gradients are reduced when so many bytes are complete
+    bucket   gradients are reduced when so many bytes are complete, or with "block" when a block of the model is; auto: 25 MiB,
+             and in stage 3 a block, as FSDP has one flat gradient for each
     overlap  of stage 3: a block is gathered while the one before it computes
+    reduced  type in which gradients are exchanged: fp32, bf16, fp16, or made: as it is
 
     A rank sends (n - 1) / n of the gradients' bytes (reduce-scatter), and as much of the parameters' (all-gather): once after
     the step in stages 1 and 2; in stage 3 before each use in forward and in backward.  Rings on a stream of their own.
+    Of several backward passes before an optimizer step, stage 1 reduces the sums after the last (DeepSpeed, at its boundary of
+    accumulation); stages 2 and 3 scatter each pass's gradients (DeepSpeed; FSDP without `no_sync`).
     Source: Rajbhandari et al., ZeRO: Memory optimizations toward training trillion parameter models, SC 2020, sections 5 and 7.
     """
     if stage > 3:
         raise GpusimError(f"parameter 'stage' of transform 'zero' is {stage}", hint="the stages are 1, 2 and 3")
-    g = gradients(trace, int(parse(bucket, BYTES)))
+    g = gradients(trace, _bucket(trace, stage, bucket), once=stage < 2, reduced=reduced)
     weights = parameters(trace)
     edit, stream, sent = Edit(trace), side_stream(trace), (ranks - 1) / ranks
     if stage >= 2:
@@ -52,6 +58,13 @@ def zero(trace: Trace, stage: int = 1, ranks: int = 8, bucket: str = "25 MiB", o
     # Of the parameters' bytes that are there, one in so many is this rank's to update.
     own_share = 1 if stage == 3 else ranks
     return replace(made, meta={**made.meta, "ranks": ranks, "own_share": own_share})
+
+
+def _bucket(trace: Trace, stage: int, said: str) -> str:
+    """What "auto" means: blocks where stage 3 finds any."""
+    if said != "auto":
+        return said
+    return BLOCK if stage == 3 and any(block_names(trace)) else "25 MiB"
 
 
 def _scatter(edit: Edit, g: Gradients, ranks: int, stream: int) -> None:

@@ -35,12 +35,12 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, gelu: nn.Module) -> None:
         super().__init__()
         self.norm_1 = nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout)
         self.norm_2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), Gelu(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), gelu, nn.Linear(4 * width, width), nn.Dropout(dropout))
 
     def forward(self, x: Tensor, cache: Cache | None) -> Tensor:
         x = self.attention(self.norm_1(x), cache) + x
@@ -48,14 +48,17 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
+    """`one_gelu`: the activation is one operator, as in MPT (mosaicml/llm-foundry) and in PaddleNLP's GPT."""
+
     def __init__(
-        self, layers: int, width: int, heads: int, positions: int, vocabulary: int = 50257, dropout: float = 0.1
-    ) -> None:
+        self, layers: int, width: int, heads: int, positions: int, vocabulary: int = 50257, dropout: float = 0.1,
+        one_gelu: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(positions, width)
         self.drop = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, dropout, nn.GELU() if one_gelu else Gelu()) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.tokens.weight

@@ -1,0 +1,109 @@
+"""One rank of each class of equal ranks: what all others do is what these do, at the same time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpusim.engine import state
+from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.ranks import FlowOf
+from gpusim.engine.run.simulate import prepared
+from gpusim.machine.profile import Profile
+from gpusim.machine.topology.sharing import SharedLinks, shared
+from gpusim.machine.topology.topology import Topology
+from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.programs.ranks.layout import Layout
+from gpusim.programs.ranks.matching import matched
+from gpusim.results.result import Result
+from gpusim.trace.exchanges import RECEIVE, SEND, parse_exchange
+from gpusim.trace.workload import Workload
+
+
+def simulate_folded(
+    works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], layout: Layout,
+    flow_of: FlowOf, **choices: Any,
+) -> list[Result]:  # fmt: skip
+    """Replay the program of the first rank of each pipeline stage, while all ranks of the stage do the same.
+
+    works     the program of each stage, with the times of its kernels; so `profiles`
+    gpus      of all ranks, by name
+    flow_of   as of `engine.run.ranks.simulate_ranks`
+
+    The ranks of a stage have one program on GPUs of one profile, so that none waits for another of them, and groups that work
+    in the same way on other GPUs do so at the same time: the flow of a collective has the links of all of them.
+    """
+    first = [layout.rank(0, 0, stage) for stage in range(layout.pipeline)]
+    runs = [prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)]
+    links = shared(machine, [gpus[rank] for rank in first])
+    fold = _Fold(layout, gpus, links, flow_of)
+    meetings = [meeting for p, run in enumerate(runs) for meeting in fold.collectives(p, run.planned.work)]
+    meetings += fold.sends([run.planned.work for run in runs])
+    coupled = Coupled([run.simulation for run in runs], Connections(links.rates, links.beyond, meetings))
+    coupled.advance(state.NEVER)
+    return [run.result() for run in runs]
+
+
+class _Fold:
+    """The flows of groups that stand for all like them, each made once."""
+
+    def __init__(self, layout: Layout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> None:
+        self.layout, self.gpus, self.links, self.flow_of = layout, gpus, links, flow_of
+        self._known: dict[tuple[str, int, tuple[tuple[int, ...], ...]], LinkFlow] = {}
+
+    def collectives(self, stage: int, work: Workload) -> Iterator[Meeting]:
+        """Of one stage's program, which is the only one that comes to them."""
+        program = work.trace
+        said = [parse_exchange(text) for text in program.exchanges]
+        for operator in np.flatnonzero(program.exchange >= 0).tolist():
+            one = said[int(program.exchange[operator])]
+            if one.kind not in (SEND, RECEIVE):
+                groups = self._groups(stage, one.group)
+                if len(groups[0]) > 1:
+                    yield self._meeting(((stage, operator),), one.kind, one.size, groups)
+
+    def sends(self, works: Sequence[Workload]) -> Iterator[Meeting]:
+        """Between the stages."""
+        programs = [_only_sends(work) for work in works]
+        stages = Layout(pipeline=self.layout.pipeline)
+        for one in matched(programs, stages.members):
+            a, b = one.ranks
+            pairs = tuple(
+                (self.layout.rank(t, d, a), self.layout.rank(t, d, b))
+                for d in range(self.layout.data) for t in range(self.layout.tensor)
+            )  # fmt: skip
+            yield self._meeting(tuple(zip(one.ranks, one.operators, strict=True)), one.kind, one.size, pairs)
+
+    def _groups(self, stage: int, name: str) -> tuple[tuple[int, ...], ...]:
+        """All groups of this name of a stage, that of its first rank first."""
+        ranks = (self.layout.rank(t, d, stage) for d in range(self.layout.data) for t in range(self.layout.tensor))
+        return tuple(dict.fromkeys(self.layout.members(rank, name) for rank in ranks))
+
+    def _meeting(
+        self, members: tuple[tuple[int, int], ...], kind: str, size: int, groups: tuple[tuple[int, ...], ...]
+    ) -> Meeting:
+        key = kind, size, groups
+        if key not in self._known:
+            self._known[key] = self._flow(kind, size, groups)
+        flow = self._known[key]
+        return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links))
+
+    def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
+        """The flow of the first group, over the links that all of them pass in this time."""
+        flows = [self.flow_of(kind, size, [self.gpus[rank] for rank in group]) for group in groups]
+        slowest = min(flows, key=lambda flow: flow.rate)
+        passed: Counter[str] = Counter()
+        for flow in flows:
+            passed.update(flow.links)
+        return replace(slowest, links=tuple(passed.elements()))
+
+
+def _only_sends(work: Workload) -> Any:
+    """The program without its collectives, to match what its stages send."""
+    program = work.trace
+    kinds = np.array([parse_exchange(text).kind in (SEND, RECEIVE) for text in program.exchanges] + [False])
+    return replace(program, exchange=np.where(kinds[program.exchange], program.exchange, -1))
