@@ -13,6 +13,8 @@ from gpusim.programs import transforms
 from gpusim.programs.record.script import record_program
 from gpusim.programs.zoo.catalogue import FAMILIES, Asked
 from gpusim.programs.zoo.models import ModelEntry
+from gpusim.trace.edit import Edit
+from gpusim.trace.iterations import iterations
 from gpusim.trace.trace import Trace
 
 # Programs are recorded in fp32 and put into 16 bits with fp32 copies for the optimizer: there efficient attention is flash's.
@@ -26,29 +28,40 @@ _FAMILY: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def stages(case: ParallelCase, microbatches: int, steps: int) -> list[Trace]:
-    """The program of the ranks of each pipeline stage, with so many microbatches in each of so many steps."""
-    layout = case.degrees
-    plain = recorded(case, steps)
+STEPS = 3
+"""That are recorded: the first makes the optimizer's state, and begins with no gather of the step before."""
+
+
+def stages(case: ParallelCase, microbatches: int) -> list[Trace]:
+    """The program of the ranks of each pipeline stage, with so many microbatches in each of its STEPS steps."""
+    layout, plain = case.degrees, recorded(case)
     return [transforms.apply(plain, chain(case, microbatches, stage)) for stage in range(layout.pipeline)]
+
+
+def without_last(trace: Trace) -> Trace:
+    """The program up to its last step."""
+    edit = Edit(trace)
+    edit.drop_events(iterations(trace) == STEPS - 1)
+    return edit.finish()
 
 
 def chain(case: ParallelCase, microbatches: int, stage: int) -> str:
     """The transforms that divide the plain program over the ranks."""
     d = case.degrees
     words = [] if case.precision.startswith("autocast") else [f"precision(to={case.precision}, master=yes)"]
-    words += [f"tensor_parallel(ranks={d.tensor})"] if d.tensor > 1 else []
+    if d.pipeline == 1 and microbatches > 1:
+        words.append(f"accumulate(steps={microbatches})")
+    if d.tensor > 1:
+        words.append(f"tensor_parallel(ranks={d.tensor})")
     if d.pipeline > 1:
         words.append(f"pipeline(stages={d.pipeline}, stage={stage + 1}, microbatches={microbatches})")
-    elif microbatches > 1:
-        words.append(f"accumulate(steps={microbatches})")
     if d.data > 1:
         sharded = f"zero(stage={d.zero}, " if d.zero else "data_parallel("
         words.append(f"{sharded}ranks={d.data}, reduced={case.reduced})")
     return " | ".join(words) or "none"
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def _recorded(family: str, config: tuple[tuple[str, Any], ...], options: tuple[tuple[str, Any], ...], every: int) -> Trace:
     try:
         from torch.utils.checkpoint import checkpoint
@@ -70,12 +83,12 @@ def _recorded(family: str, config: tuple[tuple[str, Any], ...], options: tuple[t
         return record_program(run, Path(folder) / "step.npz", family, name=family)
 
 
-def recorded(case: ParallelCase, steps: int) -> Trace:
-    """Some steps of the plain program on one GPU.  Needs PyTorch, as the zoo does."""
+def recorded(case: ParallelCase) -> Trace:
+    """The plain program on one GPU.  Needs PyTorch, as the zoo does."""
     model = shipped().models[case.model]
     config = {**model.config, **({"positions": case.seq} if model.family == "gpt2" else {})}
     wanted = {
-        **FAMILIES[model.family].options("train"), **_FAMILY[model.family], "batch": case.batch, "steps": steps,
+        **FAMILIES[model.family].options("train"), **_FAMILY[model.family], "batch": case.batch, "steps": STEPS,
         "dtype": case.precision if case.precision.startswith("autocast") else "fp32",
     }  # fmt: skip
     if "seq" in wanted:

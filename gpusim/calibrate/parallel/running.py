@@ -31,29 +31,25 @@ class StepTime:
     """Seconds of a step, and of its parts on the slowest rank.
 
     kernels   kernels, added up
-    exposed   exchanges for which the kernels waited, and pipeline bubbles
     host      time for which the GPU waited for the host
-    rest      of the step: kernels of several streams at once count more than once, so it may be negative
     """
 
     step: float
     kernels: float
-    exposed: float
     host: float
 
     @property
-    def rest(self) -> float:
-        return self.step - self.kernels - self.exposed - self.host
+    def exposed(self) -> float:
+        """What is left: exchanges that no kernel hides, and pipeline bubbles."""
+        return self.step - self.kernels - self.host
 
     def __sub__(self, other: StepTime) -> StepTime:
-        return StepTime(*(getattr(self, name) - getattr(other, name) for name in _PARTS))
+        return self.ahead(other, -1)
 
-    def ahead(self, slope: StepTime, more: int) -> StepTime:
+    def ahead(self, other: StepTime, times: float) -> StepTime:
         """This one and so many times the other."""
-        return StepTime(*(getattr(self, name) + more * getattr(slope, name) for name in _PARTS))
-
-
-_PARTS = ("step", "kernels", "exposed", "host")
+        pairs = zip((self.step, self.kernels, self.host), (other.step, other.kernels, other.host), strict=True)
+        return StepTime(*(mine + times * yours for mine, yours in pairs))
 
 
 def simulated(case: ParallelCase, most: int = MOST) -> StepTime:
@@ -68,20 +64,20 @@ def simulated(case: ParallelCase, most: int = MOST) -> StepTime:
         return _third(case, case.microbatches, most)
     at = _third(case, few, most)
     slope = _third(case, more, most) - at
-    return at.ahead(StepTime(*(getattr(slope, name) / (more - few) for name in _PARTS)), case.microbatches - few)
+    return at.ahead(slope, (case.microbatches - few) / (more - few))
 
 
 def _third(case: ParallelCase, microbatches: int, most: int) -> StepTime:
-    return _all(case, microbatches, 3, most) - _all(case, microbatches, 2, most)
+    traces = programs.stages(case, microbatches)
+    return _all(case, traces, most) - _all(case, [programs.without_last(trace) for trace in traces], most)
 
 
-def _all(case: ParallelCase, microbatches: int, steps: int, most: int) -> StepTime:
-    """Of so many steps."""
-    ranks = _run(case, programs.stages(case, microbatches, steps), most)
+def _all(case: ParallelCase, stages: Sequence[Trace], most: int) -> StepTime:
+    """Of all steps of these programs."""
+    ranks = _run(case, stages, most)
     last = max(ranks, key=lambda rank: rank.metrics["makespan_ns"])
     host = sum(last.metrics[f"stall_{cause}_ns"] for cause in ("launch", "sync", "alloc"))
-    parts = last.metrics["makespan_ns"], last.metrics["compute_busy_ns"], last.metrics["stall_event_ns"], host
-    return StepTime(*(float(part) / 1e9 for part in parts))
+    return StepTime(*(float(part) / 1e9 for part in (last.metrics["makespan_ns"], last.metrics["compute_busy_ns"], host)))
 
 
 def _run(case: ParallelCase, stages: Sequence[Trace], most: int) -> list[Result]:
@@ -93,13 +89,13 @@ def _run(case: ParallelCase, stages: Sequence[Trace], most: int) -> list[Result]
     def flow(kind: Any, size: int, group: Sequence[str]) -> LinkFlow:
         return collectives.of(kind, group, size).flow
 
-    choices: dict[str, Any] = {"place": "device", "capacity_bytes": _ROOM}
+    choices: dict[str, Any] = {"capacity_bytes": _ROOM}
     if layout.ranks > most:
         return simulate_folded(works, [profile] * layout.pipeline, collectives.machine, gpus, layout, flow, **choices)
     each = [works[layout.place(rank)[2]] for rank in range(layout.ranks)]
     return simulate_ranks(each, [profile] * len(each), collectives.machine, gpus, layout.members, flow, **choices)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _collectives(machine: str) -> CollectiveTimes:
     return CollectiveTimes(build.load(machine))

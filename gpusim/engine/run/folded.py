@@ -40,7 +40,7 @@ def simulate_folded(
     first = [layout.rank(0, 0, stage) for stage in range(layout.pipeline)]
     runs = [prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)]
     links = shared(machine, [gpus[rank] for rank in first])
-    fold = _Fold(layout, gpus, links, flow_of)
+    fold = _Fold(layout, gpus, links, flow_of, _near(machine, [gpus[rank] for rank in first]))
     meetings = [meeting for p, run in enumerate(runs) for meeting in fold.collectives(p, run.planned.work)]
     meetings += fold.sends([run.planned.work for run in runs])
     coupled = Coupled([run.simulation for run in runs], Connections(links.rates, links.beyond, meetings))
@@ -51,8 +51,10 @@ def simulate_folded(
 class _Fold:
     """The flows of groups that stand for all like them, each made once."""
 
-    def __init__(self, layout: Layout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> None:
+    def __init__(self, layout: Layout, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf, near: frozenset[str]) -> None:
         self.layout, self.gpus, self.links, self.flow_of = layout, gpus, links, flow_of
+        self.near = near
+        self._found: dict[tuple[int, str], tuple[tuple[int, ...], ...]] = {}
         self._known: dict[tuple[str, int, tuple[tuple[int, ...], ...]], LinkFlow] = {}
 
     def collectives(self, stage: int, work: Workload) -> Iterator[Meeting]:
@@ -80,8 +82,16 @@ class _Fold:
 
     def _groups(self, stage: int, name: str) -> tuple[tuple[int, ...], ...]:
         """All groups of this name of a stage, that of its first rank first."""
-        ranks = (self.layout.rank(t, d, stage) for d in range(self.layout.data) for t in range(self.layout.tensor))
-        return tuple(dict.fromkeys(self.layout.members(rank, name) for rank in ranks))
+        if (stage, name) not in self._found:
+            ranks = (self.layout.rank(t, d, stage) for d in range(self.layout.data) for t in range(self.layout.tensor))
+            groups: dict[tuple[int, ...], None] = {}
+            known: set[int] = set()
+            for rank in ranks:
+                if rank not in known:
+                    groups[self.layout.members(rank, name)] = None
+                    known.update(self.layout.members(rank, name))
+            self._found[stage, name] = tuple(groups)
+        return self._found[stage, name]
 
     def _meeting(
         self, members: tuple[tuple[int, int], ...], kind: str, size: int, groups: tuple[tuple[int, ...], ...]
@@ -93,13 +103,24 @@ class _Fold:
         return Meeting(members, round(flow.latency), flow.size, flow.rate, self.links.route(flow.links))
 
     def _flow(self, kind: str, size: int, groups: tuple[tuple[int, ...], ...]) -> LinkFlow:
-        """The flow of the first group, over the links that all of them pass in this time."""
+        """The flow of the first group, over the links that all of them pass in this time.
+
+        Links of hosts without a simulated rank are left out: what passes them passes the same link of one that has.
+        """
         flows = [self.flow_of(kind, size, [self.gpus[rank] for rank in group]) for group in groups]
         slowest = min(flows, key=lambda flow: flow.rate)
         passed: Counter[str] = Counter()
         for flow in flows:
-            passed.update(flow.links)
-        return replace(slowest, links=tuple(passed.elements()))
+            passed.update(name for name in flow.links if name in self.near)
+        return slowest._replace(links=tuple(passed.elements()))
+
+
+def _near(machine: Topology, gpus: Sequence[str]) -> frozenset[str]:
+    """Names of the links that touch the hosts of these GPUs, and of the memories there."""
+    hosts = {machine.host[gpu] for gpu in gpus}
+    nodes = {name for name in machine.nodes if machine.host.get(name) in hosts}
+    touching = [link for link in machine.links.values() if {link.a, link.b} & nodes]
+    return frozenset({name for link in touching for name in (link.name, link.pair)} | nodes)
 
 
 def _only_sends(work: Workload) -> Any:

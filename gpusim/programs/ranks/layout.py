@@ -89,9 +89,9 @@ class Layout:
         sharded = f"zero(stage={self.zero}, ranks={self.data})"
         return " | ".join(
             word for word, wanted in (
+                (f"accumulate(steps={self.microbatches})", self.pipeline == 1 and self.microbatches > 1),
                 (f"tensor_parallel(ranks={self.tensor})", self.tensor > 1),
                 (f"pipeline(stages={self.pipeline}, stage={stage + 1}, microbatches={self.microbatches})", self.pipeline > 1),
-                (f"accumulate(steps={self.microbatches})", self.pipeline == 1 and self.microbatches > 1),
                 (sharded if self.zero else f"data_parallel(ranks={self.data})", self.data > 1),
             ) if wanted
         )  # fmt: skip

@@ -10,9 +10,10 @@ from gpusim.base.errors import GpusimError
 from gpusim.programs.transforms.gradients import BLOCK, Gradients, gradients, made_in_pass, reduce, stand_ins, take
 from gpusim.programs.transforms.parameters import SMALL, bring_in, parameters, place_of, side_stream, step_rows, uses
 from gpusim.trace.edit import Edit, issued
+from gpusim.trace.elements import base_name
 from gpusim.trace.model_blocks import block_names
 from gpusim.trace.roles import OPTIMIZER, STEP, TEMPORARY, lives, phase_kinds, roles
-from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, OP, Trace
+from gpusim.trace.trace import ALLOC, COLLECTIVE, I64, KERNEL, OP, Trace
 
 
 def zero(
@@ -34,10 +35,14 @@ def zero(
     """
     if stage > 3:
         raise GpusimError(f"parameter 'stage' of transform 'zero' is {stage}", hint="the stages are 1, 2 and 3")
-    g = gradients(trace, _bucket(trace, stage, bucket), once=stage < 2, reduced=reduced)
+    buckets = _bucket(trace, stage, bucket)
+    g = gradients(trace, buckets, once=stage < 2, reduced=reduced)
     weights = parameters(trace)
     edit, stream, sent = Edit(trace), side_stream(trace), (ranks - 1) / ranks
     if stage >= 2:
+        _add_shares(edit, g, ranks)
+        if stage == 3 and buckets == BLOCK:
+            _flatten(edit, g, stream)
         _scatter(edit, g, ranks, stream)
     else:
         reduce(edit, g, "gpusim::reduce_scatter", sent, stream)
@@ -65,6 +70,37 @@ def _bucket(trace: Trace, stage: int, said: str) -> str:
     if said != "auto":
         return said
     return BLOCK if stage == 3 and any(block_names(trace)) else "25 MiB"
+
+
+def _add_shares(edit: Edit, g: Gradients, ranks: int) -> None:
+    """Sums over several passes are of the shares that each has scattered."""
+    trace = edit.trace
+    adds = np.array([base_name(name) == "add_" for name in trace.op_names] or [False])[trace.op]
+    of = np.unique(g.last[adds[g.last]])
+    for column in ("flops", "read_bytes", "written_bytes"):
+        edit[column][of] = getattr(trace, column)[of] // ranks
+
+
+def _flatten(edit: Edit, g: Gradients, stream: int) -> None:
+    """What FSDP does to a block's gradients before they are scattered: they become one flat tensor, which is converted and divided.
+
+    Source: PyTorch, torch/distributed/fsdp: `_flat_param.py` (parameters are views that `torch.split` makes of the flat one, so
+    that backward concatenates), `_runtime_utils.py` (`_post_backward_hook`, `_reduce_grad`, `_div_if_needed`, on a stream of
+    their own).
+    """
+    trace = edit.trace
+    made, sent = (np.bincount(g.bucket, size, len(g.fires)) for size in (trace.size[g.tensor], g.sent))
+    cast = sent != made  # to another type
+    none = np.zeros(len(g.fires), np.int64), np.zeros(0, np.int64)
+    for name, read, written, on in (
+        ("gpusim::flatten", made, made, 0),
+        ("gpusim::convert", sent + cast * made, sent + cast * sent, stream),
+    ):
+        operators = edit.add_operators(
+            none, none, op=edit.name("op_names", name), read_bytes=np.rint(read).astype(np.int64),
+            written_bytes=np.rint(written).astype(np.int64), activity=KERNEL,
+        )  # fmt: skip
+        edit.insert(g.fires, OP, operators, on)
 
 
 def _scatter(edit: Edit, g: Gradients, ranks: int, stream: int) -> None:
