@@ -56,12 +56,13 @@ def gradients(trace: Trace, bucket: str, once: bool = False, reduced: str = AS_M
 def _last_of_steps(trace: Trace, g: Gradients) -> Gradients:
     """Of the rows of each gradient the last before each optimizer step."""
     steps = np.cumsum(phase_kinds(trace)[issued(trace)] == STEP)[g.last]
-    latest = np.full(len(g.tensor), -1)
     key, which = np.unique(steps * trace.tensors + g.tensor, return_inverse=True)
-    last = latest[: len(key)]
+    last = np.full(len(key), -1)
     np.maximum.at(last, which, g.of_pass)
     kept = g.of_pass == last[which]
-    return Gradients(*(getattr(g, name)[kept] for name in ("tensor", "of_pass", "first", "last", "bucket")), g.fires, g.sent)
+    return replace(
+        g, tensor=g.tensor[kept], of_pass=g.of_pass[kept], first=g.first[kept], last=g.last[kept], bucket=g.bucket[kept]
+    )
 
 
 def _by_size(trace: Trace, g: Gradients, least: int) -> I64:
@@ -89,7 +90,9 @@ def _sent(trace: Trace, tensor: I64, reduced: str) -> Any:
     if reduced not in _TYPES:
         raise GpusimError(f"gradients cannot be exchanged in '{reduced}'", hint=suggest(reduced, (*_TYPES, AS_MADE)))
     types, names = elements.element_types(trace)
-    width = np.array([elements.BYTES.get(name, 4) for name in names] + [4])[types[tensor]]
+    if (types[tensor] < 0).any():
+        raise TraceError(f"{trace.name}: the type of its gradients cannot be told", hint="operators must say their dtype")
+    width = np.array([elements.BYTES[name] for name in names])[types[tensor]]
     return trace.size[tensor] / width * _TYPES[reduced]
 
 

@@ -82,7 +82,7 @@ def _add_shares(edit: Edit, g: Gradients, ranks: int) -> None:
 
 
 def _flatten(edit: Edit, g: Gradients, stream: int) -> None:
-    """What FSDP does to a block's gradients before they are scattered: they become one flat tensor, which is converted and divided.
+    """What FSDP does to a block's gradients before it scatters them: they become one flat tensor, converted and divided.
 
     Source: PyTorch, torch/distributed/fsdp: `_flat_param.py` (parameters are views that `torch.split` makes of the flat one, so
     that backward concatenates), `_runtime_utils.py` (`_post_backward_hook`, `_reduce_grad`, `_div_if_needed`, on a stream of
