@@ -54,16 +54,17 @@ def test_what_was_measured_becomes_seconds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("old", "new", "said"), [
     ("source: paper,", "source: papre,", "has the source 'papre'"), ("model: M,", "model: N,", "has the model 'N'"),
-    ("layout: data=8", "layout: data=8 microbatches=2", "names microbatches"), ("layout: data=8", "layout: dta=8", "'dta' is no degree"),
+    ("layout: data=8", "layout: data=8 microbatches=2", "names microbatches"),
+    ("layout: data=8", "layout: dta=8", "'dta' is no degree"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(GpusimError, match=said):
         load(written(tmp_path, old, new))
 
 
-@pytest.mark.parametrize(("old", "new"), [("batch: 4", "batch: 0"), ("unit: tokens/s/GPU", "unit: bananas"), ("seq: 16", "sequence: 16")])
+@pytest.mark.parametrize(("old", "new"), [
+    ("batch: 4", "batch: 0"), ("unit: tokens/s/GPU", "unit: bananas"), ("seq: 16", "sequence: 16"),
+])  # fmt: skip
 def test_strict_keys(tmp_path: Path, old: str, new: str) -> None:
     with pytest.raises(ConfigError):
         load(written(tmp_path, old, new))
-
-

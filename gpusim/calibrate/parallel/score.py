@@ -60,7 +60,7 @@ def errors(scored: Sequence[ScoredStep]) -> StepErrors | None:
 
 
 def order(scored: Sequence[ScoredStep]) -> tuple[int, int]:
-    """(right, all) pairs of layouts of one model on one machine, by their times for a sample; they differ by more than ALIKE."""
+    """(right, all) pairs of layouts of one model on one machine whose times for a sample differ by more than ALIKE."""
     told = [(s.case, s.simulated.step) for s in scored if s.simulated is not None]
     right = pairs = 0
     for (a, x), (b, y) in combinations(told, 2):
