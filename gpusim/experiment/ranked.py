@@ -82,13 +82,22 @@ def simulated_ranks(
         share=share, **choices,
     )  # fmt: skip
     done = of_all([
-        replace(rank, spec={**rank.spec, "gpu": gpu}, metrics={**rank.metrics, **program.basis})
+        _kept(rank, gpu, program)
         for rank, gpu, program in zip(ranks, gpus, programs, strict=True)
     ])  # fmt: skip
     if not done.finished:
         return done
     batches = divided.data * divided.microbatches * (int(iterations(trace).max(initial=0)) + 1)
     return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches)})
+
+
+def _kept(rank: Result, gpu: str, program: RankProgram) -> Result:
+    """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
+    spec, trace = {**rank.spec, "gpu": gpu}, program.work.trace
+    metrics = {**rank.metrics, **program.basis}
+    if rank.log is None:
+        return replace(rank, spec=spec, metrics=metrics)
+    return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)
 
 
 @lru_cache(maxsize=4)
