@@ -27,7 +27,7 @@ HEADER = """\
 
 
 class FittedNumber(NamedTuple):
-    """A number to be fitted: where it begins, and between which bounds it is."""
+    """A number to be fitted: where it begins, and is kept by few rows, and between which bounds it is."""
 
     fabric: str
     name: str
@@ -39,22 +39,24 @@ class FittedNumber(NamedTuple):
 _SHARE, _WAITS = (0.5, 1.0), (0.3, 20.0)
 UNKNOWNS = (
     FittedNumber("nvlink1", "share", 0.9, *_SHARE), FittedNumber("nvlink1", "pair", 0.9, *_SHARE),
-    FittedNumber("nvlink1", "quick", 2.0, *_WAITS), FittedNumber("nvlink1", "wait", 1.5, *_WAITS),
+    FittedNumber("nvlink1", "quick", 1.0, *_WAITS), FittedNumber("nvlink1", "wait", 1.0, *_WAITS),
     FittedNumber("nvlink3", "share", 0.8, *_SHARE), FittedNumber("nvlink3", "pair", 0.8, *_SHARE),
     FittedNumber("nvlink3", "straight", 0.9, *_SHARE),
-    FittedNumber("nvlink3", "quick", 1.0, *_WAITS), FittedNumber("nvlink3", "wait", 2.0, *_WAITS),
+    FittedNumber("nvlink3", "quick", 1.0, *_WAITS), FittedNumber("nvlink3", "wait", 1.0, *_WAITS),
     FittedNumber("nvlink4", "reduced", 0.8, *_SHARE), FittedNumber("nvlink4", "chunk", 1.0, 0.05, 4.0),
-    FittedNumber("nvlink4", "quick", 1.0, *_WAITS), FittedNumber("nvlink4", "wait", 1.2, *_WAITS),
+    FittedNumber("nvlink4", "quick", 1.0, *_WAITS), FittedNumber("nvlink4", "wait", 1.0, *_WAITS),
     FittedNumber("nvlink5", "chunk", 1.0, 0.05, 4.0),
-    FittedNumber("nvlink5", "quick", 1.4, *_WAITS), FittedNumber("nvlink5", "wait", 1.2, *_WAITS),
+    FittedNumber("nvlink5", "quick", 1.0, *_WAITS), FittedNumber("nvlink5", "wait", 1.0, *_WAITS),
     FittedNumber("pcie", "share", 0.9, *_SHARE), FittedNumber("pcie", "wait", 1.0, *_WAITS),
     FittedNumber("host", "share", 0.6, 0.2, 1.0),
-    FittedNumber("rdma", "share", 0.95, *_SHARE), FittedNumber("rdma", "quick", 1.5, *_WAITS),
-    FittedNumber("rdma", "wait", 2.0, *_WAITS),
-    FittedNumber("slingshot", "share", 0.95, *_SHARE), FittedNumber("slingshot", "quick", 1.5, *_WAITS),
-    FittedNumber("slingshot", "wait", 5.0, *_WAITS),
-    FittedNumber("tcpx", "share", 0.6, 0.3, 1.0), FittedNumber("tcpx", "wait", 20.0, 1.0, 90.0),
+    FittedNumber("rdma", "share", 0.95, *_SHARE), FittedNumber("rdma", "quick", 1.0, *_WAITS),
+    FittedNumber("rdma", "wait", 1.0, *_WAITS),
+    FittedNumber("slingshot", "share", 0.95, *_SHARE), FittedNumber("slingshot", "quick", 1.0, *_WAITS),
+    FittedNumber("slingshot", "wait", 1.0, *_WAITS),
+    FittedNumber("tcpx", "share", 0.6, 0.3, 1.0), FittedNumber("tcpx", "wait", 1.0, 0.3, 90.0),
 )  # fmt: skip
+HELD = 0.05
+"""Weight of a number's distance from its start: where rows tell two latencies apart badly, they stay with NCCL's estimate."""
 UNIT = {"chunk": 1e7}
 """Of numbers that are not near one."""
 ESTIMATED = {  # fabric -> its numbers -> whose they are, and of which name where that is another
@@ -100,13 +102,13 @@ def fit(rows: Sequence[CollectiveRow]) -> dict[str, CollectiveFabric]:
         simulated.known.clear()
         simulated.known.update(fabrics(x))
         found = np.log([simulated.of(row).ns / 1e3 for row in shown])
-        return np.asarray(weight * (found - measured))
+        return np.concatenate([weight * (found - measured), HELD * (x - start)])
 
     start, low, high = (np.log([each[i] for each in UNKNOWNS]) for i in (2, 3, 4))
     best, _ = minimise(residual, start, low, high)
     at = {(unknown.fabric, unknown.name): i for i, unknown in enumerate(UNKNOWNS)}
     for (fabric, name), i in at.items():
-        if best[i] == start[i] and (other := at.get((NEXT.get(fabric, ""), name))) is not None:
+        if np.isclose(best[i], start[i], rtol=0, atol=1e-9) and (other := at.get((NEXT.get(fabric, ""), name))) is not None:
             best[i] = best[other]
     return fabrics(best)
 
