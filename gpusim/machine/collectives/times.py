@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import floor, gcd, inf, log2
 
@@ -34,8 +34,6 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 TOKEN = 4
 """Bytes of a barrier, which is an all-reduce of one number."""
-CHUNK = 1 << 19
-"""Bytes of a channel's step in a ring: an eighth of its buffer of 4 MiB."""
 SMALL_SEND = 16384
 """Bytes up to which a send uses LL (NCCL_P2P_LL_THRESHOLD)."""
 
@@ -111,7 +109,7 @@ class CollectiveTimes:
         found = passes.passed(graph, kind, way.algorithm, gpus, size)
         found.first = self._first(graph, kind, way.algorithm, size) * found.unit / told
         limit = nccl.most(who, collective, way) * found.unit / told if way.algorithm in ("Ring", "Tree") else inf
-        flow = self._flow(graph, found, parts, limit, way.algorithm, way.protocol)
+        flow = self._flow(graph, found, parts, limit, kind, way.protocol)
         return CollectiveTime(
             flow, way.algorithm, way.protocol, graph.blocks(way.algorithm, way.protocol, size), self.alone(flow),
             1e3 * nccl.time(who, collective, way, told), fabrics.spread(size),
@@ -123,46 +121,43 @@ class CollectiveTimes:
             stages = 1 + 2 * floor(log2(len(graph.nodes)))
             return stages * min(size / 2, self.fabrics[self._inside(graph)].chunk)
         if algorithm == "Ring" and kind in ("broadcast", "reduce"):
-            return (graph.ranks - 2) * min(size, CHUNK * graph.channels)
+            return (graph.ranks - 2) * min(size, self.fabrics[self._inside(graph)].relay)
         return 0.0
 
     def _straight(self, kind: Kind, gpus: Sequence[str], size: int) -> CollectiveTime:
-        """A send or an all-to-all: each GPU sends to the others in one step, in both protocols as a ring's step."""
+        """A send takes one step; of an all-to-all each GPU starts as many as there are others."""
         graph = self.graph(gpus)
-        part = size / len(gpus) if kind == "all_to_all" else size
-        protocol: Protocol = "LL" if part <= SMALL_SEND else "Simple"
-        two = replace(graph.communicator, nodes=min(2, len(graph.nodes)), ranks_per_node=2 if len(graph.nodes) == 1 else 1)
-        parts = nccl.latency_parts(two, "AllGather", "Ring", protocol)
-        flow = self._flow(graph, passes.passed(graph, kind, None, gpus, size), parts, inf, None, protocol)
+        protocol: Protocol = "LL" if kind == "send" and size <= SMALL_SEND else "Simple"
+        parts = nccl.latency_parts(graph.communicator, "AllGather", "Ring", protocol)
+        flow = self._flow(graph, passes.passed(graph, kind, None, gpus, size), parts, inf, kind, protocol)
         blocks = graph.blocks("Ring", protocol, size)
         return CollectiveTime(flow, None, protocol, blocks, self.alone(flow), None, fabrics.spread(size))
 
     def _flow(
-        self, graph: CollectiveGraph, found: Passed, parts: LatencyParts, limit: float, algorithm: Algorithm | None,
-        protocol: Protocol,
+        self, graph: CollectiveGraph, found: Passed, parts: LatencyParts, limit: float, kind: Kind, protocol: Protocol
     ) -> LinkFlow:  # fmt: skip
         """The flow of what passes; its rate is the least that any of its links, or `limit`, allow."""
-        links, rate = self._links(graph, found, algorithm)
+        links, rate = self._links(graph, found, kind)
         size, rate = found.unit * WIRE[protocol], min(rate, limit * WIRE[protocol])
         if size:
             rate *= found.unit / (found.unit + found.first)
-        latency = self._latency(graph, parts, protocol == "LL" or algorithm is None)
+        latency = self._latency(graph, parts, protocol == "LL" or kind == "send")
         most = gcd(*links.values())  # as large a unit as there is: links stand in the flow as often as it passes them
         return LinkFlow(latency, size * most, rate * most, tuple(name for name, n in links.items() for _ in range(n // most)))
 
-    def _links(self, graph: CollectiveGraph, found: Passed, algorithm: Algorithm | None) -> tuple[Counter[str], float]:
+    def _links(self, graph: CollectiveGraph, found: Passed, kind: Kind) -> tuple[Counter[str], float]:
         """How often a unit passes each link, and the units/ns that they allow."""
         links: Counter[str] = Counter()
         rate, inside = inf, self.fabrics[fabrics.generation(self.machine)]
         for pair, times in found.hops.items():
             route = self._ways.route(pair)
             fabric = self.fabrics[fabrics.fabric_of(self.machine, route, self.fabrics)]
-            rate = min(rate, _share(fabric, algorithm, graph.ranks) * route.rate / 1e9 / times)
+            rate = min(rate, _share(fabric, kind, graph.ranks) * route.rate / 1e9 / times)
             for leg in route.legs:
                 links.update({name: times * n for name, n in Counter(transfers.passed(self.machine, leg)).items()})
         links.update(found.ports)
         for name, times in links.items():
-            share = _share(inside, algorithm, graph.ranks) if self._kinds.get(name) in DIRECT else 1.0
+            share = _share(inside, kind, graph.ranks) if self._kinds.get(name) in DIRECT else 1.0
             rate = min(rate, (inside.reduced if name in found.ports else share) * self._rates[name] / times)
         return links, rate
 
@@ -183,8 +178,8 @@ class CollectiveTimes:
         return "host" if "host" in names else "pcie"
 
 
-def _share(fabric: CollectiveFabric, algorithm: Algorithm | None, ranks: int) -> float:
-    """Of a link's rate that a collective by this algorithm reaches."""
-    if algorithm is None:
+def _share(fabric: CollectiveFabric, kind: Kind, ranks: int) -> float:
+    """Of a link's rate that a collective of so many GPUs reaches."""
+    if kind == "send":
         return fabric.straight
     return fabric.pair if ranks == 2 and fabric.pair else fabric.share
