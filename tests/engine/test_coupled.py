@@ -14,8 +14,9 @@ from test_side_by_side import programs
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared, simulate
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT

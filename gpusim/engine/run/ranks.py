@@ -7,8 +7,9 @@ from typing import Any
 
 from gpusim.base.errors import GpusimError
 from gpusim.engine import state
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import Prepared, prepared
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
