@@ -112,6 +112,29 @@ def test_a_copy_and_a_collective_over_one_link_slow_each_other_down() -> None:
     assert spans(first) == [(0, 1000), (1000, end), (0, copied)] and spans(second) == [(0, 500), (500, end)]
 
 
+@pytest.mark.hand_worked
+def test_copies_of_a_program_that_runs_out_of_memory_stop() -> None:
+    """At 5000 ns the first asks for more than there is; the other has moved 4000 ns at 5 bytes/ns, and goes on at 10."""
+    full = copies((COPY_IN, 10))
+    full.until(5000)
+    full.alloc(3)
+    between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
+    first, second = together(between, full, copies((COPY_IN, 10)), capacity_bytes=2 * BLOCK)
+    assert first.log is not None and first.outcome == "oom" and first.metrics["makespan_ns"] == 5000
+    assert first.log[["t", "kind"]].tolist()[-2:] == [(5000, log.CREATE), (5000, log.OOM)]
+    assert spans(second) == [(0, 5000 + (10 * BLOCK - 20_000) // 10)]
+
+
+@pytest.mark.hand_worked
+def test_what_all_have_begun_together_goes_on_when_one_of_them_runs_out_of_memory() -> None:
+    full = working(1000)
+    full.until(2000)
+    full.alloc(3)
+    first, second = together(Connections({"between": 20.0}, meetings=[meeting()]), full, working(500), capacity_bytes=2 * BLOCK)
+    assert first.outcome == "oom" and first.metrics["makespan_ns"] == 2000
+    assert spans(second) == [(0, 500), (500, 1000 + 500 + 10_240)]
+
+
 def test_members_that_never_come_are_named() -> None:
     """The first program comes to one collective first, the second to the other."""
     two = [meeting(members=((0, 0), (1, 1))), meeting(members=((0, 1), (1, 0)))]
