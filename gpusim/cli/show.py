@@ -22,6 +22,7 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     from gpusim.show.basis import basis
     from gpusim.show.interval import drawn
     from gpusim.show.picked import overview
+    from gpusim.show.ranks import of_ranks
 
     if json:
         emit_json(table.rows(results))
@@ -29,7 +30,7 @@ def print_results(results: Sequence[Result], *, json: bool) -> None:
     seen = sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if seen else 120
     typer.echo(overview(results, width=width, colour=seen))
-    for words in (answer(results), drawn(results), basis(results)):
+    for words in (of_ranks(results), answer(results), drawn(results), basis(results)):
         if words:
             typer.echo(f"\n{words}")
 

@@ -28,7 +28,11 @@ NEVER = 2**62
 
 # Why `run_until` came back; AGAIN stays inside: the host comes back to the step, when it has waited or memory is rearranged.
 # RESHARE stays within the engine too: a program that shares links with others has changed what flows.
-REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE = range(11)
+# DESERTED: what it waits for never comes, as a program on another device has run out of memory.
+(
+    REACHED, FINISHED, OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, ASK, LOG_FULL, STUCK, NEXT_CHUNK, BAD_ANSWER, AGAIN, RESHARE,
+    DESERTED,
+) = range(12)  # fmt: skip
 
 # Instructions of a host, one per event of the workload.
 I_ALLOC, I_FREE, I_OP, I_SYNC, I_RECORD, I_WAIT, I_UNTIL, I_PHASE = range(8)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec
 from gpusim.engine.pages.run import simulate_unified
 from gpusim.engine.pages.settings import settings
@@ -21,8 +22,8 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
-from gpusim.experiment.spec import AS_RECORDED
-from gpusim.experiment.tasks import Task, read
+from gpusim.experiment.spec import AS_RECORDED, KINDS
+from gpusim.experiment.tasks import Task, read, read_trace
 from gpusim.machine import sharing, variant
 from gpusim.machine.kernels import bars
 from gpusim.machine.kernels.alone import alone
@@ -57,7 +58,7 @@ def execute(task: Task) -> None:
 
 def result(task: Task) -> Result:
     """The result of the run, under the names that the experiment gives to its inputs."""
-    return result_of(task, program_of(task))
+    return result_of_ranks(task) if task.spec.parallel != LATER["parallel"] else result_of(task, program_of(task))
 
 
 def result_of(task: Task, program: RunProgram) -> Result:
@@ -65,17 +66,7 @@ def result_of(task: Task, program: RunProgram) -> Result:
     spec = task.spec
     done = simulated(task, program.work, program.profile, log=task.log)
     capacity = int(done.spec["capacity"])
-    named: dict[str, Any] = {
-        "trace": spec.trace,
-        "transform": spec.transform,
-        "profile": spec.profile,
-        "memory": capacity,
-        "memory_share": spec.memory.fraction,
-        "host_memory": None if spec.host_memory == Capacity() else _host_memory(task, program.work),
-        **_policies(spec),
-        **{name: word for name, word in spec.later.items() if name not in ("transform", "share", "active_thread_percentage")},
-        "seed": spec.seed,
-    }
+    named = _named(spec, capacity, None if spec.host_memory == Capacity() else _host_memory(task, program.work))
     metrics = {**done.metrics, **program.basis}
     if program.error is not None:
         metrics["duration_error"] = program.error
@@ -100,6 +91,61 @@ def result_of(task: Task, program: RunProgram) -> Result:
     )  # fmt: skip
 
 
+def result_of_ranks(task: Task) -> Result:
+    """The result of a run of all ranks of its program."""
+    from gpusim.experiment.ranked import collectives_of, simulated_ranks
+
+    spec, own = task.spec, users.of_task(task)
+    trace = read_trace(task.trace, spec.transform, own)
+
+    def memory(footprint: int) -> int | None:
+        return _capacity(task, footprint)
+
+    def host_memory(footprint: int) -> int | None:
+        return None if spec.host_memory == Capacity() else spec.host_memory.resolve(footprint, 0)
+
+    done = simulated_ranks(
+        trace, collectives_of(task.profile, spec.profile), spec.parallel, spec.placement, own, memory=memory,
+        host_memory=host_memory, **chosen(task), log=task.log,
+    )  # fmt: skip
+    footprint = max(int(rank.spec["footprint"]) for rank in done.ranks)
+    named = _named(spec, int(done.spec["capacity"]), host_memory(footprint))
+    can = answers(trace)
+    return replace(
+        done,
+        spec={
+            **named, **{k: v for k, v in done.spec.items() if k not in named}, "footprint": footprint,
+            **({"unanswered": list(can.missing)} if can.missing else {}),
+        },
+        metrics=answered(done.metrics, can),
+    )  # fmt: skip
+
+
+def _named(spec: RunSpec, capacity: int, host_memory: int | None) -> dict[str, Any]:
+    """What a result is called by: the axes of the grid."""
+    return {
+        "trace": spec.trace,
+        "transform": spec.transform,
+        "profile": spec.profile,
+        "memory": capacity,
+        "memory_share": spec.memory.fraction,
+        "host_memory": host_memory,
+        **_policies(spec),
+        **{name: word for name, word in spec.later.items() if name not in ("transform", "share", "active_thread_percentage")},
+        "seed": spec.seed,
+    }
+
+
+def chosen(task: Task) -> dict[str, Any]:
+    """The policies of a run and what else it is told, as `simulate` takes them."""
+    spec, own = task.spec, users.of_task(task)
+    return {
+        **{kind: users.ready(own, kind, getattr(spec, kind)) for kind in KINDS if kind != "plan"},
+        "plan": users.ready(own, "plan", _located(spec.plan, task.plan)), "grain": parse_grain(spec.grain), "tiers": spec.tiers,
+        "share": spec.share, "active_thread_percentage": spec.active_thread_percentage, "seed": spec.seed,
+    }  # fmt: skip
+
+
 def _policies(spec: RunSpec) -> dict[str, str]:
     """The policies of the run; under unified memory only the allocator of a recorded program: the driver does the rest."""
     kinds = ("place",) if spec.unified != NONE else ("place", "evict", "prefetch", "defrag")
@@ -110,32 +156,13 @@ def simulated(task: Task, work: Source, profile: Profile, *, log: bool = False) 
     """The bare run: its program on this machine, which may be another one than its own."""
     spec = task.spec
     profile = on_host(task, work, profile)
-    own = users.of_task(task)
-    place = users.ready(own, "place", spec.place)
     if spec.unified != NONE:
         return simulate_unified(
-            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work), place=place,
-            seed=spec.seed, log=log,
+            work, profile, settings=settings(spec.unified), capacity_bytes=capacity_of(task, work),
+            place=users.ready(users.of_task(task), "place", spec.place), seed=spec.seed, log=log,
         )  # fmt: skip
     assert isinstance(work, Workload), "a managed program runs under unified memory"
-    return simulate(
-        work.trace,
-        profile,
-        place=place,
-        evict=users.ready(own, "evict", spec.evict),
-        prefetch=users.ready(own, "prefetch", spec.prefetch),
-        defrag=users.ready(own, "defrag", spec.defrag),
-        plan=users.ready(own, "plan", _located(spec.plan, task.plan)),
-        release=users.ready(own, "release", spec.release),
-        grain=parse_grain(spec.grain),
-        tiers=spec.tiers,
-        share=spec.share,
-        active_thread_percentage=spec.active_thread_percentage,
-        capacity_bytes=capacity_of(task, work),
-        seed=spec.seed,
-        log=log,
-        work=work,
-    )
+    return simulate(work.trace, profile, **chosen(task), capacity_bytes=capacity_of(task, work), log=log, work=work)
 
 
 def _located(plan: PolicySpec, file: Path | None) -> PolicySpec:
@@ -215,9 +242,14 @@ def footprint(work: Source) -> int:
 
 def capacity_of(task: Task, work: Source) -> int | None:
     """Bytes of device memory, None for what the device has."""
+    return _capacity(task, footprint(work))
+
+
+def _capacity(task: Task, held: int) -> int | None:
+    """The same for a program that holds so many bytes."""
     if task.unlimited:
-        return NO_LIMIT * max(footprint(work), 2**27)
-    return None if task.spec.memory == Capacity() else task.spec.memory.resolve(footprint(work), 0)
+        return NO_LIMIT * max(held, 2**27)
+    return None if task.spec.memory == Capacity() else task.spec.memory.resolve(held, 0)
 
 
 def on_host(task: Task, work: Source, profile: Profile) -> Profile:

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpusim.base.defaults import LATER
 from gpusim.base.yaml.values import NONE
 from gpusim.experiment.closure import PACKAGE, Closure
 from gpusim.experiment.spec import KINDS
@@ -81,8 +82,13 @@ def _loaded_by(spec: RunSpec, own: Registry = SHIPPED) -> list[str | Entry]:
     return found
 
 
-def origins(spec: RunSpec) -> list[str]:
-    """Hashes of the machines that others' costs of unified memory follow from, of runs that have it."""
+def origins(spec: RunSpec, file: Path) -> list[str]:
+    """Hashes of other machines that count: those that others' costs of unified memory follow from, of runs that have it; the
+    GPUs of a machine of several, of runs on that in `file`."""
+    if spec.parallel != LATER["parallel"]:
+        from gpusim.experiment.layouts import contents
+
+        return contents(file, spec.profile)
     if spec.unified == NONE:
         return []
     from gpusim.machine import platforms

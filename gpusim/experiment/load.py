@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,14 @@ from gpusim.base.errors import ConfigError, GpusimError, ProfileError, UnitError
 from gpusim.base.yaml import document, find, validate
 from gpusim.base.yaml.document import Document
 from gpusim.base.yaml.values import NONE, PolicySpec, machine
-from gpusim.experiment import answerable, combined, overrides, users
+from gpusim.experiment import answerable, combined, layouts, overrides, users
 from gpusim.experiment.spec import Experiment
 from gpusim.experiment.users import NOTHING, Given
 from gpusim.machine import tiers, variant, words
 from gpusim.machine.kernels import user_table
+from gpusim.machine.profile import Profile
+from gpusim.machine.topology import build
+from gpusim.machine.topology.topology import Topology
 from gpusim.policies import registry
 from gpusim.policies.registry import SHIPPED, Registry
 from gpusim.programs import transforms
@@ -41,6 +44,7 @@ class Loaded:
     given: Given = NOTHING  # policies and transforms that are Python objects, of an experiment that was made in Python
     kernel_times: Path | None = None  # the user's own measured times
     own: Registry = SHIPPED  # both: what its runs can name besides the built-ins
+    machines: Mapping[str, Topology] = field(default_factory=dict)  # those of `profile` that have several GPUs
 
 
 def load_experiment(
@@ -61,6 +65,7 @@ def load_experiment(
         doc = overrides.apply_overrides(doc, sets, Experiment)
     base = path.resolve().parent
     files: dict[str, dict[str, Path]] = {"trace": {}, "profile": {}, "use": {}, "plan": {}, "kernel_times": {}}
+    machines: dict[str, Topology] = {}
     broken: set[str] = set()  # files of policies that cannot be loaded: what they would have registered is not missed
 
     def known(kind: str, value: Any) -> Any:
@@ -77,7 +82,10 @@ def load_experiment(
         elif kind == "trace":
             files[kind][value] = find.find_run(value, base)
         elif kind == "profile":
-            files[kind][value] = find.find(kind, machine(words.one(value, "a run"))[0], base)
+            whole = build.file_of(value, base)
+            files[kind][value] = whole or find.find(kind, machine(words.one(value, "a run"))[0], base)
+            if whole:
+                machines[value] = layouts.load_whole(whole, value)
         elif check_policy and not broken:
             now = check_policy(kind, value)
         if kind == "plan" and value.path:
@@ -88,7 +96,8 @@ def load_experiment(
     used = tuple(files["use"].values())
     table = next(iter(files["kernel_times"].values()), None)
     return Loaded(
-        experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table
+        experiment, doc, path.resolve(), files["trace"], files["profile"], used, files["plan"], kernel_times=table,
+        machines=machines,
     )
 
 
@@ -135,15 +144,23 @@ def experiment(name: str | Document, sets: Sequence[str] = (), given: Given = NO
     loaded = replace(loaded, given=given, own=known())
     problems, machines = [], []
     for i, text in enumerate(loaded.experiment.profile):
-        try:
-            machines.append(variant.load(loaded.profiles[text], text))  # a mistake is told once, and not by every run
+        try:  # a mistake is told once, and not by every run
+            machines += _profiles(loaded, text)
         except (ProfileError, UnitError) as error:
             problems.append(loaded.document.problem(("profile", i), error.message, error.hint))
     problems += combined.problems(loaded, machines)
     problems += answerable.problems(loaded)
+    problems += layouts.problems(loaded)
     if problems:
         raise ConfigError(problems)
     return _asked(loaded, sets)
+
+
+def _profiles(loaded: Loaded, text: str) -> list[Profile]:
+    """Of the GPUs of a machine, each once."""
+    if (whole := loaded.machines.get(text)) is None:
+        return [variant.load(loaded.profiles[text], text)]
+    return list({profile.name: profile for profile in map(whole.profile, whole.gpus)}.values())
 
 
 # Keys whose change leaves the question as it is.
@@ -179,7 +196,7 @@ def told(loaded: Loaded) -> list[str]:
 
     found = [words for spec in asked for words in told(spec)]
     for name, file in loaded.profiles.items():
-        if variant.load(file, name).memory.unified:
+        if name not in loaded.machines and variant.load(file, name).memory.unified:
             idle = [f"{key}={value}" for spec in asked for key, value in spec.params if key in ("evict", "prefetch")]
             found += [f"{name} has one memory for CPU and GPU, where no page moves: {said} changes nothing" for said in idle]
     return list(dict.fromkeys(found))

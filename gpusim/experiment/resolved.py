@@ -21,7 +21,7 @@ def resolved(e: Experiment) -> str:
         "profile": list(e.profile),
         "memory": [str(memory) for memory in e.memory],
         "host_memory": [str(memory) for memory in e.host_memory],
-        **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified}),
+        **_named({"tiers": e.tiers, "grain": e.grain, "unified": e.unified, "parallel": e.parallel, "placement": e.placement}),
         **_shared(e),
         "use": list(e.use),
         **({"kernel_times": e.kernel_times} if e.kernel_times else {}),

@@ -21,6 +21,7 @@ from gpusim.base.yaml import ranges
 from gpusim.base.yaml.fields import STRICT, Fraction, checked, quantity_pattern, refuse
 from gpusim.base.yaml.values import NONE, Capacity, PolicySpec, capacity, policy, tiers
 from gpusim.machine import sharing
+from gpusim.programs.ranks.layout import DEGREES, NO_LAYOUT, parse_layout
 
 T = TypeVar("T")
 Figure = Literal[
@@ -154,6 +155,28 @@ Percentages = Annotated[
     BeforeValidator(_axis),
     _one_or_many({"type": "integer", "minimum": 1, "maximum": 100}),
 ]
+def _layout(value: Any) -> str:
+    """`none`, or the degrees in their shortest form."""
+    return str(value) if value == NO_LAYOUT else str(parse_layout(value))
+
+
+_DEGREE = {"type": "integer", "minimum": 1}
+Layouts = Annotated[
+    tuple[Annotated[str, BeforeValidator(checked(_layout))], ...],
+    BeforeValidator(_axis),
+    _one_or_many({
+        "anyOf": [
+            {**_TEXT, "description": "none, or degrees: data=4 tensor=2"},
+            {
+                "type": "object", "additionalProperties": False, "minProperties": 1,
+                "properties": {**dict.fromkeys(DEGREES, _DEGREE), "zero": {"type": "integer", "minimum": 0, "maximum": 3}},
+            },
+        ],
+    }),
+]  # fmt: skip
+Placements = Annotated[
+    tuple[Literal["packed", "spread"], ...], BeforeValidator(_axis), _one_or_many({"enum": ["packed", "spread"]})
+]
 Bounds = Annotated[
     bool | Literal["search"],
     BeforeValidator(_bounds),
@@ -234,6 +257,10 @@ class Experiment:
     """What activities of the GPU share: a list of `sms`, `memory` (bandwidth), `engines` (copies), or `none`; absent: all."""
     active_thread_percentage: Percentages = (int(LATER["active_thread_percentage"]),)
     """Percentage of the multiprocessors that the program's kernels may use together, as MPS limits it."""
+    parallel: Layouts = (LATER["parallel"],)
+    """How the program is divided over the GPUs of a machine that has several: `{data: 4, tensor: 2}`; all are simulated."""
+    placement: Placements = (LATER["placement"],)
+    """Which GPU each rank has: `packed` (neighbours on one host) or `spread` (a host after the other)."""
     use: tuple[UserFile, ...] = ()
     """Files with policies of your own, relative to the experiment; before their use."""
     kernel_times: TableFile | None = None
@@ -281,6 +308,8 @@ class RunSpec:
     unified: PolicySpec = NONE
     share: str = LATER["share"]
     active_thread_percentage: int = int(LATER["active_thread_percentage"])
+    parallel: str = LATER["parallel"]
+    placement: str = LATER["placement"]
 
     def plain(self) -> dict[str, Any]:
         """As JSON values; what came later is not named at its default, so that it changes no hash."""
@@ -335,6 +364,7 @@ def expand(experiment: Experiment, allow_large: bool = False) -> list[RunSpec]:
 
 def _axes(e: Experiment) -> dict[str, tuple[Any, ...]]:
     """The lists of an experiment by the names that a run has for them; the last varies fastest."""
-    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory", "active_thread_percentage")
+    names = ("trace", "transform", "grain", "profile", "tiers", "unified", "memory", "host_memory", "active_thread_percentage",
+             "parallel", "placement")  # fmt: skip
     policies = {kind: getattr(e.policies, kind) for kind in KINDS}
     return {**{name: getattr(e, name) for name in names}, **policies, "seed": e.seed}

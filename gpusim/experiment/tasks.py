@@ -108,7 +108,7 @@ class GridPlan:
     @property
     def in_columns(self) -> bool:
         """Where its runs are kept: in columns, or each in a folder of its own."""
-        return in_columns(len(self.tasks), any(task.log for task in self.grid))
+        return in_columns(len(self.tasks), any(task.log or task.spec.parallel != LATER["parallel"] for task in self.grid))
 
     def waiting(self) -> list[Task]:
         """The tasks that have no result yet, or none with a log where one is asked for."""
@@ -143,7 +143,7 @@ def plan(loaded: Loaded, out: Path, *, allow_large: bool = False, runs: Sequence
         trace, profile = loaded.traces[spec.trace], loaded.profiles[spec.profile]
         inputs = {name: value for name, value in spec.plain().items() if name != "log"}
         contents: dict[str, object] = {
-            "trace": files[trace], "profile": files[profile], "code": code.of(spec), "origins": origins(spec),
+            "trace": files[trace], "profile": files[profile], "code": code.of(spec), "origins": origins(spec, profile),
         }  # fmt: skip
         planned = loaded.plans.get(spec.plan.path)
         if planned:

@@ -10,6 +10,7 @@
             result.json      spec, outcome, metrics, bounds, the sha256 of its other files, and its own; written last, once
             timeline.npz     memory over time
             log.npz          the event log, when it was kept; pages.npz of a run under unified memory
+            ranks/N/         timeline and log of a rank, of a run that has several
             faults.json      what page faults cost, of a run under unified memory; faults.npz is its picture by time and address
             program.npz      the program that ran, where the log is kept and a plan policy had made another of the trace
             verdict.json     what the referee says, once `gpusim check` has asked it (afterwards.py)
@@ -68,14 +69,18 @@ COLUMNS_FROM = 2000
 EXPERIMENT, MACHINE, RUNS, FIGURES = seals.EXPERIMENT, "machine.json", "runs", "figures"
 TIMELINE, EVENT_LOG, PROGRAM = "timeline.npz", "log.npz", "program.npz"
 PAGE_LOG = "pages.npz"
+RANKS = "ranks"  # a folder of a number for each
 LOGS = (EVENT_LOG, PAGE_LOG, PROGRAM)  # large: read and compared with their hashes only where they are needed
 FAULTS, PICTURE = "faults.json", "faults.npz"
 _FIELDS = ("spec", "outcome", "failure", "metrics", "bounds")  # of a result, as they are kept
 
 
-def in_columns(runs: int, logs: bool) -> bool:
-    """Where so many runs are kept: in columns, or each in a folder of its own.  The one rule for all that writes results."""
-    return runs >= COLUMNS_FROM and not logs
+def in_columns(runs: int, files: bool) -> bool:
+    """Where so many runs are kept: in columns, or each in a folder of its own.  The one rule for all that writes results.
+
+    files   some of them keep more than numbers: a log, or ranks
+    """
+    return runs >= COLUMNS_FROM and not files
 
 
 def open_folder(
@@ -189,8 +194,20 @@ def save_result(out: Path, key: str, result: Result) -> Path:
         remove(cut)
     files = _save_files(folder, result)
     value = {**SCHEMA.header(), "files": files, **{name: getattr(result, name) for name in _FIELDS}}
+    if result.ranks:
+        value["ranks"] = [_save_rank(_of_rank(folder, i), rank) for i, rank in enumerate(result.ranks)]
     write_sealed(folder / RESULT, value)
     return folder
+
+
+def _of_rank(folder: Path, number: int) -> Path:
+    """The folder of a rank's files."""
+    return folder / RANKS / str(number)
+
+
+def _save_rank(folder: Path, rank: Result) -> Row:
+    make_folder(folder)
+    return {**{name: getattr(rank, name) for name in _FIELDS}, "files": _save_files(folder, rank)}
 
 
 def _save_files(folder: Path, result: Result) -> dict[str, str]:
@@ -250,9 +267,12 @@ def _read_result(folder: Path, unread: Collection[str], noted: Mapping[str, str 
     text = SCHEMA.checked(read_final(path, noted), str(path), repair_run(folder))
     if not text["metrics"]:
         raise ResultError("this result has no metrics", str(path), repair_run(folder))
-    for name, content in text.get("files", {}).items():
-        if name not in unread and digest(folder / name) != content:
-            raise ResultError(OTHER, str(folder / name), repair_run(folder))
+    files = {folder / name: content for name, content in text.get("files", {}).items()}
+    for i, rank in enumerate(text.get("ranks", ())):
+        files |= {_of_rank(folder, i) / name: content for name, content in rank["files"].items()}
+    for file, content in files.items():
+        if file.name not in unread and digest(file) != content:
+            raise ResultError(OTHER, str(file), repair_run(folder))
     return text
 
 
@@ -308,14 +328,24 @@ def _from_folder(folder: Path, log: bool, timeline: bool, makespan: Callable[[st
         return _result(
             text, _out(folder), folder.name, makespan,
             checked=verdict.get("right", text.get("checked")),  # in results of earlier versions the verdict stands in them
-            timeline=_timeline(folder) if timeline and TIMELINE in files else {},
-            faults=_faults(folder, files, timeline),
-            pages=read_arrays(folder / PAGE_LOG) if log and PAGE_LOG in files else None,
-            log=unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
-            program=_program(folder / PROGRAM) if log and PROGRAM in files else None,
+            faults=_faults(folder, files, timeline), **_arrays(folder, files, log, timeline),
+            ranks=tuple(
+                Result(**{name: rank[name] for name in _FIELDS}, **_arrays(_of_rank(folder, i), rank["files"], log, timeline))
+                for i, rank in enumerate(text.get("ranks", ()))
+            ),
         )  # fmt: skip
     except (KeyError, TypeError, AttributeError):
         raise ResultError("this result lacks something", str(folder / RESULT), repair_run(folder)) from None
+
+
+def _arrays(folder: Path, files: Collection[str], log: bool, timeline: bool) -> dict[str, Any]:
+    """The large parts of a result."""
+    return {
+        "timeline": _timeline(folder) if timeline and TIMELINE in files else {},
+        "pages": read_arrays(folder / PAGE_LOG) if log and PAGE_LOG in files else None,
+        "log": unpack_log(read_arrays(folder / EVENT_LOG)) if log and EVENT_LOG in files else None,
+        "program": _program(folder / PROGRAM) if log and PROGRAM in files else None,
+    }
 
 
 def _result(text: Row, out: Path, key: str, makespan: Callable[[str], int | None], **others: Any) -> Result:

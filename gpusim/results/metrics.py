@@ -26,7 +26,7 @@ _NEEDS_OF: dict[str, tuple[str, ...]] = {
     "kernels": (), "events": (), "duration_error": ("flops",), "bound_swap_in_bytes": ("accesses",),
     **dict.fromkeys(("bound_no_limit_ns", "bound_oracle_ns", "bound_best_plan_ns"), ("times",)),
 }  # fmt: skip
-_LABELS = {"touched_per_s": "throughput"}  # where the name without its unit says too little
+_LABELS = {"touched_per_s": "throughput", "batch_ns": "time per batch"}  # where the name without its unit says too little
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ METRICS: dict[str, Metric] = {
     **_declare(
         "time",
         ("makespan_ns", "ns", LOWER, "From the first issue to the end of the last kernel, copy or host call."),
+        ("batch_ns", "ns", LOWER,
+         "Makespan over the batches, of the size that the program has, that all ranks together did: layouts differ in these."),
         ("compute_busy_ns", "ns", NEITHER,
          "Kernel time, summed over streams; under unified memory without the stalls inside kernels."),
         ("sharing_ns", "ns", LOWER,

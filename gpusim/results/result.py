@@ -53,6 +53,7 @@ class Result:
     pages     the event log of unified memory and its steps, column -> array as in results.page_log; None when not recorded
     faults    what page faults cost, of a run under unified memory
     sampled   what it came to on sampled machines, None when none were
+    ranks     the results of all ranks of a program on several GPUs, of which this one is made (results.ranks); else none
     """
 
     spec: dict[str, Any]
@@ -69,6 +70,7 @@ class Result:
     faults: FaultReport | None = None
     pages: dict[str, npt.NDArray[Any]] | None = None
     sampled: Sampled | None = None
+    ranks: tuple[Result, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no reader of results would understand; ResultError."""

@@ -19,6 +19,18 @@ Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
 
+class RankFile(BaseModel):
+    """One rank of a run, whose other files lie in a folder of its number."""
+
+    model_config = ConfigDict(strict=True)
+    spec: dict[str, Any]
+    outcome: Literal["finished", "oom", "host_oom", "failed"]
+    failure: dict[str, Any] | None
+    metrics: Numbers
+    bounds: Numbers
+    files: dict[str, Hex]
+
+
 class ResultFile(BaseModel):
     """One run, as `results.result.Result` explains it."""
 
@@ -29,6 +41,7 @@ class ResultFile(BaseModel):
     metrics: Numbers
     bounds: Numbers
     files: dict[str, Hex] = {}  # the run's other files -> sha256
+    ranks: list[RankFile] = []
     checked: bool | None = None  # in results of earlier versions
     seal: str | None = None
 

@@ -25,11 +25,14 @@ def basis(results: Sequence[Result]) -> str:
     """Of how much of the kernel time is how sure, and how far the model is from what was recorded; "" when unknown."""
     machines: dict[str, dict[str, None]] = {}
     errors: dict[str, dict[str, None]] = {}
+    of_place: dict[str, list[Result]] = {}
     for r, name in zip(results, _places(results), strict=True):
-        if words := _shares(r):
-            machines.setdefault(words, {})[name] = None
+        of_place.setdefault(name, []).append(r)
         if (error := r.metrics.get("duration_error")) is not None:
             errors.setdefault(f"{100 * error:.0f} %", {})[name] = None
+    for name, there in of_place.items():
+        if words := _shares(there):
+            machines.setdefault(words, {})[name] = None
     parts = [words + _on(list(names), len(machines)) for words, names in machines.items()]
     sentences = [f"Kernel times: {'; '.join(parts)}."] if parts else []
     if errors:
@@ -70,18 +73,20 @@ def _contention(results: Sequence[Result]) -> list[str]:
     return [f"Contention {'; '.join(why + _on([name], len(found)) for name, why in found.items())}."] if found else []
 
 
-def _shares(result: Result) -> str:
-    """ "71 % fitted to measurements, 29 % estimated"; "" when the result does not say."""
-    found = [(result.metrics.get(name, 0.0), word) for name, word in _WORDS.items()]
-    said = [(share, word) for share, word in found if share > 0.0]
-    if len(said) == 1:
-        return f"all {said[0][1]}"
-    return ", ".join(f"{_percent(share)} {word}" for share, word in said)
+def _shares(results: Sequence[Result]) -> str:
+    """ "71 % fitted to measurements, 29 % estimated" of runs in one place; "" when no result says."""
+    said = [r for r in results if any(name in r.metrics for name in _WORDS)]
+    found = [([r.metrics.get(name, 0.0) for r in said], word) for name, word in _WORDS.items()]
+    found = [(shares, word) for shares, word in found if any(shares)]
+    if len(found) == 1:
+        return f"all {found[0][1]}"
+    return ", ".join(f"{_percent(min(shares), max(shares))} {word}" for shares, word in found)
 
 
-def _percent(share: float) -> str:
+def _percent(low: float, high: float) -> str:
     """A part is never rounded to nothing or to all."""
-    return "< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %"
+    ends = ["< 1 %" if share < 0.01 else "> 99 %" if share > 0.99 else f"{100 * share:.0f} %" for share in (low, high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 
 
 def _places(results: Sequence[Result]) -> list[str]:

@@ -22,7 +22,8 @@ _DERIVED = {
     "trace_hash", "profile_hash", "hardware", "capacity", "footprint", "rates", "slots", "durations_hash",
     "oracle", "oracles", "log", "use", *FOR_REFEREE,
 }  # fmt: skip
-REFERENCE = ("profile", "trace", "transform", "active_thread_percentage")  # runs that differ in these have other references
+# Runs that differ in these have other references.
+REFERENCE = ("profile", "trace", "transform", "active_thread_percentage", "parallel", "placement")
 _REPEAT = "seed"  # runs that differ in nothing else are repetitions of each other
 ORACLE = "*"
 OVERSUBSCRIPTION = "oversubscription"  # an axis: the memory share's reciprocal
@@ -203,11 +204,14 @@ def main_metric(results: Sequence[Result]) -> str:
     """What a comparison is about, by what varies.
 
     Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
-    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.  Where no times are known: the
+    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.  Layouts of ranks, which do
+    different numbers of batches at once: the time for one.  Where no times are known: the
     bytes that come in, or else the memory that is held.
     """
     finished = [r for r in results if r.finished]
     differ = varying(results)
+    if finished and "parallel" in differ and all("batch_ns" in r.metrics for r in finished):
+        return "batch_ns"
     if results and not any("makespan_ns" in r.metrics for r in results):
         moved = any("h2d_bytes" in r.metrics for r in results)
         return "h2d_bytes" if moved and differ != ["place"] else "reserved_peak_bytes"

@@ -42,8 +42,16 @@ class Coupled(SideBySide):
         loop = direct(run_coupled)
         reason, which = guarded(self.simulations, self.processes, lambda: loop(self.fabric, self.processes, until))
         if reason == state.REACHED and until == state.NEVER:
-            raise GpusimError(f"the programs wait for each other for ever: {self.waiting()}")
+            self._strand()
         return reason, which
+
+    def _strand(self) -> None:
+        """Nothing goes on: the programs that are left wait for one that ran out of memory.  Raises GpusimError without one."""
+        if all(simulation.reason not in (state.OUT_OF_MEMORY, state.HOST_OUT_OF_MEMORY) for simulation in self.simulations):
+            raise GpusimError(f"the programs wait for each other for ever: {self.waiting()}")
+        for simulation, ended in zip(self.simulations, self.processes.rows["ended"], strict=True):
+            if not ended:
+                simulation.reason = state.DESERTED
 
     def waiting(self) -> str:
         """Which programs wait where, and for whom."""

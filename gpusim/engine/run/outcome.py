@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from gpusim.machine.constants import Machine
     from gpusim.trace.grain import Chunks
 
-OUTCOMES = {state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_OUT_OF_MEMORY: "host_oom"}
+OUTCOMES = {
+    state.FINISHED: "finished", state.OUT_OF_MEMORY: "oom", state.HOST_OUT_OF_MEMORY: "host_oom", state.DESERTED: "failed",
+}  # fmt: skip
 
 
 def result(simulation: Simulation, profile: Profile, seed: int, work: Workload, planned: Planned) -> Result:
@@ -273,6 +275,8 @@ def failure(simulation: Simulation, profile: Profile) -> dict[str, Any] | None:
     """What did not fit, where, and what would help; None for a finished run."""
     if simulation.reason == state.FINISHED:
         return None
+    if simulation.reason == state.DESERTED:
+        return {"time_ns": simulation.now, "advice": "a rank that it waits for ran out of memory"}
     t, header, work = simulation.island.tenants[0], simulation.policies.place, simulation.work
     request, capacity = int(t["request_bytes"]), int(header[CAPACITY])
     free = capacity - int(header[ROUNDED])

@@ -5,55 +5,45 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
-from gpusim.engine.run.simulate import Prepared, prepared
+from gpusim.engine.run.simulate import prepared
+from gpusim.machine.profile import Profile
 from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.machine.topology.sharing import SharedLinks, shared
 from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.programs.ranks.matching import Matched, Members, matched
 from gpusim.results.result import Result
-from gpusim.trace.trace import Trace
+from gpusim.trace.workload import Workload
 
-FlowOf = Callable[[str, int, Sequence[str]], LinkFlow]
+FlowOf = Callable[[Any, int, Sequence[str]], LinkFlow]
 """(kind, bytes, GPUs of the group) -> what flows; of a send the sender, then the receiver"""
 
 
 def simulate_ranks(
-    programs: Sequence[Trace], machine: Topology, gpus: Sequence[str], members: Members, flow_of: FlowOf, **choices: Any
-) -> list[Result]:
+    works: Sequence[Workload], profiles: Sequence[Profile], machine: Topology, gpus: Sequence[str], members: Members,
+    flow_of: FlowOf, **choices: Any,
+) -> list[Result]:  # fmt: skip
     """Replay the program of each rank on its GPU; what they exchange flows over the machine's links.
 
-    programs  of each rank; equal ranks may have one object
-    gpus      of each rank, by name
+    works     the program of each rank, with the times of its kernels there; equal ranks may have one object
+    profiles  the GPU of each rank, with its part of the host's memory
+    gpus      the same by name
     members   (rank, group) -> ranks of the group, as `programs.ranks.layout.Layout.members`
     choices   policies, memory, seed and log, as `simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for ranks that wait for each other for ever; TraceError where their exchanges do not match.
     """
-    runs = _prepared(programs, machine, gpus, choices)
+    runs = [
+        prepared(work.trace, profile, work=work, **choices) for work, profile in zip(works, profiles, strict=True)
+    ]
     links = shared(machine, gpus)
     found = matched([run.planned.work.trace for run in runs], members)
     between = Connections(links.rates, links.beyond, [_meeting(one, gpus, links, flow_of) for one in found])
     coupled = Coupled([run.simulation for run in runs], between)
     coupled.advance(state.NEVER)
     return [run.result() for run in runs]
-
-
-def _prepared(programs: Sequence[Trace], machine: Topology, gpus: Sequence[str], choices: Any) -> list[Prepared]:
-    """Equal programs on equal GPUs share their workload."""
-    if len(programs) != len(gpus):
-        raise GpusimError(f"there are {len(programs)} programs for {len(gpus)} GPUs")
-    works: dict[tuple[int, str], Any] = {}
-    runs = []
-    for program, gpu in zip(programs, gpus, strict=True):
-        profile = machine.profile(gpu)
-        key = (id(program), profile.name)
-        runs.append(prepared(program, profile, work=works.get(key), **choices))
-        works[key] = runs[-1].work
-    return runs
 
 
 def _meeting(one: Matched, gpus: Sequence[str], links: SharedLinks, flow_of: FlowOf) -> Meeting:

@@ -8,8 +8,8 @@ Source: src/graph/tuning.cc of github.com/NVIDIA/nccl @5067397c (Apache-2.0).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import floor, log2
+from dataclasses import dataclass, replace
+from math import floor, inf, log2
 from typing import NamedTuple
 
 from gpusim.base.errors import GpusimError
@@ -19,11 +19,27 @@ from gpusim.machine.collectives.nccl_constants import PROTOCOLS, Algorithm, Coll
 
 @dataclass(frozen=True)
 class Channels:
-    """What the search for a graph found: so many channels, each with this rate in GB/s; `shared`: a tree on one GPU's NIC."""
+    """What the search for a graph found.
+
+    count    channels
+    rate     GB/s of each within a node
+    shared   a tree on one GPU's NIC
+    between  GB/s of each between nodes; None: the same
+    """
 
     count: int
     rate: float
     shared: bool = False
+    between: float | None = None
+
+    @property
+    def outer(self) -> float:
+        """GB/s of each between nodes."""
+        return self.rate if self.between is None else self.between
+
+    def bus(self, nodes: int) -> float:
+        """GB/s of all on so many nodes, as rings and trees are estimated."""
+        return self.count * (self.rate if nodes <= 2 else self.outer)
 
 
 @dataclass(frozen=True)
@@ -90,7 +106,8 @@ def ways(who: Communicator, collective: Collective) -> Iterator[NcclEstimate]:
             if protocol != "LL128" or (who.ll128 and who.nvlink and who.capability >= 70):
                 rate = _rate(who, collective, algorithm, protocol)
                 if rate > 0:
-                    yield NcclEstimate(algorithm, protocol, _latency(who, collective, algorithm, protocol), rate)
+                    latency = sum(latency_parts(who, collective, algorithm, protocol))
+                    yield NcclEstimate(algorithm, protocol, latency, rate)
 
 
 def time(who: Communicator, collective: Collective, way: NcclEstimate, size: int) -> float:
@@ -109,6 +126,12 @@ def time(who: Communicator, collective: Collective, way: NcclEstimate, size: int
 def choice(who: Communicator, collective: Collective, size: int) -> NcclEstimate:
     """The algorithm and protocol that NCCL takes for a message of so many bytes: the one that it expects to be fastest."""
     return min(ways(who, collective), key=lambda way: time(who, collective, way, size))
+
+
+def most(who: Communicator, collective: Collective, way: NcclEstimate) -> float:
+    """GB/s of this way that the GPUs' processors allow whatever the links do: by channel, and of LL in all."""
+    without = replace(who, ring=Channels(who.ring.count, inf), tree=Channels(who.tree.count, inf))
+    return way.rate if way.algorithm in ("NVLS", "NVLSTree") else _rate(without, collective, way.algorithm, way.protocol)
 
 
 def _algorithms(who: Communicator, collective: Collective) -> Iterator[Algorithm]:
@@ -134,7 +157,7 @@ def _rate(who: Communicator, collective: Collective, algorithm: Algorithm, proto
     elif algorithm == "Tree":
         bus = _tree_rate(who, protocol)
     else:
-        return 0.75 * who.tree.count * who.tree.rate
+        return 0.75 * who.tree.bus(who.nodes)
     if algorithm == "Tree":
         return bus * 0.5
     if algorithm != "Ring" and collective != "AllReduce":
@@ -148,7 +171,7 @@ def _ll_most(who: Communicator) -> float:
 
 
 def _ring_rate(who: Communicator, protocol: Protocol) -> float:
-    bus = who.ring.count * who.ring.rate
+    bus = who.ring.bus(who.nodes)
     if protocol == "LL":
         return min(_ll_most(who), bus * 0.5)
     if protocol == "LL128":
@@ -157,7 +180,7 @@ def _ring_rate(who: Communicator, protocol: Protocol) -> float:
 
 
 def _tree_rate(who: Communicator, protocol: Protocol) -> float:
-    bus = min(who.tree.count * who.tree.rate * 0.92, who.tree.count * who.of_nodes(constants.TREE_PER_CHANNEL))
+    bus = min(who.tree.bus(who.nodes) * 0.92, who.tree.count * who.of_nodes(constants.TREE_PER_CHANNEL))
     if protocol == "LL":
         bus = min(bus / 3.8, _ll_most(who))
     elif protocol == "LL128":
@@ -173,12 +196,21 @@ def _switch_rate(who: Communicator, collective: Collective, algorithm: Algorithm
     per_node = who.ranks_per_node
     within *= 2 if collective == "AllReduce" else (per_node - 1) / per_node
     if algorithm == "NVLS":
-        return min(within, count * rate)
-    between = count * rate * (2 if who.nodes <= 2 else 1)
+        return min(within, count * who.nvls.outer)
+    between = count * who.nvls.outer * (2 if who.nodes <= 2 else 1)
     return min(within, between, count * who.of_nodes(constants.NVLS_TREE_PER_CHANNEL))
 
 
-def _latency(who: Communicator, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> float:
+class LatencyParts(NamedTuple):
+    """us of the start, of the steps within the nodes, and of those between them."""
+
+    base: float
+    within: float = 0.0
+    between: float = 0.0
+
+
+def latency_parts(who: Communicator, collective: Collective, algorithm: Algorithm, protocol: Protocol) -> LatencyParts:
+    """What the estimate's latency is made of."""
     at = PROTOCOLS.index(protocol)
     medium: Medium = "nvlink" if who.nvlink else "pci"
 
@@ -190,21 +222,23 @@ def _latency(who: Communicator, collective: Collective, algorithm: Algorithm, pr
     between = step("net", "Tree" if who.ranks_per_node == 1 else algorithm) + nic
     doublings = floor(log2(who.nodes))
     if algorithm == "Ring":
-        return base + _ring_latency(who, collective, protocol, within, between)
+        return _ring_latency(who, collective, protocol, LatencyParts(base, within, between))
     if algorithm == "Tree":
-        return base + 2 * ((who.ranks_per_node - 1) * within + doublings * between)
+        return LatencyParts(base, 2 * (who.ranks_per_node - 1) * within, 2 * doublings * between)
     if algorithm == "PAT":
-        return base + doublings * between / 3.5 + 2.8 * who.ranks
-    return base + within + (2 * doublings * between if algorithm == "NVLSTree" else 0)
+        return LatencyParts(base, 2.8 * who.ranks, doublings * between / 3.5)
+    return LatencyParts(base, within, 2 * doublings * between if algorithm == "NVLSTree" else 0)
 
 
-def _ring_latency(who: Communicator, collective: Collective, protocol: Protocol, within: float, between: float) -> float:
+def _ring_latency(who: Communicator, collective: Collective, protocol: Protocol, one: LatencyParts) -> LatencyParts:
+    """`one`: of a single step."""
     count = steps(collective, who.ranks)
     if collective in ("Broadcast", "Reduce"):
         medium: Medium = "net" if who.nodes > 1 else "nvlink" if who.nvlink else "pci"
         piped = who.same_rings
         of: Algorithm = "Tree" if protocol == "Simple" and not piped else "Ring"
-        return constants.STEP_LATENCY[medium, of][PROTOCOLS.index(protocol)] * (1 if piped else count)
+        passed = constants.STEP_LATENCY[medium, of][PROTOCOLS.index(protocol)] * (1 if piped else count)
+        return LatencyParts(one.base, 0, passed) if who.nodes > 1 else LatencyParts(one.base, passed)
     overhead = 0.0 if who.nodes == 1 else (2.0 if who.cpu == "amd" else 1.0) * (3 if protocol == "Simple" else 1)
     crossings = (who.nodes - 1) * (2 if collective == "AllReduce" else 1)
-    return (count - crossings) * max(within, overhead) + crossings * between
+    return LatencyParts(one.base, (count - crossings) * max(one.within, overhead), crossings * one.between)

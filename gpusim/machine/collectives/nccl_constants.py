@@ -5,13 +5,15 @@ Times in us, rates in GB/s.  Of three numbers of a generation the first is for o
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, TypeVar
 
 Collective = Literal["AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce"]
 Algorithm = Literal["Ring", "Tree", "NVLS", "NVLSTree", "PAT"]
 Protocol = Literal["LL", "LL128", "Simple"]
 Generation = Literal["Volta", "Ampere", "Hopper", "Blackwell"]
 Medium = Literal["nvlink", "pci", "net"]
+Entry = TypeVar("Entry")
 OfNodes = dict[Generation, tuple[float, float, float]]
 
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
@@ -57,3 +59,32 @@ TREE_LEFT: dict[Protocol, tuple[float, ...]] = {
 def generation(capability: int) -> Generation:
     """Of a compute capability, written 80 for 8.0."""
     return "Blackwell" if capability >= 100 else "Hopper" if capability >= 90 else "Ampere" if capability >= 80 else "Volta"
+
+
+# The rest is of the search for graphs: src/graph/topo.h, search.cc, connect.cc, enqueue.cc and transport/nvls.cc of the same state.
+NVLINK_SHARE: dict[int, float] = {60: 18 / 20, 70: 20 / 25, 80: 20 / 25, 86: 12 / 14.0625, 90: 20.6 / 25, 100: 40.1 / 50}
+"""Of nominal, by the lowest compute capability from which it holds."""
+PCIE_SHARE = 12 / 15.75
+SPEEDS_WITHIN: dict[int, tuple[float, ...]] = {  # tried per channel on one node, by compute capability
+    0: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    90: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    100: (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+}  # fmt: skip
+SPEEDS_BETWEEN: dict[int, tuple[float, ...]] = {
+    0: (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, .24, .12),
+    90: (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, .24, .12),
+    100: (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, .24, .12),
+}  # fmt: skip
+MOST_CHANNELS = 64
+MOST_HEADS = 32
+"""GPUs from which NVSwitches reduce."""
+SWITCH_BLOCKS: dict[Generation, tuple[int, int]] = {"Volta": (0, 0), "Ampere": (0, 0), "Hopper": (16, 16), "Blackwell": (24, 32)}
+"""Thread blocks of NVLS on one node and on several."""
+THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
+THREAD_BYTES: dict[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
+"""Bytes of the message for each thread below which there are fewer channels; of LL in rings for each rank."""
+
+
+def newest(table: Mapping[int, Entry], capability: int) -> Entry:
+    """The entry for a compute capability: that of the last one that is not above it, or the first."""
+    return table[max((key for key in table if key <= capability), default=min(table))]

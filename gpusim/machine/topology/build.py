@@ -40,6 +40,26 @@ def load(word: str, base: Path | None = None) -> Topology:
     return load_file(find.find("machine", word, base))
 
 
+def file_of(word: str, base: Path | None = None) -> Path | None:
+    """The file of the whole machine that a word means; None where it means none, such as a profile's name."""
+    match = _CLUSTER.fullmatch(word.strip())
+    name = match[2] if match else word
+    if name in catalogue.names():
+        return None
+    try:
+        found = find.find("machine", name, base)
+    except GpusimError:
+        return None
+    data = document.read(found).data
+    return found if isinstance(data, dict) and "nodes" in data else None
+
+
+def load_found(file: Path, word: str) -> Topology:
+    """The machine that a word means whose file has been found.  Raises ConfigError, GpusimError as `load`."""
+    match = _CLUSTER.fullmatch(word.strip())
+    return cluster(load_file(file), int(match[1]), match[3] or "") if match else load_file(file)
+
+
 def load_file(path: Path) -> Topology:
     """The machine in a YAML file.  Raises ConfigError with all its mistakes."""
     return _topology(document.read(path), path.parent)

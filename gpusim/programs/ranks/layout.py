@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
-from gpusim.base.errors import GpusimError
+from gpusim.base.errors import GpusimError, suggest
+
+NO_LAYOUT = "none"
+DEGREES = ("data", "tensor", "pipeline", "microbatches")
+_STEPS = re.compile(r"pipeline([+-]\d+)")
+_UNKNOWN = {
+    "sequence": "sequence parallelism is not simulated", "expert": "expert parallelism is not simulated",
+    "context": "context parallelism is not simulated",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,11 +36,16 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Raises GpusimError for degrees that no program can have."""
-        for name in ("data", "tensor", "pipeline", "microbatches"):
+        for name in DEGREES:
             if getattr(self, name) < 1:
                 raise GpusimError(f"the degree {name} is {getattr(self, name)}", hint="write 1 for none")
         if not 0 <= self.zero <= 3:
             raise GpusimError(f"zero is {self.zero}", hint="the stages are 1, 2 and 3, and 0 for none")
+
+    def __str__(self) -> str:
+        """As `parse_layout` reads it: "data=2 tensor=4"; "data=1" of one rank."""
+        degrees = {field.name: getattr(self, field.name) for field in fields(self)}
+        return " ".join(f"{name}={value}" for name, value in degrees.items() if value != getattr(Layout, name)) or "data=1"
 
     @property
     def ranks(self) -> int:
@@ -47,7 +63,7 @@ class Layout:
         return tensor + self.tensor * (data + self.data * stage)
 
     def members(self, rank: int, group: str) -> tuple[int, ...]:
-        """The ranks of a rank's group, as `trace.exchanges` names it, in their order; the other one of "pipeline+1".
+        """The ranks of a rank's group, as `trace.exchanges` names it, in their order; of "pipeline+1" that a stage on.
 
         Raises GpusimError for a group that there is not.
         """
@@ -56,11 +72,11 @@ class Layout:
             return tuple(self.rank(t, data, stage) for t in range(self.tensor))
         if group == "data":
             return tuple(self.rank(tensor, d, stage) for d in range(self.data))
-        if group in ("pipeline+1", "pipeline-1"):
-            other = stage + (1 if group.endswith("+1") else -1)
+        if steps := _STEPS.fullmatch(group):
+            other = stage + int(steps[1])
             if 0 <= other < self.pipeline:
                 return (self.rank(tensor, data, other),)
-            raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1} beside it")
+            raise GpusimError(f"rank {rank} is of stage {stage + 1} of {self.pipeline}, and has no stage {other + 1}")
         if group[0].isdigit():
             named = tuple(int(number) for number in group.split(","))
             if max(named) < self.ranks:
@@ -79,3 +95,34 @@ class Layout:
                 (sharded if self.zero else f"data_parallel(ranks={self.data})", self.data > 1),
             ) if wanted
         )  # fmt: skip
+
+
+def parse_layout(said: str | Mapping[str, Any]) -> Layout:
+    """The layout that "data=2 tensor=4 zero=1" means, or {"data": 2, ...}.
+
+    Raises GpusimError for a word that is no degree, one that stands there twice, and degrees that do not go together.
+    """
+    pairs = list(said.items()) if isinstance(said, Mapping) else [_pair(word) for word in str(said).replace(",", " ").split()]
+    known = [field.name for field in fields(Layout)]
+    degrees: dict[str, int] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise GpusimError(_UNKNOWN.get(name, f"'{name}' is no degree of parallelism"), hint=suggest(name, known))
+        if name in degrees:
+            raise GpusimError(f"the degree {name} stands there twice")
+        if isinstance(value, bool) or not str(value).isdecimal():
+            raise GpusimError(f"the degree {name} is '{value}', not a whole number")
+        degrees[name] = int(value)
+    if not degrees:
+        raise GpusimError("no degree of parallelism is named", hint="write data=8, or tensor=4 pipeline=2 microbatches=8")
+    made = Layout(**degrees)
+    if made.zero and made.data == 1:
+        raise GpusimError(f"zero={made.zero} shards over the data-parallel ranks, and there is one", hint="say data=2, or more")
+    return made
+
+
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals:
+        raise GpusimError(f"'{word}' is no degree of parallelism", hint="write data=8, or tensor=4 pipeline=2 microbatches=8")
+    return name, value

@@ -21,7 +21,8 @@ def placed(machine: Topology, ranks: int, how: str | Sequence[str] = PACKED) -> 
     if ranks > len(machine.gpus):
         raise GpusimError(
             f"{ranks} ranks do not fit machine '{machine.name}', which has {len(machine.gpus)} GPU"
-            f"{'s' if len(machine.gpus) > 1 else ''}", hint="one rank is one GPU: lower a degree, or take more machines: '2 x NAME'",
+            f"{'s' if len(machine.gpus) > 1 else ''}",
+            hint="one rank is one GPU: lower a degree, or take more machines: '2 x NAME'",
         )  # fmt: skip
     if isinstance(how, str):
         if how not in _WAYS:

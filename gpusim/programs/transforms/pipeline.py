@@ -65,7 +65,7 @@ def _own_part(trace: Trace, stages: int, stage: int) -> Trace:
         whole = touched(trace, side, trace.size)
         share = np.divide(touched(trace, side, left), whole, out=np.ones(trace.ops), where=whole > 0)
         edit[column][step] = (getattr(trace, column) * share)[step]
-    _exchange(edit, kinds, of_pass, passing, own)
+    _exchange(edit, kinds, of_pass, passing, at, stage - 1)
     return edit.finish()
 
 
@@ -95,40 +95,40 @@ def _touched_by(trace: Trace, operators: Mask) -> Mask:
     return found
 
 
-def _exchange(edit: Edit, kinds: I64, of_pass: I64, passing: Mask, own: Mask) -> None:
-    """In each pass an operator that receives what others made and this stage reads, and one that sends what they read.
+def _exchange(edit: Edit, kinds: I64, of_pass: I64, passing: Mask, at: I64, stage: int) -> None:
+    """In each pass operators that receive what other stages made and this one reads, and that send what they read.
 
-    Each way, from and to the stage before and the one after, has a stream of its own: none waits for another.
+    What a stage reads it has from the stage that made it, neighbour or not, as in torch.distributed.pipelining.  Each way from
+    and to each stage has a stream of its own, as pairs have in NCCL: none waits for another.
     """
     trace, stream = edit.trace, side_stream(edit.trace)
-    ahead = np.zeros(of_pass.max() + 1, bool)
-    ahead[of_pass] = kinds == FORWARD
     reader = np.repeat(np.arange(trace.ops), np.diff(trace.read_start))
     writer = np.full(trace.tensors, -1, np.int64)
     writer[trace.write_id[::-1]] = np.repeat(np.arange(trace.ops), np.diff(trace.write_start))[::-1]
     made_by = writer[trace.read_id]
-    crosses = (made_by >= 0) & passing[reader] & (of_pass[made_by] == of_pass[reader]) & (own[made_by] != own[reader])
+    made_at, read_at = at[made_by], at[reader]
+    crosses = (made_by >= 0) & passing[reader] & (of_pass[made_by] == of_pass[reader]) & (made_at != read_at)
     first, last = np.full(of_pass.max() + 1, trace.ops), np.full(of_pass.max() + 1, -1)
-    mine = np.flatnonzero(passing & own)
+    mine = np.flatnonzero(passing & (at == stage))
     np.minimum.at(first, of_pass[mine], mine)
     np.maximum.at(last, of_pass[mine], mine)
-    for name, which, place in (
-        ("gpusim::receive", crosses & own[reader], begun(trace)[np.minimum(first, trace.ops - 1)]),
-        ("gpusim::send", crosses & ~own[reader], issued(trace)[last] + 1),
-    ):
+    begins, ends = begun(trace)[np.minimum(first, trace.ops - 1)], issued(trace)[last] + 1
+    ways = [(name, which, other, place) for other in np.unique(at).tolist() for name, which, place in (
+        ("gpusim::receive", crosses & (read_at == stage) & (made_at == other), begins),
+        ("gpusim::send", crosses & (made_at == stage) & (read_at == other), ends),
+    ) if which.any()]  # fmt: skip
+    for way, (name, which, other, place) in enumerate(ways):
         of, tensor = np.divmod(np.unique(of_pass[reader[which]] * trace.tensors + trace.read_id[which]), trace.tensors)
         where, count = np.unique(of, return_counts=True)
         size = np.bincount(of, trace.size[tensor].astype(float), len(place)).astype(np.int64)[where]
         none, all_ = (0 * count, tensor[:0]), (count, tensor)
         receives = name == "gpusim::receive"
         reads, writes = (none, all_) if receives else (all_, none)
-        after = ahead[where] != receives  # it is the stage after this one with which that is exchanged
-        kind = name.removeprefix("gpusim::")
-        exchange = np.where(after, edit.exchanges(kind, "pipeline+1", size), edit.exchanges(kind, "pipeline-1", size))
+        exchange = edit.exchanges(name.removeprefix("gpusim::"), f"pipeline{other - stage:+d}", size)
         operators = edit.add_operators(
             reads, writes, op=edit.name("op_names", name), activity=COLLECTIVE, read_bytes=size, exchange=exchange
         )
-        edit.insert(place[where], OP, operators, stream + 2 * receives + after)
+        edit.insert(place[where], OP, operators, stream + way)
 
 
 def _interleaved(trace: Trace, warm: int) -> Trace:

@@ -92,7 +92,7 @@ class ParetoFronts:
 def pareto(results: Sequence[Result], metric: str = "") -> ParetoFronts:
     """Slowdown where policies compete, else makespan, against the memory held; a panel per machine and program."""
     plan = layout(results)
-    metric = metric or ("slowdown" if main_metric(results) == "slowdown" else "makespan_ns")
+    metric = metric or (found if (found := main_metric(results)) in ("slowdown", "batch_ns") else "makespan_ns")
     sign = -1 if declared(metric).better == "higher" else 1
     panels = []
     for name, runs in grouped(results, plan.panels).items():

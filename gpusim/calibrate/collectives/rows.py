@@ -1,0 +1,158 @@
+"""Measured collectives: rows of three files, each on a machine of ours, and the rows that none of them can be held against.
+
+The files are not shipped (`FILES`); the folder that has them is named by the caller.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpusim.base.errors import GpusimError
+from gpusim.machine.collectives.passes import Kind
+
+FILES = ("collectives_nccl_tests.csv", "collectives_vidur.csv", "collectives_tartan.csv")
+SMALLEST = 16
+"""Bytes of a message whose latency is told without its size."""
+ALIGNED = 16
+"""Bytes; where parts of a message are no multiple, NCCL copies them element by element."""
+
+
+@dataclass(frozen=True)
+class CollectiveRow:
+    """One measured collective.
+
+    machine  as the source calls it
+    on       the machine of ours
+    gpus     how many on each of how many nodes
+    size     bytes, as in `trace.exchanges`
+    us       measured
+    """
+
+    machine: str
+    on: str
+    gpus: int
+    nodes: int
+    kind: Kind
+    size: int
+    us: float
+    source: str
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A row that is not compared, and why."""
+
+    machine: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class MeasuredMachine:
+    """A machine of the files: ours that stands for it, and whether the fit sees its rows."""
+
+    on: str
+    fitted: bool
+    gpus: int = 0
+    nodes: int = 1
+    """Where the rows do not say so themselves."""
+
+
+MACHINES = {
+    "DGX-1V or DGX-1 (NCCL v2; see paper)": MeasuredMachine("dgx-1-p100", True),
+    "A100-80GB DGX, 8 GPUs": MeasuredMachine("dgx-a100", True),
+    "Azure NC96ads_A100_v4 (4x A100-80GB PCIe, pairwise NVLink)": MeasuredMachine("4x-a100-pcie-pairs", True),
+    "AWS p5.48xlarge, 1 node x 8 H100 (aws-batch page)": MeasuredMachine("hgx-h100", True, 8),
+    "Nebius, 2 nodes x 8 H100, InfiniBand": MeasuredMachine("2 x hgx-h100 over infiniband", True, 16, 2),
+    "Lambda, 2 nodes x 8 B200": MeasuredMachine("2 x hgx-b200 over infiniband", True, 16, 2),
+    "Alps, 2 nodes x 1 GH200, Slingshot 11": MeasuredMachine("2 x gh200-x4 over slingshot", False, 2, 2),
+    "H100 DGX, 8 GPUs": MeasuredMachine("hgx-h100", False),
+    "Azure internal VM (4x H100 NVL 80GB, pairwise NVLink)": MeasuredMachine("4x-h100-nvl-pairs", False),
+    "GCP A4, 2 nodes x 8 B200, RoCE 3.2 Tb/s": MeasuredMachine("2 x hgx-b200 over roce", False, 16, 2),
+    "Alps, 2 nodes x 4 GH200, Slingshot 11 with OFI plugin": MeasuredMachine("2 x gh200-x4 over slingshot", True, 8, 2),
+    "OCI BM.GPU.B4.8, 2 nodes x 8 A100-SXM4-40GB, RoCE": MeasuredMachine("2 x dgx-a100-40gb over roce", False, 16, 2),
+}  # fmt: skip
+_OUT = {  # a word of the machine or of the row -> why it is left out
+    "MI300X": "RCCL",
+    "nccl-v1": "NCCL 1",
+    "mpi": "MPI",
+    "osu_": "MPI",
+    "ib_write": "no collective",
+    "plugin missing": "TCP without NCCL's plugin for the network",
+    "AWS EFA": "GPUs not named",
+    "TCPX": "TCP with a plugin on cards of which no machine of ours has any",
+    "GB10": "no profile of that GPU",
+    "SummitDev": "no profile of GPUs on NVLink to POWER8",
+    "H100 PCIe, NVLink": "no machine of ours (reaches 116 GB/s over 300; its owner asks why)",
+}
+_BUS = {  # bytes on a link for each byte of the message, by which "bus bandwidth" is divided, of n GPUs
+    "all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0, "reduce": lambda n: 1.0,
+}  # fmt: skip
+
+
+def read(folder: Path) -> tuple[list[CollectiveRow], list[LeftOut]]:
+    """Rows that can be compared, and the others.  Raises GpusimError where a file is not in the folder."""
+    rows: list[CollectiveRow] = []
+    out: list[LeftOut] = []
+    for name in FILES:
+        path = folder / name
+        if not path.is_file():
+            raise GpusimError(f"there is no '{name}' in '{folder}'", hint="it is not shipped: name a folder that has the raw files")
+        with path.open(newline="") as file:
+            for each in csv.DictReader(file):
+                found = _row(each)
+                (out if isinstance(found, LeftOut) else rows).append(found)  # type: ignore[arg-type]
+    return rows, out
+
+
+def _row(row: dict[str, str]) -> CollectiveRow | LeftOut:
+    said = dict(_pair(text) for text in row["parameters"].split(";"))
+    why = next((why for word, why in _OUT.items() if word in row["machine"] or word in row["what"] or word in said), "")
+    measured = MACHINES.get(row["machine"])
+    if why or measured is None:
+        return LeftOut(row["machine"], row["what"], why or "no machine of ours")
+    kind = _kind(row["what"], said)
+    gpus, nodes = int(said.get("workers") or said.get("gpus") or measured.gpus), int(said.get("nodes", measured.nodes))
+    size = int(said.get("bytes", 1 << 30 if "1GB" in row["what"] else SMALLEST))
+    if "nodes" in said and nodes > 1:
+        why = "network between the nodes not named"
+    elif kind == "send" and "Azure NC96ads" in row["machine"]:
+        why = "sends seem to end before they arrive (339 GB/s over 300)"
+    elif row["unit"] == "GB/s" and "time" not in row["what"] and row["what"].startswith("nccl_"):
+        why = "the time is another row"
+    elif kind in ("all_gather", "reduce_scatter") and size % (gpus * ALIGNED):
+        why = "parts of the message are not aligned: NCCL copies element by element"
+    if why:
+        return LeftOut(row["machine"], row["what"], why)
+    us = _us(row["unit"], float(row["value"]), kind, gpus, size)
+    return CollectiveRow(row["machine"], measured.on, gpus, nodes, kind, size, us, row["source"])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
+    return key, value
+
+
+def _kind(what: str, said: dict[str, str]) -> Kind:
+    for kind in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"):
+        if said.get("op") == kind or f"_{kind}_" in what:
+            return kind  # type: ignore[return-value]
+    return "send"
+
+
+def _us(unit: str, value: float, kind: Kind, gpus: int, size: int) -> float:
+    if unit == "GB/s":
+        return size * _BUS[kind](gpus) / value / 1e3
+    return value * {"us": 1.0, "ms": 1e3}[unit]
+
+
+def bands(rows: list[CollectiveRow]) -> Iterator[tuple[str, str, list[CollectiveRow]]]:
+    """(machine, band, rows): below and from 1 MiB."""
+    for machine in MACHINES:
+        for band, small in (("below 1 MiB", True), ("from 1 MiB", False)):
+            if found := [row for row in rows if row.machine == machine and (row.size < 1 << 20) == small]:
+                yield machine, band, found

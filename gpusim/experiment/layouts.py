@@ -1,0 +1,84 @@
+"""What layouts of ranks, their placement and machines of several GPUs cannot be combined with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpusim.base.defaults import LATER
+from gpusim.base.errors import GpusimError, Problem
+from gpusim.base.yaml.find import is_managed
+from gpusim.base.yaml.values import NONE
+from gpusim.machine.identity import profile_hash
+from gpusim.machine.topology import build
+from gpusim.machine.topology.topology import Topology
+from gpusim.programs.ranks.layout import NO_LAYOUT, parse_layout
+from gpusim.programs.ranks.placement import placed
+
+if TYPE_CHECKING:
+    from gpusim.experiment.load import Loaded
+
+PARALLEL = "parallel"
+
+
+@lru_cache(maxsize=4)
+def load_whole(file: Path, word: str) -> Topology:
+    """The machine of several GPUs that a word means whose file has been found."""
+    return build.load_found(file, word)
+
+
+def contents(file: Path, word: str) -> list[str]:
+    """Hashes of the profiles of all GPUs of a machine."""
+    machine = load_whole(file, word)
+    return sorted({profile_hash(machine.profile(gpu)) for gpu in machine.gpus})
+
+
+def problems(loaded: Loaded) -> list[Problem]:
+    """What layouts, placements and machines cannot be combined with, at its place in the experiment's file."""
+    return list(dict.fromkeys((*_of_machines(loaded), *_of_words(loaded))))
+
+
+def _of_machines(loaded: Loaded) -> Iterator[Problem]:
+    e, say = loaded.experiment, loaded.document.problem
+    for i, word in enumerate(e.profile):
+        machine = loaded.machines.get(word)
+        for j, text in enumerate(e.parallel):
+            if machine is None and text != NO_LAYOUT:
+                hint = "name a machine of several: `gpusim machines` lists them"
+                yield say((PARALLEL, j), f"{text} is a program of {_ranks(text)}, and {word} is one GPU", hint)
+            elif machine is not None and text == NO_LAYOUT:
+                many = f"{word} has {len(machine.gpus)} GPUs: say how the program is divided over them"
+                yield say(("profile", i), many, "write parallel: {data: 8}, or name the profile of one GPU")
+            elif machine is not None:
+                for k, placement in enumerate(e.placement):
+                    try:
+                        placed(machine, parse_layout(text).ranks, placement)
+                    except GpusimError as error:
+                        yield say((PARALLEL, j) if e.placement == (LATER["placement"],) else ("placement", k),
+                                  error.message, error.hint)  # fmt: skip
+
+
+def _of_words(loaded: Loaded) -> Iterator[Problem]:
+    e, say = loaded.experiment, loaded.document.problem
+    if all(text == NO_LAYOUT for text in e.parallel):
+        if e.placement != (LATER["placement"],):
+            yield say(("placement",), "there are no ranks to place", "say how the program is divided: parallel: {data: 8}")
+        return
+    for name, file in loaded.traces.items():
+        if is_managed(file):
+            yield say(("trace", e.trace.index(name)), f"'{name}' is a managed program, which cannot be divided", "leave it out")
+    if e.unified != (NONE,):
+        yield say(("unified",), "ranks under unified memory are not simulated", "leave it out")
+    if e.policies.plan != (NONE,):
+        yield say(("policies", "plan"), "plans are made for one GPU, and not for ranks", "leave it out")
+    if e.uncertainty.samples:
+        yield say(("uncertainty",), "ranks on sampled machines are not simulated", "leave it out")
+    if any(word in chain for chain in e.tiers for word in ("peer", "remote")):
+        yield say(("tiers",), "the memory of other GPUs is not there for ranks: each has its own program", "leave it out")
+
+
+def _ranks(text: str) -> str:
+    ranks = parse_layout(text).ranks
+    return f"{ranks} rank{'s' if ranks != 1 else ''}"

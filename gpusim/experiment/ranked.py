@@ -1,0 +1,121 @@
+"""One run of all ranks of a program on a machine of several GPUs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from gpusim.engine.run.ranks import simulate_ranks
+from gpusim.experiment.layouts import load_whole
+from gpusim.machine import sharing
+from gpusim.machine.collectives.passes import Kind
+from gpusim.machine.collectives.times import CollectiveTimes
+from gpusim.machine.identity import profile_hash
+from gpusim.machine.kernels.alone import alone
+from gpusim.machine.kernels.durations import durations, shares
+from gpusim.machine.profile import Profile, changed
+from gpusim.machine.topology.transfers import LinkFlow
+from gpusim.policies.registry import Registry
+from gpusim.programs import transforms
+from gpusim.programs.ranks.layout import parse_layout
+from gpusim.programs.ranks.placement import placed
+from gpusim.results.ranks import of_all
+from gpusim.results.result import Result
+from gpusim.trace.iterations import iterations
+from gpusim.trace.trace import Trace
+from gpusim.trace.workload import Workload, build
+
+Memory = Callable[[int], int | None]
+"""Bytes of the program of the largest rank -> bytes that each may use, None: what its GPU has"""
+
+
+class RankProgram(NamedTuple):
+    """The program of a rank on its GPU, and where its kernel times are from: metrics that all ranks with it have."""
+
+    work: Workload
+    profile: Profile
+    basis: dict[str, float]
+
+
+def simulated_ranks(
+    trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
+    memory: Memory, host_memory: Memory, share: str, **choices: Any,
+) -> Result:  # fmt: skip
+    """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
+
+    trace     of one GPU, as it was recorded
+    collectives  their times on the machine
+    layout    degrees of parallelism, as `programs.ranks.layout` reads them
+    own       the user's transforms
+    choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
+
+    Raises GpusimError for a layout that the program or the machine does not allow.
+    """
+    machine, divided = collectives.machine, parse_layout(layout)
+    gpus = placed(machine, divided.ranks, placement)
+    stages = [_stage(trace, divided.transform(stage), own) for stage in range(divided.pipeline)]
+    words = sharing.parse(share)
+    programs = [
+        _on_gpu(stages[divided.place(rank)[2]], machine.profile(gpu), words) for rank, gpu in enumerate(gpus)
+    ]
+    largest = max(program.work.live_peak for program in programs)
+    of_host = Counter(machine.host[gpu] for gpu in gpus)
+    given = [
+        _with_host(program.profile, host_memory(largest), of_host[machine.host[gpu]])
+        for program, gpu in zip(programs, gpus, strict=True)
+    ]
+
+    def flow(kind: Kind, size: int, group: Sequence[str]) -> LinkFlow:
+        return collectives.of(kind, group, size).flow
+
+    ranks = simulate_ranks(
+        [program.work for program in programs], given, machine, gpus, divided.members, flow, capacity_bytes=memory(largest),
+        share=share, **choices,
+    )  # fmt: skip
+    done = of_all([
+        replace(rank, spec={**rank.spec, "gpu": gpu}, metrics={**rank.metrics, **program.basis})
+        for rank, gpu, program in zip(ranks, gpus, programs, strict=True)
+    ])  # fmt: skip
+    if not done.finished:
+        return done
+    batches = divided.data * divided.microbatches * (int(iterations(trace).max(initial=0)) + 1)
+    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches)})
+
+
+@lru_cache(maxsize=4)
+def collectives_of(file: Path, word: str) -> CollectiveTimes:
+    """The times of collectives on the machine that a word means whose file has been found."""
+    return CollectiveTimes(load_whole(file, word))
+
+
+@lru_cache(maxsize=64)
+def _stage(trace: Trace, chain: str, own: Registry) -> Trace:
+    return transforms.apply(trace, chain, own) if chain else trace
+
+
+def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+    """Kept as long as the trace is."""
+    known, key = _KNOWN.setdefault(trace, {}), (profile_hash(profile), share)
+    if key not in known:
+        known[key] = _timed(trace, profile, share)
+    return known[key]
+
+
+_KNOWN: WeakKeyDictionary[Trace, dict[tuple[str, tuple[str, ...]], RankProgram]] = WeakKeyDictionary()
+
+
+def _timed(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+    times = durations(alone(trace, share), profile)
+    basis = {f"kernel_{name}_share": value for name, value in shares(times).items()}
+    return RankProgram(build(trace, times.ns), profile, basis if trace.ops else {})
+
+
+def _with_host(profile: Profile, given: int | None, ranks: int) -> Profile:
+    """The machine with a rank's part of its host's memory."""
+    capacity = int(profile.host.capacity.value) if given is None else given
+    return changed(profile, "host.capacity", capacity // ranks)

@@ -1,0 +1,54 @@
+"""The ranks of one run as a table: equal neighbours share a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpusim.base.text import table as text_table
+from gpusim.results.result import Result
+from gpusim.show.view import contenders, ending, human, main_metric, run_name, value, varying
+
+COLUMNS = {
+    "time": "makespan_ns", "kernels run": "compute_busy_ns", "stalls": "stall_ns", "exchanges wait, summed": "collective_wait_ns",
+    "sends": "collective_bytes", "holds at most": "reserved_peak_bytes", "swaps in": "h2d_bytes",
+}  # fmt: skip
+"""Heading -> metric."""
+
+
+def rows(result: Result) -> list[dict[str, str]]:
+    """One for each rank, or for several in a row of which all of this is equal; none of a run of one GPU."""
+    said = [_row(rank) for rank in result.ranks]
+    shown: list[dict[str, str]] = []
+    first = 0
+    for i, row in enumerate(said):
+        if i + 1 == len(said) or said[i + 1] != row:
+            shown.append({"ranks": _numbers(first, i), "on": _gpus(result.ranks[first : i + 1]), **row})
+            first = i + 1
+    empty = [name for name in COLUMNS if all(row[name] in ("-", "0 B", "0 s", "0 ns") for row in shown)]
+    return [{name: text for name, text in row.items() if name not in empty} for row in shown]
+
+
+def of_ranks(results: Sequence[Result]) -> str:
+    """The ranks of the best run, or of the only one; "" where runs have none."""
+    metric = main_metric(results)
+    known = [(found, r) for r in contenders(results) if r.ranks and (found := value(r, metric)) is not None]
+    if not known:
+        return ""
+    best = min(known, key=lambda pair: pair[0])[1]
+    name = run_name(best, varying(results)) if len(results) > 1 else str(best.spec.get("parallel", ""))
+    shown = rows(best)
+    return f"Ranks of {name}\n{text_table(shown, [*shown[0]])}"
+
+
+def _row(rank: Result) -> dict[str, str]:
+    numbers = {name: human(metric, rank.metrics.get(metric)) for name, metric in COLUMNS.items()}
+    return numbers | ({"ends": ending(rank)} if not rank.finished else {})
+
+
+def _numbers(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _gpus(ranks: Sequence[Result]) -> str:
+    names = [str(rank.spec.get("gpu", "")) for rank in ranks]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
