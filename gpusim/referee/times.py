@@ -17,7 +17,7 @@ from gpusim.referee.records import Records
 from gpusim.referee.report import Findings
 from gpusim.referee.tiers import Tiers
 from gpusim.results.log import CANCEL, END, KINDS, STALL, STALLS
-from gpusim.results.result import Result
+from gpusim.results.result import FAILED, Result
 from gpusim.trace.trace import ALLOC, COLLECTIVE, COPY_IN, COPY_OUT, FREE, I64, KERNEL, OP, RECORD, WAIT, Trace
 
 ROUNDED = ("stall_alloc_ns", "stall_launch_ns", "stall_sync_ns")  # where costs of device calls are rounded one by one
@@ -79,6 +79,8 @@ def _metrics(
     claimed = int(result.metrics.get("makespan_ns", through))
     if through - w.now[h.BLUR] <= claimed <= through:  # the last calls of the device were rounded one by one
         through = claimed
+    if result.outcome == FAILED and last <= claimed <= through:  # how far its host got, the log does not tell to the end
+        last = claimed
     out: dict[str, int | float] = {f"stall_{cause}_ns": int(s.sums[i]) for i, cause in enumerate(STALLS)}
     for name in ROUNDED:  # those nanoseconds may have been waits of another cause
         claimed = int(result.metrics.get(name, out[name]))

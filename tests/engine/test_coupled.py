@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hand_worked import BLOCK, Steps, machine
+from coupled_programs import copies, meeting, played, working
+from hand_worked import BLOCK, Steps
 from plain_python import fingerprint, interpreted
 from test_side_by_side import programs
 
@@ -16,7 +17,7 @@ from gpusim.base.errors import GpusimError
 from gpusim.engine import state
 from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared, simulate
-from gpusim.machine.topology.connections import Connections, Meeting
+from gpusim.machine.topology.connections import Connections
 from gpusim.results import log
 from gpusim.results.result import Result
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT
@@ -24,9 +25,7 @@ from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT
 
 def together(between: Connections, *each: Steps, **choices: Any) -> list[Result]:
     """The results of programs on one machine."""
-    runs = [prepared(steps.trace(), machine(), place="device", log=True, **choices) for steps in each]
-    Coupled([run.simulation for run in runs], between).advance(state.NEVER)
-    return [run.result() for run in runs]
+    return played(between, *each, **choices).results
 
 
 def spans(result: Result) -> list[tuple[int, int]]:
@@ -34,14 +33,6 @@ def spans(result: Result) -> list[tuple[int, int]]:
     assert result.log is not None
     at = {kind: dict(result.log[result.log["kind"] == kind][["a", "t"]].tolist()) for kind in (log.START, log.END)}
     return [(start, at[log.END][number]) for number, start in sorted(at[log.START].items())]
-
-
-def copies(*carried: tuple[int, float]) -> Steps:
-    """Copies (activity, blocks) on streams of their own."""
-    steps = Steps()
-    for stream, (activity, blocks) in enumerate(carried):
-        steps.carry(activity, stream, blocks)
-    return steps
 
 
 @pytest.mark.agreement
@@ -69,22 +60,6 @@ def test_what_ends_first_leaves_its_share_to_the_other() -> None:
     between = Connections({"up": 10.0}, [{"h2d": ("up",)}, {"h2d": ("up",)}])
     results = together(between, copies((COPY_IN, 10)), copies((COPY_IN, 5)))
     assert [spans(r) for r in results] == [[(0, 1000 + 10_240 + 5_120)], [(0, 1000 + 10_240)]]
-
-
-def working(ns: int, *, beside: float = 0) -> Steps:
-    """A kernel, then a collective of 10 blocks; blocks come in beside them on another stream."""
-    steps = Steps()
-    steps.kernel(ns)
-    steps.carry(COLLECTIVE, 0, 10)
-    if beside:
-        steps.carry(COPY_IN, 1, beside)
-    return steps
-
-
-def meeting(**changes: Any) -> Meeting:
-    """Of the second operators of two programs: 10 blocks at 10 bytes/ns along one link."""
-    said = {"members": ((0, 1), (1, 1)), "latency": 500, "size": 10 * BLOCK, "rate": 10.0, "route": ("between",)}
-    return Meeting(**(said | changes))
 
 
 @pytest.mark.hand_worked
