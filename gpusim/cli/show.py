@@ -48,11 +48,11 @@ def chosen_formats(text: str) -> list[str]:
 
 def say_missing(folder: Path) -> None:
     """A note on stderr when a grid is not complete."""
-    from gpusim.results.folder import missing, run_folders
+    from gpusim.results.folder import EXPERIMENT, missing, run_folders
 
     if left := missing(folder):
         there = len(run_folders(folder))
         say.note(
             f"{folder}: {there} of {there + left} runs are there; the others failed, were stopped, or still run: "
-            "the `gpusim run` that made it does the rest"
+            f"`gpusim run {folder / EXPERIMENT} -o {folder}` does the rest"
         )

@@ -117,7 +117,8 @@ def _check_workers(client: Any, out: Path) -> None:
     for worker, seen in client.run(_see, str(path), digest(path / MANIFEST), on_error="return").items():
         if isinstance(seen, BaseException):
             if absent := re.search(r"No module named \W*([\w.]+)", str(seen)):  # dask hands on what a worker raised as text
-                raise GpusimError(f"the dask worker at {worker} has no {absent[1]}", hint="install gpusim in its environment")
+                hint = "install the same gpusim in its environment"
+                raise GpusimError(f"the dask worker at {worker} has no {absent[1]}", hint=hint)
             raise GpusimError(f"the dask worker at {worker} does not answer: {type(seen).__name__}: {seen}")
         if seen.code != _code():
             raise GpusimError(_other(worker, seen.versions), hint=SAME)

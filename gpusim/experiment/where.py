@@ -26,5 +26,7 @@ def opened(name: str, out: Path, local: Callable[[], LocalWorkers]) -> Iterator[
     elif kind == DASK and address:
         with dask_executor(address, out) as executor:
             yield executor
+    elif kind == DASK:
+        raise GpusimError("an executor of dask needs the address of its scheduler", hint="dask:ADDRESS, or dask:FILE")
     else:
-        raise GpusimError(f"there is no executor '{name}'", hint=suggest(kind, [LOCAL, DASK]) + "; dask:ADDRESS")
+        raise GpusimError(f"there is no executor '{name}'", hint=suggest(kind, [LOCAL, f"{DASK}:ADDRESS"]))

@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from gpusim.base.errors import ResultError
+from gpusim.base.errors import ResultError, note
 from gpusim.base.files import (
     digest,
     make_folder,
@@ -271,7 +271,11 @@ def _read_result(folder: Path, unread: Collection[str], noted: Mapping[str, str 
     for i, rank in enumerate(text.get("ranks", ())):
         files |= {_of_rank(folder, i) / name: content for name, content in rank["files"].items()}
     for file, content in files.items():
-        if file.name not in unread and digest(file) != content:
+        if file.name in unread:
+            continue
+        if not file.exists():
+            raise ResultError("there is no such file, and the result lists it", str(file), repair_run(folder))
+        if digest(file) != content:
             raise ResultError(OTHER, str(file), repair_run(folder))
     return text
 
@@ -409,6 +413,8 @@ def run_folders(out: Path) -> list[Path]:
     if not (out / RUNS).is_dir():
         raise ResultError("this is not a results folder", str(out), f"it has no {RUNS}/; `gpusim run` makes one")
     there, listed = finished(out), manifest.read(out)
+    if listed is None:
+        note(f"{out / MANIFEST}: there is no such file, so references count as runs of the grid ({seals.repair(out)})")
     keys = sorted(there) if listed is None else listed[manifest.RUNS]
     found = [out / RUNS / key for key in dict.fromkeys(keys) if key in there]
     if not found:

@@ -209,7 +209,7 @@ def _needs(places: Sequence[Standing], on: str) -> str:
     """The smallest size from which on each finishes; `places` are in rising order of size."""
     least: dict[str, str] = {}
     for p in reversed(places):
-        for name, _ in (*p.ranking, *p.oracles):
+        for name in p.finished:
             if name not in {n for q in places[places.index(p) :] for n, _ in q.failed}:
                 least[name] = p.along
     never = list(dict.fromkeys(n for p in places for n, _ in p.failed if n not in least))

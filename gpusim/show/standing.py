@@ -27,6 +27,7 @@ class Standing:
     ranking: tuple[tuple[str, float], ...]  # (name, metric), best first, without oracles
     oracles: tuple[tuple[str, float], ...]
     failed: tuple[tuple[str, str], ...]  # (name, how it ended)
+    finished: tuple[str, ...]  # the others, whether the metric is known of them or not
     better: str
     samples: int = 0  # machines on which the comparison was repeated
     held: int = 0  # those on which the best stays best, or within 1 % of it
@@ -57,6 +58,7 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
             values = {n: v for n, rs in lines.items() if (v := mean(rs, metric)) is not None}
             order = sorted(values.items(), key=lambda nv: (nv[1] if better == "lower" else -nv[1], nv[0]))
             ranking = tuple((n, v) for n, v in order if n not in future)
+            ended = {n: next(filter(None, map(ending, rs)), "") for n, rs in lines.items()}
             made.append(
                 Standing(
                     where,
@@ -64,7 +66,8 @@ def standings(results: Sequence[Result], metric: str = "") -> list[Standing]:
                     place_name(here[0], [plan.across]) if plan.across else "",
                     ranking,
                     tuple((n, v) for n, v in order if n in future),
-                    tuple((n, e) for n, rs in lines.items() if (e := next((e for r in rs if (e := ending(r))), ""))),
+                    tuple((n, e) for n, e in ended.items() if e),
+                    tuple(n for n, e in ended.items() if not e),
                     better,
                     **_sureness([(n, lines[n]) for n, _ in ranking], metric),
                 )

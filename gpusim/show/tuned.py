@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from gpusim.base.text import join, table
+from gpusim.base.text import Cells, join, table
 from gpusim.base.units import show_fraction
 from gpusim.results.metrics import same
 from gpusim.results.result import HOST_OOM, OOM
@@ -21,6 +21,7 @@ from gpusim.studies.tuning.trials import BACK, GRID, SEARCH, WRITTEN, Trial
 from gpusim.studies.tuning.tune import Tuned, competing
 
 MOST_REASONS = 3  # why trials came to nothing, by name
+_IMPORTANCE = "Importance: share in reaching the best tenth."
 _NUMBER = re.compile(r"\d[\d.]*")
 _ENDINGS = {OOM: "out of memory", HOST_OOM: "host out of memory"}
 _ORIGINS = {WRITTEN: "as written", SEARCH: "search"}
@@ -28,19 +29,26 @@ _ORIGINS = {WRITTEN: "as written", SEARCH: "search"}
 
 def text(tuned: Tuned, experiment: str = "") -> str:
     """All of it for people; `experiment` is what the command line calls it."""
-    several = len(tuned.asked.goals) > 1
-    if tuned.best() is None:
-        return "\n\n".join([_extent(tuned), f"No trial finished: {_reasons(tuned.trials)}."])
-    parts = [_extent(tuned), _front(tuned) if several else _compared(tuned), said(tuned), _knobs(tuned)]
-    parts += [] if several else [f"To copy:\n\n{copied(tuned.best())}", command(tuned.best(), experiment) if experiment else ""]
+    first, *others = [table(rows, list(rows[0])) for _, rows in tables(tuned)] or [""]
+    parts = [extent(tuned), first, said(tuned), *others, _IMPORTANCE if any(tuned.importance.values()) and others else ""]
+    if others and len(tuned.asked.goals) == 1:
+        parts += [f"To copy:\n\n{copied(tuned.best())}", command(tuned.best(), experiment) if experiment else ""]
     return "\n\n".join(part for part in parts if part)
+
+
+def tables(tuned: Tuned) -> list[tuple[str, list[Cells]]]:
+    """Title and rows of what it came to, and of the knobs; none where no trial finished."""
+    if tuned.best() is None:
+        return []
+    found = ("The Pareto front", _front(tuned)) if len(tuned.asked.goals) > 1 else ("The best", _compared(tuned))
+    return [found, ("The knobs", _knobs(tuned))]
 
 
 def said(tuned: Tuned) -> str:
     """How much better the best is than the experiment as written and than the grid, in sentences; the house's ties are ties."""
     best, goal = tuned.best(), tuned.asked.goals[0]
     if best is None:
-        return ""
+        return f"No trial finished: {_reasons(tuned.trials)}."
     if len(tuned.asked.goals) > 1:
         return _fronts(tuned)
     written, by_grid = tuned.best(origins=(WRITTEN,)), tuned.best(origins=(GRID,))
@@ -119,7 +127,7 @@ def value(trial: Trial, goal: int = 0) -> float:
     return trial.values[goal]
 
 
-def _extent(tuned: Tuned) -> str:
+def extent(tuned: Tuned) -> str:
     """How much was run, for what."""
     trials, back = tuned.of(WRITTEN, SEARCH), len(tuned.of(BACK))
     each = f" of {tuned.places} runs each" if tuned.places > 1 else ""
@@ -141,7 +149,7 @@ def _reasons(trials: Any) -> str:
     return "; ".join([*told, *([f"{left} for other reasons"] if left else [])])
 
 
-def _compared(tuned: Tuned) -> str:
+def _compared(tuned: Tuned) -> list[Cells]:
     """The best beside the experiment as written, references that read the future, and the grid."""
     goal = tuned.asked.goals[0]
     written = [trial for trial in tuned.of(WRITTEN) if trial.values is not None]
@@ -150,23 +158,19 @@ def _compared(tuned: Tuned) -> str:
     rows += [("as written", trial) for trial in oracles]
     rows += [(f"grid of {len(tuned.of(GRID))}", tuned.best(origins=(GRID,)))]
     there = [(name, trial) for name, trial in rows if trial is not None]
-    cells = [{"": name, goal.label: human(goal.metric, value(trial)), "with": _lines(trial)} for name, trial in there]
-    return table(cells, ["", goal.label, "with"])
+    return [{"": name, goal.label: human(goal.metric, value(trial)), "with": _lines(trial)} for name, trial in there]
 
 
-def _front(tuned: Tuned) -> str:
+def _front(tuned: Tuned) -> list[Cells]:
     """The Pareto front, with where each trial comes from."""
     goals = tuned.asked.goals
     rows = [(_ORIGINS[trial.origin], trial) for trial in tuned.front()]
     written = [trial for trial in competing(tuned.of(WRITTEN)) if trial not in tuned.front()]
     rows += [("as written, not on the front", trial) for trial in written]
-    labels = [goal.label for goal in goals]
-    cells = [
-        {"": name, **{label: human(g.metric, value(trial, i)) for i, (label, g) in enumerate(zip(labels, goals, strict=True))},
-         "with": _lines(trial)}
+    return [
+        {"": name, **{g.label: human(g.metric, value(trial, i)) for i, g in enumerate(goals)}, "with": _lines(trial)}
         for name, trial in rows
-    ]  # fmt: skip
-    return table(cells, ["", *labels, "with"])
+    ]
 
 
 def _fronts(tuned: Tuned) -> str:
@@ -188,10 +192,10 @@ def _reached(tuned: Tuned, trial: Trial, front: list[Trial]) -> bool:
     return any(all(as_good(other, i, goal) for i, goal in enumerate(tuned.asked.goals)) for other in front)
 
 
-def _knobs(tuned: Tuned) -> str:
+def _knobs(tuned: Tuned) -> list[Cells]:
     """Each knob: what was searched, what is best, how much it matters."""
     best, several = tuned.best(), len(tuned.asked.goals) > 1
-    rows = []
+    rows: list[Cells] = []
     for knob in tuned.space.knobs:
         row = {"knob": knob.path, "searched": _searched(knob)}
         if not several:
@@ -204,8 +208,7 @@ def _knobs(tuned: Tuned) -> str:
                 show_fraction(shares[knob.path], 2) if knob.path in shares else "-"
             )
         rows.append(row)
-    made = table(rows, list(rows[0]))
-    return f"{made}\n\nImportance: share in reaching the best tenth." if any(tuned.importance.values()) else made
+    return rows
 
 
 def _back(tuned: Tuned, knob: Knob) -> str:

@@ -204,9 +204,9 @@ def main_metric(results: Sequence[Result]) -> str:
     """What a comparison is about, by what varies.
 
     Policies: slowdown where a run without memory limit is known for each finished run.  Allocators that are equally
-    fast: the memory that they hold.  Machines or programs, transformed or not: makespan.  Layouts of ranks, which do
-    different numbers of batches at once: the time for one.  Where no times are known: the
-    bytes that come in, or else the memory that is held.
+    fast, or of which some times are not known: the memory that they hold.  Machines or programs, transformed or not:
+    makespan.  Layouts of ranks, which do different numbers of batches at once: the time for one.  Where no times are known:
+    the bytes that come in, or else the memory that is held.
     """
     finished = [r for r in results if r.finished]
     differ = varying(results)
@@ -220,8 +220,8 @@ def main_metric(results: Sequence[Result]) -> str:
     known = [v for v in slow if v is not None]
     if competing == ["place"] and finished:
         times = known if len(known) == len(slow) else [v for r in finished if (v := value(r, "makespan_ns")) is not None]
-        held = any("reserved_peak_bytes" in r.metrics for r in finished)
-        if held and times and same(min(times), max(times)):
+        held = all("reserved_peak_bytes" in r.metrics for r in finished)
+        if held and (len(times) < len(finished) or same(min(times), max(times))):
             return "reserved_peak_bytes"
     if not known or len(known) < len(slow) or (not competing and len(results) > 1 and _compares_places(results)):
         return "makespan_ns"

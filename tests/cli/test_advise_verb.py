@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 from oom_snapshots import GIB, MIB, Expandable
+from page_content import told
 from typer.testing import CliRunner
 
 import gpusim
+from gpusim.base.errors import ResultError
 from gpusim.cli.app import app
+from gpusim.show.page.write import write_page
+from gpusim.studies.advice import report
 
 MACHINE = "rtx-2080-ti"
 
@@ -39,8 +43,22 @@ def test_the_verb_prints_and_leaves_what_the_call_returns() -> None:
     assert json.loads(Path("results/advise-gpt2-small-train/advice.json").read_text()) == plain
     text = said(*words, "-q").stdout
     assert text == f"{found}\n\nresults/advise-gpt2-small-train: advice.json\n"
+    # What is kept says the same again, all of it; so does the page.
+    assert report.text(report.from_values(plain)) == str(found)
+    page = told(write_page(Path("results/advise-gpt2-small-train")).path)["folders"][0]["told"]
+    assert page["question"] == "What would help gpt2-small-train?" and page["answer"] in " ".join(text.split())
+    helpful, copied = page["advised"]["tables"]
+    assert helpful["title"] == report.HELP and helpful["rows"][1][1] == "checkpointing" and copied["title"] == "To copy"
+    assert any(note.startswith("Simulated, and no help: offload: ") for note in page["advised"]["notes"])
     assert found._repr_html_() == f"<pre>{escape(str(found))}</pre>"
     assert list(found.frame()["change"]) == ["checkpointing"] and "offload" in [p["change"] for p in plain["helpless"]]
+
+
+def test_a_page_of_what_is_no_advice_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "advice.json").write_text('{"program": "x"}')
+    with pytest.raises(ResultError, match="this is no advice that this gpusim reads") as refused:
+        write_page(tmp_path)
+    assert refused.value.where == str(tmp_path / "advice.json") and "gpusim advise" in refused.value.hint
 
 
 @pytest.mark.slow

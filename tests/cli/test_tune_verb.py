@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_content import told
 from typer.testing import CliRunner
 
 import gpusim as library
+from gpusim.base.errors import ResultError
 from gpusim.cli.app import app
+from gpusim.results.folder import load_folder
+from gpusim.show import tuned
+from gpusim.show.page.write import write_page
+from gpusim.studies.tuning import kept
 
 YAML = """question: Which look-ahead?
 trace: gpt-medium-train
@@ -48,6 +54,13 @@ def test_a_search_leaves_a_folder_that_other_verbs_read(experiment: Path, tmp_pa
     gpusim("plot", out, "--figure", "policy_comparison", "--format", "svg")
     assert (out / "figures" / "policy_comparison.svg").is_file()
     assert "next_k(k=" in (out / "report.md").read_text()
+    # What is kept says the same again, all of it.
+    assert tuned.text(kept.load(out, load_folder(out)), str(experiment)) in said
+    page = told(write_page(out).path)["folders"][0]["told"]["tuned"]
+    assert page["said"][1] in said and page["said"][1] == found["answer"]
+    best, knobs = page["tables"]
+    assert best["rows"][0] == ["", "slowdown", "with"] and best["rows"][1][0] == "best" and len(knobs["rows"]) == 2
+    assert page["copied"][1] == f"gpusim run out/experiment.yaml --set '{found['set'][0]}'"
     # The folder's experiment is the one that was searched.
     again = json.loads(gpusim("tune", out / "experiment.yaml", "--budget", 8, "-o", out, "--json").stdout)
     assert again["best"] == found["best"]
@@ -61,6 +74,28 @@ def test_a_call_returns_what_the_verb_prints(experiment: Path, tmp_path: Path) -
     assert found.yaml.splitlines()[0] == "policies:" and len(found.frame()) == len(printed["trials"])
     assert len(found.results) == 6 and "knob" in repr(found) and "<table" in found._repr_html_()
     assert found.front == [printed["best"]]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 99}, "this is no search in format gpusim-tune, version 1"), ({"trials": 3}, "this search lacks something"),
+        (None, "this file is damaged"),
+    ],
+)  # fmt: skip
+def test_a_search_that_cannot_be_read_is_one_sentence(tmp_path: Path, change: dict[str, Any] | None, words: str) -> None:
+    whole = {
+        "format": "gpusim-tune", "version": 1, "question": "", "goals": [{"metric": "slowdown", "better": "lower", "per": ""}],
+        "budget": 1, "seed": 0, "batch": 1, "grid": False, "places": 1, "complete": True, "importance": {}, "trials": [],
+        "space": {"knobs": [], "fixed": {}, "given": []},
+    }  # fmt: skip
+    file = tmp_path / "tune.json"
+    file.write_text(json.dumps(whole))
+    assert kept.load(tmp_path, []) is not None and kept.load(tmp_path / "elsewhere", []) is None
+    file.write_text("[" if change is None else json.dumps({**whole, **change}))
+    with pytest.raises(ResultError, match=words) as refused:
+        kept.load(tmp_path, [])
+    assert refused.value.where == str(file) and "gpusim tune" in refused.value.hint
 
 
 def test_mistakes_are_sentences_with_their_place(experiment: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_is_wrong_with_a_cluster_is_said_before_the_first_batch(
         assert f"the dask scheduler at {address} has no worker (`dask worker {address} --nthreads 1` starts one)" == said()
         monkeypatch.setattr(far, "WORKERS_S", LIMIT_S)
         made = worker(stack, address, path=other)
-        assert "has no gpusim.experiment (install gpusim in its environment)" in said()
+        assert "has no gpusim.experiment (install the same gpusim in its environment)" in said()
         _end(made)
         worker(stack, address)
         with monkeypatch.context() as m:
@@ -179,7 +179,8 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("name", ["dask", "dask:", "ray:there", "local:2", ""])
 def test_an_executor_that_there_is_none_of_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(GpusimError, match="there is no executor"), opened(name, tmp_path, lambda: LocalWorkers(1, False)):
+    words = r"needs the address of its scheduler \(dask:ADDRESS" if name.startswith("dask") else "there is no executor"
+    with pytest.raises(GpusimError, match=words), opened(name, tmp_path, lambda: LocalWorkers(1, False)):
         pass
 
 

@@ -141,6 +141,31 @@ def test_a_changed_or_cut_file_is_noticed(tmp_path: Path, name: str) -> None:
         load_result(folder)
 
 
+@pytest.mark.parametrize("name", ["timeline.npz", "log.npz"])
+def test_a_missing_file_is_named_with_the_command_that_repairs_it(tmp_path: Path, name: str) -> None:
+    keep(tmp_path, a_result())
+    folder = run_folders(tmp_path)[0]
+    (folder / name).unlink()
+    with pytest.raises(ResultError) as error:
+        load_result(folder)
+    assert str(error.value) == (
+        f"{folder / name}: there is no such file, and the result lists it "
+        f"(`gpusim run {tmp_path}/experiment.yaml -o {tmp_path}` does it again)"
+    )
+
+
+def test_a_folder_without_a_manifest_is_read_and_what_that_means_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(tmp_path, a_result("lru"), a_result("fifo"))
+    assert len(run_folders(tmp_path)) == 2 and not capsys.readouterr().err
+    (tmp_path / "manifest.json").unlink()
+    assert len(run_folders(tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert "manifest.json: there is no such file, so references count as runs of the grid" in said
+    assert f"`gpusim run {tmp_path}/experiment.yaml -o {tmp_path}` does it again" in said
+
+
 @pytest.mark.parametrize("text", ["", "[1]", "{}", '{"format": "gpusim-result", "version": 1}', "{" * 100_000])
 def test_a_damaged_result_is_one_sentence(tmp_path: Path, text: str) -> None:
     keep(tmp_path, a_result())

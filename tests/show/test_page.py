@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_results import GIB, faulting, heap_log, run, sweep
+from page_content import blobs, columns, told
 from typer.testing import CliRunner
 
 import gpusim
@@ -31,6 +31,7 @@ from gpusim.show.page.timeline import address_map
 from gpusim.show.page.write import write_page
 from gpusim.show.picked import tables
 from gpusim.show.table import listing
+from gpusim.show.values.metrics_over_time import MOMENTS
 from gpusim.show.values.picked import picked
 
 SAMPLED = Sampled({"makespan_ns": (1e8, 2e8), "slowdown": (1.2, 1.9)}, {}, 3, 2, 0.2)
@@ -58,32 +59,6 @@ def folder(out: Path, results: list[Result], question: str = "Which is best?") -
         save_result(out, key, result)
     note_results(out, keys)
     return out
-
-
-def blobs(path: Path) -> dict[str, bytes]:
-    """The unpacked data of a page, by name."""
-    found = re.findall(r'id="blob-([^"]+)">([^<]*)</script>', path.read_text())
-    return {name: zlib.decompress(base64.b64decode(text)) for name, text in found}
-
-
-def columns(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and columns of what was packed: the description in pack.py read the other way round."""
-    length = int.from_bytes(raw[:4], "little")
-    header, at, found = json.loads(raw[4 : 4 + length]), 4 + length, {}
-    for name, code, planes, rows in header["columns"]:
-        whole = np.frombuffer(raw, np.uint8, planes * rows, at).reshape(planes, rows)
-        at += planes * rows
-        if code == "f":
-            found[name] = np.ascontiguousarray(whole.T).view("<f8").ravel()
-            continue
-        values = sum((whole[p].astype(np.int64) << (8 * p) for p in range(planes - 1)), np.zeros(rows, np.int64))
-        values = values + (whole[-1].view(np.int8).astype(np.int64) << (8 * (planes - 1)))
-        found[name] = np.cumsum(values) if code == "d" else values
-    return header, found
-
-
-def told(path: Path) -> dict[str, Any]:
-    return json.loads(blobs(path)["content"])
 
 
 # --- columns
@@ -226,6 +201,24 @@ def test_stalls_of_the_timeline_sum_to_the_metrics(logged: Path) -> None:
         cause = [row - rows["back"][row] for row in caused]
         ends = rows["start"] + rows["span"]
         assert caused and all(ends[c] <= ends[row] for row, c in zip(caused, cause, strict=True))
+
+
+@pytest.mark.slow
+def test_metrics_over_time_end_with_those_of_the_run(logged: Path) -> None:
+    made = write_page(logged, out=logged / "metrics.html")
+    for key, result in {r.key: r for r in load_folder(logged)}.items():
+        header, found = columns(blobs(made.path)[f"metrics-{key}"])
+        families = {family["name"]: family for family in header["families"]}
+
+        def last(name: str, label: str, found: dict[str, Any] = found, families: dict[str, Any] = families) -> int:
+            return int(found[f"{name}.{families[name]['labels'].index(label)}"][-1])
+
+        assert len(found["at"]) == MOMENTS + 1 and found["at"][-1] >= result.metrics["makespan_ns"]
+        for cause in ("swap_in", "swap_out"):
+            assert last("stall_seconds", cause) == result.metrics[f"stall_{cause}_ns"]
+        assert last("swap_bytes", "in") == result.metrics["h2d_bytes"] and families["swap_bytes"]["counter"]
+        assert families["memory_reserved_bytes"]["unit"] == "bytes" and "ooms" in header["nothing"]
+        assert max(found["memory_reserved_bytes.0"]) <= result.metrics["reserved_peak_bytes"]
 
 
 @pytest.mark.slow
@@ -386,10 +379,9 @@ def many(out: Path, count: int) -> Path:
     """A folder whose runs lie in columns, as `gpusim run` leaves those of a large grid."""
     policies = ("lru", "fifo", "lfu", "sieve")
     made = [
-        run(policies[i % 4], memory=(1 + i // 4) * GIB, slowdown=1 + i % 4 + 100 / (1 + i // 4), timeline=False,
-            reserved_peak_bytes=(1 + i // 4) * GIB)
+        run(policies[i % 4], memory=(1 + i // 4) * GIB, slowdown=1 + i % 4 + 100 / (1 + i // 4), timeline=False)
         for i in range(count)
-    ]  # fmt: skip
+    ]
     keys = [f"{number:016x}" for number in range(count)]
     open_folder(out, "question: Which is best?\ntrace: gpt2\n", {}, keys)
     save_results(out, dict(zip(keys, made, strict=True)))
@@ -408,7 +400,7 @@ def test_a_folder_in_columns_has_its_page_with_what_to_look_at(tmp_path: Path) -
     assert {"evict": "lru", "memory": "60 GiB", "slowdown": "2.67×"}.items() <= dict(zip(head, best, strict=True)).items()
     _, numbers = columns(blobs(made.path)["numbers-0"])
     assert sorted(numbers["makespan_ns"].tolist()) == sorted(r.metrics["makespan_ns"] for r in results)
-    assert "of one run" in made.left_out
+    assert "the command that runs it alone" in made.left_out
     with pytest.raises(ResultError, match="run 3 kept no log") as refused:
         write_page(out, timelines=["3"])
     assert "run it alone, with --log" in refused.value.hint

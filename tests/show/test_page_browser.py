@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ import gpusim
 from gpusim.results.folder import load_folder
 from gpusim.results.result import Result
 from gpusim.show.page.write import write_page
+from gpusim.studies.advice import report
+from gpusim.studies.advice.answer import NotTried, Proposal, RankedAdvice
 
 pytestmark = pytest.mark.slow
 
@@ -140,6 +143,10 @@ def test_a_grid_in_columns_shows_what_to_look_at_and_all_runs(chromium: Any, tmp
         page.page.locator(".runs tbody tr[data-row]").first.click()
         said = page.ask("document.getElementById('run').innerText")
         assert "With --log it has a timeline." in said and "gpusim run out/experiment.yaml --set" in said
+        page.page.keyboard.press("Escape")
+        page.page.locator("#differences input[type=number]").first.fill("2400")  # of so many no list has the names
+        page.page.keyboard.press("Enter")
+        assert "2400 · sieve · 600 GiB memory" in page.ask("document.getElementById('differences').innerText")
         assert page.complaints == [] and page.requests == []
 
 
@@ -209,7 +216,7 @@ def timeline(page: Opened) -> None:
     page.ask("document.getElementById('timelines').scrollIntoView()")
     page.wait("(gpusimPage.shown.timeline || {}).painted > 0")
     page.ask("gpusimPage.shown.timeline.show(...gpusimPage.shown.timeline.whole)")
-    page.ask("document.querySelector('#timelines canvas').scrollIntoView({block: 'center'})")
+    page.ask("document.querySelector('#timelines canvas[tabindex]').scrollIntoView({block: 'center'})")
 
 
 VIEW = "gpusimPage.shown.timeline.view"
@@ -222,14 +229,14 @@ def width(page: Opened) -> float:
 def test_the_timeline_zooms_and_moves_with_wheel_keys_and_drag(real: Opened) -> None:
     timeline(real)
     all_of_it = width(real)
-    box = real.page.locator("#timelines canvas").bounding_box()
+    box = real.page.locator("#timelines canvas[tabindex]").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + 60
     real.page.mouse.move(x, y)
     real.page.mouse.wheel(0, -300)
     real.page.wait_for_timeout(200)
     assert width(real) == all_of_it  # the page scrolls until the timeline was clicked
-    real.ask("document.querySelector('#timelines canvas').scrollIntoView({block: 'center'})")
-    box = real.page.locator("#timelines canvas").bounding_box()
+    real.ask("document.querySelector('#timelines canvas[tabindex]').scrollIntoView({block: 'center'})")
+    box = real.page.locator("#timelines canvas[tabindex]").bounding_box()
     y = box["y"] + 60
     real.page.mouse.click(x, y)
     real.page.mouse.wheel(0, -300)
@@ -280,15 +287,36 @@ def test_the_timeline_finds_by_name(real: Opened) -> None:
     real.page.locator("#timelines input[type=search]").fill("")
 
 
+def test_a_metric_over_time_is_chosen_and_moves_with_the_timeline(real: Opened) -> None:
+    timeline(real)
+    chart, words = "gpusimPage.shown.timeline.metrics", "document.querySelector('#timelines .metrics').innerText"
+    assert real.ask(f"{chart}.family.name") == "stall_seconds"
+    real.page.locator("#timelines .metrics select").select_option("memory_reserved_bytes")
+    assert "Bytes that the allocator holds from the device." in real.ask(words) and "how fast" not in real.ask(words)
+    said = real.ask(f"""() => {{
+      const c = {chart}, values = c.family.curves[0], k = values.indexOf(Math.max(...values));
+      c.point(c.timeline.xAt(c.data.at[k] + 1));
+      return [c.tip.innerText, c.text(values[k])];
+    }}""")
+    assert said[1] in said[0] and said[1].endswith("iB")
+    real.page.locator("#timelines .metrics select").select_option("swap_bytes")
+    assert "GB/s" in real.ask(f"{chart}.text(1e9)") and "per simulated second" in real.ask(words)
+    painted = f"{chart}.canvas.toDataURL()"
+    before = real.ask(painted)
+    real.ask("gpusimPage.shown.timeline.zoom(0.2)")
+    real.wait(f"{painted}.length !== {len(before)}")
+    assert real.complaints == []
+
+
 def test_two_timelines_move_together(real: Opened) -> None:
     timeline(real)
     real.page.locator("#timelines select").nth(1).select_option(index=2)
-    real.wait("document.querySelectorAll('#timelines canvas').length === 2")
+    real.wait("document.querySelectorAll('#timelines canvas[tabindex]').length === 2")
     real.ask("gpusimPage.shown.timeline.zoom(0.25)")
     views = real.ask("[...gpusimPage.shown.timeline.listeners].length")
     assert views == 1 and width(real) > 0
     real.page.locator("#timelines select").nth(1).select_option(index=0)
-    real.wait("document.querySelectorAll('#timelines canvas').length === 1")
+    real.wait("document.querySelectorAll('#timelines canvas[tabindex]').length === 1")
 
 
 def test_the_address_map_zooms_and_knows_its_blocks(real: Opened) -> None:
@@ -342,6 +370,24 @@ def test_two_folders_have_their_changes_in_a_table(chromium: Any, tmp_path: Path
         assert page.complaints == [] and page.requests == []
 
 
+# --- what other commands left
+
+
+def test_advice_without_runs_is_a_page_of_its_own(chromium: Any, tmp_path: Path) -> None:
+    helps = Proposal("oom", "expandable_segments:True", line="export X=<1>", fits=True, held=(GIB, GIB), saves=(GIB, GIB))
+    no = [NotTried("zero", "one GPU")]
+    found = RankedAdvice("mine.py", "", "t4", 4 * GIB, "It leaks.", [], None, False, "", [helps], [], no, [], ["A remark."])
+    (tmp_path / "advice.json").write_text(json.dumps(report.values(found)))
+    with opened(chromium, write_page(tmp_path).path) as page:
+        assert page.ask("[...document.querySelectorAll('#sections a')].map(a => a.textContent)") == ["Answer", "Advice"]
+        assert page.ask("document.querySelector('h1').textContent") == "What would help mine.py?"
+        assert page.ask("document.querySelector('#answer').innerText").startswith("It leaks. It does not fit t4")
+        said = page.ask("document.querySelector('#advised').innerText")
+        lines = (report.HELP, "expandable_segments:True", "export X=<1>", "Simulated, and no help: zero: one GPU", "A remark.")
+        assert all(words in said for words in lines)
+        assert page.complaints == [] and page.requests == []
+
+
 # --- dark, light, small
 
 
@@ -364,7 +410,7 @@ def test_a_phone_reads_it_and_pinches_the_timeline(chromium: Any, results: Path)
         page.scroll_through()
         assert page.ask("document.documentElement.scrollWidth") == 390
         timeline(page)
-        before, box = width(page), page.page.locator("#timelines canvas").bounding_box()
+        before, box = width(page), page.page.locator("#timelines canvas[tabindex]").bounding_box()
         session = page.page.context.new_cdp_session(page.page)
         x, y = box["x"] + box["width"] * 0.6, box["y"] + 60
         for kind, apart in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80), ("touchMove", 110)):

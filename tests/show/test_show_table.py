@@ -155,6 +155,22 @@ def test_what_a_failed_run_held_is_no_result():
     assert [line.split()[0] for line in render(runs).splitlines()[1:4]] == ["a", "b", "c"]
 
 
+def test_who_finishes_without_a_known_time_finishes():
+    """A snapshot replays without times: its runs are compared by the memory that they hold, and those that end have ended."""
+    timed = [run(place=p, memory=m * GIB, slowdown=s, trace="a") for p, s in (("buddy", 1.0), ("slab", 1.2)) for m in (4, 8)]
+    timeless = [
+        run(place=p, memory=m * GIB, trace="b", outcome="oom" if p == "slab" and m == 4 else "finished")
+        for p in ("buddy", "slab") for m in (4, 8)
+    ]  # fmt: skip
+    for r in timeless:
+        for name in [name for name in r.metrics if name.endswith("_ns")]:
+            del r.metrics[name]
+    for metric in ("makespan_ns", "reserved_peak_bytes"):
+        said = answer([*timed, *timeless], metric)
+        assert "To finish on b, buddy needs 4 GiB memory; slab needs 8 GiB memory." in said and "never" not in said
+    assert main_metric([*timed, *timeless]) == "reserved_peak_bytes" and main_metric(timed) != "reserved_peak_bytes"
+
+
 def test_who_never_finishes_is_said():
     runs = [run(n, m, outcome="oom" if n == "b" else "finished") for n in "ab" for m in (4 * GIB, 8 * GIB)]
     assert answer(runs).endswith("To finish, a needs 4 GiB memory; b never does.")

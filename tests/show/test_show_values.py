@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +14,24 @@ from gpusim.machine.catalogue import load
 from gpusim.results.activities import activities
 from gpusim.results.sampled import Sampled
 from gpusim.show import figures
+from gpusim.show.page import content
 from gpusim.show.programs import RanProgram
+from gpusim.show.values import distribution as profile_values
+from gpusim.show.values import durations as duration_values
+from gpusim.show.values import pareto as trades
+from gpusim.show.values import roofline as roofs
 from gpusim.show.values.breakdown import IDLE, breakdown
 from gpusim.show.values.comparison import comparison, ratios
-from gpusim.show.values.distribution import cumulative, durations, profiles
+from gpusim.show.values.distribution import cumulative, profiles
+from gpusim.show.values.durations import durations
 from gpusim.show.values.heat import LINES, heat
 from gpusim.show.values.pareto import front, pareto
-from gpusim.show.values.roofline import roofline
+from gpusim.show.values.roofline import Roofline, RooflinePoint, roofline
 from gpusim.show.values.swimlane import busiest, swimlanes
 from gpusim.trace.build import TraceBuilder
+from gpusim.trace.files import load_trace
+
+ROOT = Path(__file__).parents[2]
 
 
 def found(figure, gid):
@@ -131,6 +141,41 @@ def test_the_front_of_runs_has_no_oracles_and_no_failures():
     assert list(line.get_xdata()) == pytest.approx([p.memory / GIB for p in panel.front])
 
 
+def test_the_front_says_its_ends():
+    """lru and fifo at two sizes: least memory is fifo's, the least slowdown lru's; a third run lies behind both."""
+    results = [run("fifo", 4 * GIB, 2.0), run("lru", 8 * GIB, 1.2), run("fifo", 8 * GIB, 1.4)]
+    said = "Least memory: fifo · 4 GiB (4 GiB, 2.00×); fastest: lru · 8 GiB (8 GiB, 1.20×); 2 of 3 runs are on the front."
+    assert trades.answer(pareto(results)) == said
+    assert trades.answer(pareto(results[:1])) == "fifo (4 GiB, 2.00×) needs least memory and is fastest."
+    assert trades.answer(pareto([run(outcome="oom")])) == ""
+
+
+def test_a_profile_says_who_is_best_most_often_and_who_is_never_far():
+    """Of four places lru is best in two and fails in one; fifo is best in one, and within 1.5x everywhere."""
+    oracle = cumulative("all", [1.0] * 4, oracle=True)
+    lines = [cumulative("lru", [1.0, 1.0, 3.0], 4), cumulative("fifo", [1.0, 1.2, 1.3, 1.5]), oracle]
+    said = "lru is best or within 1 % of it in 50 % of the places."
+    assert profile_values.answer(lines) == f"{said} fifo is never further away than 1.5×."
+    assert profile_values.answer(lines[:1]) == f"{said} None finishes in all of them." and profile_values.answer([]) == ""
+
+
+def test_durations_are_said_of_one_run():
+    """The second panel begins with another run, of which nothing is said."""
+    a, b = cumulative("a", [1000.0] * 99 + [5000.0]), cumulative("b", [7.0])
+    panels = {"kernels": [a, b], "swaps in": [b], "stalls": [a]}
+    words = "half within 1 us, 99 % within 1 us"
+    assert duration_values.answer(panels) == f"a: kernels: {words}; stalls: {words}."
+    assert duration_values.answer({"kernels": [a]}) == f"Kernels: {words}." and duration_values.answer({}) == ""
+
+
+@pytest.mark.parametrize("name", ["pareto", "distribution"])
+def test_page_and_picture_say_the_same(name):
+    results = sweep() + [replace(one, spec={**one.spec, "profile": "H100"}) for one in sweep()]
+    chart = content.charts([results])[name]
+    said = " ".join(" ".join(text.get_text() for text in figures.draw(name, results).texts).split())
+    assert chart["answer"] and chart["answer"] in said
+
+
 def test_a_performance_profile_counts_failures_as_never():
     """Four memory sizes; random fails in one of them, so its line ends at three quarters."""
     lines = {line.name: line for line in profiles(sweep())}
@@ -167,6 +212,27 @@ def test_a_roofline_has_flops_bytes_and_time_of_each_operator():
     assert product.low <= product.ns <= product.high
     figure = figures.draw("roofline", [run()], ran=[RanProgram(trace, profile)])
     assert found(figure, "roof:bf16") and found(figure, "roof:memory") and found(figure, "name:aten.mm.default")
+
+
+def test_a_roofline_says_what_binds_and_what_takes_most():
+    def point(name, share, bound):
+        return RooflinePoint(name, "float32", "fp32", 1, 1.0, 1.0, 1.0, 1.0, 1.0, share, bound)
+
+    found = (("aten.mm.default", 0.5, "compute"), ("aten.add.Tensor", 0.3, "memory"), ("aten.mm.default", 0.2, "launch"))
+    points = tuple(point(*one) for one in found)
+    one = Roofline("gpt2", "A100", {}, {}, 1.0, 1.0, points)
+    said = "50 % of the kernel time is bound by arithmetic; mm takes most, 70 %."
+    assert roofs.answer([one]) == said and roofs.answer([one, one]) == f"gpt2 on A100: {said}" and roofs.answer([]) == ""
+
+
+def test_the_roof_is_that_of_the_format_in_which_an_operator_computes():
+    """float32 convolutions run as TF32 unless PyTorch's switch is off, products in fp32."""
+    made = roofline(load_trace(ROOT / "traces/resnet50-train.npz"), load("a100-pcie-40gb"))
+    assert set(made.peak) == set(made.achieved) == {"fp32", "tf32"} and made.peak["tf32"] == pytest.approx(156e12)
+    points = made.of_flops(with_flops=True)
+    assert {p.computed for p in points if "convolution" in p.name} == {"tf32"}
+    assert {p.computed for p in points if "mm" in p.name} == {"fp32"}
+    assert all(p.flops / (p.ns * 1e-9) < made.peak[p.computed] for p in points)
 
 
 # --- timelines

@@ -109,7 +109,7 @@ def test_a_point_is_what_its_run_in_the_grid_is_whatever_it_would_be_alone() -> 
         ("policies.prefetch.next_k.k: {from: 1.5, to: 4}", "7:31", "k of next_k is a whole number", ""),
         ("policies.prefetch.next_k.k: {from: -2, to: 4}", "7:38", "is negative (-2)", "default: 4"),
         ("policies.prefetch.next_k.k: {from: 4, to: 2}", "7:31", "the range is empty", "smaller end"),
-        ("policies.evict: [lru, fifo]", "7:3", "lists 3 values of policies.evict, and tune others", "leave one of them out"),
+        ("policies.evict: [lru, fifo]", "7:3", "lists 3 values of policies.evict, and tune has its own", "one of them"),
         ("policies.prefetch: {from: 1, to: 4}", "7:22", "is one of several, not a number", "[a, b]"),
         ("policies.prefetch: [none, nextk]", "7:29", "there is no prefetch policy 'nextk'", "next_k"),
         ("polices.prefetch: [none, next_k]", "7:3", "there is no axis 'polices'", "policies."),

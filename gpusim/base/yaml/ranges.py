@@ -103,7 +103,8 @@ def number_range(value: Mapping[str, Any]) -> NumberRange:
     whole = whole and (step is None or step == int(step))
     if low >= high:
         said = "is empty" if low > high else "holds one value"
-        raise refuse(f"the range {said}: from {value['from']} to {value['to']}", "write the smaller end at from")
+        hint = "write the smaller end at from" if low > high else "write that into the experiment"
+        raise refuse(f"the range {said}: from {value['from']} to {value['to']}", hint)
     if step is not None and (step <= 0 or step > high - low):
         raise refuse(f"a step of {value['step']} leaves one value between {value['from']} and {value['to']}")
     if log and low <= 0:

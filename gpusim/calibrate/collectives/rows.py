@@ -12,8 +12,10 @@ from pathlib import Path
 
 from gpusim.base.errors import GpusimError
 from gpusim.machine.collectives.passes import Kind
+from gpusim.machine.collectives.times import KINDS
 
 FILES = ("collectives_nccl_tests.csv", "collectives_vidur.csv", "collectives_tartan.csv")
+RAW = "it is not shipped: name a folder that has the raw files"
 SMALLEST = 16
 """Bytes of a message whose latency is told without its size."""
 ALIGNED = 16
@@ -69,6 +71,8 @@ MACHINES = {
     "Nebius, 2 nodes x 8 H100, InfiniBand": MeasuredMachine("2 x hgx-h100 over infiniband", True, 16, 2),
     "Lambda, 2 nodes x 8 B200": MeasuredMachine("2 x hgx-b200 over infiniband", True, 16, 2),
     "Alps, 2 nodes x 1 GH200, Slingshot 11": MeasuredMachine("2 x gh200-x4 over slingshot", False, 2, 2),
+    "GCP A3 High/Edge, 2 nodes x 8 H100, TCPX": MeasuredMachine("2 x a3-high over tcpx", True, 16, 2),
+    "2x H100 PCIe, NVLink bridge": MeasuredMachine("2x-h100-pcie-nvlink", False, 2),
     "H100 DGX, 8 GPUs": MeasuredMachine("hgx-h100", False),
     "Azure internal VM (4x H100 NVL 80GB, pairwise NVLink)": MeasuredMachine("4x-h100-nvl-pairs", False),
     "GCP A4, 2 nodes x 8 B200, RoCE 3.2 Tb/s": MeasuredMachine("2 x hgx-b200 over roce", False, 16, 2),
@@ -83,15 +87,11 @@ _OUT = {  # a word of the machine or of the row -> why it is left out
     "ib_write": "no collective",
     "plugin missing": "TCP without NCCL's plugin for the network",
     "AWS EFA": "GPUs not named",
-    "TCPX": "TCP with a plugin on cards of which no machine of ours has any",
     "GB10": "no profile of that GPU",
     "SummitDev": "no profile of GPUs on NVLink to POWER8",
-    "H100 PCIe, NVLink": "no machine of ours (reaches 116 GB/s over 300; its owner asks why)",
 }
-_BUS = {  # bytes on a link for each byte of the message, by which "bus bandwidth" is divided, of n GPUs
-    "all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "reduce_scatter": lambda n: (n - 1) / n,
-    "broadcast": lambda n: 1.0, "reduce": lambda n: 1.0,
-}  # fmt: skip
+_PARTS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+"""Passes over a ring, by which "bus bandwidth" is told: each moves n-1 of n parts; a broadcast moves the message once."""
 
 
 def read(folder: Path) -> tuple[list[CollectiveRow], list[LeftOut]]:
@@ -101,11 +101,14 @@ def read(folder: Path) -> tuple[list[CollectiveRow], list[LeftOut]]:
     for name in FILES:
         path = folder / name
         if not path.is_file():
-            raise GpusimError(f"there is no '{name}' in '{folder}'", hint="it is not shipped: name a folder that has the raw files")
+            raise GpusimError(f"there is no '{name}' in '{folder}'", hint=RAW)
         with path.open(newline="") as file:
             for each in csv.DictReader(file):
                 found = _row(each)
-                (out if isinstance(found, LeftOut) else rows).append(found)  # type: ignore[arg-type]
+                if isinstance(found, LeftOut):
+                    out.append(found)
+                else:
+                    rows.append(found)
     return rows, out
 
 
@@ -122,7 +125,7 @@ def _row(row: dict[str, str]) -> CollectiveRow | LeftOut:
         why = "network between the nodes not named"
     elif kind == "send" and "Azure NC96ads" in row["machine"]:
         why = "sends seem to end before they arrive (339 GB/s over 300)"
-    elif row["unit"] == "GB/s" and "time" not in row["what"] and row["what"].startswith("nccl_"):
+    elif row["unit"] == "GB/s" and "time" not in row["what"] and row["what"].startswith("nccl_") and measured.gpus > 2:
         why = "the time is another row"
     elif kind in ("all_gather", "reduce_scatter") and size % (gpus * ALIGNED):
         why = "parts of the message are not aligned: NCCL copies element by element"
@@ -138,15 +141,12 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _kind(what: str, said: dict[str, str]) -> Kind:
-    for kind in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"):
-        if said.get("op") == kind or f"_{kind}_" in what:
-            return kind  # type: ignore[return-value]
-    return "send"
+    return next((kind for kind in KINDS if said.get("op") == kind or f"_{kind}_" in what), "send")
 
 
 def _us(unit: str, value: float, kind: Kind, gpus: int, size: int) -> float:
     if unit == "GB/s":
-        return size * _BUS[kind](gpus) / value / 1e3
+        return size * (_PARTS[kind] * (gpus - 1) / gpus if kind in _PARTS else 1.0) / value / 1e3
     return value * {"us": 1.0, "ms": 1e3}[unit]
 
 

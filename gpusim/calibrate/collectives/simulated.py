@@ -7,7 +7,7 @@ from functools import cache
 
 from gpusim.calibrate.collectives.rows import CollectiveRow
 from gpusim.machine.collectives import fabrics
-from gpusim.machine.collectives.fabrics import Fabric
+from gpusim.machine.collectives.fabrics import CollectiveFabric
 from gpusim.machine.collectives.times import CollectiveTime, CollectiveTimes
 from gpusim.machine.topology import build
 from gpusim.machine.topology.topology import Topology
@@ -29,7 +29,7 @@ def gpus_of(row: CollectiveRow) -> tuple[str, ...]:
 class SimulatedRows:
     """Times of rows; graphs of their machines are searched once, whatever the numbers of the fabrics are."""
 
-    def __init__(self, known: Mapping[str, Fabric] | None = None) -> None:
+    def __init__(self, known: Mapping[str, CollectiveFabric] | None = None) -> None:
         self.known = dict(fabrics.shipped() if known is None else known)
         self._times: dict[str, CollectiveTimes] = {}
 

@@ -48,5 +48,5 @@ def verb(
         emit_json({"file": str(made.path), "bytes": made.bytes, "runs": made.runs, "timelines": list(made.timelines)})
         return
     with_time = f", {len(made.timelines)} with a timeline" if made.timelines else ""
-    runs = "1 run" if made.runs == 1 else f"{made.runs} runs"
+    runs = "1 run" if made.runs == 1 else f"{made.runs} runs" if made.runs else "advice"
     typer.echo(f"{made.path}: {runs}{with_time}, {show_bytes(made.bytes)}")

@@ -61,7 +61,7 @@ def generation(capability: int) -> Generation:
     return "Blackwell" if capability >= 100 else "Hopper" if capability >= 90 else "Ampere" if capability >= 80 else "Volta"
 
 
-# The rest is of the search for graphs: src/graph/topo.h, search.cc, connect.cc, enqueue.cc and transport/nvls.cc of the same state.
+# The rest is of the search for graphs: src/graph/topo.h, search.cc and connect.cc, src/enqueue.cc and src/transport/nvls.cc.
 NVLINK_SHARE: dict[int, float] = {60: 18 / 20, 70: 20 / 25, 80: 20 / 25, 86: 12 / 14.0625, 90: 20.6 / 25, 100: 40.1 / 50}
 """Of nominal, by the lowest compute capability from which it holds."""
 PCIE_SHARE = 12 / 15.75
@@ -78,7 +78,7 @@ SPEEDS_BETWEEN: dict[int, tuple[float, ...]] = {
 MOST_CHANNELS = 64
 MOST_HEADS = 32
 """GPUs from which NVSwitches reduce."""
-SWITCH_BLOCKS: dict[Generation, tuple[int, int]] = {"Volta": (0, 0), "Ampere": (0, 0), "Hopper": (16, 16), "Blackwell": (24, 32)}
+SWITCH_BLOCKS: dict[Generation, tuple[int, int]] = {"Hopper": (16, 16), "Blackwell": (24, 32)}
 """Thread blocks of NVLS on one node and on several."""
 THREADS: dict[Protocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
 THREAD_BYTES: dict[Protocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}

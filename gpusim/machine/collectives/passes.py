@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import gcd
+from itertools import pairwise
 from typing import Literal
 
 from gpusim.machine.collectives.nccl_constants import Algorithm
@@ -33,14 +33,6 @@ class Passed:
     ports: Counter[str] = field(default_factory=Counter)
     first: float = 0.0
 
-    def reduced(self) -> Passed:
-        """The same with the largest unit."""
-        most = gcd(*self.hops.values(), *self.ports.values())
-        return Passed(
-            self.unit * most, Counter({pair: n // most for pair, n in self.hops.items()}),
-            Counter({name: n // most for name, n in self.ports.items()}),
-        )  # fmt: skip
-
 
 @dataclass
 class Ways:
@@ -64,7 +56,7 @@ def ring(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
         path = [gpu for node in graph.path(channel) for gpu in node]
         around = list(zip(path, [*path[1:], path[0]], strict=True))
         found.hops.update(around[:-1] if kind in ("broadcast", "reduce") else around)
-    return found.reduced()
+    return found
 
 
 def tree(graph: CollectiveGraph, size: float) -> Passed:
@@ -73,36 +65,37 @@ def tree(graph: CollectiveGraph, size: float) -> Passed:
     for channel in range(graph.tree.count):
         nodes = graph.path(channel)
         for node in nodes:
-            for a, b in zip(node, node[1:], strict=False):
+            for a, b in pairwise(node):
                 found.hops.update([(a, b), (b, a)])
         for child, parent in branches(len(nodes), channel % 2):
             a, b = nodes[child][0], nodes[parent][0]
             found.hops.update([(a, b), (b, a)])
-    return found.reduced()
+    return found
 
 
 def switches(graph: CollectiveGraph, kind: Kind, size: float) -> Passed:
-    """NVLS: of its part a GPU lets the switch read all others', and lets it write the sum to all; nodes are joined by trees."""
-    per_node = len(graph.nodes[0])
-    found = Passed(size / per_node)
-    out, back = {"all_gather": (1, per_node), "reduce_scatter": (per_node, 1)}.get(kind, (per_node + 1, per_node + 1))
+    """NVLS: of its part a head lets the switch read all GPUs', and lets it write the sum to all; nodes are joined by trees."""
+    heads = graph.nvls.count if graph.nvls else 0
+    found = Passed(size / heads)
     for node in graph.nodes:
-        for gpu in node:
+        for i, gpu in enumerate(node):
             port = next(link for link in graph.machine.neighbours[gpu] if graph.machine.nodes[link.b].kind == "nvswitch")
-            found.ports[port.name] += out
-            found.ports[f"{port.b}>{port.a}"] += back
-    for head in range(per_node):
+            own = int(i < heads)  # a head sends its part of the sum, and receives it
+            out = {"all_gather": own, "reduce_scatter": heads}.get(kind, heads + own)
+            back = {"all_gather": heads, "reduce_scatter": own}.get(kind, heads + own)
+            found.ports += Counter({port.name: out, f"{port.b}>{port.a}": back})
+    for head in range(heads):
         for child, parent in branches(len(graph.nodes), head % 2):
             a, b = graph.nodes[child][head], graph.nodes[parent][head]
             found.hops.update([(a, b), (b, a)])
-    return found.reduced()
+    return found
 
 
 def pairs(gpus: Sequence[str], size: float) -> Passed:
     """Each sends a part to each other."""
     found = Passed(size / len(gpus))
     found.hops.update((a, b) for a in gpus for b in gpus if a != b)
-    return found.reduced()
+    return found
 
 
 def branches(count: int, second: int) -> Iterator[tuple[int, int]]:

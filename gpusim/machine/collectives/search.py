@@ -1,8 +1,9 @@
 """The rings, trees and NVLS channels that collectives use on a machine: the inputs of NCCL's estimate.
 
-A channel is an order of the node's GPUs, and takes a speed from each link that it passes.  The search goes through NCCL's list of
-speeds and packs as many channels as the links hold; the most bytes/s win.  Links have the rates that NCCL assumes, not those
-that are reached.  Rules: src/graph/search.cc of github.com/NVIDIA/nccl @5067397c (Apache-2.0); the search itself is another one.
+A channel is an order of the node's GPUs, and takes a speed from each link that it passes.  The search goes through NCCL's list
+of speeds and packs as many channels as the links hold; the most bytes/s win.  Links have the rates that NCCL assumes, not those
+that are reached.  Rules: src/graph/search.cc of github.com/NVIDIA/nccl @5067397c (Apache-2.0); the search is another one: it
+packs orders of one node, the same on all nodes, where NCCL tries GPU after GPU until its time is over.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice, pairwise
 from math import inf
 
 from gpusim.base.errors import GpusimError, suggest
@@ -84,7 +86,7 @@ class CollectiveGraph:
 
 
 @dataclass
-class Packing:
+class PackedChannels:
     """Channels that are being placed: what is left on each link, how often each order was taken, and the best so far."""
 
     left: dict[str, int]
@@ -93,27 +95,69 @@ class Packing:
     tries: int = TRIES
 
 
+@dataclass(frozen=True)
+class SearchedNode:
+    """A node on which channels are searched.
+
+    gpus     of the node
+    several  it is one of several nodes: channels come in and leave over network cards
+    direct   only links between GPUs, not those of the host
+    limits   GB/s of all links, as NCCL assumes them
+    """
+
+    machine: Topology
+    gpus: tuple[str, ...]
+    several: bool
+    direct: bool
+    limits: Mapping[str, float]
+
+    def hop(self, a: str, b: str) -> tuple[TopologyLink, ...] | None:
+        return hop(self.machine, a, b, self.direct)
+
+    def chain(self, order: Order) -> Counter[str]:
+        """Links that a chain in this order passes."""
+        path = [self.gpus[i] for i in order]
+        return Counter(link.name for a, b in pairwise(path) for link in self.hop(a, b) or ())
+
+    def ring(self, order: Order) -> Counter[str]:
+        """Links of a node that a ring in this order passes."""
+        first, last = self.gpus[order[0]], self.gpus[order[-1]]
+        if self.several:
+            return self.chain(order) + Counter(self.to_network(first, True) + self.to_network(last, False))
+        return self.chain(order) + Counter(link.name for link in self.hop(last, first) or ())
+
+    def to_network(self, gpu: str, inward: bool) -> list[str]:
+        """Links between a GPU and its network."""
+        card = routes.card(self.machine, gpu)
+        if card is None:
+            raise GpusimError(f"no network of machine '{self.machine.name}' joins the hosts of this collective")
+        ends = (card, gpu) if inward else (gpu, card)
+        inside = routes.walk(self.machine, *ends, lambda link: link.kind in INSIDE, ("switch", "socket")) or ()
+        every = self.machine.links.values()
+        return [link.name for link in inside] + [
+            link.name for link in every if link.kind == "network" and card == (link.b if inward else link.a)
+        ]
+
+
 def search(machine: Topology, gpus: Sequence[str]) -> CollectiveGraph:
     """Rings, trees and NVLS channels of a collective among these GPUs.
 
     Raises GpusimError for fewer than two GPUs, one that is not there or is named twice, and nodes with unequally many.
     """
     nodes = nodes_of(machine, gpus)
-    capability, first = _capability(machine, nodes), nodes[0]
+    capability, several = _capability(machine, nodes), len(nodes) > 1
     limits = {link.name: _speed(machine, link) for link in machine.links.values()}
-    several = len(nodes) > 1
     speeds = constants.newest(constants.SPEEDS_BETWEEN if several else constants.SPEEDS_WITHIN, capability)
     for direct in (True, False):
-        found = _best(machine, first, limits, speeds, several, direct)
-        if found is not None:
+        node = SearchedNode(machine, nodes[0], several, direct, limits)
+        if found := _best(node, speeds):
             break
     else:
-        raise GpusimError(f"no ring leads through {', '.join(first)} of machine '{machine.name}'")
-    orders, speed = found
-    orders, speed = _twice(orders, speed, capability)
+        raise GpusimError(f"no ring leads through {', '.join(nodes[0])} of machine '{machine.name}'")
+    orders, speed = _twice(*found, capability)
     return CollectiveGraph(
-        machine, nodes, tuple(orders), Channels(len(orders), speed), _trees(machine, nodes, limits, orders, speed, speeds),
-        _switches(machine, nodes, limits, speeds, capability), (direct and len(first) > 1) or len(first) == 1, _near(machine, nodes),
+        machine, nodes, tuple(orders), Channels(len(orders), speed), _trees(node, orders, speed, speeds),
+        _switches(node, speeds, capability), node.direct, _near(node),
     )  # fmt: skip
 
 
@@ -168,46 +212,40 @@ def _speed(machine: Topology, link: TopologyLink) -> float:
     return link.nominal / 1e9 * (constants.PCIE_SHARE if link.kind == "pcie" else 1)
 
 
-def _best(
-    machine: Topology, node: Sequence[str], limits: Mapping[str, float], speeds: Sequence[float], several: bool, direct: bool
-) -> tuple[list[Order], float] | None:
+def _best(node: SearchedNode, speeds: Sequence[float]) -> tuple[list[Order], float] | None:
     """The orders of the best channels and their speed; None: there is no ring."""
-    by_use = {}
-    for order in _orders(machine, node, direct, closed=not several):
-        used = _uses(machine, node, order, direct, several)
-        by_use.setdefault(frozenset(used.items()), (order, used))
-    if not direct and len(node) > 1:  # channels past hosts all have one order, which NCCL tries first and finds to be enough
-        by_use = dict(list(by_use.items())[:1])
-    orders, uses = [order for order, _ in by_use.values()], [used for _, used in by_use.values()]
+    by_links: dict[frozenset[tuple[str, int]], tuple[Order, Uses]] = {}
+    for order in _orders(node):
+        used = node.ring(order)
+        by_links.setdefault(frozenset(used.items()), (order, used))
+    tried = list(by_links.values())
+    if not (node.direct or node.several):  # channels past a host have one order, which NCCL tries first and finds to be enough
+        tried = tried[:1]
     best: tuple[list[Order], float] | None = None
     for speed in speeds:
         if best and speed / best[1] <= ENOUGH:
             break
-        channels = [orders[i] for i in _pack(uses, {name: int(limit / speed + 1e-6) for name, limit in limits.items()})]
+        room = {name: int(limit / speed + 1e-6) for name, limit in node.limits.items()}
+        channels = [tried[i][0] for i in _pack([used for _, used in tried], room)]
         if channels and (best is None or len(channels) * speed > len(best[0]) * best[1] + 1e-9):
             best = channels, speed
-    if best is None and orders:
-        return [orders[0]], min(limits[name] for name in uses[0])
+    if best is None and tried:
+        return [tried[0][0]], min(node.limits[name] for name in tried[0][1])
     return best
 
 
-def _orders(machine: Topology, node: Sequence[str], direct: bool, closed: bool) -> Iterator[Order]:
+def _orders(node: SearchedNode) -> Iterator[Order]:
     """Orders in which a ring may pass the GPUs of a node; of those that an NVSwitch makes equal one for each beginning."""
-    count = len(node)
-    steps = {(i, j): hop(machine, node[i], node[j], direct) for i in range(count) for j in range(count) if i != j}
-    through = all(links and any(machine.nodes[link.b].kind == "nvswitch" for link in links) for links in steps.values())
-    if count == 1 or through:
-        yield from (tuple((i + k) % count for k in range(count)) for i in range(1 if closed else count))
+    count, machine = len(node.gpus), node.machine
+    begins = count if node.several else 1
+    steps = {(i, j): node.hop(node.gpus[i], node.gpus[j]) for i in range(count) for j in range(count) if i != j}
+    if all(links and any(machine.nodes[link.b].kind == "nvswitch" for link in links) for links in steps.values()):
+        yield from (tuple((i + k) % count for k in range(count)) for i in range(begins))
         return
-    found = 0
     cost = {pair: _cost(links) for pair, links in steps.items()}
-    for first in range(1 if closed else count):
-        for order in _walks([first], count, cost):
-            if not closed or cost[order[-1], first] < inf:
-                yield order
-                found += 1
-                if found >= ORDERS * (first + 1) / (1 if closed else count):
-                    break
+    for first in range(begins):
+        rings = (order for order in _walks([first], count, cost) if node.several or cost[order[-1], first] < inf)
+        yield from islice(rings, ORDERS // begins)
 
 
 def _cost(links: Sequence[TopologyLink] | None) -> float:
@@ -224,40 +262,17 @@ def _walks(begun: list[int], count: int, cost: Mapping[tuple[int, int], float]) 
         yield from _walks([*begun, i], count, cost)
 
 
-def _uses(machine: Topology, node: Sequence[str], order: Order, direct: bool, several: bool) -> Counter[str]:
-    """Links of a node that a channel of a ring passes; on several nodes it comes in and leaves over network cards."""
-    path = [node[i] for i in order]
-    passed: Counter[str] = Counter()
-    for a, b in zip(path, path[1:] if several else [*path[1:], path[0]], strict=False):
-        passed.update(link.name for link in hop(machine, a, b, direct) or ())
-    if several:
-        for gpu, inward in ((path[0], True), (path[-1], False)):
-            passed.update(_to_network(machine, gpu, inward))
-    return passed
-
-
-def _to_network(machine: Topology, gpu: str, inward: bool) -> list[str]:
-    """Links between a GPU and its network."""
-    card = routes.card(machine, gpu)
-    if card is None:
-        raise GpusimError(f"no network of machine '{machine.name}' joins the hosts of this collective")
-    ends = (card, gpu) if inward else (gpu, card)
-    inside = routes.walk(machine, *ends, lambda link: link.kind in INSIDE, ("switch", "socket")) or ()
-    outside = [link for link in machine.links.values() if link.kind == "network" and card == (link.b if inward else link.a)]
-    return [link.name for link in (*inside, *outside)]
-
-
 def _pack(uses: Sequence[Uses], room: dict[str, int]) -> list[int]:
     """The most channels that fit, as places in `uses`; the same may be taken again."""
-    state = Packing(dict(room), [], [])
+    state = PackedChannels(dict(room), [], [])
     _place(state, uses, 0)
     return state.best
 
 
-def _place(state: Packing, uses: Sequence[Uses], start: int) -> None:
+def _place(state: PackedChannels, uses: Sequence[Uses], start: int) -> None:
     if len(state.taken) > len(state.best):
         state.best = list(state.taken)
-    for i in _in_turn(len(uses), start):
+    for i in range(start, len(uses)):  # channels are a set: an earlier order than the last one brings nothing new
         if len(state.best) >= constants.MOST_CHANNELS // 2 or state.tries <= 0:
             return
         if all(state.left[name] >= times for name, times in uses[i].items()):
@@ -269,12 +284,7 @@ def _place(state: Packing, uses: Sequence[Uses], start: int) -> None:
             _take(state, uses[i], 1)
 
 
-def _in_turn(count: int, start: int) -> Iterator[int]:
-    """Channels are a set, so that an earlier order than the last one brings nothing new."""
-    yield from range(start, count)
-
-
-def _take(state: Packing, uses: Uses, sign: int) -> None:
+def _take(state: PackedChannels, uses: Uses, sign: int) -> None:
     for name, times in uses.items():
         state.left[name] += sign * times
 
@@ -286,44 +296,34 @@ def _twice(orders: list[Order], speed: float, capability: int) -> tuple[list[Ord
     return orders * 2, speed / 2
 
 
-def _trees(
-    machine: Topology, nodes: Sequence[Sequence[str]], limits: Mapping[str, float], orders: Sequence[Order], speed: float,
-    speeds: Sequence[float],
-) -> Channels:  # fmt: skip
+def _trees(node: SearchedNode, orders: Sequence[Order], speed: float, speeds: Sequence[float]) -> Channels:
     """Trees have the rings' orders and cards; on the nodes their chains may be faster, but no more than twice and a step."""
-    passed: Counter[str] = Counter()
-    for order in orders:
-        path = [nodes[0][i] for i in order]
-        for a, b in zip(path, path[1:], strict=False):
-            passed.update(link.name for link in hop(machine, a, b) or ())
+    passed = sum((node.chain(order) for order in orders), Counter[str]())
     within = speed
     for faster in sorted(each for each in speeds if each > speed):
-        if passed and within < 2 * speed and all(n * faster <= limits[name] + 1e-6 for name, n in passed.items()):
+        if passed and within < 2 * speed and all(n * faster <= node.limits[name] + 1e-6 for name, n in passed.items()):
             within = faster
-    one_card = len(nodes) > 1 and len(nodes[0]) > 1 and len({routes.card(machine, gpu) for gpu in nodes[0]}) == 1
-    return Channels(len(orders), within, one_card, speed if len(nodes) > 1 else None)
+    one_card = node.several and len(node.gpus) > 1 and len({routes.card(node.machine, gpu) for gpu in node.gpus}) == 1
+    return Channels(len(orders), within, one_card, speed if node.several else None)
 
 
-def _switches(
-    machine: Topology, nodes: Sequence[Sequence[str]], limits: Mapping[str, float], speeds: Sequence[float], capability: int
-) -> Channels | None:
+def _switches(node: SearchedNode, speeds: Sequence[float], capability: int) -> Channels | None:
     """NVLS: each GPU is the head of a channel, which takes its speed from every GPU's port and once more from its own."""
-    node = nodes[0]
-    ports = [link for gpu in node for link in machine.neighbours[gpu] if machine.nodes[link.b].kind == "nvswitch"]
-    if capability < 90 or len(node) < 3 or len(ports) < len(node):
+    machine, limits = node.machine, node.limits
+    ports = [link for gpu in node.gpus for link in machine.neighbours[gpu] if machine.nodes[link.b].kind == "nvswitch"]
+    if capability < 90 or len(node.gpus) < 3 or len(ports) < len(node.gpus):
         return None
-    heads = min(constants.MOST_HEADS, len(node))
+    heads = min(constants.MOST_HEADS, len(node.gpus))
     room, outside = min(limits[link.name] for link in ports) / (heads + 1), inf
-    if len(nodes) > 1:
-        cards = Counter(routes.card(machine, gpu) for gpu in node)
-        outside = min(limits[_to_network(machine, gpu, True)[-1]] / cards[routes.card(machine, gpu)] for gpu in node)
+    if node.several:
+        cards = [node.to_network(gpu, True)[-1] for gpu in node.gpus]
+        outside = min(limits[name] / count for name, count in Counter(cards).items())
     within = max((speed for speed in speeds if speed <= min(room, outside) + 1e-6), default=0.0)
     between = max((speed for speed in speeds if speed <= outside + 1e-6 and speed < 4 * within), default=within)
     return Channels(heads, within, between=between) if within else None
 
 
-def _near(machine: Topology, nodes: Sequence[Sequence[str]]) -> bool:
-    if len(nodes) == 1:
-        return True
-    kinds = {link.name: link.kind for link in machine.links.values()}
-    return not any(kinds[name] == "socket" for gpu in nodes[0] for name in _to_network(machine, gpu, True))
+def _near(node: SearchedNode) -> bool:
+    """No GPU's network card is below another socket."""
+    kinds = {link.name: link.kind for link in node.machine.links.values()}
+    return not node.several or all(kinds[name] != "socket" for gpu in node.gpus for name in node.to_network(gpu, True))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import floor, inf, log2
+from itertools import pairwise
+from math import floor, gcd, inf, log2
 
 from gpusim.base.errors import GpusimError, suggest
 from gpusim.machine.collectives import fabrics, nccl, passes
-from gpusim.machine.collectives.fabrics import Fabric
+from gpusim.machine.collectives.fabrics import CollectiveFabric
 from gpusim.machine.collectives.nccl import LatencyParts
 from gpusim.machine.collectives.nccl_constants import Algorithm, Collective, Protocol
 from gpusim.machine.collectives.passes import Kind, Passed, Ways
@@ -48,6 +49,7 @@ class CollectiveTime:
     blocks     multiprocessors that it takes from each GPU
     ns         how long it takes while nothing else uses its links
     estimate   ns that NCCL itself expects; None: it estimates no such collective
+    spread     between which multiples of `ns` eight of ten measured times are
     """
 
     flow: LinkFlow
@@ -56,6 +58,7 @@ class CollectiveTime:
     blocks: int
     ns: float
     estimate: float | None
+    spread: tuple[float, float]
 
 
 @dataclass
@@ -66,7 +69,7 @@ class CollectiveTimes:
     """
 
     machine: Topology
-    fabrics: Mapping[str, Fabric] = field(default_factory=fabrics.shipped)
+    fabrics: Mapping[str, CollectiveFabric] = field(default_factory=fabrics.shipped)
 
     def __post_init__(self) -> None:
         self._ways = Ways(self.machine)
@@ -111,7 +114,7 @@ class CollectiveTimes:
         flow = self._flow(graph, found, parts, limit, way.algorithm, way.protocol)
         return CollectiveTime(
             flow, way.algorithm, way.protocol, graph.blocks(way.algorithm, way.protocol, size), self.alone(flow),
-            1e3 * nccl.time(who, collective, way, told),
+            1e3 * nccl.time(who, collective, way, told), fabrics.spread(size),
         )  # fmt: skip
 
     def _first(self, graph: CollectiveGraph, kind: Kind, algorithm: Algorithm, size: int) -> float:
@@ -131,20 +134,21 @@ class CollectiveTimes:
         two = replace(graph.communicator, nodes=min(2, len(graph.nodes)), ranks_per_node=2 if len(graph.nodes) == 1 else 1)
         parts = nccl.latency_parts(two, "AllGather", "Ring", protocol)
         flow = self._flow(graph, passes.passed(graph, kind, None, gpus, size), parts, inf, None, protocol)
-        return CollectiveTime(flow, None, protocol, graph.blocks("Ring", protocol, size), self.alone(flow), None)
+        blocks = graph.blocks("Ring", protocol, size)
+        return CollectiveTime(flow, None, protocol, blocks, self.alone(flow), None, fabrics.spread(size))
 
     def _flow(
         self, graph: CollectiveGraph, found: Passed, parts: LatencyParts, limit: float, algorithm: Algorithm | None,
         protocol: Protocol,
     ) -> LinkFlow:  # fmt: skip
         """The flow of what passes; its rate is the least that any of its links, or `limit`, allow."""
-        inside = self.fabrics[self._inside(graph)]
         links, rate = self._links(graph, found, algorithm)
         size, rate = found.unit * WIRE[protocol], min(rate, limit * WIRE[protocol])
         if size:
-            rate *= size / (size + found.first)
-        latency = self._latency(graph, parts, inside, protocol, algorithm is None)
-        return LinkFlow(1e3 * latency, size, rate, tuple(links.elements()))
+            rate *= found.unit / (found.unit + found.first)
+        latency = self._latency(graph, parts, protocol == "LL" or algorithm is None)
+        most = gcd(*links.values())  # as large a unit as there is: links stand in the flow as often as it passes them
+        return LinkFlow(latency, size * most, rate * most, tuple(name for name, n in links.items() for _ in range(n // most)))
 
     def _links(self, graph: CollectiveGraph, found: Passed, algorithm: Algorithm | None) -> tuple[Counter[str], float]:
         """How often a unit passes each link, and the units/ns that they allow."""
@@ -162,23 +166,24 @@ class CollectiveTimes:
             rate = min(rate, (inside.reduced if name in found.ports else share) * self._rates[name] / times)
         return links, rate
 
-    def _latency(self, graph: CollectiveGraph, parts: LatencyParts, inside: Fabric, protocol: Protocol, straight: bool) -> float:
-        """us."""
+    def _latency(self, graph: CollectiveGraph, parts: LatencyParts, quick: bool) -> float:
+        """ns from the start to the first byte; `quick`: in LL, or of a single step."""
+        inside = self.fabrics[self._inside(graph)]
         between = self.fabrics[fabrics.of_network(self.machine, self.fabrics)]
-        quick = protocol == "LL" or straight
-        slower, outside = (inside.quick, between.quick) if quick else (inside.wait, between.wait)
-        return slower * (parts.base + parts.within) + outside * parts.between
+        if quick:
+            return 1e3 * (parts.base + inside.quick * parts.within + between.quick * parts.between)
+        return 1e3 * (inside.wait * (parts.base + parts.within) + between.wait * parts.between)
 
     def _inside(self, graph: CollectiveGraph) -> str:
         """The fabric of the steps within the nodes."""
-        node = graph.nodes[0]
-        if len(node) == 1 or graph.nvlink:
+        if graph.nvlink:
             return fabrics.generation(self.machine)
-        names = [fabrics.fabric_of(self.machine, self._ways.route(pair), self.fabrics) for pair in zip(node, node[1:], strict=False)]
-        return next((name for name in names if name == "host"), "pcie")
+        node = graph.nodes[0]
+        names = {fabrics.fabric_of(self.machine, self._ways.route(pair), self.fabrics) for pair in pairwise(node)}
+        return "host" if "host" in names else "pcie"
 
 
-def _share(fabric: Fabric, algorithm: Algorithm | None, ranks: int) -> float:
+def _share(fabric: CollectiveFabric, algorithm: Algorithm | None, ranks: int) -> float:
     """Of a link's rate that a collective by this algorithm reaches."""
     if algorithm is None:
         return fabric.straight

@@ -14,7 +14,7 @@ An interval holds the logarithm of true / stated time four times out of five.  E
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpusim.machine.kernels.measured import MeasuredGpu, measured_gpu
-from gpusim.machine.kernels.numbers import SHORT, tf32
+from gpusim.machine.kernels.numbers import SHORT, Numbers, tf32
 from gpusim.machine.kernels.operators import PRODUCTS, Described, KernelGroup, described, kind
 from gpusim.machine.kernels.own_times import OwnTimes, as_trace, own_times
 from gpusim.machine.kernels.physics import Rates, from_memory, predict, terms
@@ -231,7 +231,7 @@ def _fitted(
 ) -> Iterator[tuple[KernelGroup, str, ShippedFit, tuple[str, str] | None, bool]]:
     """The kernels that run, by group, with the type in which they compute and what `_fit` says of them."""
     for group in of.groups:
-        dtype = _type(group, trace, gpu)
+        dtype = computed_in(group.what, group.dtype, trace.meta, gpu.numbers)
         if kind(group.what) == _CONVERSION and dtype == "fp32":
             continue  # without TF32 no tensor core asks for it
         yield group, dtype, *_fit(group.what, dtype, gpu.numbers.capability)
@@ -254,12 +254,15 @@ def unknown(trace: Trace) -> npt.NDArray[np.bool_]:
     return ~told
 
 
-def _type(group: KernelGroup, trace: Trace, gpu: MeasuredGpu) -> str:
-    """The type in which the GPU computes, as `Numbers.peak` names it."""
-    name = _TYPE.get(group.dtype, "fp8" if group.dtype.startswith("float8") else "fp32")
-    if name == "fp32" and kind(group.what) in (*PRODUCTS, _CONVERSION) and "depthwise" not in group.what:
-        name = "tf32" if tf32(group.what, trace.meta) else name
-    return gpu.numbers.rate(name)[1]
+def computed_in(what: str, dtype: str, meta: Mapping[str, Any], gpu: Numbers) -> str:
+    """The type in which the GPU computes kernels of a class, as `Numbers.peak` names it.
+
+    dtype  of the operator, as traces name it; meta  of the trace
+    """
+    name = _TYPE.get(dtype, "fp8" if dtype.startswith("float8") else "fp32")
+    if name == "fp32" and kind(what) in (*PRODUCTS, _CONVERSION) and "depthwise" not in what:
+        name = "tf32" if tf32(what, meta) else name
+    return gpu.rate(name)[1]
 
 
 def _basis(dtype: str, group: KernelGroup, fit: ShippedFit, near: bool, gpu: MeasuredGpu) -> tuple[int, str]:

@@ -196,6 +196,12 @@ def nearest(machine: Topology, name: str, kind: NodeKind) -> str:
 
 def card(machine: Topology, gpu: str) -> str | None:
     """The network card that copies of a GPU use: the nearest; GPUs to which the same ones are nearest take turns."""
+    if gpu not in machine.cards:
+        machine.cards[gpu] = _card(machine, gpu)
+    return machine.cards[gpu]
+
+
+def _card(machine: Topology, gpu: str) -> str | None:
     if not (cards := _distances(machine, gpu)):
         return None
     equals = _nearest_of(cards)

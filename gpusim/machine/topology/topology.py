@@ -92,6 +92,11 @@ class Topology:
                         todo.append(link.b)
         return number
 
+    @cached_property
+    def cards(self) -> dict[str, str | None]:
+        """The network cards of GPUs that `routes.card` has looked up."""
+        return {}
+
     @property
     def hosts(self) -> int:
         """Hosts that have GPUs."""

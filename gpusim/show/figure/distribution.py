@@ -14,7 +14,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.panels import logarithmic
 from gpusim.show.style import SOFT, Look, canvas, empty, headline, looks, styled
-from gpusim.show.values.distribution import Cumulative, profiles
+from gpusim.show.values.distribution import Cumulative, answer, profiles
 from gpusim.show.view import ORACLE, main_metric
 
 HIGH = 3.3  # inches of the panel with its axis
@@ -47,7 +47,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     note = f"A place is a machine, program and memory size: {max(line.count for line in lines)} of them."
     note += f" {ORACLE} reads the future." if any(line.oracle for line in lines) else ""
     tall = max(HIGH, 0.19 * len(lines) + 0.6)
-    headline(figure, question or "How often is a policy how far from the best?", _answer(lines), note, body=tall)
+    headline(figure, question or "How often is a policy how far from the best?", answer(lines), note, body=tall)
     return figure
 
 
@@ -75,14 +75,3 @@ def _beside(panel: Axes, lines: Sequence[Cumulative], look: dict[str, Look]) -> 
 def _area(line: Cumulative) -> float:
     """How high the line runs: the mean of 1 / ratio over all places, 0 where a run did not finish."""
     return float((1 / line.values).sum()) / max(line.count, 1)
-
-
-def _answer(lines: Sequence[Cumulative]) -> str:
-    fair = [line for line in lines if not line.oracle] or list(lines)
-    best = max(fair, key=lambda line: (line.shares[line.values <= 1.01][-1] if (line.values <= 1.01).any() else 0.0))
-    share = best.shares[best.values <= 1.01]
-    safe = max(fair, key=lambda line: (len(line.values), -(line.values[-1] if len(line.values) else 0.0)))
-    said = f"{best.name} is best or within 1 % of it in {100 * float(share[-1]) if len(share) else 0:.0f} % of the places."
-    if len(safe.values) == safe.count:
-        return f"{said} {safe.name} is never further away than {safe.values[-1]:.3g}×."
-    return f"{said} None finishes in all of them."

@@ -18,7 +18,8 @@ from gpusim.show.programs import RanProgram
 from gpusim.show.steps import visible
 from gpusim.show.style import SOFT, Look, canvas, empty, headline, looks, styled
 from gpusim.show.timelines import timelines
-from gpusim.show.values.distribution import Cumulative, durations
+from gpusim.show.values.distribution import Cumulative
+from gpusim.show.values.durations import answer, durations
 from gpusim.show.view import ORACLE, pick, run_name, varying
 
 MOST = 12  # runs
@@ -57,7 +58,7 @@ def draw(results: Sequence[Result], question: str = "", ran: Sequence[RanProgram
         for name in names
     ]
     note = f"{note} {ORACLE} reads the future." if any(run.oracle for run in shown) else note
-    headline(figure, question or "How long do kernels, copies and waits take, one by one?", _answer(panels), note,
+    headline(figure, question or "How long do kernels, copies and waits take, one by one?", answer(panels), note,
              handles if len(names) > 1 else (), body=rows * HIGH + (0.8 if rows == 1 else 0.0))  # fmt: skip
     return figure
 
@@ -82,14 +83,3 @@ def _axis(panel: Axes, lines: Sequence[Cumulative], columns: int) -> None:
     for share in (0.5, 0.99):
         panel.axhline(share, color=SOFT, lw=0.7, ls=":", zorder=1)
     panel.grid(axis="x", visible=True)
-
-
-def _answer(panels: dict[str, tuple[Cumulative, ...]]) -> str:
-    """Median and 99th percentile of the first line of each panel, which is the best run."""
-    said = []
-    for title, (line, *_) in list(panels.items())[:3]:
-        middle, late = line.quantile(0.5), line.quantile(0.99)
-        if middle is not None and late is not None:
-            said.append(f"{title}: half within {show_time(middle)}, 99 % within {show_time(late)}")
-    first = next(iter(panels.values()))[0].name
-    return f"{first}: {'; '.join(said)}." if len(next(iter(panels.values()))) > 1 else f"{'; '.join(said).capitalize()}."

@@ -15,8 +15,8 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.panels import MOST_PANELS, entitle, grid, shape
 from gpusim.show.style import BLACK, INK, SOFT, Look, canvas, empty, headline, looks, styled
-from gpusim.show.values.pareto import ParetoFronts, ParetoPanel, ParetoPoint, pareto
-from gpusim.show.view import ORACLE, human, main_unit, scale
+from gpusim.show.values.pareto import ParetoFronts, ParetoPanel, answer, pareto
+from gpusim.show.view import ORACLE, main_unit, scale
 
 MOST_LINES = 12  # names from which colours no longer tell them apart
 FAR = 6.0  # largest over smallest value from which an axis is logarithmic
@@ -54,7 +54,7 @@ def draw(results: Sequence[Result], question: str = "", metric: str = "") -> Fig
     failed = [f"{count} {how}" for how, count in _failed(shown).items()]
     note += f"Did not finish: {join(failed)}. " if failed else ""
     note += f"{ORACLE} reads the future." if future else ""
-    headline(figure, question or "What does less memory cost?", _answer(shown, found.metric), note, handles,
+    headline(figure, question or "What does less memory cost?", answer(found), note, handles,
              body=rows * (HIGH + (0.9 if len(shown) == 1 else 0.0)) + sum(tall))  # fmt: skip
     return figure
 
@@ -85,7 +85,7 @@ def _names(panel: Axes, place: ParetoPanel, look: Mapping[str, Look], columns: i
     """
     taken: list[tuple[float, float, float]] = []  # right end, top, width: shares of the panel
     for p in place.front:
-        words = p.where if look else _name(p)
+        words = p.where if look else p.name
         at = ((p.memory or 0.0) / per[0], p.value / per[1])
         x, y = panel.transAxes.inverted().transform(panel.transData.transform(at))
         wide = 0.0125 * columns * len(words)
@@ -94,10 +94,6 @@ def _names(panel: Axes, place: ParetoPanel, look: Mapping[str, Look], columns: i
             taken.append((x, y, wide))
             panel.annotate(words, at, (-5, -4), textcoords="offset points", ha="right", va="top", fontsize=8, color=INK,
                            gid=f"name:{p.line}").set_in_layout(False)  # fmt: skip
-
-
-def _name(p: ParetoPoint) -> str:
-    return " · ".join(part for part in (p.line, p.where) if part)
 
 
 def _axes(panel: Axes, place: ParetoPanel, divisor: float, per_byte: float, columns: int) -> None:
@@ -142,19 +138,3 @@ def _failed(shown: Sequence[ParetoPanel]) -> dict[str, int]:
         for how, count in panel.failed.items():
             total[how] = total.get(how, 0) + count
     return total
-
-
-def _answer(shown: Sequence[ParetoPanel], metric: str) -> str:
-    """Least memory and least time of the first panel's front."""
-    panel = shown[0]
-    first, last = panel.front[0], panel.front[-1]
-    at = f"On {panel.name}" if len(shown) > 1 else ""
-
-    low, fast = (
-        f"{_name(p)} ({human('reserved_peak_bytes', p.memory)}, {human(metric, p.value)})" for p in (first, last)
-    )
-    if first is last:
-        said = f"{low} needs least memory and is fastest"
-    else:
-        said = f"least memory: {low}; fastest: {fast}; {len(panel.front)} of {len(panel.points)} runs are on the front"
-    return f"{at}: {said}." if at else f"{said[0].upper()}{said[1:]}."

@@ -11,15 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator
 
-from gpusim.base.units import show_bytes, show_fraction
+from gpusim.base.units import show_bytes
 from gpusim.results.result import Result
 from gpusim.show.panels import entitle, logarithmic
 from gpusim.show.programs import RanProgram, programs
 from gpusim.show.style import BLUE, INK, ORANGE, SOFT, VERMILION, canvas, empty, headline, styled
-from gpusim.show.values.roofline import Roofline, RooflinePoint, roofline
+from gpusim.show.values.roofline import Roofline, RooflinePoint, answer, roofline, short
 
 MOST = 3  # programs on machines, a row each
-LONGEST = 22  # characters of a name
 NAMED = 6  # operators of a panel that have a name
 HIGH = 3.1  # inches of a row with its axes
 _LOOKS = {"compute": (VERMILION, "o"), "memory": (BLUE, "s"), "launch": (ORANGE, "^")}
@@ -52,7 +51,7 @@ def draw(results: Sequence[Result], question: str = "", ran: Sequence[RanProgram
                 Line2D([], [], color=INK, lw=1.1, ls="--", label="what kernels reach")]  # fmt: skip
     note = f"{len(shown)} of {len(found)} programs on machines are shown. " if len(shown) < len(found) else ""
     note += "An area is a share of the time; a line the interval of the time. A point above memory's roof is served by a cache."
-    headline(figure, question or f"What binds the operators of {shown[0].program} on {shown[0].machine}?", _answer(shown[0]),
+    headline(figure, question or f"What binds the operators of {shown[0].program} on {shown[0].machine}?", answer(shown),
              note, handles, body=len(shown) * HIGH)  # fmt: skip
     return figure
 
@@ -147,7 +146,7 @@ def _names(panel: Axes, points: Sequence[RooflinePoint], x: Sequence[float], y: 
     named: set[str] = set()
     taken: list[tuple[float, float, float]] = []  # left and right end, height: shares of the panel
     for p, right, up in zip(points, x, y, strict=True):
-        words = _short(p.name)
+        words = short(p.name)
         at, height = panel.transAxes.inverted().transform(panel.transData.transform((right, up)))
         wide, beside = 0.022 * len(words) + 0.03, at < 0.5
         left, end = (at, at + wide) if beside else (at - wide, at)
@@ -159,22 +158,3 @@ def _names(panel: Axes, points: Sequence[RooflinePoint], x: Sequence[float], y: 
         panel.annotate(words, (right, up), (6 if beside else -6, -3), textcoords="offset points", va="top", fontsize=8,
                        ha="left" if beside else "right", gid=f"name:{p.name}", zorder=5,
                        bbox={"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 0.6}).set_in_layout(False)  # fmt: skip
-
-
-def _short(name: str) -> str:
-    """ "aten.mm.default" is mm."""
-    bare = name.removeprefix("aten.").removeprefix("aten::").removesuffix(".default").lstrip("_")
-    bare = bare.replace("scaled_dot_product_", "")
-    return bare if len(bare) <= LONGEST else bare[: LONGEST - 1] + "…"
-
-
-def _answer(one: Roofline) -> str:
-    shares = {bound: sum(p.share for p in one.points if p.bound == bound) for bound in _LOOKS}
-    most = max(shares, key=lambda bound: shares[bound])
-    words = {"compute": "arithmetic", "memory": "memory", "launch": "starting kernels"}
-    said = f"{show_fraction(shares[most], 2)} of the kernel time is bound by {words[most]}"
-    longest: dict[str, float] = {}
-    for p in one.points:
-        longest[p.name] = longest.get(p.name, 0.0) + p.share
-    first = max(longest, key=lambda name: longest[name], default="")
-    return f"{said}; {_short(first)} takes most, {show_fraction(longest[first], 2)}." if first else f"{said}."

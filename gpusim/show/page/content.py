@@ -20,6 +20,7 @@ from gpusim.show.answer import answer, sureness
 from gpusim.show.basis import basis
 from gpusim.show.figures import FIGURES
 from gpusim.show.interval import drawn
+from gpusim.show.page.beside import advised, tuned
 from gpusim.show.page.charts.fault_map import MOST as MOST_MAPS
 from gpusim.show.page.charts.fragmentation import MOST as MOST_ALLOCATORS
 from gpusim.show.page.charts.parts import PlotChart
@@ -37,13 +38,15 @@ OWN = ("memory_over_time", "address_map", "swimlane")  # figures that the page d
 
 def told(folder: Folder) -> dict[str, Any]:
     """What stands in words: question, answer, how sure, what was not checked, and what the page is of."""
-    results = folder.results
+    results, advice = folder.results, advised(folder.path)
+    said = advice.pop("said") if advice and not results else []  # the answer, where no run gives one
+    question = folder.question or (f"What would help {advice['program']}?" if advice else "What was simulated")
     return {
-        "name": folder.name, "question": folder.question or "What was simulated", "answer": answer(results),
-        "sure": [words for words in (drawn(results), *sureness(results)) if words], "basis": basis(results),
-        "picked": looked_at(results),
+        "name": folder.name, "question": question, "answer": answer(results) or " ".join(said),
+        "sure": [words for words in (drawn(results), *sureness(results)) if words], "basis": basis(results) if results else "",
+        "picked": looked_at(results), "tuned": tuned(folder.path, results), "advised": advice,
         "doubts": doubts(results, logged=bool(folder.logged), missing=folder.missing), "missing": folder.missing,
-        "shared": caption(results, bold=True).splitlines(), "metric": main_metric(results),
+        "shared": caption(results, bold=True).splitlines() if results else [], "metric": main_metric(results),
         "experiment": folder.experiment, "manifest": folder.manifest, "machine": folder.machine,
     }  # fmt: skip
 

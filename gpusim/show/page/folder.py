@@ -15,6 +15,7 @@ from gpusim.results.folder import (
     EVENT_LOG,
     EXPERIMENT,
     PAGE_LOG,
+    RUNS,
     load_folder,
     load_result,
     missing,
@@ -23,6 +24,7 @@ from gpusim.results.folder import (
 )
 from gpusim.results.named import key_of
 from gpusim.results.result import Result
+from gpusim.show.page.beside import has_advice
 
 ALONE = "run it alone, with --log and another folder: its row in the page has the command"  # of very many
 
@@ -58,8 +60,9 @@ class Folder:
 
 def read(path: Path) -> Folder:
     """The folder.  Raises ResultError: not there, empty, nothing finished, changed since its run, of another version."""
-    results = load_folder(path, timeline=False)
-    places = {place.name: place for place in run_folders(path)}
+    alone = has_advice(path) and not (path / RUNS).is_dir()  # of a program that was advised on, and not run here
+    results = [] if alone else load_folder(path, timeline=False)
+    places = {} if alone else {place.name: place for place in run_folders(path)}
     experiment = path / EXPERIMENT
     text = document.read(experiment).data if experiment.is_file() else {}
     return Folder(

@@ -13,7 +13,7 @@ from gpusim.base.files import read_bytes
 from gpusim.show.page.pack import text
 
 ASSETS = Path(__file__).with_name("assets")
-SCRIPTS = ("base.js", "table.js", "charts.js", "timeline.js", "address.js", "differences.js", "page.js")
+SCRIPTS = ("base.js", "table.js", "charts.js", "timeline.js", "metrics.js", "address.js", "differences.js", "page.js")
 PLOTLY = "plotly/package_data/plotly.min.js"  # of the distribution `plotly`, which is not imported
 
 

@@ -13,13 +13,16 @@ from gpusim.base.errors import GpusimError
 from gpusim.results.activities import KINDS, NONE, Activities
 from gpusim.results.activities import activities as activities_of
 from gpusim.results.metrics import METRICS
+from gpusim.results.monitoring.family import COUNTER
 from gpusim.results.result import Result
 from gpusim.show.figure.address_map import colours
 from gpusim.show.page.pack import packed
 from gpusim.show.values.heap import CATEGORIES, end, heap, held
+from gpusim.show.values.metrics_over_time import metrics_over_time
 from gpusim.trace.trace import Trace
 
 COUNTERS = ("owners", "counters", "rates")
+SCALES = {"seconds": 1e-9, "ratio": 1e-6}  # what a column of metrics of a unit counts
 _SAME = ("device", "host", "tenant", "request")  # left out where all rows have one value
 
 
@@ -52,6 +55,28 @@ def timeline(found: Activities) -> str:
 def _paints(categories: Sequence[str]) -> dict[str, str]:
     names = sorted(categories, key=lambda c: (c not in CATEGORIES, c))
     return {name: to_hex(colour) for name, colour in zip(names, colours(names, True), strict=True)}
+
+
+def metrics(run: Result, trace: Trace | None, rows: Activities) -> str:
+    """Text of a blob: the metrics over time of a run with its log; "" of a run without times.
+
+    Columns are whole numbers of `scale`: bytes, ns, millionths of a ratio, counts.
+    """
+    try:
+        found = metrics_over_time(run, trace, rows)
+    except GpusimError:
+        return ""
+    columns: dict[str, npt.NDArray[Any]] = {"at": found.at}
+    families = []
+    for name, family in found.families.items():
+        scale, labels = SCALES.get(family.unit, 1.0), list(found.curves[name])
+        for i, values in enumerate(found.curves[name].values()):
+            columns[f"{name}.{i}"] = np.rint(values / scale).astype(np.int64)
+        families.append({
+            "name": name, "group": family.group, "unit": family.unit, "counter": family.kind == COUNTER,
+            "meaning": family.meaning, "scale": scale, "labels": labels,
+        })  # fmt: skip
+    return packed({"families": families, "nothing": list(found.nothing)}, columns, list(columns))
 
 
 def rows_of(run: Result, trace: Trace | None) -> Activities | str:

@@ -22,7 +22,7 @@ from gpusim.show.page.folder import Folder, chosen, read
 from gpusim.show.page.html import as_blob, html, plotly
 from gpusim.show.page.memory import memory
 from gpusim.show.page.pack import packed
-from gpusim.show.page.timeline import address_map, rows_of, timeline
+from gpusim.show.page.timeline import address_map, metrics, rows_of, timeline
 from gpusim.show.programs import programs
 from gpusim.show.values.over_time import capacity
 from gpusim.show.values.picked import LISTED
@@ -32,8 +32,9 @@ from gpusim.show.view import human, main_metric, run_name, varying
 NAME = "report.html"
 WITHOUT = "Figures need Plotly: pip install 'gpusim[report]', and write the page again."
 ROOM = 8_000_000  # characters of timelines and maps, where nobody says which runs are wanted; the first has room anyway
+TOLD = {"timeline": "timelines", "map": "maps"}  # kind of blob -> under which name the page has the keys
 MOST_ROOFLINES = 3  # programs on machines
-OF_MANY = ", of one run that its row in the table repeats"
+OF_MANY = "; a row of the table has the command that runs it alone"
 FOOTER = "Made by gpusim. Everything is in this file; nothing is loaded from elsewhere."
 
 
@@ -66,7 +67,8 @@ def write_page(
         table, numbers = content.table(one)
         told["folders"].append({"told": content.told(one), "table": table})
         blobs[f"numbers-{at}"] = packed({}, {name: np.array(values, np.float64) for name, values in numbers.items()})
-    script = plotly()
+    runs = sum(len(one.results) for one in folders)
+    script = plotly() if runs else None
     told["has_plotly"] = script is not None
     seen = in_time(folders, timelines)
     others = [{"roofline": rooflines(one), "durations": seen.named[at]} for at, one in enumerate(folders)]
@@ -86,9 +88,8 @@ def write_page(
     )  # fmt: skip
     target = out or folder / NAME
     write_text(target, text)
-    runs = sum(len(one.results) for one in folders)
     shown, left = tuple(seen.told["timelines"]), seen.told["timelines_left"]
-    return Page(target, len(text.encode()), runs, shown, left, script is not None)
+    return Page(target, len(text.encode()), runs, shown, left, script is not None or not runs)
 
 
 @dataclass
@@ -123,7 +124,8 @@ def in_time(folders: Sequence[Folder], wanted: Sequence[str] | None) -> InTime:
             found.told["capacities"][key] = capacity(by_key[key])
     for blob in found.blobs:
         kind, _, key = blob.partition("-")
-        found.told[{"timeline": "timelines", "map": "maps"}[kind]].append(key)
+        if kind in TOLD:
+            found.told[TOLD[kind]].append(key)
     found.told["timelines_left"] = _left(folders, wanted, skipped, why)
     return found
 
@@ -133,7 +135,11 @@ def _one(folder: Folder, run: Result) -> tuple[dict[str, str], Activities | str]
     whole = folder.whole(run, log=True)
     trace = programs([run], folder.path)[0].trace
     rows = rows_of(whole, trace)
-    blobs = {} if isinstance(rows, str) else {f"timeline-{run.key}": timeline(rows)}
+    blobs = {}
+    if not isinstance(rows, str):
+        blobs[f"timeline-{run.key}"] = timeline(rows)
+        if over_time := metrics(whole, trace, rows):
+            blobs[f"metrics-{run.key}"] = over_time
     if heap := address_map(whole, trace):
         blobs[f"map-{run.key}"] = heap
     return blobs, rows
@@ -158,7 +164,7 @@ def _left(folders: Sequence[Folder], wanted: Sequence[str] | None, skipped: int,
             f"{kept - skipped} of {kept} runs with an event log are here; "
             f"gpusim report {folders[0].name} --timeline RUN has any other, by its number or key."
         )
-    if wanted is None and not any(one.logged for one in folders):
+    if wanted is None and any(one.results for one in folders) and not any(one.logged for one in folders):
         many = max(len(one.results) for one in folders) > LISTED
         return f"No run kept its event log, from which a timeline is made: gpusim run --log keeps it{OF_MANY if many else ''}."
     return ""

@@ -31,7 +31,7 @@ def code_of(path: Path, run: str | None = None, own: Registry = SHIPPED) -> tupl
     run  number or key of the run, rank of the proposal; None: the best
     Raises ResultError where there is none, or where PyTorch cannot do what it did.
     """
-    if (path / ADVICE).is_file():
+    if (path / ADVICE).is_file() and path.parent.name != RUNS:  # a run's own file of this name has hints to the driver
         return _of_advice(path, run)
     if path.parent.name == RUNS:
         path, run = path.parent.parent, run or path.name

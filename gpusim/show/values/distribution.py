@@ -8,18 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gpusim.results.activities import KINDS, Activities
+from gpusim.results.metrics import TIE
 from gpusim.results.result import Result
 from gpusim.show.values.comparison import comparison, ratios
 
 F64 = npt.NDArray[np.float64]
 LEAST_PLACES = 5
-# Panels of durations: title, kinds of activities.
-DURATIONS = {
-    "kernels": ("kernel",), "swaps in": ("swap_in",), "swaps out": ("swap_out",), "stalls": ("stall",),
-    "migrations": ("migration",), "faults served": ("fault_batch", "host_fault"),
-    "copies of the program": ("copy_in", "copy_out", "copy_peer"), "collectives": ("collective",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,23 +59,26 @@ def profiles(results: Sequence[Result], metric: str = "") -> tuple[Cumulative, .
     return tuple(cumulative(name, found[name], places, name in compared.future) for name in compared.names)
 
 
+def answer(lines: Sequence[Cumulative]) -> str:
+    """Of performance profiles, which policy is best most often, and which is never far away; "" where none has a value."""
+    fair = [line for line in lines if not line.oracle] or list(lines)
+    if not any(len(line.values) for line in fair):
+        return ""
+    best = max(fair, key=_often_best)
+    safe = max(fair, key=lambda line: (len(line.values), -(line.values[-1] if len(line.values) else 0.0)))
+    said = f"{best.name} is best or within 1 % of it in {100 * _often_best(best):.0f} % of the places."
+    if len(safe.values) == safe.count:
+        return f"{said} {safe.name} is never further away than {safe.values[-1]:.3g}×."
+    return f"{said} None finishes in all of them."
+
+
+def _often_best(line: Cumulative) -> float:
+    """The share of the places in which it is within 1 % of the best."""
+    near = line.shares[line.values <= 1 + TIE]
+    return float(near[-1]) if len(near) else 0.0
+
+
 def telling(results: Sequence[Result]) -> bool:
     """Whether several policies compete in enough places."""
     lines = profiles(results)
     return len(lines) > 1 and max(line.count for line in lines) >= LEAST_PLACES and any(len(line.values) for line in lines)
-
-
-def durations(named: Sequence[tuple[str, Activities]]) -> dict[str, tuple[Cumulative, ...]]:
-    """Durations in ns of what runs did, by panel: a line per run; panels of which no run has anything are left out."""
-    found = {}
-    for title, kinds in DURATIONS.items():
-        wanted = [KINDS.index(kind) for kind in kinds if kind in KINDS]
-        lines = []
-        for name, one in named:
-            rows = one.rows[np.isin(one.rows["kind"], wanted)]
-            lasting = (rows["end"] - rows["start"]).astype(np.float64)
-            if (lasting > 0).any():
-                lines.append(cumulative(name, lasting[lasting > 0]))
-        if lines:
-            found[title] = tuple(lines)
-    return found

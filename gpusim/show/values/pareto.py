@@ -11,7 +11,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import grouped
 from gpusim.show.interval import interval
 from gpusim.show.values.comparison import COMPARED, bound_of
-from gpusim.show.view import POLICIES, ending, layout, line_name, main_metric, number, text, value
+from gpusim.show.view import POLICIES, ending, human, layout, line_name, main_metric, number, text, value
 
 HELD = ("reserved_peak_bytes", "chunks_peak_bytes")  # the memory that a run held
 
@@ -59,6 +59,11 @@ class ParetoPoint:
     given: float | None
     bound: float | None
 
+    @property
+    def name(self) -> str:
+        """Its line, and where: "lru · 60 %"."""
+        return " · ".join(part for part in (self.line, self.where) if part)
+
 
 @dataclass(frozen=True)
 class ParetoPanel:
@@ -105,6 +110,23 @@ def pareto(results: Sequence[Result], metric: str = "") -> ParetoFronts:
         panels.append(ParetoPanel(name, tuple(points), tuple(front(fair, sign)), failed))
     names = dict.fromkeys(line_name(run, plan.lines) for run in results)
     return ParetoFronts(metric, tuple(names), tuple(panels))
+
+
+def answer(found: ParetoFronts) -> str:
+    """Least memory and best value on the front of the first panel that has points; "" where none has."""
+    panels = [panel for panel in found.panels if panel.points]
+    if not panels:
+        return ""
+    panel = panels[0]
+    first, last = panel.front[0], panel.front[-1]
+    low, best = (f"{p.name} ({human(HELD[0], p.memory)}, {human(found.metric, p.value)})" for p in (first, last))
+    most = "fastest" if found.metric in ("slowdown", "makespan_ns") else f"best {declared(found.metric).label}"
+    if first is last:
+        said = f"{low} needs least memory and {'is fastest' if most == 'fastest' else f'has the {most}'}"
+    else:
+        least = "least memory" if len(panels) > 1 else "Least memory"
+        said = f"{least}: {low}; {most}: {best}; {len(panel.front)} of {len(panel.points)} runs are on the front"
+    return f"On {panel.name}: {said}." if len(panels) > 1 else f"{said}."
 
 
 def _point(run: Result, line: str, across: str, metric: str, alike: bool) -> ParetoPoint | None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gpusim.base.text import table
+from pydantic import TypeAdapter, ValidationError
+
+from gpusim.base.errors import ResultError
+from gpusim.base.text import Cells, table
 from gpusim.base.units import show_bytes, show_time
-from gpusim.studies.advice.answer import FAULTS, Ends, NotTried, Proposal, RankedAdvice
+from gpusim.studies.advice.answer import FAULTS, Ends, Proposal, RankedAdvice
 from gpusim.studies.fragmentation.report import titled, wrapped
 
 MOST = 6  # machines that the text lists
+HELP = "What would help, each simulated on this program, best first"
+AGAIN = "`gpusim advise` writes it anew"
+_ADVICE = TypeAdapter(RankedAdvice)
+_ALIKE = ("room", "leaks", "fits", "now", "proposals", "elsewhere", "helpless", "remarks")  # in JSON as here
 
 
 def values(found: RankedAdvice) -> dict[str, Any]:
@@ -20,7 +27,7 @@ def values(found: RankedAdvice) -> dict[str, Any]:
         "program": found.name, "trace": found.trace or None,
         "machine": found.machine or None, "room": found.room, "verdict": found.verdict or None,
         "leaks": found.leaks,
-        "fits": found.fits, "now": found.now and asdict(found.now),
+        "fits": found.fits, "why": found.why or None, "now": found.now and asdict(found.now),
         "proposals": [{"rank": n, **asdict(p)} for n, p in enumerate(found.proposals, 1)],
         "elsewhere": [asdict(p) for p in found.elsewhere],
         "helpless": [asdict(one) for one in found.helpless],
@@ -31,21 +38,41 @@ def values(found: RankedAdvice) -> dict[str, Any]:
 
 def text(found: RankedAdvice) -> str:
     """What `gpusim advise` prints."""
-    parts = [wrapped(sentence) for sentence in (found.verdict, *found.leaks, _fits(found)) if sentence]
+    parts = [wrapped(sentence) for sentence in sentences(found)]
+    made = {title: titled(title, table(rows, list(rows[0]))) for title, rows in tables(found)}
     if found.proposals:
-        parts.append(titled("What would help, each simulated on this program, best first", _table(found.proposals)))
-        parts += [titled("To copy", "\n".join(lines))] if (lines := _lines(found.proposals)) else []
-        parts += _notes(found.proposals)
-    else:
-        parts.append("Leave it as it is: nothing that was simulated helps.")
-    if found.elsewhere:
-        rest = len(found.elsewhere) - MOST
-        first = "fastest" if found.elsewhere[0].step_ns else "smallest"
-        title = f"As it is on other machines{f' (the {first} {MOST} of {len(found.elsewhere)})' if rest > 0 else ''}"
-        parts.append(titled(title, _table(found.elsewhere[:MOST], machines=True)))
-    parts += _reasons("Simulated, and no help", found.helpless)
-    parts += _reasons("Not tried", found.untried)
+        parts.append(made.pop(HELP))
+        parts += [titled("To copy", "\n".join(f"{n}  {line}" for n, line in lines))] if (lines := copied(found)) else []
+        parts += map(wrapped, notes(found))
+    parts += made.values()
+    for title, whys in reasons(found):
+        parts.append(titled(title, "\n".join(map(wrapped, whys))))
     return "\n\n".join([*parts, *map(wrapped, found.remarks)])
+
+
+def sentences(found: RankedAdvice) -> list[str]:
+    """What is the matter, whether it fits, and where nothing helps that."""
+    nothing = "" if found.proposals else "Leave it as it is: nothing that was simulated helps."
+    return [sentence for sentence in (found.verdict, *found.leaks, _fits(found), nothing) if sentence]
+
+
+def tables(found: RankedAdvice) -> list[tuple[str, list[Cells]]]:
+    """Title and rows of the proposals, and of other machines; those without rows are left out."""
+    rest = len(found.elsewhere) - MOST
+    first = "fastest" if found.elsewhere and found.elsewhere[0].step_ns else "smallest"
+    others = f"As it is on other machines{f' (the {first} {MOST} of {len(found.elsewhere)})' if rest > 0 else ''}"
+    made = [(HELP, _rows(found.proposals)), (others, _rows(found.elsewhere[:MOST], machines=True))]
+    return [(title, rows) for title, rows in made if rows]
+
+
+def from_values(plain: Mapping[str, Any]) -> RankedAdvice:
+    """The inverse of `values`.  Raises ResultError for what is no advice."""
+    try:
+        named = {"name": plain["program"], "trace": plain["trace"] or "", "machine": plain["machine"] or ""}
+        said = {"verdict": plain["verdict"] or "", "why": plain["why"] or "", "untried": plain["not_tried"]}
+        return _ADVICE.validate_python({**named, **said, **{name: plain[name] for name in _ALIKE}})
+    except (KeyError, TypeError, ValidationError):
+        raise ResultError("this is no advice that this gpusim reads", hint=AGAIN) from None
 
 
 def _fits(found: RankedAdvice) -> str:
@@ -64,8 +91,10 @@ def _fits(found: RankedAdvice) -> str:
     return f"It fits {found.machine}{room} as it is{held}; {what} takes an estimated {step}{price}."
 
 
-def _table(found: Sequence[Proposal], machines: bool = False) -> str:
+def _rows(found: Sequence[Proposal], machines: bool = False) -> list[Cells]:
     """Columns in which no row says anything are left out."""
+    if not found:
+        return []
     rows = []
     for n, p in enumerate(found, 1):
         first = {"machine": p.machine} if machines else {"": n, "change": p.change}
@@ -82,27 +111,33 @@ def _table(found: Sequence[Proposal], machines: bool = False) -> str:
             "by": "" if machines else p.tool,
         })  # fmt: skip
     shown = [name for name in rows[0] if name == "" or any(row[name] not in (None, "") for row in rows)]
-    return table([{k: "" if v is None else v for k, v in row.items()} for row in rows], shown)
+    return [{name: "" if row[name] is None else row[name] for name in shown} for row in rows]
 
 
-def _lines(found: Sequence[Proposal]) -> list[str]:
-    return [f"{n}  {p.line}" for n, p in enumerate(found, 1) if p.line not in ("", p.change)]
+def copied(found: RankedAdvice) -> list[tuple[int, str]]:
+    """The rank of each proposal that has a line to copy, and the line."""
+    return [(n, p.line) for n, p in enumerate(found.proposals, 1) if p.line not in ("", p.change)]
 
 
-def _notes(found: Sequence[Proposal]) -> list[str]:
+def notes(found: RankedAdvice) -> list[str]:
     """What a change changes else, once for all that do."""
-    notes: dict[str, list[str]] = {}
-    for n, p in enumerate(found, 1):
+    whose: dict[str, list[str]] = {}
+    for n, p in enumerate(found.proposals, 1):
         if p.note:
-            notes.setdefault(p.note, []).append(str(n))
-    return [wrapped(f"{', '.join(numbers)}: {note}.") for note, numbers in notes.items()]
+            whose.setdefault(p.note, []).append(str(n))
+    return [f"{', '.join(numbers)}: {note}." for note, numbers in whose.items()]
 
 
-def _reasons(title: str, found: Sequence[NotTried]) -> list[str]:
-    whys: dict[str, list[str]] = {}
-    for one in found:
-        whys.setdefault(one.why, []).append(one.change)
-    return [titled(title, "\n".join(wrapped(f"{', '.join(names)}: {why}") for why, names in whys.items()))] if whys else []
+def reasons(found: RankedAdvice) -> list[tuple[str, list[str]]]:
+    """Title and sentences of what does not help, and of what was not tried; a reason stands once."""
+    made = []
+    for title, of in (("Simulated, and no help", found.helpless), ("Not tried", found.untried)):
+        whys: dict[str, list[str]] = {}
+        for one in of:
+            whys.setdefault(one.why, []).append(one.change)
+        if whys:
+            made.append((title, [f"{', '.join(names)}: {why}" for why, names in whys.items()]))
+    return made
 
 
 def _bytes(ends: Ends) -> str:

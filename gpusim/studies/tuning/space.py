@@ -264,7 +264,7 @@ class _Reader:
         values, here = self.e.tune[path], written(self.e, axis)
         if len(here) > 1:
             hint = f"leave one of them out: {axis} of the experiment is what a search is compared with"
-            self._say(path, f"the experiment lists {len(here)} values of {axis}, and tune others", hint, at_key=True)
+            self._say(path, f"the experiment lists {len(here)} values of {axis}, and tune has its own", hint, at_key=True)
         if isinstance(values, NumberRange):
             if axis in WITH_PARAMETERS:
                 self._say(path, f"{axis} is one of several, not a number", f"write {axis}: [a, b]")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -230,21 +230,14 @@ class _Tuning:
 
 
 def state(tuned: Tuned) -> dict[str, object]:
-    """As plain values: what was asked, and every trial."""
+    """As plain values: what was asked, what it searched, and every trial; kept.load is the inverse."""
     asked = tuned.asked
     return {
         "format": FORMAT, "version": VERSION, "question": tuned.question,
         "goals": [{"metric": g.metric, "better": "lower" if g.sign > 0 else "higher", "per": g.per} for g in asked.goals],
         "budget": asked.budget, "seed": asked.seed, "batch": asked.batch, "grid": asked.grid,
         "optuna": optuna().__version__, "places": tuned.places, "complete": tuned.complete, "importance": tuned.importance,
-        "space": {knob.path: str(knob.values) if not isinstance(knob.values, tuple) else list(knob.values)
-                  for knob in tuned.space.knobs},
-        "trials": [
-            {"origin": t.origin, "lines": dict(t.lines), "point": t.point and dict(t.point),
-             "values": None if t.values is None else list(t.values), "why": t.why, "shortfall": t.shortfall,
-             "runs": list(t.runs), "oracle": t.oracle}
-            for t in tuned.trials
-        ],
+        "space": asdict(tuned.space), "trials": [asdict(trial) for trial in tuned.trials],
     }  # fmt: skip
 
 

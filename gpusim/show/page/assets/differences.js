@@ -1,20 +1,32 @@
 // What differs between two runs, and between two folders.
 
+const LISTED = 2000; // runs that a list names
+
 class Differences {
   constructor(page) {
     this.page = page;
     this.all = page.folders.flatMap((runs) => [...Array(runs.size).keys()].map((row) => [runs, row]));
     this.all.sort(([a, i], [b, j]) => page.folders.indexOf(a) - page.folders.indexOf(b) || a.runs.number[i] - b.runs.number[j]);
     this.chosen = this.first();
-    this.selects = [0, 1].map((side) => make("select", { "aria-label": `Run ${"AB"[side]}`, onchange: (event) => { this.chosen[side] = Number(event.target.value); this.draw(); } },
-      ...this.all.map(([runs, row], at) => make("option", { value: at }, runs.name(row)))));
+    this.listed = this.all.length <= LISTED;
+    this.selects = [0, 1].map((side) => this.chooser(side));
+    this.names = [0, 1].map(() => make("span", { class: "soft" }));
     this.only = make("input", { type: "checkbox", checked: true, onchange: () => this.draw() });
     this.body = make("div");
-    this.element = make("div", {}, make("div", { class: "bar" }, "A", this.selects[0], "B", this.selects[1],
+    this.element = make("div", {}, make("div", { class: "bar" }, "A", this.selects[0], this.names[0], "B", this.selects[1], this.names[1],
       make("button", { type: "button", onclick: () => { this.chosen.reverse(); this.draw(); } }, "swap"),
       make("label", {}, this.only, " only what differs")), this.body);
     repainted.add(() => this.started && this.draw());
     whenSeen(this.body, () => { this.started = true; this.draw(); });
+  }
+
+  chooser(side) {
+    // By name, or of very many runs by number.
+    const label = `Run ${"AB"[side]}`, last = this.all.length;
+    const choose = (at) => { this.chosen[side] = Math.max(0, Math.min(last - 1, Math.round(at) || 0)); this.draw(); };
+    if (!this.listed) return make("input", { type: "number", min: 1, max: last, "aria-label": `${label}, 1 to ${last}`, onchange: (event) => choose(event.target.value - 1) });
+    return make("select", { "aria-label": label, onchange: (event) => choose(Number(event.target.value)) },
+      ...this.all.map(([runs, row], at) => make("option", { value: at }, runs.name(row))));
   }
 
   first() {
@@ -43,8 +55,9 @@ class Differences {
   }
 
   draw() {
-    this.selects.forEach((select, side) => { select.value = this.chosen[side]; });
+    this.selects.forEach((select, side) => { select.value = this.chosen[side] + (this.listed ? 0 : 1); });
     const [[a, i], [b, j]] = this.chosen.map((at) => this.all[at]);
+    if (!this.listed) [[a, i], [b, j]].forEach(([runs, row], side) => { this.names[side].textContent = runs.name(row); });
     const ends = [[a, i], [b, j]].map(([runs, row]) => runs.runs.ending[row] || "finished");
     const keys = a.columns.filter((one) => one.key && b.byId.has(one.id)).map((one) => [one.header, a.text(one, i), b.text(b.byId.get(one.id), j)]);
     const setup = [...keys, ["outcome", ...ends]].filter(([, x, y]) => !this.only.checked || x !== y);

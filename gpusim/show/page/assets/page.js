@@ -15,8 +15,12 @@ async function start() {
     page.folders.push(new Runs(content.folders.length > 1 ? "AB"[at] : "", folder.told, folder.table, numbers));
   }
   answers(page);
-  tables(page);
-  figures(page);
+  beside(page, "tuned", "Search");
+  beside(page, "advised", "Advice");
+  if (page.folders.some((runs) => runs.size)) {
+    tables(page);
+    figures(page);
+  }
   page.shown = {};
   page.showTimeline = inTime(page, "timeline");
   page.showMap = inTime(page, "map");
@@ -38,6 +42,20 @@ function answers(page) {
     if (told.picked.tables) place.append(make("p", {}, told.picked.said), wordTables(told.picked.tables));
     if (told.basis) place.append(make("p", { class: "soft" }, told.basis));
   }
+}
+
+function beside(page, what, title) {
+  // What another command has found out, in its words.
+  const parts = page.folders.flatMap((runs) => {
+    const found = runs.words[what];
+    if (!found.tables) return [];
+    return [
+      page.folders.length > 1 ? make("h3", {}, `${runs.letter}: ${runs.words.name}`) : "", ...(found.said || []).map((words) => make("p", {}, words)), wordTables(found.tables),
+      ...found.copied.flatMap((words) => [make("pre", {}, words), copyButton(words)]),
+      found.notes.length ? make("ul", { class: "plain soft" }, ...found.notes.map((words) => make("li", {}, words))) : "",
+    ];
+  });
+  if (parts.length) section(what, title, ...parts);
 }
 
 function tables(page) {
@@ -90,7 +108,7 @@ function inTime(page, which) {
   }
   const made = new Map(), names = new Map(page.folders.flatMap((runs) => runs.runs.key.map((key, row) => [key, runs.name(row)])));
   const get = async (key) => {
-    if (!made.has(key)) made.set(key, new Made(await blob(`${which}-${key}`), { capacity: content.capacities[key] }));
+    if (!made.has(key)) made.set(key, new Made(await blob(`${which}-${key}`), { capacity: content.capacities[key], metrics: which === "timeline" && await blob(`metrics-${key}`) }));
     return made.get(key);
   };
   const place = make("div"), beside = make("div");
@@ -128,7 +146,7 @@ function differences(page) {
 }
 
 function repeats(page) {
-  const parts = page.folders.flatMap((runs) => {
+  const parts = page.folders.filter((runs) => runs.size).flatMap((runs) => {
     const { name, experiment, manifest, machine, doubts } = runs.words;
     const versions = Object.entries(manifest.versions || {}).map(([what, version]) => `${what} ${version || "from source"}`).join(", ");
     const command = `gpusim run ${name}/experiment.yaml -o again\ngpusim compare ${name} again --exact`;
@@ -145,7 +163,7 @@ function repeats(page) {
       Object.keys(manifest).length ? make("details", {}, make("summary", {}, "The manifest: inputs by hash, runs, seals of results"), make("pre", {}, JSON.stringify(manifest, null, 1))) : "",
     ];
   });
-  section("repeat", "How to repeat it", ...parts);
+  if (parts.length) section("repeat", "How to repeat it", ...parts);
 }
 
 start().catch((error) => {

@@ -20,6 +20,7 @@ const STALL_COLOURS = {
   stall_sms: "#332288", stall_copy_engine: "#B3261E", stall_fault: "#882255", stall_migration: "#332288", stall_remote: "#8A8F99", stall_explicit: "#7F7A1C",
   stall_host: "#009E73",
 };
+const LINK_COLOURS = { h2d: "#D55E00", d2h: "#E69F00" };
 const SPARE_COLOURS = ["#CC79A7", "#882255", "#56B4E9", "#7F7A1C", "#009E73", "#E69F00", "#332288", "#0072B2"];
 const HEIGHTS = { stall: 12, phase: 14 };
 const TRACK = 24, GAP = 3, AXIS = 26, AREA = 110, RATE = 44, BLOCK = 64, LEAST_SPAN = 8;
@@ -144,7 +145,7 @@ class Timeline {
     const { owners, counters, rates, colours } = this.words;
     this.owners = new Series("owners", owners, this.data, colours);
     this.counters = new Series("counters", counters, this.data, { allocated: "#0072B2", reserved: "#B3261E" });
-    this.rates = new Series("rates", rates, this.data, { h2d: "#D55E00", d2h: "#E69F00" });
+    this.rates = new Series("rates", rates, this.data, LINK_COLOURS);
     this.whole = this.extent();
     this.view = [...this.whole];
     this.matches = null;
@@ -200,7 +201,8 @@ class Timeline {
     this.element = make("div", { class: "timeline" },
       make("div", { class: "bar" }, this.search, button("‹", "previous match", () => this.next(-1)), button("›", "next match", () => this.next(1)), this.found,
         button("+", "zoom in", () => this.zoom(0.5)), button("−", "zoom out", () => this.zoom(2)), button("all", "show all", () => this.show(...this.whole))),
-      this.keysOf(), make("div", { class: "canvas" }, this.canvas, this.tip, this.hint), this.detail, this.summary);
+      this.keysOf(), make("div", { class: "canvas" }, this.canvas, this.tip, this.hint), this.about.metrics ? (this.metrics = new MetricChart(this.about.metrics, this)).element : "",
+      this.detail, this.summary);
     this.listen();
     new ResizeObserver(() => this.paint()).observe(this.canvas.parentElement);
     repainted.add(() => { this.element.replaceChild(this.keysOf(), this.element.children[1]); this.paint(); });
@@ -460,6 +462,7 @@ class Timeline {
     if (this.owners.names.length || this.counters.names.length) this.area(pen);
     if (this.rates.names.length) this.links(pen);
     this.marks(pen, high);
+    if (this.metrics) this.metrics.paint();
     clearTimeout(this.later);
     this.later = setTimeout(() => this.summarise(), 180);
     this.painted = performance.now() - began; // ms

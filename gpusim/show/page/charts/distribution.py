@@ -9,7 +9,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.page.charts.parts import LegendEntry, PlotChart, PlotPanel, PlotView, hover, plain
 from gpusim.show.style import looks
-from gpusim.show.values.distribution import profiles
+from gpusim.show.values.distribution import answer, profiles
 from gpusim.show.view import main_metric
 
 
@@ -41,4 +41,4 @@ def chart(results: Sequence[Result]) -> PlotChart:
     }
     note = f"A place is a machine, program and memory size: {max((line.count for line in lines), default=0)} of them."
     panel = PlotPanel("", data, layout, 360)
-    return PlotChart("How often is a policy how far from the best?", "", [PlotView("", [panel])], legend, note)
+    return PlotChart("How often is a policy how far from the best?", answer(lines), [PlotView("", [panel])], legend, note)

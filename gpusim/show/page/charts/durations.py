@@ -11,7 +11,8 @@ from gpusim.results.activities import Activities
 from gpusim.show.page.charts.parts import LegendEntry, PlotChart, PlotPanel, PlotView, hover, plain
 from gpusim.show.steps import visible
 from gpusim.show.style import looks
-from gpusim.show.values.distribution import Cumulative, durations
+from gpusim.show.values.distribution import Cumulative
+from gpusim.show.values.durations import answer, durations
 from gpusim.show.view import scale
 
 MOST = 12  # runs
@@ -41,7 +42,7 @@ def chart(named: Sequence[tuple[str, Activities]]) -> PlotChart:
         }
         panels.append(PlotPanel(title, data, layout, 280))
     legend = [LegendEntry(name, look[name].colour) for name in names]
-    return PlotChart("How long do kernels, copies and waits take, one by one?", "", [PlotView("", panels)], legend)
+    return PlotChart("How long do kernels, copies and waits take, one by one?", answer(found), [PlotView("", panels)], legend)
 
 
 def _seen(line: Cumulative) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from gpusim.results.result import Result
 from gpusim.show.groups import starred
 from gpusim.show.page.charts.parts import INK, SOFT, LegendEntry, PlotChart, PlotPanel, PlotView, exact, hover, marker, plain
 from gpusim.show.style import BLACK, Look, looks
-from gpusim.show.values.pareto import ParetoFronts, ParetoPanel, ParetoPoint, pareto
+from gpusim.show.values.pareto import ParetoFronts, ParetoPanel, ParetoPoint, answer, pareto
 from gpusim.show.view import human, main_unit, scale
 
 MOST_PANELS, MOST_LINES = 24, 24
@@ -40,7 +40,7 @@ def chart(results: Sequence[Result]) -> PlotChart:
     note = f"{len(shown)} of {len(panels)} places are shown. " if len(shown) < len(panels) else ""
     note += f"Did not finish: {join([f'{count} {how}' for how, count in failed.items()])}." if failed else ""
     views = [PlotView("", [_panel(found, panel, look) for panel in shown])]
-    return PlotChart("What does less memory cost?", "", views, legend, note.strip())
+    return PlotChart("What does less memory cost?", answer(found), views, legend, note.strip())
 
 
 def _panel(found: ParetoFronts, place: ParetoPanel, look: dict[str, Look]) -> PlotPanel:

@@ -8,7 +8,7 @@ from typing import Any
 from gpusim.base.units import show_bytes, show_fraction, show_time
 from gpusim.show.page.charts.parts import INK, LegendEntry, PlotChart, PlotPanel, PlotView, hover, plain
 from gpusim.show.style import BLUE, ORANGE, VERMILION
-from gpusim.show.values.roofline import Roofline, RooflinePoint
+from gpusim.show.values.roofline import Roofline, RooflinePoint, answer
 
 COLOURS = {"compute": VERMILION, "memory": BLUE, "launch": ORANGE}
 NOMINAL, REACHED = "the vendor's number", "what kernels reach"
@@ -28,7 +28,7 @@ def chart(found: Sequence[Roofline]) -> PlotChart:
     legend = [LegendEntry(f"bound by {name}", colour, "box") for name, colour in COLOURS.items() if name in used]
     legend += [LegendEntry(NOMINAL, INK), LegendEntry(REACHED, INK, "dash")]
     note = "An area is a share of the time; a bar the interval of the time. A point above memory's roof is served by a cache."
-    return PlotChart("What binds the operators of the program?", "", [PlotView("", panels)], legend, note)
+    return PlotChart("What binds the operators of the program?", answer(found), [PlotView("", panels)], legend, note)
 
 
 def _panel(one: Roofline, points: Sequence[RooflinePoint], title: str, with_flops: bool) -> PlotPanel:
@@ -77,4 +77,5 @@ def _words(p: RooflinePoint) -> str:
     rate = f"{p.flops / p.ns / 1e3:,.4g} TFLOP/s" if p.flops else f"{p.moved / p.ns:,.4g} GB/s"
     took = f"{p.count:,} times {show_time(p.ns, 4)} ({show_time(p.low)} to {show_time(p.high)})"
     share = f"{show_fraction(p.share)} of the time, bound by {p.bound}"
-    return f"<b>{plain(p.name)}</b> {plain(p.dtype)}\n{took}\n{rate}, {show_bytes(p.moved, 4)}\n{share}"
+    how = f" computed in {p.computed}" * (p.flops > 0)
+    return f"<b>{plain(p.name)}</b> {plain(p.dtype)}{how}\n{took}\n{rate}, {show_bytes(p.moved, 4)}\n{share}"
