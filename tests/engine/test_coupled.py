@@ -20,6 +20,7 @@ from gpusim.engine.run.simulate import prepared, simulate
 from gpusim.machine.topology.connections import Connections
 from gpusim.results import log
 from gpusim.results.result import Result
+from gpusim.trace.grain import TENSOR
 from gpusim.trace.trace import COLLECTIVE, COPY_IN, COPY_OUT
 
 
@@ -71,6 +72,23 @@ def test_a_collective_starts_when_the_last_of_its_members_has_come() -> None:
 
 
 @pytest.mark.hand_worked
+def test_waiting_for_other_members_is_the_collectives_time_and_no_stall() -> None:
+    """The stream of the collective never stands still; the one that waits for its end does, from the start to 17,740 ns."""
+    steps = working(3000)
+    steps.record(0, 0)
+    steps.wait(0, 1)
+    steps.kernel(100, stream=1)
+    end = 7000 + 500 + 10_240
+    first, second = together(Connections({"between": 20.0}, meetings=[meeting()]), steps, working(7000))
+    assert first.log is not None and second.log is not None
+    assert spans(first)[2:] == [(end, end + 100)]
+    stalls = first.log[first.log["kind"] == log.STALL][["t", "a", "b", "addr", "bytes"]]
+    assert stalls.tolist() == [(end, 2, log.BY_EVENT, 1, end)]
+    assert (first.metrics["stall_event_ns"], first.metrics["stall_ns"], first.metrics["collective_wait_ns"]) == (end, end, 4000)
+    assert second.metrics["stall_ns"] == 0 and not (second.log["kind"] == log.STALL).any()
+
+
+@pytest.mark.hand_worked
 def test_a_link_that_is_passed_twice_has_half_its_rate() -> None:
     results = together(Connections({"between": 8.0}, meetings=[meeting(route=("between", "between"))]), working(1), working(1))
     assert spans(results[0])[1] == (1, 1 + 500 + 25_600)
@@ -108,6 +126,21 @@ def test_what_all_have_begun_together_goes_on_when_one_of_them_runs_out_of_memor
     first, second = together(Connections({"between": 20.0}, meetings=[meeting()]), full, working(500), capacity_bytes=2 * BLOCK)
     assert first.outcome == "oom" and first.metrics["makespan_ns"] == 2000
     assert spans(second) == [(0, 500), (500, 1000 + 500 + 10_240)]
+
+
+@pytest.mark.hand_worked
+@pytest.mark.parametrize("grain", [TENSOR, BLOCK])
+def test_a_program_that_waits_for_one_that_ran_out_of_memory_fails(grain: int) -> None:
+    full, other = Steps(), working(500)
+    full.kernel(100)
+    full.alloc(3)
+    full.carry(COLLECTIVE, 0, 10)
+    other.alloc()
+    between = Connections({"between": 20.0}, meetings=[meeting()])
+    first, second = together(between, full, other, capacity_bytes=2 * BLOCK, grain=grain)
+    assert [first.outcome, second.outcome] == ["oom", "failed"]
+    assert second.failure == {"time_ns": 500, "advice": "a rank that it waits for ran out of memory"}
+    assert second.log is not None and second.log[["t", "kind", "a"]].tolist()[-1] == (500, log.START, 1)
 
 
 def test_members_that_never_come_are_named() -> None:
