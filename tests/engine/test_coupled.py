@@ -132,8 +132,7 @@ def test_what_all_have_begun_together_goes_on_when_one_of_them_runs_out_of_memor
 @pytest.mark.parametrize("grain", [TENSOR, BLOCK])
 def test_a_program_that_waits_for_one_that_ran_out_of_memory_fails(grain: int) -> None:
     full, other = Steps(), working(500)
-    full.kernel(100)
-    full.alloc(3)
+    full.kernel(100, writes=(full.alloc(3),))
     full.carry(COLLECTIVE, 0, 10)
     other.alloc()
     between = Connections({"between": 20.0}, meetings=[meeting()])
