@@ -120,6 +120,11 @@ class Result:
         hint = suggest(name, METRICS)
         raise AttributeError(f"a result has no '{name}'{f' ({hint})' if hint else ''}")
 
+    @property
+    def ranks(self) -> list[Result]:
+        """Of a program on several GPUs the result of each rank, in their order; else none."""
+        return [Result(rank) for rank in self._of.ranks]
+
     def __getattr__(self, name: str) -> int | float:
         if name.startswith("_"):
             raise AttributeError(name)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from gpusim.engine.run.ranks import simulate_ranks
 from gpusim.experiment.layouts import load_whole
@@ -27,7 +29,7 @@ from gpusim.programs.ranks.placement import placed
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
 from gpusim.trace.iterations import iterations
-from gpusim.trace.trace import Trace
+from gpusim.trace.trace import KERNEL, Trace
 from gpusim.trace.workload import Workload, build
 
 Memory = Callable[[int], int | None]
@@ -44,7 +46,7 @@ class RankProgram(NamedTuple):
 
 def simulated_ranks(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
-    memory: Memory, host_memory: Memory, share: str, **choices: Any,
+    slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, **choices: Any,
 ) -> Result:  # fmt: skip
     """The ranks of a program, each on its GPU of the machine, as one result.  Ranks of one host share its memory evenly.
 
@@ -52,6 +54,7 @@ def simulated_ranks(
     collectives  their times on the machine
     layout    degrees of parallelism, as `programs.ranks.layout` reads them
     own       the user's transforms
+    slower    rank -> how much longer its kernels take
     choices   policies, seed and log as `engine.run.simulate.prepared` takes them, the same for all ranks
 
     Raises GpusimError for a layout that the program or the machine does not allow.
@@ -61,7 +64,8 @@ def simulated_ranks(
     stages = [_stage(trace, divided.transform(stage), own) for stage in range(divided.pipeline)]
     words = sharing.parse(share)
     programs = [
-        _on_gpu(stages[divided.place(rank)[2]], machine.profile(gpu), words) for rank, gpu in enumerate(gpus)
+        _on_gpu(stages[divided.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
+        for rank, gpu in enumerate(gpus)
     ]
     largest = max(program.work.live_peak for program in programs)
     of_host = Counter(machine.host[gpu] for gpu in gpus)
@@ -98,21 +102,22 @@ def _stage(trace: Trace, chain: str, own: Registry) -> Trace:
     return transforms.apply(trace, chain, own) if chain else trace
 
 
-def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+def _on_gpu(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
     """Kept as long as the trace is."""
-    known, key = _KNOWN.setdefault(trace, {}), (profile_hash(profile), share)
+    known, key = _KNOWN.setdefault(trace, {}), (profile_hash(profile), share, slower)
     if key not in known:
-        known[key] = _timed(trace, profile, share)
+        known[key] = _timed(trace, profile, share, slower)
     return known[key]
 
 
-_KNOWN: WeakKeyDictionary[Trace, dict[tuple[str, tuple[str, ...]], RankProgram]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Trace, dict[tuple[str, tuple[str, ...], float], RankProgram]] = WeakKeyDictionary()
 
 
-def _timed(trace: Trace, profile: Profile, share: tuple[str, ...]) -> RankProgram:
+def _timed(trace: Trace, profile: Profile, share: tuple[str, ...], slower: float) -> RankProgram:
     times = durations(alone(trace, share), profile)
     basis = {f"kernel_{name}_share": value for name, value in shares(times).items()}
-    return RankProgram(build(trace, times.ns), profile, basis if trace.ops else {})
+    ns = np.where(trace.activity == KERNEL, np.rint(times.ns * slower), times.ns).astype(np.int64)
+    return RankProgram(build(trace, ns), profile, basis if trace.ops else {})
 
 
 def _with_host(profile: Profile, given: int | None, ranks: int) -> Profile:
