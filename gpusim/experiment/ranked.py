@@ -82,8 +82,11 @@ def simulated_ranks(
         share=share, **choices,
     )  # fmt: skip
     done = of_all([
-        replace(rank, spec={**rank.spec, "gpu": gpu}, metrics={**rank.metrics, **program.basis})
-        for rank, gpu, program in zip(ranks, gpus, programs, strict=True)
+        replace(
+            rank, spec={**rank.spec, "gpu": gpu, **({"slower": slower[i]} if i in slower else {})},
+            metrics={**rank.metrics, **program.basis},
+        )
+        for i, (rank, gpu, program) in enumerate(zip(ranks, gpus, programs, strict=True))
     ])  # fmt: skip
     if not done.finished:
         return done
