@@ -48,7 +48,8 @@ def varying(results: Sequence[Result]) -> list[str]:
         of_machine = {(str(r.spec.get("profile")), r.spec.get("memory")) for r in results}
         if len(of_machine) == len({machine for machine, _ in of_machine}) > 1:
             hidden.add("memory")
-    if {"profile", "host_memory", "tiers", "transform"} & set(differ):  # what a transform keeps there is no room for swaps
+    # What a transform keeps there is no room for swaps; ranks share their host.
+    if {"profile", "host_memory", "tiers", "transform", *OF_RANKS} & set(differ):
         hidden.add("host_capacity")
     return [key for key in differ if key not in hidden]
 
