@@ -16,7 +16,7 @@ from gpusim.referee.report import Findings
 from gpusim.trace.trace import I64
 
 
-class Passed(NamedTuple):
+class LinkTraffic(NamedTuple):
     """(n,) what flowed along one route, until when in the log (NEVER), and an activity of a rank for which it did."""
 
     flow: Flow
@@ -31,16 +31,16 @@ def link_name(link: SharedLink) -> str:
     return link if isinstance(link, str) else f"{link[1]} of rank {link[0]}"
 
 
-def passed_by_ranks(runs: Sequence[Started], flows: Sequence[Sequence[Flow]]) -> list[Passed]:
+def passed_by_ranks(runs: Sequence[Started], flows: Sequence[Sequence[Flow]]) -> list[LinkTraffic]:
     """What flowed for each rank by itself."""
     return [
-        Passed(part, run.acts.end[part.rows], np.full(len(part.rows), rank), part.rows, run.acts.end_record[part.rows])
+        LinkTraffic(part, run.acts.end[part.rows], np.full(len(part.rows), rank), part.rows, run.acts.end_record[part.rows])
         for rank, (run, parts) in enumerate(zip(runs, flows, strict=True))
         for part in parts
     ]
 
 
-def passed_in_meetings(there: Attendance, flows: Sequence[Flow], runs: Sequence[Started]) -> list[Passed]:
+def passed_in_meetings(there: Attendance, flows: Sequence[Flow], runs: Sequence[Started]) -> list[LinkTraffic]:
     """What flowed in meetings: each is shown by the member that was the first to end."""
     first = np.full(len(there.last), -1)
     order = np.argsort(-there.end, kind="stable")
@@ -50,11 +50,11 @@ def passed_in_meetings(there: Attendance, flows: Sequence[Flow], runs: Sequence[
         who = first[part.rows]
         rank, row = there.members.rank[who], there.row[who]
         record = np.array([runs[r].acts.end_record[i] for r, i in zip(rank.tolist(), row.tolist(), strict=True)], np.int64)
-        found.append(Passed(part, there.end[who], rank, row, record))
+        found.append(LinkTraffic(part, there.end[who], rank, row, record))
     return found
 
 
-def check_loads(passed: Iterable[Passed], rates: Mapping[SharedLink, float], found: Sequence[Findings]) -> None:
+def check_loads(passed: Iterable[LinkTraffic], rates: Mapping[SharedLink, float], found: Sequence[Findings]) -> None:
     """Each of these links; rates in bytes/ns."""
     loads: dict[SharedLink, list[tuple[I64, ...]]] = {link: [] for link in rates}
     for p in passed:

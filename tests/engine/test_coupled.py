@@ -5,10 +5,11 @@ See `hand_worked` for the machine: 10 bytes/ns to a device, 8 from it, 1000 ns o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from coupled_programs import copies, meeting, played, working
+from coupled_programs import copies, drawn, meeting, played, working
 from hand_worked import BLOCK, Steps
 from plain_python import fingerprint, interpreted
 from test_side_by_side import programs
@@ -160,10 +161,16 @@ def shared_runs(count: int) -> list[Any]:
     return [fingerprint(run.result()) for run in each]
 
 
+def drawn_runs(count: int) -> list[Any]:
+    """Random programs that meet, on as many machines."""
+    return [[fingerprint(result) for result in drawn(seed).results] for seed in range(count)]
+
+
 @pytest.mark.slow
 @pytest.mark.agreement
-def test_compiled_and_interpreted_runs_agree() -> None:
-    assert interpreted("test_coupled", "t.shared_runs(6)") == shared_runs(6)
+@pytest.mark.parametrize(("runs", "count"), [(shared_runs, 6), (drawn_runs, 3)])
+def test_compiled_and_interpreted_runs_agree(runs: Callable[[int], list[Any]], count: int) -> None:
+    assert interpreted("test_coupled", f"t.{runs.__name__}({count})") == runs(count)
 
 
 @pytest.mark.slow
