@@ -80,12 +80,9 @@ def simulated_ranks(
         flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
     )  # fmt: skip
     done = of_all([
-        replace(
-            rank, spec={**rank.spec, "gpu": gpu, **({"slower": slower[i]} if i in slower else {})},
-            metrics={**rank.metrics, **program.basis},
-        )
+        _kept(rank, {"gpu": gpu, **({"slower": slower[i]} if i in slower else {})}, program)
         for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
-    ])  # fmt: skip
+    ])
     if not done.finished:
         return done
     return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
@@ -127,6 +124,15 @@ def flow_by(collectives: CollectiveTimes) -> FlowOf:
         return collectives.of(kind, group, size).flow
 
     return flow
+
+
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
+    """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
+    spec, trace = {**rank.spec, **known}, program.work.trace
+    metrics = {**rank.metrics, **program.basis}
+    if rank.log is None:
+        return replace(rank, spec=spec, metrics=metrics)
+    return replace(rank, spec={**spec, "program_hash": trace.content_hash}, metrics=metrics, program=trace)
 
 
 @lru_cache(maxsize=4)

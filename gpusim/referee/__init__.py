@@ -17,6 +17,8 @@ the compiled island.  `check` asks, in this order, and stops where nothing furth
     do the metrics equal what the log adds up to?                                        totals.totals
 
 Times need the machine's profile; without one they are not checked.
+
+`ranks.check` asks the same of runs on the devices of one machine, and when bytes arrive of all of them together.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def recompute(
     if other is not None:
         found.say(-1, *other)
         return
-    given, trace = trace, result.program or trace  # which a plan policy has made of it
+    given = trace
+    if result.program is not None and result.program.content_hash != trace.content_hash:
+        trace = result.program  # which a plan policy has made of it
     machine = None
     if profile is not None:
         codec = {name: rate / 1e9 for name, rate in packing(trace).rates.items()}

@@ -48,7 +48,8 @@ class Result:
     bounds    what no policy can beat, by name as in results.metrics
     checked   the referee's verdict; None while it has not looked
     key       the run's name in its folder, a hash of its inputs; "" before it is kept
-    program   what a plan policy made of the trace and ran instead; None when the trace itself ran
+    program   what a plan policy made of the trace and ran instead; of a rank with a log its part of the trace; None when the
+              trace itself ran
     schedule  what a plan policy had planned (policies.planning.Schedule); None without a plan, and of a result that was kept
     pages     the event log of unified memory and its steps, column -> array as in results.page_log; None when not recorded
     faults    what page faults cost, of a run under unified memory
@@ -91,6 +92,13 @@ class Result:
     def finished(self) -> bool:
         """True when every event of the trace was carried out."""
         return self.outcome == FINISHED
+
+    @property
+    def logged(self) -> bool:
+        """True when it has what a timeline is made from: an event log, of pages or of each rank, too."""
+        if self.ranks:
+            return all(rank.log is not None and len(rank.log) and rank.program is not None for rank in self.ranks)
+        return (self.log is not None and len(self.log) > 0) or self.pages is not None
 
     @property
     def oracle(self) -> bool:
