@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from gpusim.api.inputs import Source
     from gpusim.machine.profile import Profile
+    from gpusim.machine.topology.topology import Topology
 
 FRAMES = ("run", "timeline", "log", "activities", "metrics")
 SHOWN = (
@@ -51,7 +52,8 @@ class Result:
     """
 
     def __init__(
-        self, of: kept.Result, source: Source | None = None, folder: Path | None = None, machine: Profile | None = None
+        self, of: kept.Result, source: Source | None = None, folder: Path | None = None,
+        machine: Profile | Topology | None = None,
     ) -> None:
         self._of = of
         self.source = source

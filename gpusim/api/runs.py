@@ -123,7 +123,7 @@ def simulate(
     return Result(*single(
         source, profile, spec, use=named.files, given=named.given, plan=_plan_file(policies["plan"]),
         kernel_times=None if kernel_times is None else Path(kernel_times), bounds=bounds,
-    ), machine=profile if isinstance(profile, Profile) else None)  # fmt: skip
+    ), machine=profile)  # fmt: skip
 
 
 def _plan_file(plan: PolicySpec) -> Path | None:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gpusim.engine.run.ranks import simulate_ranks
+from gpusim.engine.run.ranks import FlowOf, simulate_ranks
 from gpusim.experiment.layouts import load_whole
 from gpusim.machine import sharing
 from gpusim.machine.collectives.passes import Kind
@@ -21,10 +21,11 @@ from gpusim.machine.identity import profile_hash
 from gpusim.machine.kernels.alone import alone
 from gpusim.machine.kernels.durations import durations, shares
 from gpusim.machine.profile import Profile, changed
+from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
-from gpusim.programs.ranks.layout import parse_layout
+from gpusim.programs.ranks.layout import Layout, parse_layout
 from gpusim.programs.ranks.placement import placed
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
@@ -44,6 +45,20 @@ class RankProgram(NamedTuple):
     basis: dict[str, float]
 
 
+class DividedProgram(NamedTuple):
+    """The program of each rank and its GPU, by name and with its part of the host's memory."""
+
+    layout: Layout
+    gpus: tuple[str, ...]
+    programs: list[RankProgram]
+    given: list[Profile]
+
+    @property
+    def largest(self) -> int:
+        """Bytes that the program of a rank holds at most."""
+        return max(program.work.live_peak for program in self.programs)
+
+
 def simulated_ranks(
     trace: Trace, collectives: CollectiveTimes, layout: str, placement: str | Sequence[str], own: Registry, *,
     slower: Mapping[int, float], memory: Memory, host_memory: Memory, share: str, **choices: Any,
@@ -59,41 +74,61 @@ def simulated_ranks(
 
     Raises GpusimError for a layout that the program or the machine does not allow.
     """
-    machine, divided = collectives.machine, parse_layout(layout)
-    gpus = placed(machine, divided.ranks, placement)
-    stages = [_stage(trace, divided.transform(stage), own) for stage in range(divided.pipeline)]
-    words = sharing.parse(share)
+    ran = divided(trace, collectives.machine, layout, placement, own, slower=slower, host_memory=host_memory, share=share)
+    ranks = simulate_ranks(
+        [program.work for program in ran.programs], ran.given, collectives.machine, ran.gpus, ran.layout.members,
+        flow_by(collectives), capacity_bytes=memory(ran.largest), share=share, **choices,
+    )  # fmt: skip
+    done = of_all([
+        _kept(rank, {"gpu": gpu, **({"slower": slower[i]} if i in slower else {})}, program)
+        for i, (rank, gpu, program) in enumerate(zip(ranks, ran.gpus, ran.programs, strict=True))
+    ])
+    if not done.finished:
+        return done
+    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
+
+
+def batches(layout: Layout, trace: Trace) -> int:
+    """Batches of the recording that all ranks go through together."""
+    return layout.data * layout.microbatches * (int(iterations(trace).max(initial=0)) + 1)
+
+
+def divided(
+    trace: Trace, machine: Topology, layout: str, placement: str | Sequence[str], own: Registry, *,
+    slower: Mapping[int, float], host_memory: Memory, share: str,
+) -> DividedProgram:  # fmt: skip
+    """The programs of all ranks; arguments as in `simulated_ranks`.
+
+    Raises GpusimError for a layout that the program or the machine does not allow.
+    """
+    degrees, words = parse_layout(layout), sharing.parse(share)
+    gpus = placed(machine, degrees.ranks, placement)
+    stages = [_stage(trace, degrees.transform(stage), own) for stage in range(degrees.pipeline)]
     programs = [
-        _on_gpu(stages[divided.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
+        _on_gpu(stages[degrees.place(rank)[2]], machine.profile(gpu), words, slower.get(rank, 1.0))
         for rank, gpu in enumerate(gpus)
     ]
-    largest = max(program.work.live_peak for program in programs)
     of_host = Counter(machine.host[gpu] for gpu in gpus)
+    capacity = host_memory(max(program.work.live_peak for program in programs))
     given = [
-        _with_host(program.profile, host_memory(largest), of_host[machine.host[gpu]])
+        _with_host(program.profile, capacity, of_host[machine.host[gpu]])
         for program, gpu in zip(programs, gpus, strict=True)
     ]
+    return DividedProgram(degrees, gpus, programs, given)
+
+
+def flow_by(collectives: CollectiveTimes) -> FlowOf:
+    """What flows in a collective, by these times."""
 
     def flow(kind: Kind, size: int, group: Sequence[str]) -> LinkFlow:
         return collectives.of(kind, group, size).flow
 
-    ranks = simulate_ranks(
-        [program.work for program in programs], given, machine, gpus, divided.members, flow, capacity_bytes=memory(largest),
-        share=share, **choices,
-    )  # fmt: skip
-    done = of_all([
-        _kept(rank, gpu, program)
-        for rank, gpu, program in zip(ranks, gpus, programs, strict=True)
-    ])  # fmt: skip
-    if not done.finished:
-        return done
-    batches = divided.data * divided.microbatches * (int(iterations(trace).max(initial=0)) + 1)
-    return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches)})
+    return flow
 
 
-def _kept(rank: Result, gpu: str, program: RankProgram) -> Result:
+def _kept(rank: Result, known: dict[str, Any], program: RankProgram) -> Result:
     """The result of a rank with what is known of it here; one with a log keeps the program that ran."""
-    spec, trace = {**rank.spec, "gpu": gpu}, program.work.trace
+    spec, trace = {**rank.spec, **known}, program.work.trace
     metrics = {**rank.metrics, **program.basis}
     if rank.log is None:
         return replace(rank, spec=spec, metrics=metrics)

@@ -12,6 +12,8 @@ from gpusim.results.result import Result
 SPANS = ("makespan_ns", "batch_ns", "recorded_ns", "device_ns", "recorded_device_ns")
 """They end with the last rank."""
 _LEVELS = ("_peak_bytes", "_current_bytes", "_at_peak_bytes")
+_OF_RANK = ("gpu", "slower")
+"""Keys of a rank's spec that all ranks together do not have."""
 
 
 def of_all(ranks: Sequence[Result]) -> Result:
@@ -27,7 +29,7 @@ def of_all(ranks: Sequence[Result]) -> Result:
     oracles = list(dict.fromkeys(kind for rank in ranks for kind in rank.spec.get("oracles", ())))
     metrics = {name: _over(name, [rank.metrics[name] for rank in ranks if name in rank.metrics]) for name in names}
     return Result(
-        spec={**{k: v for k, v in ranks[0].spec.items() if k != "gpu"}, "oracles": oracles},
+        spec={**{k: v for k, v in ranks[0].spec.items() if k not in _OF_RANK}, "oracles": oracles},
         outcome=next((rank.outcome for rank in ranks if rank.outcome in ("oom", "host_oom")), ranks[0].outcome),
         metrics=metrics,
         failure=None if first is None else {**(first[1].failure or {}), "rank": first[0]},

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hand_worked import machine
 
-from gpusim.engine.run.coupled import Connections, Coupled, Meeting
+from gpusim.engine.run.coupled import Coupled
 from gpusim.engine.run.simulate import prepared
 from gpusim.engine.state import NEVER
+from gpusim.machine.topology.connections import Connections, Meeting
 from gpusim.programs.ranks.layout import Layout
 from gpusim.programs.ranks.matching import matched
 from gpusim.results.result import Result
