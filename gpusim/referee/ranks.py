@@ -34,6 +34,7 @@ def check(
     own: OwnTimes | None = None,
 ) -> list[Report]:  # fmt: skip
     """Recompute what the ranks of a machine left behind, a report each; all are unchecked (ok is None) without a log of each.
+    Where one cannot be followed at all none is right.
 
     traces    that they ran, profiles of their devices: as `results`, in the order of the ranks
     between   what lies between the devices
@@ -47,10 +48,13 @@ def check(
     possible = meetings.possible(members, programs, found)
     for rank, (result, trace, profile) in enumerate(zip(results, traces, profiles, strict=True)):
         recompute(result, trace, profile, own, found[rank], members.of(rank), lambda run, _: started.append(run))
-    if possible and len(started) == len(results):
-        machine = _machine(started, between)
-        if _known(machine, between, found):
-            _together(results, started, machine, between, found)
+    machine = _machine(started, between) if possible and len(started) == len(results) else None
+    if machine is not None and _known(machine, between, found):
+        _together(results, started, machine, between, found)
+    else:
+        for said in found:
+            if not said.violations:
+                said.say(-1, "when it ends follows from all ranks, of which another is wrong", "ranks that can be followed")
     return [said.report() for said in found]
 
 

@@ -80,6 +80,14 @@ def test_one_run_without_a_log_leaves_all_unchecked() -> None:
     assert [report.ok for report in ran.checked(results=[ran.results[0], replace(ran.results[1], log=None)])] == [None, None]
 
 
+def test_a_log_that_cannot_be_followed_leaves_no_rank_right() -> None:
+    ran = waiting()
+    assert ran.results[1].log is not None
+    first, second = said(ran.checked(results=[ran.results[0], replace(ran.results[1], log=ran.results[1].log[:-1])]))
+    assert "activity 1 never ends though the run finished" in second
+    assert first == "when it ends follows from all ranks, of which another is wrong; expected ranks that can be followed"
+
+
 def test_what_is_right_alone_is_right_on_a_machine_without_shared_links() -> None:
     ran = played(Connections(), copies((COPY_IN, 10)), working(1000, beside=7))
     assert alone(ran, ran.results) == [True, True] == [report.ok for report in ran.checked()]
