@@ -22,6 +22,7 @@ from gpusim.engine.run.simulate import simulate
 from gpusim.experiment import users
 from gpusim.experiment.answerable import ALL, answered
 from gpusim.experiment.bounds import Bounds, of_run
+from gpusim.experiment.ranked import collectives_of, simulated_ranks
 from gpusim.experiment.spec import AS_RECORDED, KINDS
 from gpusim.experiment.tasks import Task, read, read_trace
 from gpusim.machine import sharing, variant
@@ -95,16 +96,12 @@ def result_of(task: Task, program: RunProgram) -> Result:
 
 def result_of_ranks(task: Task) -> Result:
     """The result of a run of all ranks of its program."""
-    from gpusim.experiment.ranked import collectives_of
-
     trace = read_trace(task.trace, task.spec.transform, users.of_task(task))
     return ranks_of(task, trace, collectives_of(task.profile, task.spec.profile))
 
 
 def ranks_of(task: Task, trace: Trace, collectives: CollectiveTimes) -> Result:
     """The result of a run of all ranks of this program, wherever that and the machine came from."""
-    from gpusim.experiment.ranked import simulated_ranks
-
     spec, own = task.spec, users.of_task(task)
 
     def memory(footprint: int) -> int | None:

@@ -25,7 +25,7 @@ from gpusim.machine.topology.topology import Topology
 from gpusim.machine.topology.transfers import LinkFlow
 from gpusim.policies.registry import Registry
 from gpusim.programs import transforms
-from gpusim.programs.ranks.layout import Layout, parse_layout
+from gpusim.programs.ranks.layout import RankLayout, parse_layout
 from gpusim.programs.ranks.placement import placed
 from gpusim.results.ranks import of_all
 from gpusim.results.result import Result
@@ -48,7 +48,7 @@ class RankProgram(NamedTuple):
 class DividedProgram(NamedTuple):
     """The program of each rank and its GPU, by name and with its part of the host's memory."""
 
-    layout: Layout
+    layout: RankLayout
     gpus: tuple[str, ...]
     programs: list[RankProgram]
     given: list[Profile]
@@ -88,7 +88,7 @@ def simulated_ranks(
     return replace(done, metrics={**done.metrics, "batch_ns": round(done.metrics["makespan_ns"] / batches(ran.layout, trace))})
 
 
-def batches(layout: Layout, trace: Trace) -> int:
+def batches(layout: RankLayout, trace: Trace) -> int:
     """Batches of the recording that all ranks go through together."""
     return layout.data * layout.microbatches * (int(iterations(trace).max(initial=0)) + 1)
 

@@ -50,7 +50,7 @@ def connections(
     """What lies between the ranks of a program.
 
     gpus      of each rank, by name
-    members   (rank, group) -> ranks of the group, as `programs.ranks.layout.Layout.members`
+    members   (rank, group) -> ranks of the group, as `programs.ranks.layout.RankLayout.members`
 
     Raises TraceError where the exchanges of the ranks do not match.
     """
