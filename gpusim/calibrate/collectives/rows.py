@@ -18,8 +18,8 @@ from gpusim.machine.collectives.times import KINDS
 FILES = ("collectives_nccl_tests.csv", "collectives_vidur.csv", "collectives_tartan.csv")
 SHIPPED = Path(__file__).parents[1] / "data" / "hardware_measured.csv"
 RAW = "it is not shipped: name a folder that has the raw files"
-SEEN_FROM = 1 << 20
-"""Bytes from which times of `SHIPPED` are those of the collective: below, all kinds take the same 35 to 90 us."""
+FLOOR = 2.0
+"""Times of `SHIPPED` up to the shortest of their series, and below so many times that, are the host's: 35 to 360 us."""
 SMALLEST = 16
 """Bytes of a message whose latency is told without its size."""
 ALIGNED = 16
@@ -107,16 +107,19 @@ def shipped() -> tuple[list[CollectiveRow], list[LeftOut]]:
     """Rows that come with the program: those that can be compared, and the others."""
     rows: list[CollectiveRow] = []
     out: list[LeftOut] = []
-    for each in measurements.read(SHIPPED):
-        if each.metric.startswith("nccl_"):
-            on, kind = MACHINES.get(each.system), next(k for k in KINDS if k.replace("_", "") in each.metric)
-            size = each.size_bytes or 0
-            if on is None or size < SEEN_FROM:
-                why = "one process launches on all GPUs: the host is seen" if on else "no machine of ours"
-                out.append(LeftOut(each.system, each.metric, why))
+    for series in measurements.series(measurements.read(SHIPPED)).values():
+        if not series[0].metric.startswith("nccl_"):
+            continue
+        on, kind = MACHINES.get(series[0].system), next(k for k in KINDS if k.replace("_", "") in series[0].metric)
+        if on is None:
+            out += [LeftOut(each.system, each.metric, "no machine of ours") for each in series]
+            continue
+        us = [_us(each.unit, each.value, kind, on.gpus, each.size_bytes or 0) for each in series]
+        for i, (each, time) in enumerate(zip(series, us, strict=True)):
+            if i <= us.index(min(us)) or time < FLOOR * min(us):
+                out.append(LeftOut(each.system, each.metric, "one process or a script launches on all GPUs: the host is seen"))
             else:
-                us = _us(each.unit, each.value, kind, on.gpus, size)
-                rows.append(CollectiveRow(each.system, on.on, on.gpus, on.nodes, kind, size, us, each.source))
+                rows.append(CollectiveRow(each.system, on.on, on.gpus, on.nodes, kind, each.size_bytes or 0, time, each.source))
     return rows, out
 
 

@@ -23,15 +23,11 @@ Pair = tuple[str, str]
 
 @dataclass
 class Passed:
-    """Bytes of a unit, and how often a unit goes from one GPU to another (`hops`) or over a port to an NVSwitch (`ports`).
-
-    first  bytes by which a unit is late because they pass the machine before the others follow
-    """
+    """Bytes of a unit, and how often a unit goes from one GPU to another (`hops`) or over a port to an NVSwitch (`ports`)."""
 
     unit: float
     hops: Counter[Pair] = field(default_factory=Counter)
     ports: Counter[str] = field(default_factory=Counter)
-    first: float = 0.0
 
 
 @dataclass
